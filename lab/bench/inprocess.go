@@ -60,9 +60,6 @@ func (p *promotion) close() error {
 
 // environment is env with the library. A program that becomes another hands it on.
 func (p *promotion) environment(env []string) []string {
-	if env == nil {
-		env = os.Environ()
-	}
 	return adopt.Environment(env, p.library, p.socket, 0)
 }
 

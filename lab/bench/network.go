@@ -97,15 +97,6 @@ func (n *network) prepare(h *host) (err error) {
 	return nil
 }
 
-// Command prepares a program on the host, with the library where its programs have it.
-func (h *host) Command(ctx context.Context, name string, args ...string) *testnet.Cmd {
-	cmd := h.Host.Command(ctx, name, args...)
-	if h.promotion != nil {
-		cmd.Env = h.promotion.environment(cmd.Env)
-	}
-	return cmd
-}
-
 func (n *network) host(name string) *host {
 	i := slices.IndexFunc(n.hosts, func(h *host) bool { return h.Name == name })
 	return n.hosts[i]

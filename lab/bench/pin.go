@@ -8,8 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // Programs that wait for each other, a message and its answer at a time, have
@@ -70,22 +68,16 @@ func (p pins) String() string {
 	return fmt.Sprintf("programs of latency works: clients on processor %d, servers on %d; gateways and proxies on any", p.client, p.server)
 }
 
-// pinned prepares a program that may use one processor only.
-func (h *host) pinned(ctx context.Context, cpu int, args ...string) *testnet.Cmd {
-	if h.pins.all < 2 {
-		return h.Command(ctx, args[0], args[1:]...)
+// pinned is a program and its arguments, which may use one processor only.
+func (p pins) pinned(cpu int, program ...string) []string {
+	if p.all < 2 {
+		return program
 	}
-	return h.Command(ctx, "taskset", append([]string{"--cpu-list", strconv.Itoa(cpu)}, args...)...)
+	return append([]string{"taskset", "--cpu-list", strconv.Itoa(cpu)}, program...)
 }
 
 // runPinned runs a client on the clients' processor and returns what it printed.
-func (h *host) runPinned(ctx context.Context, args ...string) (string, error) {
-	cmd := h.pinned(ctx, h.pins.client, args...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s on %s: %w: %s", args[0], h.Name, err, strings.TrimSpace(stderr.String()))
-	}
-	return string(out), nil
+func (h *host) runPinned(ctx context.Context, program ...string) (string, error) {
+	words := h.pins.pinned(h.pins.client, program...)
+	return h.Run(ctx, words[0], words[1:]...)
 }

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -51,53 +50,31 @@ func plus(ports []uint16, offset uint16) []uint16 {
 }
 
 // serve starts every service that is installed, once for each offset.
-func (n *network) serve(ctx context.Context, h *host, offsets ...uint16) error {
+func (n *network) serve(h *host, offsets ...uint16) error {
 	var errs []error
+	start := func(says string, program ...string) {
+		if installed(program[0]) {
+			_, err := h.StartReady(says, h.pins.pinned(h.pins.server, program...)...)
+			errs = append(errs, err)
+		}
+	}
 	for _, off := range offsets {
 		_, err := h.StartApp("serve", "-quiet", fmt.Sprintf("echo=0.0.0.0:%d", echoPort+off), fmt.Sprintf("echo=0.0.0.0:%d", coldPort+off))
 		errs = append(errs, err)
 		if installed("iperf3") {
-			errs = append(errs, n.startCmd(ctx, h, "Server listening", h.Command(context.Background(), "iperf3", "-s", "-p", strconv.Itoa(int(iperfPort+off)), "--forceflush")))
+			_, err := h.IPerf3Server(iperfPort + off)
+			errs = append(errs, err)
 		}
-		if installed("redis-server") {
-			errs = append(errs, n.redis(ctx, h, redisPort+off))
-		}
-		if installed("nginx") {
-			errs = append(errs, n.nginx(ctx, h, webPort+off))
-		}
-		if installed("sockperf") {
-			_, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", strconv.Itoa(sockperfPort+int(off))))
-			errs = append(errs, err, h.listening(ctx, sockperfPort+off))
-		}
+		start(testnet.RedisReady, testnet.RedisServer(fmt.Sprint(redisPort+off), "*")...)
+		nginx, err := testnet.Nginx(filepath.Join(n.dir, fmt.Sprintf("%s.nginx%d", h.Name, off)), fmt.Sprint(webPort+off), "")
+		errs = append(errs, err)
+		start(testnet.NginxReady, nginx...)
+		start("using recvfrom() to block on socket", "sockperf", "server", "--tcp", "-i", "0.0.0.0", "-p", fmt.Sprint(sockperfPort+off))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("servers of %s: %w", h.Name, err)
 	}
 	return nil
-}
-
-// redis starts one that keeps nothing, and waits until it listens.
-func (n *network) redis(ctx context.Context, h *host, port uint16) error {
-	p, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "redis-server", "--port", strconv.Itoa(int(port)),
-		"--bind", "*", "--protected-mode", "no", "--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", n.dir))
-	if err != nil {
-		return err
-	}
-	if err := h.listening(ctx, port); err != nil {
-		return fmt.Errorf("redis: %w: %s", err, p.Output())
-	}
-	return nil
-}
-
-// startCmd runs a program in the background of a host until it says that it is ready.
-func (n *network) startCmd(ctx context.Context, h *host, ready string, cmd *testnet.Cmd) error {
-	p, err := h.StartCmd(cmd)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	return p.WaitOutput(ctx, ready)
 }
 
 // listening waits until a program listens on a port, for those that do not say
@@ -165,59 +142,6 @@ func (n *network) haproxy(ctx context.Context, h *host, listens string, last uin
 	}
 	if err := h.listening(ctx, last); err != nil {
 		return fmt.Errorf("HAProxy: %w: %s", err, p.Output())
-	}
-	return nil
-}
-
-// webServer is nginx as a package installs it, but for files and logs: what is
-// measured are connections. It has one worker: with two it is chance how many
-// connections each accepts, and that decides the rate.
-const webServer = `daemon off;
-worker_processes 1;
-pid %[1]s/nginx.pid;
-error_log stderr;
-events { worker_connections 8192; }
-http {
-  access_log off;
-  client_body_temp_path %[1]s;
-  proxy_temp_path %[1]s;
-  fastcgi_temp_path %[1]s;
-  uwsgi_temp_path %[1]s;
-  scgi_temp_path %[1]s;
-  keepalive_requests 1000000;
-  sendfile on;
-  tcp_nopush on;
-  server { listen %[2]d; root %[1]s; location = / { return 200 "one answer of some bytes\n"; } }
-}
-`
-
-// webFiles are what nginx has besides its one answer.
-var webFiles = []struct {
-	name string
-	size int
-}{{"1k", 1 << 10}, {"1m", 1 << 20}}
-
-// nginx starts one and waits until it listens.
-func (n *network) nginx(ctx context.Context, h *host, port uint16) error {
-	dir := filepath.Join(n.dir, fmt.Sprintf("%s.nginx%d", h.Name, port))
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return fmt.Errorf("nginx: %w", err)
-	}
-	for _, f := range webFiles {
-		if err := os.WriteFile(filepath.Join(dir, f.name), make([]byte, f.size), 0o644); err != nil {
-			return fmt.Errorf("files of nginx: %w", err)
-		}
-	}
-	file := filepath.Join(dir, "nginx.conf")
-	if err := os.WriteFile(file, fmt.Appendf(nil, webServer, dir, port), 0o600); err != nil {
-		return fmt.Errorf("configuration of nginx: %w", err)
-	}
-	p, err := h.StartCmd(h.pinned(context.Background(), h.pins.server, "nginx", "-p", dir, "-c", file))
-	if err != nil {
-		return err
-	}
-	if err := h.listening(ctx, port); err != nil {
-		return fmt.Errorf("nginx: %w: %s", err, p.Output())
 	}
 	return nil
 }

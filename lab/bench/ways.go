@@ -182,7 +182,7 @@ func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, beg
 func (b *builder) native() {
 	if b.wants(comparison.TCP, TwoProxies, RC1500) {
 		c := b.cable("tcpa", "tcpb", 1500)
-		b.must(b.n.serve(b.ctx, c.server, 0))
+		b.must(b.n.serve(c.server, 0))
 		b.add(comparison.TCP, c, c.addr, 0, nil)
 		if b.wants(TwoProxies) {
 			b.chain(c)
@@ -193,7 +193,7 @@ func (b *builder) native() {
 	}
 	if b.wants(TCP9000, RC9000) {
 		jumbo := b.cable("jumboa", "jumbob", 9000)
-		b.must(b.n.serve(b.ctx, jumbo.server, 0))
+		b.must(b.n.serve(jumbo.server, 0))
 		b.add(TCP9000, jumbo, jumbo.addr, 0, nil)
 		b.bare(RC9000, jumbo)
 	}
@@ -203,7 +203,7 @@ func (b *builder) native() {
 func (b *builder) local() {
 	if b.wants(loopback + comparison.TCP) {
 		h := b.n.host("lo")
-		b.must(b.n.serve(b.ctx, h, 0))
+		b.must(b.n.serve(h, 0))
 		b.addLocal(comparison.TCP, h, nil)
 	}
 }
@@ -225,14 +225,14 @@ func (b *builder) inProcess() {
 		if b.library != "" && b.wants(v.variant) {
 			c := b.cable(v.client, v.server, 1500)
 			if p := b.promote(v.client, v.spin, c.client, c.server); p != nil {
-				b.must(b.n.serve(b.ctx, c.server, 0))
+				b.must(b.n.serve(c.server, 0))
 				b.add(v.variant, c, c.addr, 0, p.promoted)
 			}
 		}
 		if b.library != "" && b.wants(loopback+v.variant) {
 			h := b.n.host(v.local)
 			if p := b.promote(v.local, v.spin, h); p != nil {
-				b.must(b.n.serve(b.ctx, h, 0))
+				b.must(b.n.serve(h, 0))
 				b.addLocal(v.variant, h, p.promoted)
 			}
 		}
@@ -245,6 +245,7 @@ func (b *builder) promote(name string, spin time.Duration, hosts ...*host) *prom
 	b.must(err)
 	for _, h := range hosts {
 		h.promotion = p
+		h.Environment(p.environment)
 	}
 	return p
 }
@@ -259,7 +260,11 @@ func (b *builder) chain(c cable) {
 
 // bare is the way of a reliable connection of the soft device by itself.
 func (b *builder) bare(variant string, c cable) {
-	b.must(b.n.startCmd(b.ctx, c.server, rcServing, c.server.AppCommand(context.Background(), rcProgram, "serve", c.addr.String())))
+	p, err := c.server.StartApp(rcProgram, "serve", c.addr.String())
+	if err == nil {
+		err = p.WaitOutput(b.ctx, rcServing)
+	}
+	b.must(err)
 	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, stream: c.bareStream}
 }
 
@@ -284,7 +289,7 @@ func (b *builder) carried() {
 		return
 	}
 	c := b.cable("softa", "softb", 1500)
-	b.must(b.n.serve(b.ctx, c.server, selected))
+	b.must(b.n.serve(c.server, selected))
 	b.up(setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: "[soft]", shm: Soft1500}, c.client, c.server)
 	b.add(Soft1500, c, c.addr, selected, watch(only(report.CarrierSoft), c.client, c.server))
 }
@@ -296,11 +301,11 @@ const stale = "gateway_stale"
 // that has no gateway.
 func (b *builder) shared() {
 	if b.wants(Released, Plain) {
-		b.must(b.n.serve(b.ctx, b.n.host(b.hosts+"plain"), 0))
+		b.must(b.n.serve(b.n.host(b.hosts+"plain"), 0))
 	}
 	if b.wants(Shm, Attached, Auto, Released) {
 		c := b.cable("shma", "shmb", 1500)
-		b.must(b.n.serve(b.ctx, c.server, selected, unselected, learned))
+		b.must(b.n.serve(c.server, selected, unselected, learned))
 		s := setup{
 			devices:    []string{c.device},
 			accelerate: plus(services, selected), auto: plus(services, learned), carriers: "[shm]", shm: Shm,

@@ -84,8 +84,8 @@ var processWorks = []processWork{
 func redisPair(name string, args ...string) processWork {
 	return processWork{
 		name: name, unit: "kreq/s", packages: []string{"redis-server", "redis-tools"}, programs: []string{"redis-server", "redis-benchmark"},
-		server: func(s *processShow, port string) ([]string, error) {
-			return []string{"redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", s.dir}, nil
+		server: func(_ *processShow, port string) ([]string, error) {
+			return testnet.RedisServer(port, "127.0.0.1"), nil
 		},
 		client: func(port string) []string {
 			return append([]string{"redis-benchmark", "-h", "127.0.0.1", "-p", port, "-t", "get", "--csv"}, args...)
@@ -105,31 +105,13 @@ func webPair(name, path, connections string) processWork {
 	}
 }
 
-// webServer has one worker. Under root it stays root's, as the broker is.
+// webServer is nginx. Under root it stays root's, as the broker is.
 func webServer(s *processShow, port string) ([]string, error) {
-	dir, err := os.MkdirTemp(s.dir, "nginx-")
-	if err != nil {
-		return nil, err
-	}
 	user := ""
 	if os.Geteuid() == 0 {
-		user = "user root root;"
+		user = "root"
 	}
-	text := fmt.Sprintf(`daemon off; %[3]s
-worker_processes 1;
-pid %[1]s/pid;
-error_log stderr;
-events { worker_connections 1024; }
-http {
-  access_log off; sendfile on; tcp_nopush on; keepalive_requests 10000000;
-  client_body_temp_path %[1]s; proxy_temp_path %[1]s; fastcgi_temp_path %[1]s; uwsgi_temp_path %[1]s; scgi_temp_path %[1]s;
-  server { listen 127.0.0.1:%[2]s; root %[1]s; }
-}
-`, dir, port, user)
-	file := filepath.Join(dir, "nginx.conf")
-	err = errors.Join(os.WriteFile(file, []byte(text), 0o600), os.WriteFile(filepath.Join(dir, "1k"), make([]byte, 1<<10), 0o600),
-		os.WriteFile(filepath.Join(dir, "1m"), make([]byte, 1<<20), 0o600))
-	return []string{"nginx", "-p", dir, "-c", file}, err
+	return testnet.Nginx(filepath.Join(s.dir, "nginx-"+port), "127.0.0.1:"+port, user)
 }
 
 // lacking are the packages of programs that are not there.

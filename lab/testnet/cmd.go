@@ -31,6 +31,9 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 	if h.cgroup != nil {
 		h.cgroup.Hold(cmd)
 	}
+	if h.environment != nil {
+		cmd.Env = h.environment(os.Environ())
+	}
 	return cmd
 }
 

@@ -34,6 +34,8 @@ type Host struct {
 	procs   []*Proc
 	cgroup  *Cgroup
 	through []string // what apps are run by
+	// environment changes that of programs; nil: they have that of this process.
+	environment func(env []string) []string
 }
 
 // Namespace is the name of the host's network namespace, as `ip netns` lists
@@ -56,6 +58,14 @@ func (h *Host) Within(g *Cgroup) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cgroup = g
+}
+
+// Environment has programs of the host, from now on, begin with a changed environment;
+// apps have that of this process.
+func (h *Host) Environment(change func(env []string) []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.environment = change
 }
 
 // Do runs fn in the host's namespace, on the calling goroutine with its thread

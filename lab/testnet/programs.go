@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,9 +117,10 @@ func (p *Proc) WaitEvents(ctx context.Context, n int, match func(apps.Event) boo
 	}
 }
 
-// startReady starts a program and waits until it says that it is ready.
-func (h *Host) startReady(says, name string, args ...string) (*Proc, error) {
-	p, err := h.Start(name, args...)
+// StartReady starts a program in the background of the host and waits until it says that
+// it is ready.
+func (h *Host) StartReady(says string, program ...string) (*Proc, error) {
+	p, err := h.Start(program[0], program[1:]...)
 	if err != nil {
 		return nil, err
 	}
@@ -127,12 +129,24 @@ func (h *Host) startReady(says, name string, args ...string) (*Proc, error) {
 	return p, p.WaitOutput(ctx, says)
 }
 
-// Redis starts an ordinary redis-server on the host, all addresses, nothing on
-// disk, and waits until it answers.
+// What servers say when they are ready.
+const (
+	RedisReady  = "eady to accept connections"
+	IPerf3Ready = "Server listening"
+	NginxReady  = "start worker process "
+)
+
+// RedisServer is the command line of an ordinary redis-server, nothing on disk.
+func RedisServer(port string, bind ...string) []string {
+	return append([]string{
+		"redis-server", "--port", port, "--protected-mode", "no", "--save", "", "--appendonly", "no", "--daemonize", "no",
+		"--dir", os.TempDir(), "--bind",
+	}, bind...)
+}
+
+// Redis starts one on the host, all addresses, and waits until it answers.
 func (h *Host) Redis(port uint16) (*Proc, error) {
-	return h.startReady("eady to accept connections", "redis-server", "--port", strconv.Itoa(int(port)),
-		"--bind", "*", "-::*", "--protected-mode", "no",
-		"--save", "", "--appendonly", "no", "--daemonize", "no", "--dir", os.TempDir())
+	return h.StartReady(RedisReady, RedisServer(strconv.Itoa(int(port)), "*", "-::*")...)
 }
 
 // RedisCLI runs redis-cli on the host against a server.
@@ -158,7 +172,44 @@ func (h *Host) RedisBenchmark(ctx context.Context, server netip.AddrPort, args .
 
 // IPerf3Server starts an iperf3 server on the host.
 func (h *Host) IPerf3Server(port uint16) (*Proc, error) {
-	return h.startReady("Server listening", "iperf3", "-s", "-p", strconv.Itoa(int(port)), "--forceflush")
+	return h.StartReady(IPerf3Ready, "iperf3", "-s", "-p", strconv.Itoa(int(port)), "--forceflush")
+}
+
+// webServer is nginx as a package installs it, but for files and logs. It has one worker: with
+// two it is chance how many connections each accepts, and that decides the rate.
+const webServer = `daemon off; %[3]s
+worker_processes 1;
+pid %[1]s/nginx.pid;
+error_log stderr notice;
+events { worker_connections 1024; }
+http {
+  access_log off;
+  client_body_temp_path %[1]s;
+  proxy_temp_path %[1]s;
+  fastcgi_temp_path %[1]s;
+  uwsgi_temp_path %[1]s;
+  scgi_temp_path %[1]s;
+  keepalive_requests 10000000;
+  sendfile on;
+  tcp_nopush on;
+  server { listen %[2]s; root %[1]s; location = / { return 200 "one answer of some bytes\n"; } }
+}
+`
+
+// Nginx makes a directory for an nginx that listens at an address, and returns its command line.
+// It serves a short answer, and files of 1 KiB and 1 MiB. Its worker is a user's; empty: the one
+// that it was built for.
+func Nginx(dir, listen, user string) ([]string, error) {
+	if user != "" {
+		user = "user " + user + ";"
+	}
+	err := os.Mkdir(dir, 0o755)
+	for name, text := range map[string][]byte{
+		"1k": make([]byte, 1<<10), "1m": make([]byte, 1<<20), "nginx.conf": fmt.Appendf(nil, webServer, dir, listen, user),
+	} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), text, 0o644))
+	}
+	return []string{"nginx", "-p", dir, "-c", filepath.Join(dir, "nginx.conf")}, err
 }
 
 // IPerf3 runs an iperf3 client on the host; args are added to its command line.

@@ -21,7 +21,7 @@ func (h *Host) DNSServer(port uint16, records ...string) (*Proc, error) {
 	for _, r := range records {
 		args = append(args, "--"+r)
 	}
-	return h.startReady("started, version", "dnsmasq", args...)
+	return h.StartReady("started, version", append([]string{"dnsmasq"}, args...)...)
 }
 
 // Dig runs dig on the host and returns what it prints; args are added to its
@@ -40,13 +40,13 @@ func (h *Host) Dig(ctx context.Context, server netip.AddrPort, name, kind string
 func (h *Host) Memcached(port uint16) (*Proc, error) {
 	number := strconv.Itoa(int(port))
 	// It listens to datagrams last.
-	return h.startReady("server listening (udp)", "memcached", "-u", "root", "-p", number, "-U", number, "-l", "0.0.0.0,::", "-t", "2", "-vv")
+	return h.StartReady("server listening (udp)", "memcached", "-u", "root", "-p", number, "-U", number, "-l", "0.0.0.0,::", "-t", "2", "-vv")
 }
 
 // SockperfServer starts a sockperf server on one address of the host. The
 // program knows IPv4 alone.
 func (h *Host) SockperfServer(port uint16) (*Proc, error) {
-	return h.startReady("using recvfrom() to block on socket", "sockperf", "server", "-i", h.Addr4.String(), "-p", strconv.Itoa(int(port)))
+	return h.StartReady("using recvfrom() to block on socket", "sockperf", "server", "-i", h.Addr4.String(), "-p", strconv.Itoa(int(port)))
 }
 
 // Sockperf runs a ping-pong by UDP on the host; args are added to its command

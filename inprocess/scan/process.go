@@ -16,6 +16,7 @@ import (
 
 const (
 	maxMaps    = 16 << 20 // bytes of a process's list of mappings
+	maxQueried = 16 << 10 // executable mappings of a process
 	maxObjects = 4096     // executable files of one process
 )
 
@@ -48,7 +49,7 @@ func (s *Scanner) Process(pid int) (*Result, error) {
 		return nil, err
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxMaps+1))
+	mappings, whole, err := executable(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s/maps: %w", proc, err)
 	}
@@ -65,10 +66,6 @@ func (s *Scanner) Process(pid int) (*Result, error) {
 	ob := s.opened(exe, st, false)
 	r.head(s.arch, ob)
 	r.add(program, ob)
-	mappings, err := parseMaps(text)
-	if err != nil {
-		return nil, fmt.Errorf("%s/maps: %w", proc, err)
-	}
 	type file struct{ device, inode uint64 }
 	seen := map[file]bool{}
 	for _, m := range mappings {
@@ -89,11 +86,24 @@ func (s *Scanner) Process(pid int) (*Result, error) {
 		}
 		s.mapped(r, proc, m)
 	}
-	if len(text) > maxMaps {
+	if !whole {
 		r.Reasons = with(r.Reasons, Unreadable)
 	}
 	slices.SortStableFunc(r.Objects, sortedByPath(program))
 	return r, nil
+}
+
+// executable are the executable mappings in an open /proc/PID/maps. whole: they are all.
+func executable(f *os.File) (list []mapping, whole bool, err error) {
+	if list = queryMaps(f, maxQueried); list != nil {
+		return list, len(list) <= maxQueried, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxMaps+1))
+	if err != nil {
+		return nil, false, err
+	}
+	list, err = parseMaps(text)
+	return list, len(text) <= maxMaps, err
 }
 
 // livingThread is the directory of a process, or of one of its threads where the first one has ended: that has no memory

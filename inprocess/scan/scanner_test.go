@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -520,6 +521,24 @@ func TestMaps(t *testing.T) {
 		{0x7f1000000000, 0x7f1000001000, device, 77, "/tmp/a b (deleted)"},
 		{0x7ffc00000000, 0x7ffc00002000, 0, 0, "[vdso]"},
 	}, list)
+}
+
+// TestQueryMaps: the kernel tells the same mappings by either way, and the cheap one ends at its limit.
+func TestQueryMaps(t *testing.T) {
+	f, err := os.Open("/proc/self/maps")
+	require.NoError(t, err)
+	defer f.Close()
+	queried := queryMaps(f, maxQueried)
+	if queried == nil {
+		t.Skip("PROCMAP_QUERY: before Linux 6.11")
+	}
+	text, err := io.ReadAll(f)
+	require.NoError(t, err)
+	list, err := parseMaps(text)
+	require.NoError(t, err)
+	list = slices.DeleteFunc(list, func(m mapping) bool { return m.path == "[vsyscall]" }) // in the text only
+	require.Equal(t, list, queried)
+	require.Len(t, queryMaps(f, 0), 1)
 }
 
 func TestMapsTruncated(t *testing.T) {

@@ -1,0 +1,53 @@
+package scan
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// procmapQuery is struct procmap_query of linux/fs.h.
+type procmapQuery struct {
+	size, flags, address        uint64
+	begin, end, vmaFlags        uint64
+	pageSize, offset, inode     uint64
+	major, minor                uint32
+	nameSize, buildIDSize       uint32
+	nameAddress, buildIDAddress uint64
+}
+
+const (
+	procmapQueryCall = 0xc0686611 // PROCMAP_QUERY, from Linux 6.11 on
+	// nextExecutable is PROCMAP_QUERY_COVERING_OR_NEXT_VMA and PROCMAP_QUERY_VMA_EXECUTABLE.
+	nextExecutable = 0x10 | 0x04
+)
+
+// queryMaps asks for the executable mappings of an open /proc/PID/maps: limit and one at most. It is much cheaper than the
+// text where a process has many others. Nil: the kernel cannot, or a name is too long.
+func queryMaps(f *os.File, limit int) []mapping {
+	name := make([]byte, unix.PathMax)
+	var at uint64
+	var list []mapping
+	for len(list) <= limit {
+		q := procmapQuery{flags: nextExecutable, address: at, nameSize: uint32(len(name)), nameAddress: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(name))))}
+		q.size = uint64(unsafe.Sizeof(q))
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), procmapQueryCall, uintptr(unsafe.Pointer(&q)))
+		runtime.KeepAlive(name)
+		if errors.Is(errno, unix.ENOENT) {
+			return list
+		}
+		if errno != 0 {
+			return nil
+		}
+		m := mapping{begin: q.begin, end: q.end, device: unix.Mkdev(q.major, q.minor), inode: q.inode}
+		if q.nameSize > 0 {
+			m.path = unix.ByteSliceToString(name[:q.nameSize])
+		}
+		list = append(list, m)
+		at = q.end
+	}
+	return list
+}

@@ -34,7 +34,8 @@ type Broker struct {
 	clients    map[*client]struct{}
 	slabs      map[slabKey]int // clients that have it
 	sentBack   map[slabKey]sentBack
-	kept       int // connections whose memories are kept open
+	efforts    map[uint32]*effort // by user
+	kept       int                // connections whose memories are kept open
 	timer      *time.Timer
 	closed     bool
 }
@@ -43,7 +44,7 @@ type Broker struct {
 func New(c Config) *Broker {
 	b := &Broker{
 		config: c, log: c.Log, core: newCore(c.Limits, uint64(rand.Uint32())<<32), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
-		clients: map[*client]struct{}{}, slabs: map[slabKey]int{}, files: c.Limits.Files, lines: rate.NewLimiter(rate.Every(lineEvery), linesAtOnce),
+		clients: map[*client]struct{}{}, slabs: map[slabKey]int{}, efforts: map[uint32]*effort{}, files: c.Limits.Files, lines: rate.NewLimiter(rate.Every(lineEvery), linesAtOnce),
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)

@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/internal/fdpass"
@@ -19,8 +19,6 @@ import (
 const (
 	// helloWait is how long a client may be connected without having said who it is.
 	helloWait = 5 * time.Second
-	// recordsPerSecond of one client are read; more wait in its socket.
-	recordsPerSecond = 20000
 	// ahead is how many records of one client may wait for a decision about one before, which can take a second: their
 	// sockets are closed by then.
 	ahead = 1024
@@ -32,8 +30,12 @@ type client struct {
 	conn    *net.UnixConn
 	raw     syscall.RawConn
 	process Process
+	effort  *effort
 	slab    slab
-	more    int // how many records more the last one was worth
+
+	// What was found of its program, and when it began to be looked at. Of the goroutine that does what it asks for.
+	bypasses bool
+	looked   time.Time
 
 	// Guarded by the broker's lock.
 	member *member
@@ -76,8 +78,22 @@ func (b *Broker) join(c *client) (ok bool) {
 	if c.member, ok = b.core.join(c.process.UID); ok {
 		c.member.client, c.member.cgroup = c, c.process.Cgroup
 		b.clients[c] = struct{}{}
+		c.effort = b.effortFor(c.process.UID)
+		c.effort.clients++
 	}
 	return ok
+}
+
+// effortFor is what is done for a user. What users have used up is kept until they could have it again, though they are
+// gone. The caller holds the lock.
+func (b *Broker) effortFor(uid uint32) *effort {
+	e := b.efforts[uid]
+	if e == nil {
+		maps.DeleteFunc(b.efforts, func(_ uint32, e *effort) bool { return e.rested() })
+		e = newEffort()
+		b.efforts[uid] = e
+	}
+	return e
 }
 
 // leave gives back all that a client has. over: the broker ends, and not what was promoted.
@@ -87,7 +103,7 @@ func (b *Broker) leave(c *client, over bool) {
 	for _, e := range c.member.ends {
 		tags = append(tags, e.tag)
 	}
-	last := c.news != nil && b.slabs[c.slab.key] == 1
+	last := c.news != nil && b.slabs[c.slab.key] == 1 && c.member.run != nil
 	b.mu.Unlock()
 	said := make([]inprocess.Report, len(tags)) // the slab outlives its process
 	for i, tag := range tags {
@@ -95,7 +111,7 @@ func (b *Broker) leave(c *client, over bool) {
 	}
 	var never ByWhy
 	if last {
-		never = c.slab.never()
+		c.effort.spend(func() { never = c.slab.never() })
 	}
 	b.do(func(core *core) []denial {
 		for i, tag := range tags {
@@ -108,6 +124,7 @@ func (b *Broker) leave(c *client, over bool) {
 			core.ended = core.ended[:0]
 		}
 		delete(b.clients, c)
+		c.effort.clients--
 		if c.news != nil {
 			if b.slabs[c.slab.key]--; b.slabs[c.slab.key] == 0 {
 				delete(b.slabs, c.slab.key)
@@ -143,7 +160,7 @@ func (c *client) read(ctx context.Context) error {
 }
 
 // job is what a record asks for, but for its descriptors.
-type job func() error
+type job func(context.Context) error
 
 // receive takes in records until the client ends.
 func (c *client) receive(jobs chan<- job) error {
@@ -167,12 +184,11 @@ func (c *client) receive(jobs chan<- job) error {
 
 // work does jobs until there are no more, or one of them fails, which ends the client.
 func (c *client) work(ctx context.Context, jobs <-chan job) (err error) {
-	pace := rate.NewLimiter(recordsPerSecond, recordsPerSecond)
 	for j := range jobs {
-		if err = j(); err != nil || pace.WaitN(ctx, min(1+c.more, recordsPerSecond)) != nil {
+		owed := c.effort.spend(func() { err = j(ctx) })
+		if err != nil || !wait(ctx, owed) {
 			break
 		}
-		c.more = 0
 	}
 	if err != nil {
 		_ = c.conn.CloseRead()
@@ -180,6 +196,21 @@ func (c *client) work(ctx context.Context, jobs <-chan job) (err error) {
 	for range jobs { // what it said after that
 	}
 	return err
+}
+
+// wait waits so long; false: ctx has ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // files says how many descriptors come with a record.
@@ -194,10 +225,10 @@ func (c *client) take(body []byte, fds []int, cut error) (job, error) {
 	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Ask && c.news != nil: // ours ran out
 		fdpass.CloseFDs(fds)
 		c.news.released()
-		return func() error { return c.refuse(r.Tag, Socket{}, inprocess.WhyLimit) }, nil
+		return func(context.Context) error { return c.refuse(r.Tag, Socket{}, inprocess.WhyLimit) }, nil
 	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Hello && c.news == nil:
 		fdpass.CloseFDs(fds)
-		return func() error { return c.turnAway(cut, inprocess.WhyLimit) }, nil
+		return func(context.Context) error { return c.turnAway(cut, inprocess.WhyLimit) }, nil
 	case cut != nil:
 		err = cut
 	case !fromClient:
@@ -213,13 +244,13 @@ func (c *client) take(body []byte, fds []int, cut error) (job, error) {
 	}
 	switch r.What {
 	case inprocess.Hello:
-		return func() error { return nil }, c.hello(r, fds[0])
+		return func(context.Context) error { return nil }, c.hello(r, fds[0])
 	case inprocess.Ask:
 		return c.ask(r, fds[0])
 	case inprocess.Closed:
-		return func() error { return c.closed(r) }, nil
+		return func(context.Context) error { return c.closed(r) }, nil
 	default:
-		return func() error { return c.count(r) }, nil
+		return func(context.Context) error { return c.count(r) }, nil
 	}
 }
 
@@ -284,6 +315,7 @@ func whyOfMemory(err error) inprocess.Why {
 
 // ask takes in a question. The socket is closed before anything waits.
 func (c *client) ask(r inprocess.Record, fd int) (job, error) {
+	asked := time.Now()
 	s, err := examine(fd, c.broker.config.Namer)
 	_ = unix.Close(fd)
 	c.news.released()
@@ -291,18 +323,22 @@ func (c *client) ask(r inprocess.Record, fd int) (job, error) {
 		return nil, &protocolError{fmt.Sprintf("ask of tag %#x", r.Tag)}
 	}
 	if err == nil {
-		return func() error { return c.decide(r.Tag, s) }, nil
+		return func(ctx context.Context) error { return c.decide(ctx, r.Tag, s, asked) }, nil
 	}
 	why := whyOf(err)
 	if why == inprocess.WhyProtocol {
 		return nil, err
 	}
-	return func() error { return c.refuse(r.Tag, s, why) }, nil
+	return func(context.Context) error { return c.refuse(r.Tag, s, why) }, nil
 }
 
 // decide answers a question.
-func (c *client) decide(tag uint32, s Socket) error {
-	if why := c.broker.selects(Question{c.process, s}); why != inprocess.WhyNone {
+func (c *client) decide(ctx context.Context, tag uint32, s Socket, asked time.Time) error {
+	why := inprocess.WhyLimit
+	c.effort.look(ctx, func() {
+		why = c.broker.selects(Question{c.process, s, func() bool { return c.rawCalls(asked) }})
+	})
+	if why != inprocess.WhyNone {
 		return c.refuse(tag, s, why)
 	}
 	c.broker.ask(c.member, tag, s)
@@ -319,12 +355,20 @@ func (b *Broker) selects(q Question) inprocess.Why {
 			return why
 		}
 	}
-	if b.config.Scanner != nil {
-		if raw, err := b.config.Scanner.RawCalls(q.Process.PID); err != nil || raw {
-			return inprocess.WhyRawCalls
-		}
+	if q.RawCalls() {
+		return inprocess.WhyRawCalls
 	}
 	return inprocess.WhyNone
+}
+
+// rawCalls looks at the program as it is after a question came. One look answers all that came before it.
+func (c *client) rawCalls(asked time.Time) bool {
+	if c.broker.config.Scanner != nil && !c.looked.After(asked) {
+		c.looked = time.Now()
+		raw, err := c.broker.config.Scanner.RawCalls(c.process.PID)
+		c.bypasses = raw || err != nil
+	}
+	return c.bypasses
 }
 
 // refuse says no to a question that did not reach the core's table.
@@ -455,7 +499,6 @@ func (c *client) count(r inprocess.Record) error {
 	}
 	b.mu.Unlock()
 	said := readReports(ends)
-	c.more = len(ends)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i, e := range ends {

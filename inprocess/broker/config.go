@@ -49,8 +49,9 @@ func (t Thresholds) withDefaults() Thresholds {
 
 // Question is what a policy decides about: one end of a connection and its process.
 type Question struct {
-	Process Process
-	Socket  Socket
+	Process  Process
+	Socket   Socket
+	RawCalls func() bool // what the scanner finds of the program now
 }
 
 // Policy selects connections. Select returns inprocess.WhyNone for one that may be promoted. It is called for each
@@ -60,7 +61,8 @@ type Policy interface {
 }
 
 // Scanner tells whether the program of a process has system calls of its own beside libc's, which could read a
-// socket past the library. It is called for each question, so it keeps what it has found. An error counts as true.
+// socket past the library. It is called again for what is asked after a call, so it keeps what it has found. An error
+// counts as true.
 type Scanner interface {
 	RawCalls(pid int) (bool, error)
 }

@@ -111,7 +111,7 @@ func TestNoDescriptorForHello(t *testing.T) {
 	require.NoError(t, err)
 	j, err := c.take(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: 1}.Append(nil), nil, fdpass.ErrNoDescriptor)
 	require.NoError(t, err)
-	require.NoError(t, j())
+	require.NoError(t, j(t.Context()))
 	(&library{t: t, conn: there}).denied(0, inprocess.WhyLimit)
 }
 
@@ -331,6 +331,33 @@ func TestRawCalls(t *testing.T) {
 	l.denied(0x20001, inprocess.WhyRawCalls)
 }
 
+// TestOneLookForManyQuestions: a program is looked at once for all questions that have come by then, and again for a later
+// one.
+func TestOneLookForManyQuestions(t *testing.T) {
+	look, looks := make(chan bool), atomic.Int64{}
+	_, at := serve(t, Config{Scanner: scanFunc(func(int) (bool, error) { looks.Add(1); return <-look, nil })})
+	l := connect(t, at)
+	client, _ := connection(t, "tcp4")
+	l.ask(0x20001, client)
+	eventually(t, func() bool { return looks.Load() == 1 }, "it is looked at")
+	const more = 5
+	for i := range uint32(more) {
+		l.ask(0x20002+i, client)
+	}
+	eventually(t, func() bool { return l.word(inprocess.NewsQuestions) == 1+more }, "all have come")
+	look <- true
+	l.denied(0x20001, inprocess.WhyRawCalls)
+	look <- true
+	for i := range uint32(more) {
+		l.denied(0x20002+i, inprocess.WhyRawCalls)
+	}
+	require.Equal(t, int64(2), looks.Load())
+	l.ask(0x40001, client)
+	look <- true
+	l.denied(0x40001, inprocess.WhyRawCalls)
+	require.Equal(t, int64(3), looks.Load())
+}
+
 // TestDeafProcess: one that never reads is let go of with the first answer that it has no room for. Where that was to be
 // a grant its peer is told, and nothing is left.
 func TestDeafProcess(t *testing.T) {
@@ -500,26 +527,83 @@ func TestSnapshotHasAllProcesses(t *testing.T) {
 	require.Len(t, s.Ends, 2*processes)
 }
 
-// TestCountsCost: a question about a run is worth a record for each end that it has the broker look at.
-func TestCountsCost(t *testing.T) {
-	_, at := serve(t, Config{})
-	const run, conns = 78, 50
-	watch, a, z := dial(t, at), dial(t, at).hello(run), dial(t, at).hello(run)
-	for i := range uint32(conns) {
-		client, server := connection(t, "tcp4")
-		a.ask(0x20001+i, client)
-		z.ask(0x20001+i, server)
-		a.granted(0x20001 + i)
-		z.granted(0x20001 + i)
+// spins costs a processor's time.
+func spins(d time.Duration) {
+	for begun := threadTime(); threadTime()-begun < d; {
 	}
-	begun := time.Now()
-	const questions = 2 * recordsPerSecond / (2*conns + 1)
-	for range questions {
-		watch.send(inprocess.Record{What: inprocess.Count, ID: run})
-		r, _ := watch.receive()
-		require.Equal(t, uint64(conns), r.A)
+}
+
+// TestEffortOfAUser: programs that are dear to look at are looked at as long as their user's share of the broker's time
+// lasts. What else the user's programs say is heard, and others have shares of their own.
+func TestEffortOfAUser(t *testing.T) {
+	b, at := serve(t, Config{Scanner: scanFunc(func(int) (bool, error) { spins(200 * time.Millisecond); return true, nil })})
+	l := connect(t, at)
+	client, _ := connection(t, "tcp4")
+	effort := func(uid int) *effort { b.mu.Lock(); defer b.mu.Unlock(); return b.effortFor(uint32(uid)) }
+	mine := effort(os.Getuid())
+	mine.left.SetLimit(0) // nothing comes back
+	looks := uint32(0)
+	for tag := uint32(0x20001); ; tag += 1 << inprocess.IndexBits {
+		l.ask(tag, client)
+		r, _ := l.receive()
+		require.Equal(t, inprocess.Deny, r.What)
+		if r.Why == inprocess.WhyLimit {
+			break
+		}
+		looks++
 	}
-	require.Greater(t, time.Since(begun), 900*time.Millisecond, "a second's worth is above what may come at once")
+	require.LessOrEqual(t, looks, uint32(effortAtOnce/2/(200*time.Millisecond))+1)
+	require.Positive(t, looks)
+	l.send(inprocess.Record{What: inprocess.Closed, Tag: 77})
+	eventually(t, func() bool { return b.Counters().Strays == 1 }, "it is heard")
+	require.True(t, effort(os.Getuid()+1).look(t.Context(), func() {}))
+}
+
+// TestEffortIsOwed: who has used up more than there is waits before the next record.
+func TestEffortIsOwed(t *testing.T) {
+	e := newEffort()
+	require.Zero(t, e.spend(func() {}))
+	e.left.SetLimit(rate.Limit(time.Millisecond))
+	e.left.ReserveN(time.Now(), int(effortAtOnce))
+	require.Positive(t, e.spend(func() { spins(100 * time.Millisecond) }))
+	require.False(t, e.rested())
+}
+
+// TestEffortOfUsersThatHaveGone: what they have used up is kept until it has come back.
+func TestEffortOfUsersThatHaveGone(t *testing.T) {
+	b := New(Config{})
+	defer b.stop()
+	b.effortFor(1).spend(func() { spins(time.Millisecond) })
+	b.effortFor(2)
+	b.effortFor(3).clients++
+	b.effortFor(4)
+	require.Contains(t, b.efforts, uint32(1))
+	require.NotContains(t, b.efforts, uint32(2))
+	require.Contains(t, b.efforts, uint32(3))
+}
+
+// TestProgramsThatCannotBeLookedAt: files of a program that never answer keep some looks of its user waiting, and no more.
+func TestProgramsThatCannotBeLookedAt(t *testing.T) {
+	answer := make(chan struct{})
+	looks := atomic.Int64{}
+	_, at := serve(t, Config{Scanner: scanFunc(func(int) (bool, error) { looks.Add(1); <-answer; return true, nil })})
+	var stuck []*library
+	client, _ := connection(t, "tcp4")
+	for range looksAtOnce {
+		l := connect(t, at)
+		l.ask(0x20001, client)
+		stuck = append(stuck, l)
+	}
+	eventually(t, func() bool { return looks.Load() == looksAtOnce }, "all are being looked at")
+	l := connect(t, at)
+	l.ask(0x20001, client)
+	l.denied(0x20001, inprocess.WhyLimit)
+	close(answer)
+	for _, l := range stuck {
+		l.denied(0x20001, inprocess.WhyRawCalls)
+	}
+	l.ask(0x40001, client)
+	l.denied(0x40001, inprocess.WhyRawCalls)
 }
 
 // TestRunCounts: the sums of the processes of one run, also of those that have gone; not of another user's or run's.
@@ -653,7 +737,7 @@ func FuzzClient(f *testing.F) {
 			for range (int(files) >> (4 * i)) & 3 {
 				with = append(with, memory(t, 4096))
 			}
-			if j, err := c.take(body, with, nil); err != nil || j() != nil {
+			if j, err := c.take(body, with, nil); err != nil || j(t.Context()) != nil {
 				return
 			}
 		}

@@ -43,7 +43,6 @@ type Options struct {
 type Service struct {
 	log     *slog.Logger
 	config  config.InProcess
-	scanner *scan.Scanner
 	program *witness.Sequences // nil: connections are named by their addresses
 	paths   *shapers           // nil: they are not looked at
 	seen    forecast
@@ -66,7 +65,7 @@ func New(c config.Config, o Options) *Service {
 	if c.InProcess.Enabled != config.SwitchOn {
 		return nil
 	}
-	s := &Service{log: o.Log, config: c.InProcess, scanner: scan.New(), live: c, mode: report.ModeOff, share: ebpf.ShareAll}
+	s := &Service{log: o.Log, config: c.InProcess, live: c, mode: report.ModeOff, share: ebpf.ShareAll}
 	var err error
 	if s.program, err = witness.LoadSequences(o.Cgroup); err != nil {
 		s.log.Warn("connections in process between network namespaces are not recognized", "error", err)
@@ -164,7 +163,7 @@ func (s *Service) serve(ctx context.Context) error {
 		Limits: broker.Limits{
 			Conns: s.config.MaxConnections, ConnsPerUser: half, ConnsPerCgroup: half, Memory: int64(s.config.Memory),
 		},
-		Scanner: s.scanner, Log: s.log, Tell: s.tell,
+		Scanner: scan.New(), Log: s.log, Tell: s.tell,
 	}
 	if s.program != nil {
 		c.Namer = namer{s.program}
@@ -339,7 +338,7 @@ func (p *selection) Select(q broker.Question) inprocess.Why {
 	case !p.shaped && p.service.shapes(q.Socket, q.Process):
 		return inprocess.WhyPath
 	case p.observes:
-		if raw, err := p.service.scanner.RawCalls(q.Process.PID); err != nil || raw {
+		if q.RawCalls() {
 			return inprocess.WhyRawCalls
 		}
 		if p.service.seen.note(q.Socket) {

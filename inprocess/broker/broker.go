@@ -23,7 +23,7 @@ import (
 type Broker struct {
 	config Config
 	log    *slog.Logger
-	files  int           // descriptors that may be kept
+	left   chan struct{} // something is left over
 	lines  *rate.Limiter // of the log
 	missed atomic.Uint64 // lines above it
 
@@ -35,22 +35,22 @@ type Broker struct {
 	slabs      map[slabKey]int // clients that have it
 	sentBack   map[slabKey]sentBack
 	efforts    map[uint32]*effort // by user
-	kept       int                // connections whose memories are kept open
+	leftovers  []*leftover
 	timer      *time.Timer
 	closed     bool
 }
 
 // New makes a broker that serves nobody yet.
 func New(c Config) *Broker {
+	limits := c.Limits.withDefaults()
+	limits.Conns = min(limits.Conns, descriptors()/2/descriptorsOfEach)
 	b := &Broker{
-		config: c, log: c.Log, core: newCore(c.Limits, uint64(rand.Uint32())<<32), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
-		clients: map[*client]struct{}{}, slabs: map[slabKey]int{}, efforts: map[uint32]*effort{}, files: c.Limits.Files, lines: rate.NewLimiter(rate.Every(lineEvery), linesAtOnce),
+		config: c, log: c.Log, core: newCore(limits, uint64(rand.Uint32())<<32), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
+		clients: map[*client]struct{}{}, slabs: map[slabKey]int{}, efforts: map[uint32]*effort{}, left: make(chan struct{}, 1),
+		lines: rate.NewLimiter(rate.Every(lineEvery), linesAtOnce),
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
-	}
-	if b.files <= 0 {
-		b.files = halfOfDescriptors()
 	}
 	return b
 }
@@ -73,12 +73,16 @@ func (b *Broker) warn(msg string, args ...any) {
 	b.log.Warn(msg, args...) //nolint:sloglint // of callers: constants
 }
 
-func halfOfDescriptors() int {
+// descriptorsOfEach connection are kept, to tell what memory it holds and whether any process has it.
+const descriptorsOfEach = 2
+
+// descriptors is how many this process may have.
+func descriptors() int {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return 0
 	}
-	return int(min(r.Cur, 1<<20) / 2)
+	return int(min(r.Cur, 1<<20))
 }
 
 // Listen makes the broker's socket, in place of one that nobody serves any more.
@@ -139,7 +143,10 @@ func (b *Broker) Serve(ctx context.Context, l *net.UnixListener) error {
 	defer b.stop()
 	defer b.letGo(&clients)
 	ctx, cancel := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	defer looks.Wait()
 	defer cancel()
+	looks.Go(func() { b.lookAfter(ctx) })
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	for {
 		conn, err := l.AcceptUnix()
@@ -178,7 +185,7 @@ func (b *Broker) letGo(clients *sync.WaitGroup) {
 	}
 }
 
-// stop ends the timer.
+// stop ends the timer, and drops what is left over.
 func (b *Broker) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,27 +193,37 @@ func (b *Broker) stop() {
 	if b.timer != nil {
 		b.timer.Stop()
 	}
+	b.drop()
 }
 
-// do runs f on the core, says what comes of it, and gives back what has become free.
+// drop forgets what is left over. The caller holds the lock.
+func (b *Broker) drop() {
+	for _, l := range b.leftovers {
+		l.close()
+	}
+	b.leftovers = nil
+}
+
+// do runs f on the core, and says what comes of it.
 func (b *Broker) do(f func(*core) []denial) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.tell(f(b.core))
-	done := b.settle()
-	b.mu.Unlock()
-	for _, m := range done {
-		m.close()
-	}
+	b.settle()
 }
 
-// settle sets the timer, and returns memories to close. The caller holds the lock.
-func (b *Broker) settle() (done []*memories) {
+// settle takes in what has ended, and sets the timer. The caller holds the lock.
+func (b *Broker) settle() {
 	for _, p := range b.core.released {
-		if p.mem != nil {
-			b.kept--
-			done = append(done, p.mem)
-			p.mem = nil
+		if p.mem == nil { // nothing was handed out
+			b.core.holds(p, [2]bool{})
+			continue
 		}
+		b.keep(leftoverOf(p, p.mem))
+		p.mem = nil
+	}
+	if b.closed {
+		b.drop()
 	}
 	b.core.released = b.core.released[:0]
 	for _, e := range b.core.ended {
@@ -222,7 +239,6 @@ func (b *Broker) settle() (done []*memories) {
 	default:
 		b.timer.Reset(time.Until(at))
 	}
-	return done
 }
 
 func (b *Broker) expire() {

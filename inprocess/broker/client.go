@@ -39,8 +39,8 @@ type client struct {
 
 	// Guarded by the broker's lock.
 	member *member
-	news   *news // nil before its Hello
-	desk   int   // the process's desk, for reading; -1
+	news   *news  // nil before its Hello
+	desk   shared // the process's
 }
 
 // protocolError is what a client said that cannot be, which ends it.
@@ -51,7 +51,7 @@ func (e *protocolError) Error() string { return "client: " + e.what }
 // serve serves one client to its end.
 func (b *Broker) serve(ctx context.Context, conn *net.UnixConn) {
 	defer func() { _ = conn.Close() }()
-	c := &client{broker: b, conn: conn, desk: -1}
+	c := &client{broker: b, conn: conn, desk: none}
 	var err error
 	if c.raw, err = conn.SyscallConn(); err == nil {
 		c.process, err = processOf(conn)
@@ -130,12 +130,9 @@ func (b *Broker) leave(c *client, over bool) {
 				delete(b.slabs, c.slab.key)
 				delete(b.sentBack, c.slab.key)
 			}
-			c.news.close()
-			c.news = nil
-		}
-		if c.desk >= 0 {
-			_ = unix.Close(c.desk)
-			c.desk = -1
+			c.desk.handed()
+			b.keep(leftoverOfClient(c.member, c.desk.kept, c.news.leave()))
+			c.news, c.desk = nil, none
 		}
 		return nil
 	})
@@ -293,15 +290,14 @@ func (c *client) welcome(r inprocess.Record, n *news, d shared) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n.set(b.core.off, b.sentBack[c.slab.key], b.thresholds, true)
-	c.news, c.desk = n, d.read
+	c.news, c.desk = n, d
 	b.slabs[c.slab.key]++
 	c.member.entries = uint32(r.B)
 	b.core.joinRun(c.member, r.ID)
 	b.core.hello(c.member)
 	err := c.post(inprocess.Record{What: inprocess.Welcome}, d.write, n.file)
-	d.read = -1
-	d.close()
-	n.closeFile()
+	closeAll(&c.desk.write)
+	n.handed()
 	return err
 }
 
@@ -399,20 +395,16 @@ func (b *Broker) grant(p *conn) {
 			return c.undo(p, whyOfMemory(err))
 		case !p.paired():
 			return c.undo(p, inprocess.WhyNoPeer)
-		case !b.hand(p, mem, 0) || !b.hand(p, mem, 1):
+		}
+		p.mem, mem = mem, nil
+		told := b.hand(p, 0) && b.hand(p, 1)
+		p.mem.handed()
+		if !told {
 			return c.undo(p, inprocess.WhyLimit)
 		}
 		c.granted(p)
 		for _, e := range p.ends {
 			b.told(ToldPromoted, e, inprocess.WhyNone)
-		}
-		for i := range mem {
-			_ = unix.Close(mem[i].write)
-			mem[i].write = -1
-		}
-		if b.kept < b.files/2 {
-			b.kept++
-			p.mem, mem = mem, nil
 		}
 		return nil
 	})
@@ -422,11 +414,11 @@ func (b *Broker) grant(p *conn) {
 }
 
 // hand sends one end its memory. The first to get it has waited: it is the one that is more likely to have gone.
-func (b *Broker) hand(p *conn, mem *memories, side int) bool {
+func (b *Broker) hand(p *conn, side int) bool {
 	e, peer := p.ends[side], p.ends[1-side]
 	return b.queue(e.of.client, inprocess.Record{
 		What: inprocess.Grant, Tag: e.tag, Side: uint32(side), ID: p.id, A: peer.of.number,
-	}, mem[side].write, mem[1-side].read, peer.of.client.desk)
+	}, p.mem[side].write, p.mem[1-side].read, peer.of.client.desk.read)
 }
 
 // queue sends a record without waiting, and counts it in the news. The caller holds the lock.

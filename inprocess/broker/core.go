@@ -18,6 +18,8 @@ type core struct {
 	paths   map[path]*end
 	names   map[Sequences]*end
 	conns   map[uint64]*conn
+	held    map[*conn]struct{}   // that have ended while a process has memory of them
+	left    map[*member]struct{} // that have left while a process has memory of them
 	users   map[uint32]*usage
 	cgroups map[string]int // promoted connections
 	runs    map[runKey]*run
@@ -25,14 +27,14 @@ type core struct {
 	counts  Counters
 	others  others
 
-	released []*conn // for the shell, which empties both
+	released []*conn // newly held, for the shell, which empties both
 	ended    []*end  // that were promoted
 }
 
 // usage is what one user has.
 type usage struct {
-	members, asks, conns int
-	memory               int64
+	members, left, asks, conns int
+	memory                     int64
 }
 
 // member is a client.
@@ -67,7 +69,7 @@ type conn struct {
 	ends     [2]*end
 	order    uint32
 	reserved int64
-	users    []uint32 // one or two
+	users    []uint32 // that are charged for it: of the ends, and then of those that have memory of it
 	cgroups  []string
 	mem      *memories // of the shell
 }
@@ -82,7 +84,7 @@ type denial struct {
 func newCore(l Limits, first uint64) *core {
 	return &core{
 		limits: l.withDefaults(), nextID: first, members: map[*member]struct{}{}, waiting: list.New(), paths: map[path]*end{},
-		names: map[Sequences]*end{}, conns: map[uint64]*conn{}, users: map[uint32]*usage{}, cgroups: map[string]int{},
+		names: map[Sequences]*end{}, conns: map[uint64]*conn{}, held: map[*conn]struct{}{}, left: map[*member]struct{}{}, users: map[uint32]*usage{}, cgroups: map[string]int{},
 		runs: map[runKey]*run{},
 	}
 }
@@ -103,9 +105,14 @@ func (c *core) forget(uid uint32) {
 	}
 }
 
+// leftOfEach is how many that have left and whose memory others have there may be for each that there may be.
+const leftOfEach = 16
+
 // join takes a client in; false: a limit.
 func (c *core) join(uid uint32) (*member, bool) {
-	if len(c.members) >= c.limits.Processes || c.user(uid).members >= c.limits.ProcessesPerUser {
+	u := c.user(uid)
+	if len(c.members) >= c.limits.Processes || u.members >= c.limits.ProcessesPerUser ||
+		len(c.left) >= leftOfEach*c.limits.Processes || u.left >= leftOfEach*c.limits.ProcessesPerUser {
 		c.forget(uid)
 		c.counts.ProcessesRefused++
 		c.counts.Denied[inprocess.WhyLimit]++ // what it has is native without a question
@@ -126,8 +133,19 @@ func (c *core) leave(m *member) {
 	}
 	delete(c.members, m)
 	c.user(m.uid).members--
+	if m.entries > 0 {
+		c.left[m] = struct{}{}
+		c.user(m.uid).left++
+	}
 	c.forget(m.uid)
 	c.leaveRun(m)
+}
+
+// letGo is when nobody has memory of a client that has left.
+func (c *core) letGo(m *member) {
+	delete(c.left, m)
+	c.user(m.uid).left--
+	c.forget(m.uid)
 }
 
 // ask takes in a question and answers it with a pair, denials, or neither while the end waits. Its tag is not 0,
@@ -200,18 +218,18 @@ func (c *core) mate(e *end) *end {
 
 // pair joins two ends, of which the first waits; the reason if a limit is reached.
 func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
-	p := &conn{ends: [2]*end{a, b}, users: distinct(a.of.uid, b.of.uid), cgroups: distinct(a.of.cgroup, b.of.cgroup)}
-	if len(c.conns) >= c.limits.Conns {
+	p := &conn{ends: [2]*end{a, b}}
+	if len(c.conns)+len(c.held) >= c.limits.Conns {
 		return nil, inprocess.WhyLimit
 	}
 	remains := c.limits.Memory - c.memory
-	for _, uid := range p.users {
+	for _, uid := range distinct(a.of.uid, b.of.uid) {
 		if c.user(uid).conns >= c.limits.ConnsPerUser {
 			return nil, inprocess.WhyLimit
 		}
 		remains = min(remains, c.limits.MemoryPerUser-c.user(uid).memory)
 	}
-	for _, g := range p.cgroups {
+	for _, g := range distinct(a.of.cgroup, b.of.cgroup) {
 		if c.cgroups[g] >= c.limits.ConnsPerCgroup {
 			return nil, inprocess.WhyLimit
 		}
@@ -230,6 +248,27 @@ func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
 	c.conns[p.id] = p
 	c.pairedRun(p)
 	c.memory += p.reserved
+	c.charge(p, p.ends[:])
+	return p, inprocess.WhyNone
+}
+
+// charge has a connection count for some of its ends, and for the others no more.
+func (c *core) charge(p *conn, ends []*end) {
+	for _, uid := range p.users {
+		c.user(uid).conns--
+		c.user(uid).memory -= p.reserved
+		c.forget(uid)
+	}
+	for _, g := range p.cgroups {
+		if c.cgroups[g]--; c.cgroups[g] == 0 {
+			delete(c.cgroups, g)
+		}
+	}
+	p.users, p.cgroups = nil, nil
+	if len(ends) > 0 {
+		a, b := ends[0].of, ends[len(ends)-1].of
+		p.users, p.cgroups = distinct(a.uid, b.uid), distinct(a.cgroup, b.cgroup)
+	}
 	for _, uid := range p.users {
 		c.user(uid).conns++
 		c.user(uid).memory += p.reserved
@@ -237,7 +276,6 @@ func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
 	for _, g := range p.cgroups {
 		c.cgroups[g]++
 	}
-	return p, inprocess.WhyNone
 }
 
 func distinct[T comparable](a, b T) []T {
@@ -397,19 +435,10 @@ func (c *core) unwait(e *end) {
 	c.user(e.of.uid).asks--
 }
 
+// release is when both ends have gone. What they had counts until no process has memory of it.
 func (c *core) release(p *conn) {
 	delete(c.conns, p.id)
-	c.memory -= p.reserved
-	for _, uid := range p.users {
-		c.user(uid).conns--
-		c.user(uid).memory -= p.reserved
-		c.forget(uid)
-	}
-	for _, g := range p.cgroups {
-		if c.cgroups[g]--; c.cgroups[g] == 0 {
-			delete(c.cgroups, g)
-		}
-	}
+	c.held[p] = struct{}{}
 	c.releasedRun(p)
 	moved := max(p.ends[0].moved, p.ends[1].moved)
 	c.counts.MovedBytes += moved
@@ -418,4 +447,19 @@ func (c *core) release(p *conn) {
 		c.counts.Broken++
 	}
 	c.released = append(c.released, p)
+}
+
+// holds says which ends' processes still have memory of a connection that was released. One that has none left is dropped.
+func (c *core) holds(p *conn, has [2]bool) {
+	var ends []*end
+	for side, e := range p.ends {
+		if has[side] {
+			ends = append(ends, e)
+		}
+	}
+	c.charge(p, ends)
+	if len(ends) == 0 {
+		delete(c.held, p)
+		c.memory -= p.reserved
+	}
 }

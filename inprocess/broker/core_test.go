@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,6 +100,17 @@ type modelEnd struct {
 type modelConn struct {
 	c    *conn
 	ends [2]*modelEnd
+	has  [2]bool // memory of it
+}
+
+// charged are the processes that it counts for.
+func (c *modelConn) charged() (of []*member) {
+	for side, e := range c.ends {
+		if c.has[side] {
+			of = append(of, e.m)
+		}
+	}
+	return of
 }
 
 type model struct {
@@ -107,6 +119,8 @@ type model struct {
 	procs []*member
 	ends  []*modelEnd // not gone
 	conns []*modelConn
+	held  []*modelConn // that have ended
+	left  []*member
 	off   bool
 	next  uint32
 }
@@ -158,10 +172,34 @@ func (m *model) gone(e *modelEnd) {
 		for i, other := range m.conns {
 			if other == c {
 				m.conns = append(m.conns[:i:i], m.conns[i+1:]...)
+				m.held = append(m.held, c)
 				break
 			}
 		}
 	}
+}
+
+// HaveMemory is when other processes than before have memory of a connection that has ended.
+func (m *model) HaveMemory(t *rapid.T) {
+	if len(m.held) == 0 {
+		t.Skip("nothing is held")
+	}
+	i := rapid.IntRange(0, len(m.held)-1).Draw(t, "held")
+	c := m.held[i]
+	c.has = [2]bool{rapid.Bool().Draw(t, "one"), rapid.Bool().Draw(t, "other")}
+	m.core.holds(c.c, c.has)
+	if c.has == [2]bool{} {
+		m.held = slices.Delete(m.held, i, i+1)
+	}
+}
+
+func (m *model) LetGo(t *rapid.T) {
+	if len(m.left) == 0 {
+		t.Skip("none has left")
+	}
+	i := rapid.IntRange(0, len(m.left)-1).Draw(t, "left")
+	m.core.letGo(m.left[i])
+	m.left = slices.Delete(m.left, i, i+1)
 }
 
 // said takes in denials: each is of an end that asked.
@@ -186,8 +224,14 @@ func (m *model) Join(t *rapid.T) {
 			of++
 		}
 	}
+	left := 0
+	for _, p := range m.left {
+		if p.uid == uid {
+			left++
+		}
+	}
 	p, ok := m.core.join(uid)
-	if want := len(m.procs) < 6 && of < 4; ok != want {
+	if want := len(m.procs) < 6 && of < 4 && len(m.left) < 6*leftOfEach && left < 4*leftOfEach; ok != want {
 		t.Fatalf("join: %v, not %v", ok, want)
 	}
 	if !ok {
@@ -248,19 +292,20 @@ func (m *model) full(p *member, mate *modelEnd) (inprocess.Why, uint32) {
 		return inprocess.WhyNone, 0
 	}
 	total, remains := 0, l.Memory
-	for _, c := range m.conns {
+	for _, c := range slices.Concat(m.conns, m.held) {
 		total++
 		remains -= c.c.reserved
 	}
 	full := total >= l.Conns
 	for _, other := range []*member{p, mate.m} {
 		users, cgroups, left := 0, 0, l.MemoryPerUser
-		for _, c := range m.conns {
-			if c.ends[0].m.uid == other.uid || c.ends[1].m.uid == other.uid {
+		for _, c := range slices.Concat(m.conns, m.held) {
+			of := c.charged()
+			if slices.ContainsFunc(of, func(p *member) bool { return p.uid == other.uid }) {
 				users++
 				left -= c.c.reserved
 			}
-			if c.ends[0].m.cgroup == other.cgroup || c.ends[1].m.cgroup == other.cgroup {
+			if slices.ContainsFunc(of, func(p *member) bool { return p.cgroup == other.cgroup }) {
 				cgroups++
 			}
 		}
@@ -330,7 +375,7 @@ func (m *model) ask(t *rapid.T, p *member, tag uint32, s Socket) {
 				mate = other
 			}
 		}
-		c := &modelConn{c: pair, ends: [2]*modelEnd{mate, e}}
+		c := &modelConn{pair, [2]*modelEnd{mate, e}, [2]bool{true, true}}
 		e.state, mate.state, e.conn, mate.conn = endPairing, endPairing, c, c
 		m.ends, m.conns = append(m.ends, e), append(m.conns, c)
 	default:
@@ -395,6 +440,7 @@ func (m *model) Leave(t *rapid.T) {
 	for i, other := range m.procs {
 		if other == p {
 			m.procs = append(m.procs[:i:i], m.procs[i+1:]...)
+			m.left = append(m.left, p)
 			break
 		}
 	}
@@ -461,13 +507,18 @@ func (m *model) Check(t *rapid.T) {
 			t.Fatalf("a process has %d ends, not %d", len(p.ends), mine)
 		}
 	}
-	for _, c := range m.conns {
+	for _, p := range m.left {
+		add(p.uid, func(u *usage) { u.left++ })
+	}
+	for _, c := range slices.Concat(m.conns, m.held) {
 		conns++
 		memory += c.c.reserved
-		for _, uid := range distinct(c.ends[0].m.uid, c.ends[1].m.uid) {
+		of := c.charged()
+		first, last := of[0], of[len(of)-1]
+		for _, uid := range distinct(first.uid, last.uid) {
 			add(uid, func(u *usage) { u.conns++; u.memory += c.c.reserved })
 		}
-		for _, g := range distinct(c.ends[0].m.cgroup, c.ends[1].m.cgroup) {
+		for _, g := range distinct(first.cgroup, last.cgroup) {
 			cgroups[g]++
 		}
 	}
@@ -493,10 +544,15 @@ func (m *model) Check(t *rapid.T) {
 		t.Fatalf("cgroups: %v, not %v", m.core.cgroups, cgroups)
 	case !maps.Equal(runs, refs):
 		t.Fatalf("runs: %v, not %v", refs, runs)
-	case len(m.core.conns) != conns, m.core.memory != memory, m.core.waiting.Len() != waiting, len(m.core.paths) != waiting, len(m.core.names) != named:
+	case len(m.core.conns)+len(m.core.held) != conns, len(m.core.held) != len(m.held), len(m.core.left) != len(m.left), m.core.memory != memory, m.core.waiting.Len() != waiting, len(m.core.paths) != waiting, len(m.core.names) != named:
 		t.Fatal(fmt.Sprint("tables: ", len(m.core.conns), conns, m.core.memory, memory, m.core.waiting.Len(), waiting, len(m.core.paths), len(m.core.names), named))
 	case conns > l.Conns || waiting > l.Asks || memory > l.Memory || len(runs) > l.Runs:
 		t.Fatal("more than the limits")
+	}
+	for _, c := range m.held { // of which others may have had the memory before
+		for _, p := range c.charged() {
+			add(p.uid, func(u *usage) { u.conns--; u.memory -= c.c.reserved })
+		}
 	}
 	for _, u := range users {
 		if u.asks > l.AsksPerUser || u.conns > l.ConnsPerUser || u.memory > l.MemoryPerUser {
@@ -515,7 +571,7 @@ func TestModel(t *testing.T) {
 		m := &model{core: newCore(modelLimits(), 7), now: time.Unix(1000, 0)}
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.Check, "join": m.Join, "ask": m.Ask, "ask too": m.Ask, "ask both": m.AskBoth, "both again": m.AskBoth, "and again": m.AskBoth, "grant": m.Grant, "close": m.Close, "stray": m.CloseStray, "leave": m.Leave,
-			"switch": m.Switch, "later": m.Later,
+			"switch": m.Switch, "later": m.Later, "have memory": m.HaveMemory, "let go": m.LetGo, "let go again": m.HaveMemory,
 		})
 	}
 	for range 20 {

@@ -8,8 +8,8 @@ type ByWhy [inprocess.WhyCount]uint64
 // Counters are the broker's. What is not a total is as of now.
 type Counters struct {
 	Processes, Waiting, Conns int
-	Memory                    int64 // reserved
-	Files                     int   // connections whose memories are kept open
+	Memory                    int64 // reserved, of those held, too
+	Held                      int   // connections and processes that have ended while a process has memory of theirs
 
 	ProcessesTotal   uint64
 	ProcessesRefused uint64 // by a limit

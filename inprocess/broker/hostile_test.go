@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -106,7 +107,7 @@ func TestNoDescriptorForHello(t *testing.T) {
 	there, err := fdpass.Conn(far)
 	require.NoError(t, err)
 	defer there.Close()
-	c := &client{broker: b, conn: conn, desk: -1}
+	c := &client{broker: b, conn: conn, desk: none}
 	c.raw, err = conn.SyscallConn()
 	require.NoError(t, err)
 	j, err := c.take(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: 1}.Append(nil), nil, fdpass.ErrNoDescriptor)
@@ -394,9 +395,97 @@ func TestDeafProcess(t *testing.T) {
 	eventually(t, func() bool { return b.Counters().Processes == 1 }, "it is let go of")
 	c := b.Counters()
 	require.Zero(t, c.Conns)
-	require.Zero(t, c.Memory)
+	require.NotZero(t, c.Memory, "its memory is under way")
 	require.Equal(t, uint64(1), c.Undone)
+	deaf.close()
+	eventually(t, func() bool { return b.Counters().Memory == 0 }, "nobody gets it")
 	promotes(t, at)
+}
+
+// TestMemoryCountsAsLongAsItIsHeld: what a process does not let go of counts for its user, whatever the process says, and also
+// when it has left.
+func TestMemoryCountsAsLongAsItIsHeld(t *testing.T) {
+	for name, hold := range map[string]func(own granted) (let func()){
+		"open":   func(own granted) func() { return own.let },
+		"mapped": mapped(unix.PROT_READ|unix.PROT_WRITE, func(g granted) int { return g.own }),
+		"read":   mapped(unix.PROT_READ, func(g granted) int { return g.peer }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, at := serve(t, Config{Limits: Limits{Conns: 1}})
+			a, z := connect(t, at), connect(t, at)
+			client, server := connection(t, "tcp4")
+			a.ask(0x20001, client)
+			z.ask(0x20001, server)
+			own, peer := a.granted(0x20001), z.granted(0x20001)
+			let := hold(own)
+			peer.let()
+			a.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001})
+			z.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001})
+			eventually(t, func() bool { return b.Counters().Conns == 0 }, "it has ended")
+			a.close()
+			time.Sleep(3 * firstLook)
+			require.Equal(t, 2*inprocess.EndSize(inprocess.OrderMax), b.Counters().Memory)
+			client, server = connection(t, "tcp4")
+			y := connect(t, at)
+			y.ask(0x20001, client)
+			eventually(t, func() bool { return b.Counters().Waiting == 1 }, "it waits")
+			z.ask(0x40001, server)
+			y.denied(0x20001, inprocess.WhyLimit)
+			z.denied(0x40001, inprocess.WhyLimit)
+			let()
+			eventually(t, func() bool { return b.Counters().Memory == 0 }, "it is let go of")
+			y.ask(0x40001, client)
+			z.ask(0x60001, server)
+			y.granted(0x40001)
+			z.granted(0x60001)
+		})
+	}
+}
+
+// mapped keeps memory mapped, and no descriptor.
+func mapped(prot int, which func(granted) int) func(granted) func() {
+	return func(g granted) func() {
+		m, err := unix.Mmap(which(g), 0, 4096, prot, unix.MAP_SHARED)
+		g.let()
+		return func() { _ = errors.Join(err, unix.Munmap(m)) }
+	}
+}
+
+// TestWhoHoldsMemory: it counts for the end that has it, and no more for the other one.
+func TestWhoHoldsMemory(t *testing.T) {
+	m, err := newMemories(1, inprocess.OrderMin)
+	require.NoError(t, err)
+	defer m.close()
+	require.Equal(t, [2]bool{true, true}, m.holders())
+	closeAll(&m[0].write, &m[1].read)
+	require.Equal(t, [2]bool{false, true}, m.holders(), "the second end has its own to write, and the first's to read")
+	closeAll(&m[1].write)
+	require.Equal(t, [2]bool{false, true}, m.holders(), "it reads")
+	closeAll(&m[0].read)
+	require.Equal(t, [2]bool{}, m.holders())
+}
+
+// TestClientsThatKeepTheirMemory: so many clients as there may be can have left, and their memory be held.
+func TestClientsThatKeepTheirMemory(t *testing.T) {
+	b, at := serve(t, Config{Limits: Limits{ProcessesPerUser: 1}})
+	var kept []*library
+	for range leftOfEach {
+		l := connect(t, at)
+		require.NoError(t, l.conn.Close())
+		kept = append(kept, l)
+		eventually(t, func() bool { return b.Clients() == 0 }, "it has left")
+	}
+	dial(t, at).denied(0, inprocess.WhyLimit)
+	require.Equal(t, leftOfEach, b.Counters().Held)
+	require.NoError(t, unix.Close(kept[0].desk))
+	kept[0].desk = -1
+	time.Sleep(3 * firstLook)
+	require.Equal(t, leftOfEach, b.Counters().Held, "it has the news")
+	for _, l := range kept {
+		l.close()
+	}
+	eventually(t, func() bool { return b.Counters().Held == 0 }, "all are let go of")
+	connect(t, at)
 }
 
 // TestQuotas: what is beyond them is denied, to both ends.
@@ -708,7 +797,8 @@ func victim(t *testing.T, at string) {
 		z.ask(tag, server)
 		ga, gz := a.granted(tag), z.granted(tag)
 		_, _ = unix.Pwrite(ga.own, []byte("x"), inprocess.RingAt)
-		fdpass.CloseFDs([]int{ga.own, ga.peer, ga.desk, gz.own, gz.peer, gz.desk})
+		ga.let()
+		gz.let()
 		_ = client.Close()
 		_ = server.Close()
 	}
@@ -727,7 +817,7 @@ func FuzzClient(f *testing.F) {
 		conn, err := fdpass.Conn(os.NewFile(uintptr(fds[0]), "client"))
 		require.NoError(t, err)
 		defer conn.Close()
-		c := &client{broker: b, conn: conn, desk: -1}
+		c := &client{broker: b, conn: conn, desk: none}
 		c.raw, err = conn.SyscallConn()
 		require.NoError(t, err)
 		require.True(t, b.join(c))

@@ -12,7 +12,7 @@ type Limits struct {
 	ProcessesPerUser int           // 1024
 	Asks             int           // ends that wait for the other end; 16384
 	AsksPerUser      int           // 8192
-	Conns            int           // promoted connections; 65536
+	Conns            int           // promoted connections, and those of which a process still has memory; 65536, and two descriptors each
 	ConnsPerUser     int           // 32768
 	ConnsPerCgroup   int           // 32768
 	Memory           int64         // bytes reserved by promoted connections; 256 GiB: it is sparse, so this is what could be touched
@@ -20,7 +20,6 @@ type Limits struct {
 	Share            int64         // one connection may reserve one part in so many of what remains, or the smallest ring; 4096
 	Wait             time.Duration // for the other end; 60 s
 	Runs             int           // runs whose sums are kept; as many as processes
-	Files            int           // descriptors kept, two a connection, to tell what memory holds; half of the descriptor limit
 }
 
 func defaultTo[T int | int64 | time.Duration](v *T, to T) {

@@ -43,43 +43,87 @@ func seal(fd, more int) error {
 	return nil
 }
 
-// readOnly opens the file of a descriptor again, for reading.
-func readOnly(fd int) (int, error) {
-	ro, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+// reopen opens the file of a descriptor again.
+func reopen(fd, flags int) (int, error) {
+	n, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), flags|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open memory for reading: %w", err)
+		return -1, fmt.Errorf("open memory again: %w", err)
 	}
-	return ro, nil
+	return n, nil
 }
 
-// shared is memory of one writer: a descriptor to write with and one to read with.
-type shared struct{ write, read int }
+// shared is memory of one writer: a descriptor to write with and one to read with, which are handed out, and one that the
+// broker keeps. Each is an open file of its own, or the kernel could not tell whether others have any.
+type shared struct{ write, read, kept int }
+
+// none is no memory.
+var none = shared{-1, -1, -1}
 
 // newShared makes memory that begins with head.
-func newShared(name string, size int64, head []byte) (s shared, err error) {
-	if s.write, err = newMemory(name, size); err != nil {
-		return shared{-1, -1}, err
+func newShared(name string, size int64, head []byte) (shared, error) {
+	fd, err := newMemory(name, size)
+	if err != nil {
+		return none, err
 	}
-	if _, err = unix.Pwrite(s.write, head, 0); err == nil {
-		err = seal(s.write, 0)
+	defer func() { _ = unix.Close(fd) }() // the kernel does not count it as one that writes
+	s := none
+	if _, err = unix.Pwrite(fd, head, 0); err == nil {
+		err = seal(fd, 0)
 	}
 	if err == nil {
-		s.read, err = readOnly(s.write)
+		s.write, err = reopen(fd, unix.O_RDWR)
+	}
+	if err == nil {
+		s.read, err = reopen(fd, unix.O_RDONLY)
+	}
+	if err == nil {
+		s.kept, err = reopen(fd, unix.O_RDONLY)
 	}
 	if err != nil {
-		_ = unix.Close(s.write)
-		return shared{-1, -1}, err
+		s.close()
+		return none, err
 	}
 	return s, nil
 }
 
-func (s *shared) close() {
-	for _, fd := range []*int{&s.write, &s.read} {
+// handed is when others have what they get.
+func (s *shared) handed() { closeAll(&s.write, &s.read) }
+
+func (s *shared) close() { closeAll(&s.write, &s.read, &s.kept) }
+
+func closeAll(fds ...*int) {
+	for _, fd := range fds {
 		if *fd >= 0 {
 			_ = unix.Close(*fd)
 			*fd = -1
 		}
 	}
+}
+
+// writeLease is a lease that no other open file of any kind allows.
+const writeLease = unix.F_WRLCK
+
+// elsewhere tells whether any but the broker has the file of a descriptor that is kept, open, mapped or on its way. While it
+// is open for writing it is not known whether it is for reading, too.
+func elsewhere(kept int) (write, read bool) {
+	switch {
+	case lease(kept, writeLease):
+		return false, false
+	case lease(kept, unix.F_RDLCK):
+		return false, true
+	default:
+		return true, false
+	}
+}
+
+// lease tries to take a lease, which the kernel refuses while others have the file open in a way that breaks it. It is
+// given back at once. Where there are no leases (fs.leases-enable) others are taken to have gone.
+func lease(fd, kind int) bool {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, kind)
+	if err == nil {
+		_, _ = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return !errors.Is(err, unix.EAGAIN)
 }
 
 // head begins every shared memory.
@@ -113,10 +157,26 @@ func newMemories(id uint64, order uint32) (*memories, error) {
 	return &m, nil
 }
 
+func (m *memories) handed() {
+	for i := range m {
+		m[i].handed()
+	}
+}
+
 func (m *memories) close() {
 	for i := range m {
 		m[i].close()
 	}
+}
+
+// holders tells which ends' processes have memory of the connection: an end has its own to write, and its peer's to read.
+func (m *memories) holders() (has [2]bool) {
+	for side := range m {
+		write, read := elsewhere(m[side].kept)
+		has[side] = has[side] || write
+		has[1-side] = has[1-side] || read
+	}
+	return has
 }
 
 // slab is the memory in which a process says how its ends are. It is read and never mapped: a slab that is cut

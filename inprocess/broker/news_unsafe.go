@@ -13,7 +13,8 @@ import (
 // news is the page of a process that the broker alone writes. Not for two goroutines at once.
 type news struct {
 	page   []byte
-	file   int      // for reading
+	file   int      // for reading, which its process gets
+	kept   int      // another one
 	kernel sentBack // as the page has it
 }
 
@@ -28,9 +29,12 @@ func newNews() (*news, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map news: %w", err)
 	}
-	n := &news{page: page, file: -1}
+	n := &news{page: page, file: -1, kept: -1}
 	if err = seal(fd, unix.F_SEAL_FUTURE_WRITE); err == nil {
-		n.file, err = readOnly(fd)
+		n.file, err = reopen(fd, unix.O_RDONLY)
+	}
+	if err == nil {
+		n.kept, err = reopen(fd, unix.O_RDONLY)
 	}
 	if err != nil {
 		n.close()
@@ -87,16 +91,18 @@ func (n *news) set(off bool, kernel sentBack, t Thresholds, again bool) {
 	}
 }
 
-// closeFile closes the descriptor for reading, which the process has by then.
-func (n *news) closeFile() {
-	if n.file >= 0 {
-		_ = unix.Close(n.file)
-		n.file = -1
-	}
+// handed is when the process has its file.
+func (n *news) handed() { closeAll(&n.file) }
+
+// leave ends the page of a process that has left, and returns what tells whether others have it.
+func (n *news) leave() (kept int) {
+	kept, n.kept = n.kept, -1
+	n.close()
+	return kept
 }
 
 func (n *news) close() {
-	n.closeFile()
+	closeAll(&n.file, &n.kept)
 	_ = unix.Munmap(n.page)
 	n.page = nil
 }

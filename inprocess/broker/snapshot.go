@@ -57,7 +57,7 @@ func (b *Broker) Processes() []Process {
 func (b *Broker) counters() Counters {
 	c := b.core.counts
 	c.Processes, c.Waiting, c.Conns = len(b.core.members), b.core.waiting.Len(), len(b.core.conns)
-	c.Memory, c.Files = b.core.memory, b.kept
+	c.Memory, c.Held = b.core.memory, len(b.core.held)+len(b.core.left)
 	return c
 }
 
@@ -183,7 +183,7 @@ func (e *end) info() End {
 func (m *memories) resident() (n int64) {
 	for i := range m {
 		var st unix.Stat_t
-		if err := unix.Fstat(m[i].read, &st); err != nil {
+		if err := unix.Fstat(m[i].kept, &st); err != nil {
 			return -1
 		}
 		n += st.Blocks * 512

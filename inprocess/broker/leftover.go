@@ -1,0 +1,105 @@
+package broker
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// How soon it is looked whether processes have let go of memory, and how rarely in the end.
+const (
+	firstLook  = 50 * time.Millisecond
+	rarestLook = 10 * time.Second
+)
+
+// leftover is memory of a connection or a client that has ended. The kernel charges it to the broker as long as a process
+// has it, whatever that process says: so it counts as long.
+type leftover struct {
+	at    time.Time // to look at it
+	pause time.Duration
+	look  func() (gone bool, note func(*core))
+	close func()
+}
+
+// keep takes what is left over in. The caller holds the lock.
+func (b *Broker) keep(l *leftover) {
+	l.pause = firstLook
+	l.at = time.Now().Add(l.pause)
+	b.leftovers = append(b.leftovers, l)
+	select {
+	case b.left <- struct{}{}:
+	default:
+	}
+}
+
+func leftoverOf(p *conn, m *memories) *leftover {
+	return &leftover{close: m.close, look: func() (bool, func(*core)) {
+		has := m.holders()
+		return has == [2]bool{}, func(c *core) { c.holds(p, has) }
+	}}
+}
+
+// leftoverOfClient is the desk and the news of one.
+func leftoverOfClient(m *member, desk, news int) *leftover {
+	return &leftover{close: func() { closeAll(&desk, &news) }, look: func() (bool, func(*core)) {
+		gone := lease(desk, writeLease) && lease(news, writeLease)
+		return gone, func(c *core) {
+			if gone {
+				c.letGo(m)
+			}
+		}
+	}}
+}
+
+// lookAfter looks at what is left over until ctx ends.
+func (b *Broker) lookAfter(ctx context.Context) {
+	t := time.NewTicker(firstLook)
+	defer t.Stop()
+	for {
+		select {
+		case <-b.left:
+		case <-ctx.Done():
+			return
+		}
+		for b.lookAgain() {
+			select {
+			case <-t.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// lookAgain looks at what it is time for; true: something is left. The kernel is asked without the lock.
+func (b *Broker) lookAgain() bool {
+	now := time.Now()
+	var due []*leftover
+	b.mu.Lock()
+	for _, l := range b.leftovers {
+		if !l.at.After(now) {
+			due = append(due, l)
+		}
+	}
+	b.mu.Unlock()
+	gone, notes := map[*leftover]bool{}, make([]func(*core), len(due))
+	for i, l := range due {
+		var is bool
+		if is, notes[i] = l.look(); is {
+			gone[l] = true
+		}
+		l.pause = min(2*l.pause, rarestLook)
+	}
+	b.mu.Lock()
+	for i, l := range due {
+		notes[i](b.core)
+		l.at = now.Add(l.pause)
+	}
+	b.leftovers = slices.DeleteFunc(b.leftovers, func(l *leftover) bool { return gone[l] })
+	more := len(b.leftovers) > 0
+	b.mu.Unlock()
+	for l := range gone {
+		l.close()
+	}
+	return more
+}

@@ -46,7 +46,7 @@ func processOf(c *net.UnixConn) (p Process, err error) {
 		return p, nil
 	}
 	p.PID = int(cred.Pid)
-	p.Exe, _ = os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
+	p.Exe, _ = os.Readlink(procfs.Living(p.PID) + "/exe")
 	p.Cgroup = procfs.CgroupOf(p.PID)
 	if pidfd >= 0 {
 		defer func() { _ = unix.Close(pidfd) }()

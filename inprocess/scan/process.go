@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 const (
@@ -43,7 +44,7 @@ func (s *Scanner) RawCalls(pid int) (bool, error) {
 // /proc/PID/maps; files are opened by /proc/PID/map_files, or where that is refused by name
 // through /proc/PID/root if it is still the same file.
 func (s *Scanner) Process(pid int) (*Result, error) {
-	proc := livingThread(path.Join(s.root, "proc", strconv.Itoa(pid)))
+	proc := procfs.LivingIn(path.Join(s.root, "proc", strconv.Itoa(pid)))
 	f, err := os.Open(proc + "/maps")
 	if err != nil {
 		return nil, err
@@ -104,22 +105,6 @@ func executable(f *os.File) (list []mapping, whole bool, err error) {
 	}
 	list, err = parseMaps(text)
 	return list, len(text) <= maxMaps, err
-}
-
-// livingThread is the directory of a process, or of one of its threads where the first one has ended: that has no memory
-// any more.
-func livingThread(proc string) string {
-	if _, err := os.Readlink(proc + "/exe"); !errors.Is(err, fs.ErrNotExist) {
-		return proc
-	}
-	threads, _ := os.ReadDir(proc + "/task")
-	for _, t := range threads {
-		thread := path.Join(proc, "task", t.Name())
-		if _, err := os.Readlink(thread + "/exe"); err == nil {
-			return thread
-		}
-	}
-	return proc
 }
 
 // mapped adds the file of a mapping.

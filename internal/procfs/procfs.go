@@ -1,6 +1,7 @@
 package procfs
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,6 +20,25 @@ func Cgroup(text string) (at string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// Living returns the directory of a process, or of one of its threads where the first one has ended: that has no memory,
+// no program and no namespaces any more.
+func Living(pid int) string { return LivingIn(file(pid, "")) }
+
+// LivingIn is [Living] by the directory of a process.
+func LivingIn(dir string) string {
+	if _, err := os.Readlink(filepath.Join(dir, "exe")); !errors.Is(err, fs.ErrNotExist) {
+		return dir
+	}
+	threads, _ := os.ReadDir(filepath.Join(dir, "task"))
+	for _, t := range threads {
+		thread := filepath.Join(dir, "task", t.Name())
+		if _, err := os.Readlink(filepath.Join(thread, "exe")); err == nil {
+			return thread
+		}
+	}
+	return dir
 }
 
 // CgroupOf returns the control group of a process; empty where it cannot be known.

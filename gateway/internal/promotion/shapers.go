@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,6 +16,8 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 const (
@@ -113,7 +116,7 @@ func (p *shapers) Shaped(key shapedPath, pid int) bool {
 	defer p.mu.Unlock() // held while the kernel is asked: one at a time
 	inode := p.inode
 	if key.Netns != p.cookie {
-		inode = inodeOfProcess(pid)
+		pid, inode = namespaceOf(pid)
 	}
 	now := time.Now()
 	p.renew(now)
@@ -132,7 +135,7 @@ func (p *shapers) Any(pid int) bool {
 	if len(p.here.shaping) > 0 {
 		return true
 	}
-	inode := inodeOfProcess(pid)
+	pid, inode := namespaceOf(pid)
 	if inode == p.inode {
 		return false
 	}
@@ -229,15 +232,20 @@ func (p *shapers) pairsShape(id int) bool {
 	})
 }
 
-func inodeOfProcess(pid int) uint64 {
+// namespaceOf is the network namespace of a process, and a thread in it that lives; 0: not known.
+func namespaceOf(pid int) (tid int, inode uint64) {
 	if pid <= 0 {
-		return 0
+		return 0, 0
 	}
-	n, err := inodeOf("/proc/" + strconv.Itoa(pid) + "/ns/net")
+	dir := procfs.Living(pid)
+	tid, err := strconv.Atoi(filepath.Base(dir))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return n
+	if inode, err = inodeOf(dir + "/ns/net"); err != nil {
+		return 0, 0
+	}
+	return tid, inode
 }
 
 func inodeOf(path string) (uint64, error) {

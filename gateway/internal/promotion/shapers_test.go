@@ -2,7 +2,9 @@ package promotion
 
 import (
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -99,5 +101,42 @@ func TestShapersOfOthers(t *testing.T) {
 			require.Equal(t, c.out || c.lo || len(p.here.shaping) > 0, p.Any(unix.Gettid()), c.tc)
 			require.Len(t, p.namespaces, 1)
 		}
+	})
+}
+
+// TestShapersOfProcessWithoutMain: the first thread of a process may have ended, and says nothing of its namespace then.
+func TestShapersOfProcessWithoutMain(t *testing.T) {
+	testnet.Require(t, "root", "tc", "ip", "gcc")
+	dir := t.TempDir()
+	source, file := filepath.Join(dir, "rest.c"), filepath.Join(dir, "rest")
+	require.NoError(t, os.WriteFile(source, []byte(`#include <pthread.h>
+#include <unistd.h>
+static void *rest(void *main) { char c; pthread_join(*(pthread_t *)main, 0); write(1, "x", 1); read(0, &c, 1); _exit(0); }
+static pthread_t self;
+int main(void) { pthread_t t; self = pthread_self(); pthread_create(&t, 0, rest, &self); pthread_exit(0); }`), 0o600))
+	out, err := exec.Command("gcc", "-o", file, source, "-lpthread").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	p, err := openShapers()
+	require.NoError(t, err)
+	defer p.Close()
+	testnet.InNamespace(t, func() {
+		for _, args := range []string{"ip link set lo up", "tc qdisc add dev lo root tbf rate 1mbit burst 10kb latency 50ms"} {
+			words := strings.Fields(args)
+			out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		}
+		c := exec.Command(file)
+		stdin, err := c.StdinPipe()
+		require.NoError(t, err)
+		stdout, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		_, err = stdout.Read(make([]byte, 1))
+		require.NoError(t, err)
+		lo := netip.MustParseAddr("127.0.0.1")
+		require.True(t, p.Shaped(shapedPath{Local: lo, Remote: lo}, c.Process.Pid))
+		require.True(t, p.Any(c.Process.Pid))
+		require.NoError(t, stdin.Close())
+		require.NoError(t, c.Wait())
 	})
 }

@@ -65,29 +65,44 @@ func examine(fd int, n Namer) (s Socket, err error) {
 	return s, nil
 }
 
-// looks is how often a socket is looked at until all that it has sent is acknowledged.
+// looks is how often a socket is looked at until nothing of it moves in between.
 const looks = 16
 
 // roleAt tells the side of a socket by the kernel's counts at one moment: of the client the SYN counts as acknowledged,
-// and not as sent. While bytes are under way it cannot be told.
+// and not as sent. What is under way counts as if it were acknowledged.
 func roleAt(fd int, info *unix.TCPInfo) Role {
 	for range looks {
-		if info.Unacked == 0 {
-			switch info.Bytes_acked - (info.Bytes_sent - info.Bytes_retrans) {
-			case 0:
-				return RoleServer
-			case 1:
-				return RoleClient
-			default:
-				return RoleUnknown
-			}
+		queued, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+		if err != nil {
+			return RoleUnknown
 		}
-		var err error
+		was := counted(info)
 		if info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil {
 			return RoleUnknown
 		}
+		if counted(info) != was {
+			continue
+		}
+		underWay := uint64(queued) - uint64(info.Notsent_bytes)
+		switch info.Bytes_acked + underWay - (info.Bytes_sent - info.Bytes_retrans) {
+		case 0:
+			return RoleServer
+		case 1:
+			return RoleClient
+		}
+		return RoleUnknown
 	}
 	return RoleUnknown
+}
+
+// counts are those of a socket that only grow, but for what is not sent yet.
+type counts struct {
+	acked, sent, retrans uint64
+	notSent              uint32
+}
+
+func counted(i *unix.TCPInfo) counts {
+	return counts{i.Bytes_acked, i.Bytes_sent, i.Bytes_retrans, i.Notsent_bytes}
 }
 
 func isTCP(fd int) error {

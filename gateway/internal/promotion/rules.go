@@ -60,7 +60,7 @@ func (r rules) inbound(q broker.Question) ebpf.Verdict {
 	return r.server.Decide(ebpf.Query{Proto: ebpf.ProtoTCP, Inbound: true, Peer: q.Socket.Remote.Addr(), Port: q.Socket.Local.Port()})
 }
 
-// wants reports whether the rules want an end to be promoted. An end whose side is not known is asked as both.
+// wants reports whether the rules want an end to be promoted: one whose side is not known, if they would on either side.
 func (r rules) wants(q broker.Question) bool {
 	switch q.Socket.Role {
 	case broker.RoleClient:
@@ -68,7 +68,7 @@ func (r rules) wants(q broker.Question) bool {
 	case broker.RoleServer:
 		return r.inbound(q).Action != ebpf.ActionPass
 	default:
-		return r.outbound(q).Action != ebpf.ActionPass || r.inbound(q).Action != ebpf.ActionPass
+		return r.outbound(q).Action != ebpf.ActionPass && r.inbound(q).Action != ebpf.ActionPass
 	}
 }
 

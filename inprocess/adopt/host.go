@@ -140,9 +140,31 @@ func (h *Installation) DisableHost() (changed bool, err error) {
 }
 
 // safe refuses a library that others than root could exchange, as every program of root
-// loads it.
+// loads it: by its name, or where links in that lead.
 func (h *Installation) safe(library string) error {
-	for p := library; ; p = path.Dir(p) {
+	root, err := filepath.EvalSymlinks(h.Root)
+	if err != nil {
+		return fmt.Errorf("%w %s: %w", ErrLibrary, library, err)
+	}
+	real, err := filepath.EvalSymlinks(path.Join(h.Root, library))
+	if err != nil {
+		return fmt.Errorf("%w %s: %w", ErrLibrary, library, err)
+	}
+	inside, err := filepath.Rel(root, real)
+	if err != nil || !filepath.IsLocal(inside) {
+		return fmt.Errorf("%w %s: it is a link to %s, outside of %s", ErrLibrary, library, real, h.Root)
+	}
+	for _, name := range []string{library, path.Join("/", inside)} {
+		if err := h.safeName(library, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// safeName looks at a file and the directories that it is in.
+func (h *Installation) safeName(library, name string) error {
+	for p := name; ; p = path.Dir(p) {
 		var st unix.Stat_t
 		if err := unix.Lstat(path.Join(h.Root, p), &st); err != nil {
 			return fmt.Errorf("%w %s: %w", ErrLibrary, library, err)
@@ -153,7 +175,7 @@ func (h *Installation) safe(library string) error {
 			return fmt.Errorf("%w %s: %s belongs to user %d", ErrLibrary, library, p, st.Uid)
 		case st.Mode&unix.S_IFMT != unix.S_IFLNK && st.Mode&others != 0:
 			return fmt.Errorf("%w %s: others than its owner may write %s", ErrLibrary, library, p)
-		case p == library && st.Mode&0o444 != 0o444:
+		case p == name && st.Mode&0o444 != 0o444:
 			return fmt.Errorf("%w %s: not everyone may read it", ErrLibrary, library)
 		case p == "/":
 			return nil
@@ -177,9 +199,17 @@ func Try(ctx context.Context, library string) error {
 		return fmt.Errorf("%w %s: tried with cat: %s", ErrLibrary, library, said)
 	case err != nil:
 		return fmt.Errorf("%w %s: tried with cat: %w", ErrLibrary, library, err)
-	case !strings.Contains(stdout.String(), library):
+	case !strings.Contains(stdout.String(), mappedAs(library)):
 		return fmt.Errorf("%w %s: cat did not load it", ErrLibrary, library)
 	default:
 		return nil
 	}
+}
+
+// mappedAs is the name by which the kernel shows a file that is mapped.
+func mappedAs(file string) string {
+	if real, err := filepath.EvalSymlinks(file); err == nil {
+		return real
+	}
+	return file
 }

@@ -82,6 +82,18 @@ func TestEnableHost(t *testing.T) {
 	}
 }
 
+// TestEnableHostByLinks: the directory of the library may be a link to one that is as safe.
+func TestEnableHostByLinks(t *testing.T) {
+	h := hostWithLibrary(t, nil)
+	dir := filepath.Join(h.Root, h.Library)
+	require.NoError(t, os.Rename(dir, dir+"-1"))
+	require.NoError(t, os.Symlink(filepath.Base(dir)+"-1", dir))
+	changed, err := h.EnableHost(t.Context(), Try)
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, "/usr/lib/smcgw/libsmcgw.so\n", list(t, h))
+}
+
 // TestEnableHostBesideOthers: what others write while the library is tried stays.
 func TestEnableHostBesideOthers(t *testing.T) {
 	h := hostWithLibrary(t, nil)
@@ -127,6 +139,18 @@ func TestRefusedHost(t *testing.T) {
 		"of musl": {func(h *Installation) {
 			library(t, "musl-gcc", "#include <stdio.h>\nint x(void) { return puts(\"\"); }", file(h))
 		}, ""},
+		"others' directory": {func(h *Installation) {
+			other := filepath.Join(h.Root, "home")
+			require.NoError(t, os.MkdirAll(other, 0o777))
+			require.NoError(t, os.Chmod(other, 0o777)) // whatever the umask
+			require.NoError(t, os.Rename(file(h), filepath.Join(other, Name)))
+			require.NoError(t, os.Symlink(filepath.Join(other, Name), file(h)))
+		}, "others than its owner may write /home"},
+		"outside": {func(h *Installation) {
+			other := filepath.Join(t.TempDir(), Name)
+			require.NoError(t, os.Rename(file(h), other))
+			require.NoError(t, os.Symlink(other, file(h)))
+		}, "outside of"},
 		"32 bits": {func(h *Installation) {
 			require.NoError(t, os.MkdirAll(filepath.Join(h.Root, "lib"), 0o755))
 			require.NoError(t, os.WriteFile(filepath.Join(h.Root, "lib/ld-linux.so.2"), nil, 0o755))

@@ -91,6 +91,10 @@ func (c Config) notes() []string {
 	}
 	_, err := os.Stat(filepath.Join(c.CgroupPath, CgroupMark))
 	note(c.CgroupPath != "" && err != nil, "cgroup_path: %s is no directory of cgroup2: the gateway will not start with it", c.CgroupPath)
+	for _, s := range []struct{ field, path string }{{"admin", c.Admin}, {"in_process.socket", c.InProcess.Socket}} {
+		fi, err := os.Lstat(s.path)
+		note(err == nil && fi.Mode().Type() != os.ModeSocket, "%s: %s is there and is no socket: none can be made in its place", s.field, s.path)
+	}
 	_, err = LoadKeys(c.Security.PSKFile)
 	note(err != nil && !errors.Is(err, os.ErrPermission), "security.psk_file: %v: the gateway will not start with it", err)
 	host, _, err := net.SplitHostPort(c.Metrics.Listen)

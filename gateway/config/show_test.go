@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -184,4 +185,23 @@ func TestNoteOfCgroupPath(t *testing.T) {
 	require.True(t, noted())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), nil, 0o600))
 	require.False(t, noted())
+}
+
+// TestNoteOfSockets: a path at which no socket can be made is noted.
+func TestNoteOfSockets(t *testing.T) {
+	dir := t.TempDir()
+	noted := func(field, path string) bool {
+		text := map[string]string{"admin": "admin: " + path, "in_process.socket": "in_process: {socket: " + path + "}"}[field]
+		f, err := parseConfig("f", []byte(text+"\n"), testUsers)
+		require.NoError(t, err)
+		return slices.Contains(f.Notes(), field+": "+path+" is there and is no socket: none can be made in its place")
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	require.NoError(t, err)
+	defer l.Close()
+	for _, field := range []string{"admin", "in_process.socket"} {
+		require.True(t, noted(field, dir))
+		require.False(t, noted(field, filepath.Join(dir, "s")))
+		require.False(t, noted(field, filepath.Join(dir, "none")))
+	}
 }

@@ -22,6 +22,7 @@ const (
 	WhyRecalled              // the peer asked for it
 	WhyDescriptor            // no descriptor for the control socket
 	WhySandbox               // the program has the kernel refuse it system calls
+	WhyUnseen                // the broker cannot see the program
 	whyEnd
 )
 
@@ -45,6 +46,7 @@ var whys = [whyEnd]struct{ name, meaning, fix string }{
 	WhyRecalled:   {"recalled", "the peer asked for it", "None: its own end has the reason."},
 	WhyDescriptor: {"descriptor", "the process had no descriptor left for the broker's socket", "Raise its limit (ulimit -n)."},
 	WhySandbox:    {"sandbox", "the program has the kernel refuse it system calls that the library needs (seccomp)", "None: the connection works as it does natively."},
+	WhyUnseen:     {"unseen", "the daemon cannot see the program: it is in a PID namespace beside its own", "Start the daemon in the PID namespace of the host (--pid host, hostPID)."},
 }
 
 // String is the name that users see.

@@ -34,8 +34,8 @@ type client struct {
 	slab    slab
 
 	// What was found of its program, and when it began to be looked at. Of the goroutine that does what it asks for.
-	bypasses bool
-	looked   time.Time
+	found  inprocess.Why
+	looked time.Time
 
 	// Guarded by the broker's lock.
 	member *member
@@ -332,7 +332,7 @@ func (c *client) ask(r inprocess.Record, fd int) (job, error) {
 func (c *client) decide(ctx context.Context, tag uint32, s Socket, asked time.Time) error {
 	why := inprocess.WhyLimit
 	c.effort.look(ctx, func() {
-		why = c.broker.selects(Question{c.process, s, func() bool { return c.rawCalls(asked) }})
+		why = c.broker.selects(Question{c.process, s, func() inprocess.Why { return c.program(asked) }})
 	})
 	if why != inprocess.WhyNone {
 		return c.refuse(tag, s, why)
@@ -351,20 +351,22 @@ func (b *Broker) selects(q Question) inprocess.Why {
 			return why
 		}
 	}
-	if q.RawCalls() {
-		return inprocess.WhyRawCalls
-	}
-	return inprocess.WhyNone
+	return q.Program()
 }
 
-// rawCalls looks at the program as it is after a question came. One look answers all that came before it.
-func (c *client) rawCalls(asked time.Time) bool {
-	if c.broker.config.Scanner != nil && !c.looked.After(asked) {
-		c.looked = time.Now()
-		raw, err := c.broker.config.Scanner.RawCalls(c.process.PID)
-		c.bypasses = raw || err != nil
+// program looks at the program as it is after a question came. One look answers all that came before it.
+func (c *client) program(asked time.Time) inprocess.Why {
+	switch {
+	case c.broker.config.Scanner == nil || c.looked.After(asked):
+	case c.process.PID == 0:
+		c.found = inprocess.WhyUnseen
+	default:
+		c.looked, c.found = time.Now(), inprocess.WhyNone
+		if raw, err := c.broker.config.Scanner.RawCalls(c.process.PID); raw || err != nil {
+			c.found = inprocess.WhyRawCalls
+		}
 	}
-	return c.bypasses
+	return c.found
 }
 
 // refuse says no to a question that did not reach the core's table.

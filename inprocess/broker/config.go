@@ -49,9 +49,9 @@ func (t Thresholds) withDefaults() Thresholds {
 
 // Question is what a policy decides about: one end of a connection and its process.
 type Question struct {
-	Process  Process
-	Socket   Socket
-	RawCalls func() bool // what the scanner finds of the program now
+	Process Process
+	Socket  Socket
+	Program func() inprocess.Why // has the program looked at as it is now; inprocess.WhyNone: nothing is against it
 }
 
 // Policy selects connections. Select returns inprocess.WhyNone for one that may be promoted. It is called for each

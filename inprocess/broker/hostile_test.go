@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/internal/fdpass"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // promotes checks that two libraries are served as ever.
@@ -358,6 +360,43 @@ func TestOneLookForManyQuestions(t *testing.T) {
 	l.denied(0x40001, inprocess.WhyRawCalls)
 	require.Equal(t, int64(3), looks.Load())
 }
+
+// TestProcessThatCannotBeSeen: a broker in another PID namespace says so, and not that the program makes calls of its own.
+func TestProcessThatCannotBeSeen(t *testing.T) {
+	testnet.Require(t, "root")
+	if at := os.Getenv(blindVariable); at != "" {
+		b := New(Config{Scanner: scanFunc(func(int) (bool, error) { return true, nil })})
+		l, err := Listen(at, 0o600)
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() { _, _ = os.Stdin.Read(make([]byte, 1)); cancel() }()
+		require.NoError(t, b.Serve(ctx, l))
+		return
+	}
+	at := filepath.Join(t.TempDir(), "s")
+	self, err := os.Executable()
+	require.NoError(t, err)
+	c := exec.Command(self, "-test.run=^TestProcessThatCannotBeSeen$", "-test.count=1")
+	c.Env = append(os.Environ(), blindVariable+"="+at)
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
+	stdin, err := c.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	eventually(t, func() bool {
+		probe, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: at, Net: "unixpacket"})
+		return err == nil && probe.Close() == nil
+	}, "it serves")
+	l := connect(t, at)
+	client, _ := connection(t, "tcp4")
+	l.ask(0x20001, client)
+	l.denied(0x20001, inprocess.WhyUnseen)
+	l.close()
+	require.NoError(t, stdin.Close())
+	require.NoError(t, c.Wait())
+}
+
+const blindVariable = "BROKER_TEST_BLIND"
 
 // TestDeafProcess: one that never reads is let go of with the first answer that it has no room for. Where that was to be
 // a grant its peer is told, and nothing is left.

@@ -12,7 +12,7 @@ import (
 )
 
 // Process is a client as the kernel names it. What cannot be known is 0 or empty: PID, Cgroup and Exe of a process
-// in a PID namespace that is not below ours.
+// in a PID namespace that is not below ours, or that has ended.
 type Process struct {
 	PID      int
 	UID, GID uint32
@@ -38,6 +38,7 @@ func processOf(c *net.UnixConn) (p Process, err error) {
 			pidfd = n
 		}
 	})
+	defer closeAll(&pidfd)
 	if err = errors.Join(err, errCred); err != nil {
 		return p, fmt.Errorf("process: %w", err)
 	}
@@ -49,7 +50,6 @@ func processOf(c *net.UnixConn) (p Process, err error) {
 	p.Exe, _ = os.Readlink(procfs.Living(p.PID) + "/exe")
 	p.Cgroup = procfs.CgroupOf(p.PID)
 	if pidfd >= 0 {
-		defer func() { _ = unix.Close(pidfd) }()
 		if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); errors.Is(err, unix.ESRCH) { // the number may be another's now
 			p.PID, p.Exe, p.Cgroup = 0, "", ""
 		}

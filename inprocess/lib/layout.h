@@ -145,4 +145,5 @@ enum smci_why {
 	SMCI_WHY_RECALLED,     // the peer asked for it
 	SMCI_WHY_DESCRIPTOR,   // no descriptor for the control socket
 	SMCI_WHY_SANDBOX,      // the program has the kernel refuse it system calls that the library needs
+	SMCI_WHY_UNSEEN,       // the broker cannot see the program
 };

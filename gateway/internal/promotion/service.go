@@ -338,8 +338,8 @@ func (p *selection) Select(q broker.Question) inprocess.Why {
 	case !p.shaped && p.service.shapes(q.Socket, q.Process):
 		return inprocess.WhyPath
 	case p.observes:
-		if q.RawCalls() {
-			return inprocess.WhyRawCalls
+		if why := q.Program(); why != inprocess.WhyNone {
+			return why
 		}
 		if p.service.seen.note(q.Socket) {
 			p.service.told.count(p.rules.name(q))

@@ -245,7 +245,7 @@ func (s *Service) review(b *broker.Broker) {
 		return
 	}
 	n := b.Review(func(e broker.End) inprocess.Why {
-		if s.shapes(e.Socket, e.Process) {
+		if s.paths.StillShaped(pathOf(e.Socket), e.Process.PID) {
 			return inprocess.WhyPath
 		}
 		return inprocess.WhyNone
@@ -257,7 +257,11 @@ func (s *Service) review(b *broker.Broker) {
 
 // shapes reports whether the path of an end shapes, as far as that can be seen.
 func (s *Service) shapes(at broker.Socket, of broker.Process) bool {
-	return s.paths != nil && s.paths.Shaped(shapedPath{Netns: at.Netns, Local: at.Local.Addr(), Remote: at.Remote.Addr()}, of.PID)
+	return s.paths != nil && s.paths.Shaped(pathOf(at), of.PID)
+}
+
+func pathOf(s broker.Socket) shapedPath {
+	return shapedPath{Netns: s.Netns, Local: s.Local.Addr(), Remote: s.Remote.Addr()}
 }
 
 // sum adds the totals of a broker to those of the ones before. What is as of now is that of the later one.

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/internal/procfs"
 )
@@ -25,6 +26,10 @@ const (
 	fresh          = time.Second / 2
 	pathsKept      = 4096
 	namespacesKept = 1024
+	// A review looks at namespaces anew for a tenth of a processor's time at most: there can be thousands, with thousands of
+	// devices each.
+	reviewPerSecond = time.Second / 10
+	reviewAtOnce    = time.Second / 5
 	// skipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h.
 	skipStats = 1 << 3
 )
@@ -38,6 +43,7 @@ type shapers struct {
 	requests map[int]*nl.SocketHandle
 	cookie   uint64 // of the own namespace
 	inode    uint64
+	reviews  *rate.Limiter // in nanoseconds
 
 	mu         sync.Mutex // guards everything below
 	here       shapingDevices
@@ -88,7 +94,9 @@ func openShapers() (*shapers, error) {
 		h.Close()
 		return nil, fmt.Errorf("devices: %w", err)
 	}
-	p := &shapers{own: h, requests: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}, namespaces: map[uint64]within{}, paths: map[shapedPath]shapedSeen{}}
+	p := &shapers{own: h, requests: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}, namespaces: map[uint64]within{}, paths: map[shapedPath]shapedSeen{},
+		reviews: rate.NewLimiter(rate.Limit(reviewPerSecond), int(reviewAtOnce)),
+	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
 		p.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
@@ -111,7 +119,15 @@ func (p *shapers) Close() {
 }
 
 // Shaped reports whether a path that begins at a process shapes, as far as that can be seen. pid may be 0: it is not known.
-func (p *shapers) Shaped(key shapedPath, pid int) bool {
+func (p *shapers) Shaped(key shapedPath, pid int) bool { return p.shaped(key, pid, p.namespace) }
+
+// StillShaped is Shaped for a path that was looked at before.
+func (p *shapers) StillShaped(key shapedPath, pid int) bool { return p.shaped(key, pid, p.reviewed) }
+
+// looker tells what is known of the namespace of a process.
+type looker func(inode uint64, pid int, now time.Time) within
+
+func (p *shapers) shaped(key shapedPath, pid int, look looker) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock() // held while the kernel is asked: one at a time
 	inode := p.inode
@@ -123,7 +139,7 @@ func (p *shapers) Shaped(key shapedPath, pid int) bool {
 	if inode == p.inode {
 		return len(p.here.shaping) > 0 && p.path(key, now)
 	}
-	return p.namespace(inode, pid, now).shapes(key)
+	return look(inode, pid, now).shapes(key)
 }
 
 // Any reports whether anything at all shapes that a process's connections could meet, as far as that can be seen.
@@ -139,7 +155,7 @@ func (p *shapers) Any(pid int) bool {
 	if inode == p.inode {
 		return false
 	}
-	n := p.namespace(inode, pid, now)
+	n := p.reviewed(inode, pid, now)
 	return n.outward || n.loopback // what is behind is here
 }
 
@@ -175,6 +191,17 @@ func (p *shapers) namespace(inode uint64, pid int, now time.Time) within {
 	}
 	n := p.links(pid, now)
 	p.namespaces[inode] = n
+	return n
+}
+
+// reviewed is what is known of a namespace that was looked at before, when there was time for it.
+func (p *shapers) reviewed(inode uint64, pid int, now time.Time) within {
+	n, ok := p.namespaces[inode]
+	if ok && now.Sub(n.at) < fresh || p.reviews.TokensAt(now) <= 0 {
+		return n
+	}
+	n = p.namespace(inode, pid, now)
+	p.reviews.ReserveN(now, int(min(time.Since(now), reviewAtOnce)))
 	return n
 }
 

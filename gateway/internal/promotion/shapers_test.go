@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -138,5 +140,32 @@ int main(void) { pthread_t t; self = pthread_self(); pthread_create(&t, 0, rest,
 		require.True(t, p.Any(c.Process.Pid))
 		require.NoError(t, stdin.Close())
 		require.NoError(t, c.Wait())
+	})
+}
+
+// TestReviewTakesItsTime: namespaces that there is no time for stay as they were seen before.
+func TestReviewTakesItsTime(t *testing.T) {
+	testnet.Require(t, "root", "tc", "ip")
+	p, err := openShapers()
+	require.NoError(t, err)
+	defer p.Close()
+	testnet.InNamespace(t, func() {
+		lo := shapedPath{Local: netip.MustParseAddr("127.0.0.1"), Remote: netip.MustParseAddr("127.0.0.1")}
+		require.False(t, p.Shaped(lo, unix.Gettid()))
+		for _, args := range []string{"ip link set lo up", "tc qdisc add dev lo root tbf rate 1mbit burst 10kb latency 50ms"} {
+			words := strings.Fields(args)
+			out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		}
+		time.Sleep(fresh)
+		p.reviews.SetLimit(0)
+		p.reviews.ReserveN(time.Now(), int(reviewAtOnce))
+		require.False(t, p.StillShaped(lo, unix.Gettid()))
+		require.False(t, p.Any(unix.Gettid()))
+		p.reviews.SetLimit(rate.Inf)
+		require.True(t, p.Any(unix.Gettid()))
+		require.True(t, p.StillShaped(lo, unix.Gettid()))
+		p.reviews.SetLimit(0)
+		require.True(t, p.Shaped(lo, unix.Gettid()), "a question is looked into")
 	})
 }

@@ -47,6 +47,9 @@ type Report struct {
 	Local, Remote      netip.AddrPort // invalid before the end asks
 }
 
+// Mapped reports whether the end has its memory, and is promoted or may be.
+func (r *Report) Mapped() bool { return r.State == StateMapped || r.State == StatePromoted }
+
 // ReportError is a report that is short, or whose state or reason cannot be.
 type ReportError struct {
 	Field string // "size", "state", "why" or "family"

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,6 +96,44 @@ func TestNobodyEndsWithTheBroker(t *testing.T) {
 	cancel()
 	require.NoError(t, <-done)
 	require.Equal(t, map[Told]int{ToldPromoted: 4, ToldEnded: 2}, told)
+}
+
+// TestConnectionsGoOnWithoutTheirConversation: a process that lets go of the broker, or is let go of, has its connections
+// still. They end when it says so in its next conversation.
+func TestConnectionsGoOnWithoutTheirConversation(t *testing.T) {
+	var mu sync.Mutex
+	var ended []End
+	b, at := serve(t, Config{Tell: func(what Told, e End, why inprocess.Why) {
+		mu.Lock()
+		defer mu.Unlock()
+		if what == ToldEnded {
+			require.Equal(t, inprocess.WhyOption, why)
+			ended = append(ended, e)
+		}
+	}})
+	told := func() []End { mu.Lock(); defer mu.Unlock(); return slices.Clone(ended) }
+	a, z := connect(t, at), connect(t, at)
+	client, server := connection(t, "tcp4")
+	a.ask(0x20001, client)
+	z.ask(0x20001, server)
+	id := a.granted(0x20001).ID
+	z.granted(0x20001)
+	a.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: id, Cookie: 7, RxRing: 5})
+	require.NoError(t, a.conn.Close())
+	eventually(t, func() bool { return b.Clients() == 1 }, "it is let go of")
+	require.Empty(t, told())
+	again := dial(t, at)
+	again.slab, a.slab = a.slab, -1
+	again.hello(0)
+	again.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001, ID: id, Why: inprocess.WhyOption, A: 5})
+	eventually(t, func() bool { return len(told()) == 1 }, "it has ended")
+	require.Equal(t, uint64(7), told()[0].Socket.Cookie)
+	require.Equal(t, id, told()[0].ID)
+	again.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20002, ID: id + 1, A: 5})
+	eventually(t, func() bool { return b.Counters().Strays == 2 }, "nothing is known of it")
+	require.Len(t, told(), 1)
+	z.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001, ID: id, Why: inprocess.WhyOption})
+	eventually(t, func() bool { return len(told()) == 2 }, "the other end")
 }
 
 // checkMemory: an end writes its own memory, its peer sees it and cannot write.

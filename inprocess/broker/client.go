@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"syscall"
 	"time"
 
@@ -96,7 +97,8 @@ func (b *Broker) effortFor(uid uint32) *effort {
 	return e
 }
 
-// leave gives back all that a client has. over: the broker ends, and not what was promoted.
+// leave gives back all that a client has. over: the broker ends, and not what was promoted. Nor does what a process still
+// has that lives and lets go of the broker only.
 func (b *Broker) leave(c *client, over bool) {
 	b.mu.Lock()
 	tags := make([]uint32, 0, len(c.member.ends))
@@ -105,6 +107,7 @@ func (b *Broker) leave(c *client, over bool) {
 	}
 	last := c.news != nil && b.slabs[c.slab.key] == 1 && c.member.run != nil
 	b.mu.Unlock()
+	goesOn := len(tags) > 0 && c.process.goesOn()
 	said := make([]inprocess.Report, len(tags)) // the slab outlives its process
 	for i, tag := range tags {
 		said[i], _ = c.slab.report(tag)
@@ -119,10 +122,7 @@ func (b *Broker) leave(c *client, over bool) {
 		}
 		c.member.run.also(never)
 		core.leave(c.member)
-		if over {
-			clear(core.ended)
-			core.ended = core.ended[:0]
-		}
+		core.ended = slices.DeleteFunc(core.ended, func(e *end) bool { return over || goesOn && e.said.Mapped() })
 		delete(b.clients, c)
 		c.effort.clients--
 		if c.news != nil {
@@ -467,13 +467,15 @@ func (c *client) post(r inprocess.Record, fds ...int) error {
 // closed takes in the end of an end.
 func (c *client) closed(r inprocess.Record) error {
 	said, ok := c.slab.report(r.Tag)
-	if !ok || said.ID != r.ID { // its entry is another's now
+	if ok = ok && said.ID == r.ID; !ok { // its entry is another's now
 		said = inprocess.Report{ID: r.ID}
 	}
 	said.RxRing, said.TxRing = max(said.RxRing, r.A), max(said.TxRing, r.B)
 	c.broker.do(func(core *core) []denial {
 		core.note(c.member, r.Tag, said)
-		core.closed(c.member, r.Tag, r.Why)
+		if !core.closed(c.member, r.Tag, r.Why) && ok && said.RxRing+said.TxRing > 0 && c.broker.config.Tell != nil {
+			c.broker.config.Tell(ToldEnded, saidEnd(c.process, inprocess.Index(r.Tag), said), r.Why) // of a conversation or broker before
+		}
 		return nil
 	})
 	return nil

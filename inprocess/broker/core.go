@@ -328,11 +328,11 @@ func (c *core) noteOther(said inprocess.Report) (more uint64) {
 }
 
 // closed is what a client says about one of its ends. A tag that it does not have is of an end that has gone.
-func (c *core) closed(m *member, tag uint32, why inprocess.Why) {
+func (c *core) closed(m *member, tag uint32, why inprocess.Why) (known bool) {
 	e := m.ends[inprocess.Index(tag)]
 	if e == nil || e.tag != tag {
 		c.counts.Strays++
-		return
+		return false
 	}
 	if why != inprocess.WhyNone {
 		c.counts.Returned[why]++
@@ -340,6 +340,7 @@ func (c *core) closed(m *member, tag uint32, why inprocess.Why) {
 	}
 	e.why = why
 	c.end(e, evClosed)
+	return true
 }
 
 // expire denies the ends that have waited long enough.

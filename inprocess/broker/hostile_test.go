@@ -788,7 +788,8 @@ func TestKilledClients(t *testing.T) {
 		victim(t, at)
 		return
 	}
-	b, at := serve(t, Config{})
+	var told [ToldDenied + 1]atomic.Int64
+	b, at := serve(t, Config{Tell: func(what Told, _ End, _ inprocess.Why) { told[what].Add(1) }})
 	self, err := os.Executable()
 	require.NoError(t, err)
 	for i := range 12 {
@@ -807,6 +808,7 @@ func TestKilledClients(t *testing.T) {
 		return c.Processes == 0 && c.Conns == 0 && c.Waiting == 0 && c.Memory == 0
 	}, "nothing is left")
 	require.Zero(t, b.Counters().Misbehaved)
+	require.Equal(t, told[ToldPromoted].Load(), told[ToldEnded].Load(), "the ends of one that is killed have ended")
 	promotes(t, at)
 }
 
@@ -835,6 +837,8 @@ func victim(t *testing.T, at string) {
 		a.ask(tag, client)
 		z.ask(tag, server)
 		ga, gz := a.granted(tag), z.granted(tag)
+		a.report(tag, inprocess.Report{State: inprocess.StatePromoted, ID: ga.ID})
+		z.report(tag, inprocess.Report{State: inprocess.StatePromoted, ID: gz.ID})
 		_, _ = unix.Pwrite(ga.own, []byte("x"), inprocess.RingAt)
 		ga.let()
 		gz.let()

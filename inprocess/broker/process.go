@@ -18,6 +18,7 @@ type Process struct {
 	UID, GID uint32
 	Cgroup   string // in the unified hierarchy, "/a/b"
 	Exe      string
+	started  string // tells it from others with its PID
 }
 
 // soPeerPIDFD is SO_PEERPIDFD, from Linux 6.5 on.
@@ -49,10 +50,17 @@ func processOf(c *net.UnixConn) (p Process, err error) {
 	p.PID = int(cred.Pid)
 	p.Exe, _ = os.Readlink(procfs.Living(p.PID) + "/exe")
 	p.Cgroup = procfs.CgroupOf(p.PID)
+	p.started = procfs.StatOf(p.PID).Started()
 	if pidfd >= 0 {
 		if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); errors.Is(err, unix.ESRCH) { // the number may be another's now
-			p.PID, p.Exe, p.Cgroup = 0, "", ""
+			p.PID, p.Exe, p.Cgroup, p.started = 0, "", "", ""
 		}
 	}
 	return p, nil
+}
+
+// goesOn reports whether it lives, as far as that can be seen. One that has closed all its files since it began to end does
+// not.
+func (p *Process) goesOn() bool {
+	return p.PID != 0 && procfs.StatOf(p.PID).Started() == p.started && !procfs.Ends(p.PID)
 }

@@ -42,7 +42,7 @@ func (s *Snapshot) review(judge func(End) inprocess.Why) map[slabKey]sentBack {
 	whys := make([]inprocess.Why, len(s.Ends))
 	for i := range s.Ends {
 		e := &s.Ends[i]
-		if s := e.Report.State; !e.known() && s != inprocess.StateMapped && s != inprocess.StatePromoted {
+		if !e.known() && !e.Report.Mapped() {
 			continue
 		}
 		if whys[i] = judge(*e); whys[i] != inprocess.WhyNone && e.known() {

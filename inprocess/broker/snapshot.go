@@ -114,13 +114,17 @@ func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
 			case known && r.ID == s.Ends[at].ID && r.ID != 0:
 				s.Ends[at].Report = r
 			case !known && r.State >= inprocess.StateMapped:
-				s.Ends = append(s.Ends, End{
-					Process: of.process, Socket: Socket{Local: r.Local, Remote: r.Remote, Cookie: r.Cookie},
-					Tag: index, ID: r.ID, Report: r, Resident: -1, SentBack: of.sentBack[index], slab: of.slab.key,
-				})
+				e := saidEnd(of.process, index, r)
+				e.SentBack, e.slab = of.sentBack[index], of.slab.key
+				s.Ends = append(s.Ends, e)
 			}
 		})
 	}
+}
+
+// saidEnd is an end of which a library alone says what it is.
+func saidEnd(p Process, index uint32, r inprocess.Report) End {
+	return End{Process: p, Socket: Socket{Local: r.Local, Remote: r.Remote, Cookie: r.Cookie}, Tag: index, ID: r.ID, Report: r, Resident: -1}
 }
 
 // known is what the broker itself knows, and where to read the rest.

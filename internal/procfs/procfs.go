@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,6 +100,24 @@ func (s Stat) State() string { return s.Field(3) }
 func (s Stat) Parent() int {
 	n, _ := strconv.Atoi(s.Field(4))
 	return n
+}
+
+// Started tells processes of one number apart; empty: there is no such process.
+func (s Stat) Started() string { return s.Field(22) }
+
+// exiting is PF_EXITING of linux/sched.h.
+const exiting = 4
+
+// ends reports whether a thread has begun to end: it has let go of its files then, or is about to.
+func (s Stat) ends() bool {
+	flags, err := strconv.ParseUint(s.Field(9), 10, 64)
+	return err != nil || flags&exiting != 0
+}
+
+// Ends reports whether all threads of a process have begun to end, or there is none.
+func Ends(pid int) bool {
+	threads, _ := os.ReadDir(file(pid, "task"))
+	return !slices.ContainsFunc(threads, func(t fs.DirEntry) bool { return !StatIn(filepath.Join(file(pid, "task"), t.Name())).ends() })
 }
 
 // tick is the unit of processor time on every architecture that Go knows.

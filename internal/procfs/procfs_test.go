@@ -3,6 +3,7 @@ package procfs
 import (
 	"io/fs"
 	"os"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -56,4 +57,19 @@ func TestStat(t *testing.T) {
 	own := StatOf(os.Getpid())
 	require.Equal(t, os.Getppid(), own.Parent())
 	require.Empty(t, Children(os.Getpid()))
+}
+
+// TestEnds: a process ends when all of its threads do.
+func TestEnds(t *testing.T) {
+	require.False(t, Ends(os.Getpid()))
+	require.NotEmpty(t, StatOf(os.Getpid()).Started())
+	c := exec.Command("cat")
+	in, err := c.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	require.False(t, Ends(c.Process.Pid))
+	require.NoError(t, in.Close())
+	require.Eventually(t, func() bool { return Ends(c.Process.Pid) }, 10*time.Second, time.Millisecond, "before it is waited for")
+	require.NoError(t, c.Wait())
+	require.True(t, Ends(c.Process.Pid))
 }

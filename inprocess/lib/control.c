@@ -281,7 +281,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	e->rx_ring = (char *)(uintptr_t)peer + SMCI_RING_AT;
 	place_of(e)->memory = (struct memory){.own = own, .peer = (void *)(uintptr_t)peer, .mapped = n, .whole = e->whole, .desk = e->desk};
 	put(&e->report.id, r->id);
-	put(&own->order, SMCI_ORDER_MIN);
+	put(&own->order, e->usual = SMCI_ORDER_MIN);
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
 		smcgw_let(mask);
 		close_all(fd);

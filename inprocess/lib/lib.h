@@ -113,6 +113,7 @@ struct end {
 	uint64_t path_ks, path_head;       // the token whose acknowledgement shows it, and head at that time
 	uint32_t rung;                     // the arm that was last answered
 	bool first, grow, path_bad;
+	uint8_t usual;                     // log2 of the ring that begins where the last one was read to its end
 	uint64_t fits;                     // the position in the kernel's stream up to which tokens have room for sure
 	uint32_t owed;                     // tokens that are counted, and that the kernel has refused
 	uint64_t back, back_end;           // ring bytes that were taken back, and that the kernel has not taken yet

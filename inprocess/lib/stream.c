@@ -1101,15 +1101,16 @@ static void transition(struct end *e) {
 	put_release(&e->own->nx, nx + 1);
 }
 
-// brief has a spill of a writer that does not wait stay short, so that it is in the ring again soon. Who waits, or goes by the kernel for other
-// reasons, finds as much room as natively: its reader may be the same thread, when it has written all.
+// brief has a spill of a writer that does not wait stay short, so that it is in the ring again soon: of one whose consumer has read since the
+// ring began, or that holds as much as the kernel. Who waits, or goes by the kernel for other reasons, finds as much room as natively: its
+// reader may be the same thread, when it has written all.
 static void brief(struct end *e, int fd, bool on) {
 	if (likely(e->brief == on)) return;
 	e->brief = on;
 	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat > 0 ? e->lowat : on ? KERNEL_LOWAT : 0);
 }
-static void spill(struct end *e, int fd, bool short_one) {
-	brief(e, fd, short_one);
+static void spill(struct end *e, int fd, bool nowait) {
+	brief(e, fd, nowait && (get(&e->own->order) == SMCI_ORDER_MAX || get(&e->own->head) - get(&e->own->base) > size_of(e)));
 	transition(e);
 }
 
@@ -1342,21 +1343,41 @@ static void take_back(struct end *e, int fd) {
 	pay(e, fd);
 }
 
+// full is a ring without room: it begins larger next time. The consumer maps the whole one when it sees the wish.
+static void full(struct end *e) {
+	e->grow = true;
+	put(&e->own->wish, e->order_max);
+}
+
+// mapped_whole: have both the whole ring?
+static bool mapped_whole(struct end *e) { return get_acquire(&e->peer->reach) >= e->order_max && smcgw_map_ring(e, &e->tx_ring, e->own); }
+
+// extend makes a full ring larger with its bytes in place, which is so as long as none is behind its end. Its consumer is not reading: both
+// ends may write megabytes before they read, where natively the kernel's buffers have grown to that.
+static bool extend(struct end *e, uint32_t order) {
+	if (order > e->order_max || order <= get(&e->own->order) || get(&e->own->head) - get(&e->own->base) > size_of(e) || !mapped_whole(e)) return false;
+	e->touched = true;
+	put(&e->own->order, order); // before head
+	return true;
+}
+
+static void __attribute__((noinline)) resize(struct end *e, size_t want) {
+	uint32_t order = e->usual + (uint32_t)e->grow;
+	if (order > e->order_max) order = e->order_max;
+	while (order < e->order_max && want > 1ull << order) order++;
+	put(&e->own->wish, e->order_max);
+	if (order > SMCI_ORDER_MIN && !mapped_whole(e)) order = SMCI_ORDER_MIN;
+	if (order > SMCI_ORDER_MIN) e->touched = true;
+	e->grow = false;
+	e->usual = (uint8_t)order;
+	put(&e->own->order, order);
+}
+
 // restart is called with the ring empty: it begins anew at the ring's first byte, larger where the stream has filled it.
 static inline void restart(struct end *e, size_t want) {
-	uint32_t order = get(&e->own->order), most;
+	uint32_t order = get(&e->own->order);
 	put(&e->own->base, get(&e->own->head));
-	if (likely(!e->grow && (want <= 1ull << order || order == e->order_max))) return;
-	if (e->grow && order < e->order_max) order++;
-	while (order < e->order_max && want > 1ull << order) order++;
-	if (order > get(&e->own->wish)) put(&e->own->wish, order);
-	most = get_acquire(&e->peer->reach); // the consumer maps it when it sees the wish
-	if (order > SMCI_ORDER_MIN && !smcgw_map_ring(e, &e->tx_ring, e->own)) order = SMCI_ORDER_MIN;
-	if (order > most) order = most < SMCI_ORDER_MIN ? SMCI_ORDER_MIN : most;
-	if (order < get(&e->own->order)) return;
-	e->grow = false;
-	if (order > SMCI_ORDER_MIN) e->touched = true;
-	put(&e->own->order, order);
+	if (unlikely(e->grow || (want > 1ull << order && order != e->order_max))) resize(e, want);
 }
 
 static int64_t timeout_of(int fd, int option) {
@@ -1391,7 +1412,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 		return GAVE_UP;
 	}
 	struct timespec ts = {0, left < ROOM_ROUND ? left : ROOM_ROUND};
-	e->grow = true;
+	full(e);
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
 	bool stop = n == -EINTR && (*until != INT64_MAX || interrupts());
@@ -1401,8 +1422,8 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 		errno = EINTR;
 		return GAVE_UP;
 	}
-	// A round without a byte: by the kernel, which has room of its own, as it does natively where both ends write before they read, and knows
-	// whether the peer lives.
+	// A round without a byte: in a larger ring, or by the kernel, which has room of its own, as it does natively where both ends write before
+	// they read, and knows whether the peer lives.
 	return n == -ETIMEDOUT && smcgw_still(e, fd) && !room(e) ? BY_KERNEL : AGAIN;
 }
 
@@ -1412,19 +1433,21 @@ static void not_blocked(void *p) { // cancelled
 	smcgw_unlock(e, &e->wl);
 }
 
-// wait_kernel waits until the kernel may take what it has refused, with wl let go. errno is set where the call is to end.
+// wait_kernel waits until the kernel says that it takes what it has refused, with wl let go: for a little less it may have room sooner, which
+// natively wakes nobody. errno is set where the call is to end.
 static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *until) {
 	struct pollfd p = {fd, POLLOUT, 0};
 	if (!*until) *until = timeout_of(fd, SO_SNDTIMEO);
-	int64_t left = (*until - now()) / 1000000;
+	int64_t left;
 	int n = 0;
-	if (!nowait && left >= 0) {
+	while (!nowait && (left = (*until - now()) / 1000000) >= 0) {
 		smcgw_unlock(e, &e->wl);
 		int round = unlikely(get(&smcgw_owing)) && smcgw_pay() ? SLEEPER_ROUND : 100;
 		n = REAL(poll)(&p, 1, left < round ? (int)left + 1 : round);
 		bool stop = n < 0 && (*until != INT64_MAX || interrupts());
 		smcgw_lock(e, &e->wl);
-		if (!stop && (n || left >= round)) return AGAIN;
+		if (stop) break;
+		if (n || !smcgw_still(e, fd) || get(&e->violated)) return AGAIN;
 	}
 	errno = n < 0 ? EINTR : EAGAIN;
 	return GAVE_UP;
@@ -1593,8 +1616,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			if (e->tx_error) continue;
 			if (nowait && done && !get(&e->edge)) break; // for an edge the kernel's buffer has to be full
 			if (nowait) {
-				e->grow = true;
-				spill(e, fd, true);
+				full(e);
+				if (!extend(e, get(&e->own->order) + 1)) spill(e, fd, true);
 				continue;
 			}
 			enum waited w = wait_room(e, fd, &until);
@@ -1602,7 +1625,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				err = errno;
 				break;
 			}
-			if (w == BY_KERNEL && smcgw_still(e, fd) && (get(&e->own->nx) & 1)) spill(e, fd, false);
+			if (w == BY_KERNEL && smcgw_still(e, fd) && (get(&e->own->nx) & 1) && !extend(e, e->order_max)) spill(e, fd, false);
 			continue;
 		}
 		if (e->tx_error) {
@@ -1663,7 +1686,7 @@ void smcgw_give_back(struct end *e) {
 		size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = (e->mapped + page - 1) & ~(page - 1);
 		put(&e->own->base, get(&e->own->head));
 		put(&e->own->order, SMCI_ORDER_MIN);
-		put(&e->own->wish, SMCI_ORDER_MIN);
+		e->usual = SMCI_ORDER_MIN;
 		e->touched = e->grow = false;
 		if (e->tx_ring != (char *)e->own + SMCI_RING_AT) {
 			SYS(madvise, e->tx_ring - SMCI_RING_AT + keep, e->whole - keep, MADV_REMOVE);

@@ -20,6 +20,7 @@ type config struct {
 	demotions  int  // by the producer's own will
 	promoted   bool // begins in the ring
 	blocks     bool // the writer waits for room
+	extends    bool // or makes the ring larger, with bytes unread
 	mode       mode
 	recall     bool // the consumer may ask for it, at any call
 	freeze     bool // the consumer may do this, at any call

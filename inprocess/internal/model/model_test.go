@@ -41,6 +41,8 @@ var configs = []config{
 	one("slot, one end", config{mode: slotWait, bytes: 2, smallest: 1, largest: 1, promotions: 1, demotions: 1}),
 	one("spill and return", config{mode: blockingRead, promotions: 1, promoted: true, smallest: 1, largest: 1}),
 	one("grow", config{mode: blockingRead, smallest: 1, promoted: true}),
+	one("extend", config{mode: blockingRead, bytes: 2, smallest: 1, promoted: true, blocks: true, extends: true}),
+	one("extend, freeze", config{mode: blockingRead, bytes: 2, smallest: 1, promoted: true, rcvbuf: 4, extends: true, freeze: true}),
 	one("room", config{mode: blockingRead, promoted: true, blocks: true, chunks: true}),
 	one("recall", config{mode: blockingRead, bytes: 2, promotions: 1, recall: true}),
 	one("recall, room", config{mode: blockingRead, bytes: 2, smallest: 1, largest: 1, promoted: true, recall: true, blocks: true}),

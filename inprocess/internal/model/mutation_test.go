@@ -21,6 +21,7 @@ const (
 	countRelaxed
 	noFirstToken
 	baseWhileUnread
+	extendWrapped
 	headFirst
 	tailLoadRelaxed
 	promoteEarly
@@ -72,6 +73,7 @@ var mistakes = []struct {
 	{countRelaxed, "ksent is stored relaxed", "blocking", weak, "thrown away as a token"},
 	{noFirstToken, "a promotion sends no token by itself", "blocking", sc, "the consumer sleeps"},
 	{baseWhileUnread, "base changes while a byte is unread", "blocking", sc, ""},
+	{extendWrapped, "order grows with a byte behind the end of the ring", "extend, wrapped", sc, ""},
 	{headFirst, "head is stored before the byte", "blocking", sc, ""},
 	{tailLoadRelaxed, "the producer loads tail relaxed", "blocking", weak, "stored while it may still be read"},
 	{promoteEarly, "a promotion before every transition is passed", "spill and return", sc, ""},
@@ -127,6 +129,7 @@ func TestMutations(t *testing.T) {
 // harmful are configurations for mistakes that need more.
 var harmful = []config{
 	one("tokens", config{mode: blockingRead, bytes: 6, rcvbuf: 1, promoted: true, noEnd: true}),
+	one("extend, wrapped", config{mode: blockingRead, bytes: 4, largest: 4, promoted: true, extends: true}),
 	one("slot, alone", config{mode: slotWait, bytes: 4, promoted: true, noEnd: true}),
 	one("unacknowledged", config{mode: blockingRead, bytes: 5, sndbuf: 4, promotions: 1, noEnd: true}),
 }

@@ -15,6 +15,7 @@ const (
 	pTail
 	pBase
 	pSize
+	pExtend
 	pHead
 	pFence
 	pArm
@@ -40,7 +41,7 @@ const (
 )
 
 var producerNames = [...]string{
-	"call: R(flags)", "promote: R(cx), SIOCOUTQ", "W(x)", "W(nx)", "F", "R(flags) again", "R(tail)", "W(base)", "W(order)", "copy, W(head)",
+	"call: R(flags)", "promote: R(cx), SIOCOUTQ", "W(x)", "W(nx)", "F", "R(flags) again", "R(tail)", "W(base)", "W(order)", "W(order) in place", "copy, W(head)",
 	"F", "R(arm)", "R(sleeps)", "W(ksent)", "token", "send", "W(ksent) of data", "POLLOUT", "R(room)", "W(want)", "F",
 	"R(tail) again", "R(flags) before waiting", "futex", "asleep", "frozen: R(tail)", "frozen: W(x)", "frozen: W(nx)", "frozen: W(head)", "FIN", "end",
 }
@@ -133,7 +134,7 @@ func (s *state) producerCan() bool {
 // producerAlone: who loads a word may still get the old value when the store is made at once, so stores need not wait.
 func (s *state) producerAlone() bool {
 	switch s.p.pc {
-	case pTransition, pPublish, pBase, pSize, pHead, pCount, pSent, pWant, pFrozenTransition, pFrozenPublish, pFrozenHead:
+	case pTransition, pPublish, pBase, pSize, pExtend, pHead, pCount, pSent, pWant, pFrozenTransition, pFrozenPublish, pFrozenHead:
 		return true
 	default:
 		return false
@@ -258,6 +259,8 @@ func (s *state) producerStep() {
 		case c.tail == c.head || s.mutation == baseWhileUnread && used() < c.size:
 			p.pc = pBase
 		case used() < c.size:
+		case s.extends && 2*int(c.size) <= s.largest && (c.head-c.base <= c.size || s.mutation == extendWrapped) && s.choose(2) == 1:
+			p.pc = pExtend
 		case s.blocks:
 			p.pc = pRoom
 		default:
@@ -272,6 +275,10 @@ func (s *state) producerStep() {
 		}
 	case pSize:
 		c.size = s.newSize(c.size)
+		store(size, uint16(c.size), relaxed)
+		p.pc = pHead
+	case pExtend:
+		c.size *= 2
 		store(size, uint16(c.size), relaxed)
 		p.pc = pHead
 	case pHead:

@@ -104,9 +104,10 @@ static socklen_t address(struct sockaddr_storage *s) {
 	inet_pton(AF_INET6, family == '6' ? "::1" : "::ffff:127.0.0.1", &a->sin6_addr);
 	return sizeof *a;
 }
-static int window; // SO_SNDBUF and SO_RCVBUF, 0: the system's
+static int window, segment; // SO_SNDBUF and SO_RCVBUF, and TCP_MAXSEG; 0: the system's
 static int new_socket(int domain) {
 	int fd = socket(domain, SOCK_STREAM, 0);
+	if (segment) setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
 	if (!window) return fd;
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &window, sizeof window);
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &window, sizeof window);
@@ -2920,6 +2921,32 @@ static void passed_full(void) { // while the kernel has no room for more of what
 	say("%zu %.5s", take(b, 5), in);
 	reap(p);
 }
+static void passed_much(void) { // with more unread than the ring begins with
+	int a, b, u[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
+	pid_t p = fork();
+	if (p == 0) {
+		int fd = receive_fd(u[1]);
+		if (fd < 0) _exit(3);
+		for (size_t n = 0; n < 400000; n += 10000)
+			if (take(fd, 10000) != 10000 || memcmp(in, big, 10000)) _exit(4);
+		give(fd, "after");
+		_exit(0);
+	}
+	pair(&a, &b);
+	for (int i = 0; i < 3; i++) { // so that both ends have the whole ring
+		if (send(a, big, 100000, 0) != 100000 || take(b, 100000) != 100000) die("large");
+	}
+	for (size_t n = 0; n < 400000;) {
+		ssize_t k = send(a, big + n % 10000, 10000 - n % 10000, MSG_DONTWAIT);
+		if (k <= 0) die("unread");
+		n += (size_t)k;
+	}
+	send_fd(u[0], b);
+	close(b);
+	say("%zu %.5s", take(a, 5), in);
+	reap(p);
+}
 static void hand_on(int b, void (*reads)(int fd)) { // to a program that reads after a while
 	int u[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
@@ -4464,13 +4491,71 @@ static void writes_first(void) { // a thread that has both ends: natively the ke
 		}
 	}
 }
+// What both ends do, each of which writes n before it reads. used: megabytes have gone both ways; idle: and then nothing for so long that
+// memory is given back; polls: without waiting in a write.
+static struct { bool used, idle, polls; size_t n; } both;
+static void moves_much(int fd, bool writes) {
+	for (int i = 0; i < 128; i++)
+		if (writes ? write(fd, big, 65536) != 65536 : take(fd, 65536) != 65536) die("moves_much");
+}
+static void idles(int fd, bool asks) { // as a server does
+	struct epoll_event v;
+	char c;
+	int ep = epoll_create1(0);
+	nonblocking(fd);
+	add(ep, fd, EPOLLIN);
+	for (int i = 0; i < 4; i++) {
+		if (asks) give(fd, "?");
+		if (epoll_wait(ep, &v, 1, 5000) != 1 || read(fd, &c, 1) != 1) die("idles");
+		if (!asks) give(fd, "!");
+	}
+	epoll_wait(ep, &v, 1, 2200); // until the other end has waited so long
+	close(ep);
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+}
+static bool writes_then_reads(int fd, bool first) {
+	if (both.used) {
+		moves_much(fd, first);
+		moves_much(fd, !first);
+	}
+	if (both.idle) idles(fd, first);
+	if (both.polls) nonblocking(fd);
+	for (size_t n = 0; n < both.n;) {
+		ssize_t k = write(fd, big + n % sizeof big, 16384 - n % 16384);
+		struct pollfd p = {fd, POLLOUT, 0};
+		if (k > 0) n += (size_t)k;
+		else if (errno != EAGAIN || poll(&p, 1, 5000) != 1) return false;
+	}
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+	for (size_t n = 0; n < both.n; n += 16384)
+		if (take(fd, 16384) != 16384 || memcmp(in, big + n % sizeof big, 16384)) return false;
+	return true;
+}
+static void second_of_both(int fd) { _exit(!writes_then_reads(fd, false)); }
+static void both_first(void) {
+	const size_t sizes[] = {256 << 10, 512 << 10, 1 << 20, 2 << 20, 3 << 20};
+	for (int i = 0; i < 6; i++) { // fresh connections, used ones, and ones that were idle
+		both.used = i >= 2;
+		both.idle = i >= 4;
+		both.polls = i & 1;
+		segment = both.used ? 1448 : 0; // the kernel's buffers are small before they are used, as between hosts
+		for (int j = both.idle ? 4 : both.used ? 3 : 0; j < 5; j++) {
+			int a;
+			both.n = sizes[j];
+			pid_t c = peer(&a, second_of_both);
+			say("%d %zu right %d", i, both.n, writes_then_reads(a, true));
+			reap(c);
+			close(a);
+		}
+	}
+}
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(shut_full) X(closed_full) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer)
 
 int main(int argc, char **argv) {

@@ -265,9 +265,15 @@ static void repair(struct end *e, int fd) {
 
 // ---- consuming
 
+// mapped_order is the order of the largest ring that is mapped. Own memory is not believed about it: root of another container can
+// open the peer's memory again and write to it, whatever its mode.
+static inline uint32_t mapped_order(const struct end *e, const char *ring, const struct smci_end *of) {
+	return ring == (const char *)of + SMCI_RING_AT ? SMCI_ORDER_MIN : (uint32_t)__builtin_ctz(e->whole - SMCI_RING_AT);
+}
+
 static inline uint32_t reach(const struct end *e) {
-	uint32_t r = get(&e->own->reach);
-	return r ? r : SMCI_ORDER_MIN;
+	uint32_t r = get(&e->own->reach), most = mapped_order(e, e->rx_ring, e->peer);
+	return !r ? SMCI_ORDER_MIN : r < most ? r : most;
 }
 
 // available is how many bytes of this ring extent can be read. head before nx: what is before no transition is all of it.
@@ -1054,7 +1060,10 @@ ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 
 // ---- producing
 
-static inline uint64_t size_of(const struct end *e) { return 1ull << get(&e->own->order); }
+static inline uint64_t size_of(const struct end *e) {
+	uint32_t order = get(&e->own->order), most = mapped_order(e, e->tx_ring, e->own);
+	return 1ull << (order < most ? order : most);
+}
 
 static inline uint64_t room(struct end *e) {
 	uint64_t used = get(&e->own->head) - get_acquire(&e->peer->tail), size = size_of(e);
@@ -1128,7 +1137,7 @@ static void at_risk(struct end *e, int fd) {
 // while it refuses.
 static bool pay(struct end *e, int fd) {
 	while (e->owed || e->back != e->back_end) {
-		uint64_t at = (e->back - get(&e->own->base)) & (size_of(e) - 1), n = size_of(e) - at;
+		uint64_t size = size_of(e), at = (e->back - get(&e->own->base)) & (size - 1), n = size - at;
 		if (n > e->back_end - e->back) n = e->back_end - e->back;
 		long k = e->owed ? SYS(sendto, fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) : SYS(sendto, fd, e->tx_ring + at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (k == -EINTR) continue;

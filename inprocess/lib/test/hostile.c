@@ -1,4 +1,4 @@
-// hostile FAMILY ROUNDS SEED: peers that write nonsense into the memory that they share with a server. Only their own connections
+// hostile FAMILY ROUNDS SEED: peers that write nonsense into the memory that they share with a server, and where they may into the server's own. Only their own connections
 // may suffer: the server lives on and comes to the end of each of them, and a client beside them gets every answer.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -26,7 +26,7 @@
 #define END_WITHIN 10.0
 
 static struct shared {
-	_Atomic uint64_t answers, opened, closed, promoted, nonsense;
+	_Atomic uint64_t answers, opened, closed, promoted, others, nonsense;
 	_Atomic bool stop;
 } *shared;
 static struct sockaddr_storage server;
@@ -143,10 +143,12 @@ static void scribble(struct smci_end *e, uint64_t *x, uint32_t words) {
 	SPOIL(10, e->flags);
 	SPOIL(11, t->r);
 	SPOIL(12, t->k);
+	SPOIL(13, e->reach);
+	SPOIL(14, e->wish);
 	shared->nonsense++;
 }
-static void run_hostile(uint64_t x) {
-	char b[1000] = "", to[1000];
+static char b[1000], to[1000];
+static int promoted(void) {
 	int fd = dial(), good = 0;
 	double until = now() + 2;
 	for (int i = 0; good < 3 && now() < until; i++) {
@@ -155,16 +157,43 @@ static void run_hostile(uint64_t x) {
 		good = received(fd) - had < sizeof b ? good + 1 : 0;
 		if (i > 20) usleep(500);
 	}
+	return fd;
+}
+// run_beyond says in the server's own memory that its ring is larger than what the server has mapped of it, and that the next byte is beyond
+// that. The server may not write there.
+static void run_beyond(void) {
+	int fd = promoted();
+	struct smci_end *e = theirs();
+	if (!own() || !e) _exit(0); // native, or it may not
+	const uint64_t size = 1ull << SMCI_ORDER_MIN;
+	for (int i = 0; i < 2; i++) { // the first answer stays unread, so the ring begins at no other byte
+		uint64_t head = e->head;
+		memset(b, 'x' + i, sizeof b);
+		if (i) {
+			e->order = 40;
+			e->base = head - 3 * size - 7;
+		}
+		if (write(fd, b, sizeof b) != sizeof b) fail("write beside nonsense", i);
+		for (double until = now() + 5; e->head != head + sizeof b;)
+			if (now() > until) fail("no answer is in the ring", i);
+		if (i && memcmp((char *)e + SMCI_RING_AT + ((head - e->base) & (size - 1)), b, sizeof b)) fail("the server has written beyond its ring", i);
+	}
+	_exit(0);
+}
+static void run_hostile(uint64_t x) {
+	int fd = promoted();
 	struct smci_end *e = own();
 	if (!e) _exit(0); // native: nothing to spoil
 	shared->promoted++;
 	signal(SIGSEGV, SIG_DFL);
 	fcntl(fd, F_SETFL, O_NONBLOCK);
-	uint32_t words = draw(&x) & 1 ? 1u << draw(&x) % 13 : (uint32_t)draw(&x) & 0x1fff;
-	until = now() + 0.005 + (double)(draw(&x) % 20000) / 1e6;
+	uint32_t words = draw(&x) & 1 ? 1u << draw(&x) % 15 : (uint32_t)draw(&x) & 0x7fff;
+	struct smci_end *other = draw(&x) % 4 == 0 ? theirs() : 0;
+	if (other) shared->others++;
+	double until = now() + 0.005 + (double)(draw(&x) % 20000) / 1e6;
 	for (int i = 0; now() < until; i++) {
 		uint64_t r = draw(&x);
-		if (r % 3 == 0) scribble(e, &x, words);
+		if (r % 3 == 0) scribble(other ? other : e, &x, words);
 		if (r % 5 == 1) (void)!write(fd, b, 1 + (r >> 20) % sizeof b); // what its own library makes of it is its own affair
 		if (r % 7 == 2) (void)!read(fd, to, sizeof to);
 		if (r % 64 == 3) usleep(200);
@@ -197,6 +226,10 @@ int main(int argc, char **argv) {
 	}
 	close(l);
 	int status;
+	pid_t beyond = fork();
+	if (beyond == 0) run_beyond();
+	waitpid(beyond, &status, 0);
+	if (status) return 1;
 	for (int r = 0; r < rounds; r++) {
 		uint64_t seed = draw(&x), answers = shared->answers;
 		pid_t p = fork();
@@ -223,6 +256,6 @@ int main(int argc, char **argv) {
 	if (status) fail("the honest client", status);
 	kill(s, SIGKILL);
 	waitpid(s, &status, 0);
-	printf("ok: %d rounds, promoted %lu, nonsense %lu, answers %lu\n", rounds, shared->promoted, shared->nonsense, shared->answers);
+	printf("ok: %d rounds, promoted %lu, in the server's memory %lu, nonsense %lu, answers %lu\n", rounds, shared->promoted, shared->others, shared->nonsense, shared->answers);
 	return 0;
 }

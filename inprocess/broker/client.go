@@ -268,7 +268,7 @@ func (c *client) hello(r inprocess.Record, fd int) error {
 	n, err := newNews()
 	if err == nil {
 		var d shared
-		if d, err = newShared("smcgw-desk", inprocess.DeskSize, head(8)); err == nil {
+		if d, err = newShared("smcgw-desk", inprocess.DeskSize, head(8), 0); err == nil {
 			c.slab = s
 			return c.welcome(r, n, d)
 		}

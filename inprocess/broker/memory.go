@@ -12,7 +12,7 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
 // newMemory makes sparse memory whose size is sealed and that its owner alone may open.
 func newMemory(name string, size int64) (int, error) {
@@ -35,7 +35,7 @@ func newMemory(name string, size int64) (int, error) {
 	return fd, nil
 }
 
-// seal forbids other sizes, and what else is asked for.
+// seal forbids other sizes, and what else is asked for. Whether more may be forbidden is F_SEAL_SEAL.
 func seal(fd, more int) error {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sizeSeals|more); err != nil {
 		return fmt.Errorf("seal memory: %w", err)
@@ -59,8 +59,8 @@ type shared struct{ write, read, kept int }
 // none is no memory.
 var none = shared{-1, -1, -1}
 
-// newShared makes memory that begins with head.
-func newShared(name string, size int64, head []byte) (shared, error) {
+// newShared makes memory that begins with head, with seals besides those of its size.
+func newShared(name string, size int64, head []byte, seals int) (shared, error) {
 	fd, err := newMemory(name, size)
 	if err != nil {
 		return none, err
@@ -68,7 +68,7 @@ func newShared(name string, size int64, head []byte) (shared, error) {
 	defer func() { _ = unix.Close(fd) }() // the kernel does not count it as one that writes
 	s := none
 	if _, err = unix.Pwrite(fd, head, 0); err == nil {
-		err = seal(fd, 0)
+		err = seal(fd, seals)
 	}
 	if err == nil {
 		s.write, err = reopen(fd, unix.O_RDWR)
@@ -147,7 +147,7 @@ func newMemories(id uint64, order uint32) (*memories, error) {
 	var m memories
 	var err error
 	for i := range m {
-		if m[i], err = newShared("smcgw-end", inprocess.EndSize(order), endHead(id, uint32(i), order)); err != nil {
+		if m[i], err = newShared("smcgw-end", inprocess.EndSize(order), endHead(id, uint32(i), order), unix.F_SEAL_SEAL); err != nil {
 			if i > 0 {
 				m[0].close()
 			}

@@ -30,7 +30,7 @@ func newNews() (*news, error) {
 		return nil, fmt.Errorf("map news: %w", err)
 	}
 	n := &news{page: page, file: -1, kept: -1}
-	if err = seal(fd, unix.F_SEAL_FUTURE_WRITE); err == nil {
+	if err = seal(fd, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err == nil {
 		n.file, err = reopen(fd, unix.O_RDONLY)
 	}
 	if err == nil {

@@ -214,6 +214,7 @@ void smcgw_desk_put(struct peer_desk *d) {
 
 static void welcomed(int fd[3]) {
 	struct smci_desk *d = map(fd[0], sizeof *d, PROT_READ | PROT_WRITE);
+	if (d) SYS(fcntl, fd[0], F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_FUTURE_WRITE); // before any peer has it: none may write there, be it root
 	bool whole = SYS(lseek, fd[1], 0, SEEK_END) >= (long)sizeof(struct smci_news);
 	struct smci_news *n = whole ? map(fd[1], sizeof *n, PROT_READ) : 0;
 	close_all(fd);

@@ -159,12 +159,14 @@ static int promoted(void) {
 	}
 	return fd;
 }
+#define END "memfd:smcgw-end", SMCI_RING_AT + (1 << SMCI_ORDER_MIN)
 // run_beyond says in the server's own memory that its ring is larger than what the server has mapped of it, and that the next byte is beyond
 // that. The server may not write there.
 static void run_beyond(void) {
 	int fd = promoted();
-	struct smci_end *e = theirs();
+	struct smci_end *e = theirs(END);
 	if (!own() || !e) _exit(0); // native, or it may not
+	if (theirs("memfd:smcgw-desk", sizeof(struct smci_desk))) fail("a peer can write to the server's desk", 0);
 	const uint64_t size = 1ull << SMCI_ORDER_MIN;
 	for (int i = 0; i < 2; i++) { // the first answer stays unread, so the ring begins at no other byte
 		uint64_t head = e->head;
@@ -188,7 +190,7 @@ static void run_hostile(uint64_t x) {
 	signal(SIGSEGV, SIG_DFL);
 	fcntl(fd, F_SETFL, O_NONBLOCK);
 	uint32_t words = draw(&x) & 1 ? 1u << draw(&x) % 15 : (uint32_t)draw(&x) & 0x7fff;
-	struct smci_end *other = draw(&x) % 4 == 0 ? theirs() : 0;
+	struct smci_end *other = draw(&x) % 4 == 0 ? theirs(END) : 0;
 	if (other) shared->others++;
 	double until = now() + 0.005 + (double)(draw(&x) % 20000) / 1e6;
 	for (int i = 0; now() < until; i++) {

@@ -34,19 +34,19 @@ static inline struct smci_end *own(void) {
 	if (f) fclose(f);
 	return found;
 }
-// theirs has the peer's memory to write, which only root can open again, of a container, too; 0 for others.
-static inline struct smci_end *theirs(void) {
+// theirs has memory of the peer to write, which only root can open again, of a container, too; 0 where it may not.
+static inline void *theirs(const char *what, size_t n) {
 	char line[500], name[100];
-	struct smci_end *found = 0;
+	void *found = 0;
 	FILE *f = fopen("/proc/self/maps", "r");
 	while (f && fgets(line, sizeof line, f)) {
 		unsigned long from, to;
 		char perms[8];
-		if (sscanf(line, "%lx-%lx %7s", &from, &to, perms) != 3 || strcmp(perms, "r--s") || !strstr(line, "memfd:smcgw-end")) continue;
+		if (sscanf(line, "%lx-%lx %7s", &from, &to, perms) != 3 || strcmp(perms, "r--s") || !strstr(line, what)) continue;
 		snprintf(name, sizeof name, "/proc/self/map_files/%lx-%lx", from, to);
 		int fd = open(name, O_RDWR | O_CLOEXEC);
 		if (fd < 0) continue;
-		void *m = mmap(0, SMCI_RING_AT + (1 << SMCI_ORDER_MIN), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		void *m = mmap(0, n, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 		close(fd);
 		if (m != MAP_FAILED) found = m;
 	}

@@ -55,19 +55,24 @@ func (b *Broker) serve(ctx context.Context, conn *net.UnixConn) {
 	c := &client{broker: b, conn: conn, desk: none}
 	var err error
 	if c.raw, err = conn.SyscallConn(); err == nil {
-		c.process, err = processOf(conn)
+		c.process, err = userOf(c.raw)
 	}
 	if err != nil {
 		b.warn("in-process client", "error", err)
 		return
 	}
 	if !b.join(c) {
-		b.warn("in-process client refused: too many of its user, or of all", "pid", c.process.PID, "exe", c.process.Exe, "uid", c.process.UID)
+		b.warn("in-process client refused: too many of its user, or of all", "pid", c.process.PID, "uid", c.process.UID)
 		_ = c.post(inprocess.Record{What: inprocess.Deny, Why: inprocess.WhyLimit})
 		return
 	}
 	defer func() { b.leave(c, ctx.Err() != nil) }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	owed := c.effort.spend(func() { c.process.look(c.raw) })
+	c.member.cgroup = c.process.Cgroup
+	if !wait(ctx, owed) {
+		return
+	}
 	if err := c.read(ctx); err != nil {
 		b.warn("in-process client", "error", err, "pid", c.process.PID, "exe", c.process.Exe, "uid", c.process.UID)
 	}
@@ -77,7 +82,7 @@ func (b *Broker) join(c *client) (ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c.member, ok = b.core.join(c.process.UID); ok {
-		c.member.client, c.member.cgroup = c, c.process.Cgroup
+		c.member.client = c
 		b.clients[c] = struct{}{}
 		c.effort = b.effortFor(c.process.UID)
 		c.effort.clients++

@@ -697,6 +697,27 @@ func TestEffortIsOwed(t *testing.T) {
 	require.False(t, e.rested())
 }
 
+// TestEffortOfComing: a client that says nothing has cost something, too.
+func TestEffortOfComing(t *testing.T) {
+	b, at := serve(t, Config{})
+	dial(t, at)
+	eventually(t, func() bool { return b.Clients() == 1 }, "it has come")
+	b.mu.Lock()
+	e := b.effortFor(uint32(os.Getuid()))
+	b.mu.Unlock()
+	e.left.SetLimit(0) // nothing comes back
+	left := e.left.Tokens()
+	dial(t, at)
+	eventually(t, func() bool { return e.left.Tokens() < left }, "it costs")
+	e.left.ReserveN(time.Now(), int(effortAtOnce))
+	l := dial(t, at)
+	l.slab = memory(t, inprocess.EntrySize)
+	l.send(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: 1}, l.slab)
+	time.Sleep(firstLook)
+	require.Empty(t, b.Processes(), "it waits")
+	e.left.SetLimit(rate.Limit(effortAtOnce))
+}
+
 // TestEffortOfUsersThatHaveGone: what they have used up is kept until it has come back.
 func TestEffortOfUsersThatHaveGone(t *testing.T) {
 	b := New(Config{})

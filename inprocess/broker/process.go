@@ -3,8 +3,8 @@ package broker
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -24,39 +24,38 @@ type Process struct {
 // soPeerPIDFD is SO_PEERPIDFD, from Linux 6.5 on.
 const soPeerPIDFD = 77
 
-// processOf asks the kernel who is at the other end.
-func processOf(c *net.UnixConn) (p Process, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return p, fmt.Errorf("process: %w", err)
-	}
+// userOf asks the kernel who is at the other end, and no more of it than its numbers.
+func userOf(raw syscall.RawConn) (p Process, err error) {
 	var cred *unix.Ucred
 	var errCred error
+	err = raw.Control(func(fd uintptr) { cred, errCred = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, errCred); err != nil {
+		return p, fmt.Errorf("process: %w", err)
+	}
+	return Process{PID: max(0, int(cred.Pid)), UID: cred.Uid, GID: cred.Gid}, nil
+}
+
+// look looks at the process, which is the one at the other end.
+func (p *Process) look(raw syscall.RawConn) {
+	if p.PID == 0 {
+		return
+	}
 	pidfd := -1
-	err = raw.Control(func(fd uintptr) {
-		cred, errCred = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	_ = raw.Control(func(fd uintptr) {
 		if n, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, soPeerPIDFD); err == nil {
 			pidfd = n
 		}
 	})
 	defer closeAll(&pidfd)
-	if err = errors.Join(err, errCred); err != nil {
-		return p, fmt.Errorf("process: %w", err)
-	}
-	p = Process{UID: cred.Uid, GID: cred.Gid}
-	if cred.Pid <= 0 {
-		return p, nil
-	}
-	p.PID = int(cred.Pid)
 	p.Exe, _ = os.Readlink(procfs.Living(p.PID) + "/exe")
 	p.Cgroup = procfs.CgroupOf(p.PID)
 	p.started = procfs.StatOf(p.PID).Started()
-	if pidfd >= 0 {
-		if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); errors.Is(err, unix.ESRCH) { // the number may be another's now
-			p.PID, p.Exe, p.Cgroup, p.started = 0, "", "", ""
-		}
+	if pidfd < 0 {
+		return
 	}
-	return p, nil
+	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); errors.Is(err, unix.ESRCH) { // the number may be another's now
+		*p = Process{UID: p.UID, GID: p.GID}
+	}
 }
 
 // goesOn reports whether it lives, as far as that can be seen. One that has closed all its files since it began to end does

@@ -13,7 +13,7 @@
 
 #include "real.h"
 
-#define LISTED 256
+#define LISTED 256 // ends that are listed without need, at most: strays are besides
 #define KERNEL_EVERY 16 // returns without a look at the kernel, at most
 #define OWING_ROUND 10000000L // nanoseconds between attempts at what the kernel has refused
 #define READABLE (EPOLLIN | EPOLLRDNORM) // what readiness to read is called, by the kernel always at once
@@ -31,7 +31,7 @@ struct registration {
 	uint32_t use;
 };
 struct list {
-	struct end *e[LISTED];
+	struct end **e;
 	int n, at;
 };
 struct set {
@@ -49,6 +49,7 @@ struct set {
 	unsigned returns;
 	uint64_t round;         // waits that are about to return
 	struct list list;
+	struct end *ends[LISTED]; // of the list
 	struct set *next;
 };
 
@@ -61,7 +62,8 @@ static struct set *_Atomic open_sets;
 static struct set *_Atomic spare;
 enum { CLOSED = -1, SPARE = -2 };
 static _Atomic bool watched[MAX_FD];                   // numbers that may be in a set, whatever file they are
-static struct list pollers;
+static struct end *all_pollers[MAX_ENDS];
+static struct list pollers = {.e = all_pollers};
 static _Atomic int strays;     // of pollers
 struct place smcgw_places[MAX_ENDS];
 static _Atomic int polling;    // threads that are about to wait in poll or select, or do
@@ -146,7 +148,6 @@ static bool stray(struct end *e) {
 	if (!get(&p->listed)) return false;
 	if (get(&p->stray)) return true;
 	if (p->set) {
-		if (pollers.n == LISTED) return true; // its set has it
 		unlist(e);
 		pollers.e[pollers.n++] = e;
 		put(&p->listed, true);
@@ -248,10 +249,10 @@ bool smcgw_defer(struct end *e, int fd) {
 	if (!set || set->shared || set->nested || !has_slot(set) || e->looked_at != process || !wants(set, fd)) set = 0;
 	bool ok = (set || !in) && !in_poll(e);
 	struct list *l = set ? &set->list : &pollers;
-	if (ok && l->n == LISTED) { // the one that has been listed longest makes room
-		l->at = (l->at + 1) % LISTED;
+	if (ok && l->n >= LISTED) { // the one that has been listed longest makes room
+		l->at = (l->at + 1) % l->n;
 		struct end *old = l->e[l->at];
-		if (old == e || smcgw_settled(old, place_of(old)->fd) || l->n == LISTED) ok = false;
+		if (old == e || smcgw_settled(old, place_of(old)->fd) || l->n >= LISTED) ok = false;
 	}
 	if (ok) {
 		p->set = set;
@@ -291,6 +292,7 @@ int smcgw_epoll_create(int fd) {
 		let_go();
 		return fd;
 	}
+	s->list.e = s->ends;
 	s->slot = -1;
 	s->fd = fd;
 	s->numbers = 1;
@@ -468,7 +470,7 @@ void smcgw_late(struct end *e) {
 void smcgw_strand(struct end *e, int fd) {
 	struct place *p = place_of(e);
 	hold();
-	if (!listed(e) && pollers.n < LISTED) {
+	if (!listed(e)) {
 		p->set = 0;
 		p->fd = fd;
 		put(&p->listed, true);

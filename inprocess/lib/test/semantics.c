@@ -4549,6 +4549,31 @@ static void both_first(void) {
 		}
 	}
 }
+// left_by_many: a reader that was woken by a token has left bytes, of more connections than the library lists.
+#define MANY 300
+static void left_by_many(void) {
+	static int a[MANY], b[MANY];
+	static struct thread t[MANY];
+	struct rlimit r = {2000, 2000};
+	struct epoll_event v[MANY];
+	int ep = epoll_create1(0), n = 0, m = 0;
+	setrlimit(RLIMIT_NOFILE, &r);
+	for (int i = 0; i < MANY; i++) {
+		pair(&a[i], &b[i]);
+		t[i] = (struct thread){.fd = b[i], .n = 4};
+		pthread_create(&t[i].t, 0, read_thread, &t[i]);
+	}
+	ms(300);
+	for (int i = 0; i < MANY; i++) give(a[i], "headbody");
+	for (int i = 0; i < MANY; i++) pthread_join(t[i].t, 0);
+	for (int i = 0; i < MANY; i++) n += poll(&(struct pollfd){b[i], POLLIN, 0}, 1, 50) == 1;
+	for (int i = 0; i < MANY; i++) add(ep, b[i], EPOLLIN);
+	for (int i = 0; i < 20 && m < MANY; i++) {
+		int k = epoll_wait(ep, v, MANY, 100);
+		for (int j = 0; j < k; j++) m += take(v[j].data.fd, 4) == 4;
+	}
+	say("polled %d waited for %d", n, m);
+}
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
@@ -4556,7 +4581,7 @@ static void both_first(void) {
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(speaks_later) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

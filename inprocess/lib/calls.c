@@ -492,10 +492,13 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 	struct end *e = look(fd);
 	if (unlikely(e != 0)) {
 		int *at = kept(e, level, option);
-		if (at && v && n >= sizeof(int)) {
-			if (!smcgw_move(at, v, sizeof(int))) return (int)fault();
-			if (option == TCP_NODELAY || option == TCP_CORK) *at = !!*at;
-			return 0;
+		int x;
+		if (at && v && n >= sizeof x) {
+			if (!smcgw_move(&x, v, sizeof x)) return (int)fault();
+			if (option != TCP_WINDOW_CLAMP || x) {
+				*at = option == TCP_NODELAY || option == TCP_CORK ? x != 0 : x;
+				return 0;
+			}
 		}
 		if (unfit(level, option, v, n) && !to_kernel(fd, SMCI_WHY_OPTION) && level == SOL_SOCKET && option == SO_RCVLOWAT)
 			return 0; // a token would wake nobody: who waits is woken sooner than it asks
@@ -508,7 +511,7 @@ PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t
 	int *at = unlikely(e != 0) ? kept(e, level, option) : 0;
 	if (unlikely(e && level == IPPROTO_TCP && option == TCP_ZEROCOPY_RECEIVE)) to_kernel(fd, SMCI_WHY_OPTION); // it reads
 	socklen_t l = sizeof(int), had;
-	if (at && *at >= 0 && smcgw_move(&had, n, sizeof had) && had >= l)
+	if (at && smcgw_move(&had, n, sizeof had) && had >= l)
 		return smcgw_move(v, at, l) && smcgw_move(n, &l, sizeof l) ? 0 : (int)fault();
 	return REAL(getsockopt)(fd, level, option, v, n);
 }

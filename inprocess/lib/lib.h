@@ -78,7 +78,7 @@ struct end {
 	_Atomic uint32_t question;         // the number of its ASK in the conversation; 0: it has not asked
 	_Atomic uint32_t grants_seen, again;
 	_Atomic uint32_t policy_seen;      // when it last asked
-	int nodelay, cork, lowat, clamp;   // what the program set, -1: unknown
+	int nodelay, cork, lowat, clamp;   // what the program set
 	// Of the entry, whatever end it is.
 	bool locks;
 	pthread_mutex_t rl, wl;            // robust and shared between processes

@@ -155,7 +155,7 @@ static void tune(struct end *e, int fd, const struct tcp_info *t) {
 }
 
 static void untune(struct end *e, int fd) {
-	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat < 0 ? 0 : e->lowat);
+	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat);
 	if (e->clamp > 0) set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, e->clamp);
 	if (e->nodelay == 0) set_int(fd, IPPROTO_TCP, TCP_NODELAY, 0);
 	if (e->cork > 0) set_int(fd, IPPROTO_TCP, TCP_CORK, 1);
@@ -1116,7 +1116,7 @@ static void transition(struct end *e) {
 static void brief(struct end *e, int fd, bool on) {
 	if (likely(e->brief == on)) return;
 	e->brief = on;
-	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat > 0 ? e->lowat : on ? KERNEL_LOWAT : 0);
+	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, on && e->lowat <= 0 ? KERNEL_LOWAT : e->lowat);
 }
 static void spill(struct end *e, int fd, bool nowait) {
 	brief(e, fd, nowait && (get(&e->own->order) == SMCI_ORDER_MAX || get(&e->own->head) - get(&e->own->base) > size_of(e)));

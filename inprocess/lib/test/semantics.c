@@ -3185,6 +3185,16 @@ static void options(void) {
 	v = 100000;
 	setsockopt(a, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &v, sizeof v);
 	say("unsent %d", OPTION(IPPROTO_TCP, TCP_NOTSENT_LOWAT));
+	for (int i = -1; i <= 0; i++) {
+		setsockopt(a, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &i, sizeof i);
+		say("unsent %d", OPTION(IPPROTO_TCP, TCP_NOTSENT_LOWAT));
+	}
+	int clamp = OPTION(IPPROTO_TCP, TCP_WINDOW_CLAMP);
+	v = 0;
+	say("no window %s, same %d", res(setsockopt(a, IPPROTO_TCP, TCP_WINDOW_CLAMP, &v, sizeof v)), OPTION(IPPROTO_TCP, TCP_WINDOW_CLAMP) == clamp);
+	v = 50000;
+	say("window %s", res(setsockopt(a, IPPROTO_TCP, TCP_WINDOW_CLAMP, &v, sizeof v)));
+	say("window %d", OPTION(IPPROTO_TCP, TCP_WINDOW_CLAMP));
 	char small;
 	l = 1;
 	say("get short %s %u", res(getsockopt(a, IPPROTO_TCP, TCP_NODELAY, &small, &l)), l);

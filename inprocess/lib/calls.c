@@ -549,26 +549,51 @@ PUBLIC int daemon(int keeps_directory, int keeps_files) { // libc forks inside o
 	return 0;
 }
 
+// kept are numbers that the next program does not get.
+struct kept {
+	int n, fd[16];
+};
 // leaving: the next program has no memory of ours. What it inherits goes by the kernel. counted: it takes the place of a process that is
 // known to have its ends, so those that are the kernel's still are not promoted while it lives.
-static void leaving(bool counted) {
+static void leaving(bool counted, struct kept *k) {
 	int64_t until = now() + DEMOTE_WITHIN; // for all together
+	k->n = 0;
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e || (counted && state_of(e) == SMCI_NATIVE) || state_of(e) == SMCI_NEVER || (SYS(fcntl, fd, F_GETFD) & FD_CLOEXEC)) continue;
 		if (SYS(fcntl, fd, F_GETFD) < 0 || to_kernel_by(fd, SMCI_WHY_PASSED, until)) continue;
-		if (fd > 2) SYS(fcntl, fd, F_SETFD, FD_CLOEXEC); // left open by accident, as a rule; read by that program it would be wrong bytes
-		else SYS(shutdown, fd, SHUT_RDWR);
+		if (fd > 2) { // left open by accident, as a rule; read by that program it would be wrong bytes
+			SYS(fcntl, fd, F_SETFD, FD_CLOEXEC);
+			if (k->n < 16) k->fd[k->n++] = fd;
+		} else {
+			SYS(shutdown, fd, SHUT_RDWR);
+		}
 	}
 }
-// RUN is an exec, which comes back where it has failed.
+// stays: this program goes on.
+static void stays(const struct kept *k) {
+	int err = errno;
+	for (int i = 0; i < k->n; i++) SYS(fcntl, k->fd[i], F_SETFD, 0);
+	errno = err;
+}
+// RUN is an exec, which comes back where it has failed, and SPAWN what starts another program.
 #define RUN(call)                                                                  \
 	do {                                                                       \
-		leaving(smcgw_ours());                                             \
+		struct kept kept;                                                  \
+		leaving(smcgw_ours(), &kept);                                      \
 		smcgw_leaves();                                                    \
 		int r = call, err = errno;                                         \
 		smcgw_returned();                                                  \
+		stays(&kept);                                                      \
 		errno = err;                                                       \
+		return r;                                                          \
+	} while (0)
+#define SPAWN(T, call)                                                             \
+	do {                                                                       \
+		struct kept kept;                                                  \
+		leaving(false, &kept);                                             \
+		T r = call;                                                        \
+		stays(&kept);                                                      \
 		return r;                                                          \
 	} while (0)
 PUBLIC int execve(const char *path, char *const argv[], char *const envp[]) { RUN(REAL(execve)(path, argv, envp)); }
@@ -611,21 +636,18 @@ PUBLIC int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *f, int f
 }
 PUBLIC int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *f, const posix_spawnattr_t *restrict attr,
                        char *const argv[restrict], char *const envp[restrict]) {
-	leaving(false);
-	return REAL(posix_spawn)(pid, path, f, attr, argv, envp);
+	SPAWN(int, REAL(posix_spawn)(pid, path, f, attr, argv, envp));
 }
 PUBLIC int posix_spawnp(pid_t *restrict pid, const char *restrict file, const posix_spawn_file_actions_t *f, const posix_spawnattr_t *restrict attr,
                         char *const argv[restrict], char *const envp[restrict]) {
-	leaving(false);
-	return REAL(posix_spawnp)(pid, file, f, attr, argv, envp);
+	SPAWN(int, REAL(posix_spawnp)(pid, file, f, attr, argv, envp));
 }
 PUBLIC int system(const char *command) { // libc spawns inside of itself
-	if (command) leaving(false);
-	return REAL(system)(command);
+	if (!command) return REAL(system)(command);
+	SPAWN(int, REAL(system)(command));
 }
 PUBLIC FILE *popen(const char *command, const char *mode) {
-	leaving(false);
-	return REAL(popen)(command, mode);
+	SPAWN(FILE *, REAL(popen)(command, mode));
 }
 
 // ---- waiting

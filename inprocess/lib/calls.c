@@ -730,6 +730,21 @@ PUBLIC int prctl(int what, ...) {
 	return REAL(prctl)(what, a, b, c, d);
 }
 
+// clones is before a child that nobody counts, as a fork would.
+static void clones(uint64_t flags) {
+	if (!(flags & CLONE_VM)) all_to_kernel(SMCI_WHY_PASSED);
+}
+PUBLIC int clone(int (*f)(void *), void *stack, int flags, void *arg, ...) {
+	va_list l;
+	va_start(l, arg);
+	pid_t *parent = va_arg(l, pid_t *);
+	void *tls = va_arg(l, void *);
+	pid_t *child = va_arg(l, pid_t *);
+	va_end(l);
+	clones((unsigned)flags);
+	return REAL(clone)(f, stack, flags, arg, parent, tls, child);
+}
+
 // ---- syscall(): the same calls by number
 
 // The kernel's own say how much of the time is left.
@@ -814,9 +829,14 @@ PUBLIC long syscall(long n, ...) {
 #ifdef SYS_select
 	case SYS_select: return select((int)a, P(fd_set *, b), P(fd_set *, c), P(fd_set *, d), P(struct timeval *, e));
 #endif
-	case SYS_clone: // as a fork, but nobody counts the child
-		if (!(a & CLONE_VM)) all_to_kernel(SMCI_WHY_PASSED);
+	case SYS_clone:
+		clones((uint64_t)a);
 		break;
+	case SYS_clone3: {
+		uint64_t flags;
+		if (smcgw_move(&flags, P(uint64_t *, a), sizeof flags)) clones(flags);
+		break;
+	}
 	case SYS_io_uring_setup: // its reads and writes are nobody's calls
 		by_kernel_alone(SMCI_WHY_RAW_CALLS);
 		break;

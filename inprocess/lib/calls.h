@@ -8,7 +8,7 @@
 	X(write) X(writev) X(pwritev2) X(send) X(sendto) X(sendmsg) X(sendmmsg) X(sendfile) X(splice)                            \
 	X(close) X(close_range) X(closefrom) X(dup) X(dup2) X(dup3) X(fcntl) X(ioctl) X(fdopen) X(fclose) X(freopen)                                  \
 	X(vdprintf) X(aio_read) X(aio_write) X(lio_listio)                                                                       \
-	X(fork) X(posix_spawn) X(posix_spawnp) X(posix_spawn_file_actions_adddup2) X(system) X(popen)                                                  \
+	X(fork) X(clone) X(posix_spawn) X(posix_spawnp) X(posix_spawn_file_actions_adddup2) X(system) X(popen)                                                  \
 	X(execve) X(execv) X(execvp) X(execvpe) X(fexecve) X(execveat)                    \
 	X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2)                               \
 	X(poll) X(ppoll) X(select) X(pselect) X(syscall)                               \

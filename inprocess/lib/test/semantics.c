@@ -2491,26 +2491,36 @@ static void child_closes(int a, int b) {
 	}
 	reap(c);
 }
-static void clones(int b) { // a child without libc's doing
-	pid_t p = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-	if (p == 0) {
-		ms(50);
-		if (take(b, 6) != 6 || memcmp(in, "before", 6)) _exit(3);
-		give(b, "hello");
-		if (take(b, 5) != 5 || memcmp(in, "after", 5)) _exit(4);
-		_exit(0);
-	}
+static int made_how;
+static int made(void *p) {
+	int b = *(int *)p;
+	ms(50);
+	if (take(b, 6) != 6 || memcmp(in, "before", 6)) _exit(3);
+	give(b, "hello");
+	if (take(b, 5) != 5 || memcmp(in, "after", 5)) _exit(4);
+	_exit(0);
+}
+static void makes(int b) { // a child without libc's doing, or by its clone()
+	static char stack[65536] __attribute__((aligned(16)));
+	uint64_t args[11] = {[4] = SIGCHLD};
+	pid_t p = made_how == 0   ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)
+		  : made_how == 1 ? (pid_t)syscall(SYS_clone3, args, sizeof args)
+				  : clone(made, stack + sizeof stack, SIGCHLD, &b);
+	if (p == 0) made(&b);
 	close(b);
 	reap(p);
 }
 static void cloned(void) {
-	int a;
-	pid_t p = peer(&a, clones);
-	give(a, "before");
-	say("%zu %.5s", take(a, 5), in);
-	give(a, "after");
-	reap(p);
-	say("%s", res(read(a, in, 10)));
+	for (made_how = 0; made_how < 3; made_how++) {
+		int a;
+		pid_t p = peer(&a, makes);
+		give(a, "before");
+		say("%zu %.5s", take(a, 5), in);
+		give(a, "after");
+		reap(p);
+		say("%s", res(read(a, in, 10)));
+		close(a);
+	}
 }
 static void forked_closes(void) {
 	int a, b;

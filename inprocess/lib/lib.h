@@ -176,7 +176,7 @@ struct place {
 	_Atomic bool late;                 // it was to be settled while a reader was inside
 	_Atomic bool sought;               // a thread has waited for it in poll or select
 	int fd;                            // one of its numbers, while it is listed
-	struct set *set;                   // whose slot serves it, 0: none
+	struct set *_Atomic set;           // whose slot serves it, 0: none
 	int registered;                    // how often it is in a set, by any of its descriptors
 	struct memory memory;              // both locks
 };

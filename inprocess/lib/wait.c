@@ -123,7 +123,7 @@ static void unlist(struct end *e) {
 		}
 	if (get(&p->stray)) atomic_fetch_sub(&strays, 1);
 	put(&p->stray, false);
-	p->set = 0;
+	put(&p->set, (struct set *)0);
 	put(&p->listed, false);
 }
 
@@ -255,7 +255,7 @@ bool smcgw_defer(struct end *e, int fd) {
 		if (old == e || smcgw_settled(old, place_of(old)->fd) || l->n >= LISTED) ok = false;
 	}
 	if (ok) {
-		p->set = set;
+		put(&p->set, set);
 		p->fd = fd;
 		put(&p->listed, true);
 		l->e[l->n++] = e;
@@ -471,7 +471,7 @@ void smcgw_strand(struct end *e, int fd) {
 	struct place *p = place_of(e);
 	hold();
 	if (!listed(e)) {
-		p->set = 0;
+		put(&p->set, (struct set *)0);
 		p->fd = fd;
 		put(&p->listed, true);
 		pollers.e[pollers.n++] = e;
@@ -603,7 +603,7 @@ static void sleep_anew(struct set *s) {
 	if (any_fresh(s)) nudge(s);
 }
 void smcgw_token_taken(struct end *e) {
-	if (likely(!place_of(e)->set)) return;
+	if (likely(!get(&place_of(e)->set))) return;
 	hold();
 	if (place_of(e)->set) sleep_anew(place_of(e)->set);
 	let_go();

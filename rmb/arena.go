@@ -41,13 +41,25 @@ type Arena struct {
 	closed   bool
 }
 
-// slab is one registration, cut into blocks of one class.
+// slab is one registration, cut into blocks of one class; or memory that was borrowed, which is one region.
 type slab struct {
 	arena *Arena
 	mr    verbs.MR
 	class int
 	free  []int // offsets of free blocks
 	total int
+
+	giveBack func() // of borrowed memory; nil: the arena's own
+}
+
+func (s *slab) borrowed() bool { return s.giveBack != nil }
+
+// blockSize is what a region of the slab counts for.
+func (s *slab) blockSize() int64 {
+	if s.borrowed() {
+		return 0
+	}
+	return int64(classSize(s.class))
 }
 
 func (a *Arena) newSlab(mr verbs.MR, class int) *slab {
@@ -105,6 +117,41 @@ func (a *Arena) AllocLocal(n int) (*Region, error) {
 			return nil, err
 		}
 	}
+}
+
+// Borrow registers memory of the caller's, for its connection alone. It counts as a region and takes nothing of the quota
+// or the limit: its owner bounds it. giveBack is called once by [Region.Free], when no key reaches the memory any more,
+// though a write that another thread executes at this moment may; after an error it is not. Borrow fails with [ErrNoMemory],
+// which wraps [verbs.ErrNotSupported] where the device has no such access, and with [ErrClosed] after Close.
+func (a *Arena) Borrow(buf []byte, access verbs.Access, giveBack func()) (*Region, error) {
+	keys, ok := a.from.(Registrar)
+	if !ok {
+		return nil, fmt.Errorf("%w: borrow %d bytes: %w", ErrNoMemory, len(buf), verbs.ErrNotSupported)
+	}
+	if !a.countBorrowed(1) {
+		return nil, ErrClosed
+	}
+	mr, err := keys.RegMR(buf, access)
+	if err != nil {
+		a.countBorrowed(-1)
+		return nil, fmt.Errorf("%w: %w", ErrNoMemory, err)
+	}
+	return &Region{
+		buf: mr.Bytes(), addr: mr.Addr(), lkey: mr.LKey(), rkey: mr.RKey(),
+		slab: &slab{arena: a, mr: mr, giveBack: giveBack},
+	}, nil
+}
+
+// countBorrowed counts a region before its memory is registered and after it is not: the arena is not closed meanwhile.
+func (a *Arena) countBorrowed(regions int) (open bool) {
+	a.pool.mu.Lock()
+	defer a.pool.mu.Unlock()
+	if a.closed {
+		return false
+	}
+	a.regions += regions
+	a.pool.stats.Regions += regions
+	return true
 }
 
 // take returns a free block, or nothing when every slab of the class is full.

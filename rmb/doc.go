@@ -16,6 +16,8 @@
 //
 //	Pool ──1:n── Arena (one peer gateway, one PD) ──1:n── slab (one MR) ──1:n── Region (one ring or buffer)
 //
+// Memory that has an owner of its own is borrowed ([Arena.Borrow]): a region without a slab, given back by Free.
+//
 // In an isolated arena ([Pool.IsolatedArena]) the slab's registration is for this side only, and every region that the
 // peer writes to has one of its own.
 package rmb

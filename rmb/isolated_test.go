@@ -134,3 +134,54 @@ func TestKeyThatDoesNotEnd(t *testing.T) {
 	require.NoError(t, next.Free())
 	require.ErrorIs(t, a.Close(), ErrBusy)
 }
+
+// TestBorrowedMemory: it has a key for as long as it is a region, keeps the arena open and takes nothing of the limit.
+func TestBorrowedMemory(t *testing.T) {
+	dev := &registrar{}
+	p := newPool(t, 1<<20, 0)
+	a := p.IsolatedArena(dev)
+	buf := make([]byte, 2<<20)
+	given := 0
+	r, err := a.Borrow(buf, Access, func() { given++ })
+	require.NoError(t, err)
+	require.Same(t, &buf[0], &r.Bytes()[0])
+	require.Contains(t, dev.live, r.RKey())
+	st := p.Stats()
+	require.Equal(t, [...]int64{0, 0, 1}, [...]int64{st.Reserved, st.Used, int64(st.Regions)})
+	r.Quarantine()
+	require.Zero(t, p.Stats().Quarantined)
+	require.ErrorIs(t, a.Close(), ErrBusy)
+	require.Zero(t, given)
+
+	require.NoError(t, errors.Join(r.Free(), r.Free()))
+	require.Equal(t, 1, given)
+	require.Empty(t, dev.live)
+	require.Zero(t, p.Stats().Regions)
+	require.NoError(t, a.Close())
+	_, err = a.Borrow(buf, Access, func() { given++ })
+	require.ErrorIs(t, err, ErrClosed)
+	require.Equal(t, 1, given)
+}
+
+// TestBorrowedMemoryStays: the peer may still write to what the device does not let go.
+func TestBorrowedMemoryStays(t *testing.T) {
+	dev := &registrar{endErr: verbs.ErrBusy}
+	a := newPool(t, 1<<20, 0).IsolatedArena(dev)
+	r, err := a.Borrow(make([]byte, 1000), Access, func() { t.Error("given back") })
+	require.NoError(t, err)
+	require.ErrorIs(t, r.Free(), verbs.ErrBusy)
+	require.NoError(t, r.Free(), "twice")
+	require.ErrorIs(t, a.Close(), ErrBusy)
+}
+
+// TestBorrowedInVain: what cannot be registered is no region.
+func TestBorrowedInVain(t *testing.T) {
+	p := newPool(t, 1<<20, 0)
+	for _, a := range []*Arena{p.Arena(&device{}), p.IsolatedArena(&registrar{regErr: verbs.ErrNotSupported})} {
+		_, err := a.Borrow(make([]byte, 1000), Access, func() { t.Error("given back") })
+		require.ErrorIs(t, err, ErrNoMemory)
+		require.ErrorIs(t, err, verbs.ErrNotSupported)
+		require.Zero(t, p.Stats().Regions)
+		require.NoError(t, a.Close())
+	}
+}

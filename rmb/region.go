@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Region is a piece of registered memory handed out by an arena. Its owner is the caller that allocated it; the peer
+// Region is a piece of registered memory handed out by an arena, or borrowed by it. Its owner is the caller that allocated it; the peer
 // may write to it as soon as it knows its key.
 type Region struct {
 	buf        []byte
@@ -59,7 +59,7 @@ func (r *Region) Quarantine() {
 	defer p.mu.Unlock()
 	if !r.freed && !r.quarantined {
 		r.quarantined = true
-		p.stats.Quarantined += int64(classSize(r.slab.class))
+		p.stats.Quarantined += r.slab.blockSize()
 	}
 }
 
@@ -75,6 +75,9 @@ func (r *Region) Free() error {
 	}
 	r.freed = true
 	a.pool.mu.Unlock()
+	if r.slab.borrowed() {
+		return r.slab.returned()
+	}
 	if r.own != nil { // without the lock: the device may take its time
 		if err := r.own.Close(); err != nil {
 			return err
@@ -82,7 +85,7 @@ func (r *Region) Free() error {
 	}
 	a.pool.mu.Lock()
 	if r.quarantined {
-		a.pool.stats.Quarantined -= int64(classSize(r.slab.class))
+		a.pool.stats.Quarantined -= r.slab.blockSize()
 	}
 	a.countLocked(r.slab.class, -1)
 	r.slab.free = append(r.slab.free, r.offset)
@@ -95,4 +98,14 @@ func (r *Region) Free() error {
 	}
 	a.pool.mu.Unlock()
 	return a.pool.closeAll(out)
+}
+
+// returned gives borrowed memory back. What the device does not let go stays borrowed for good.
+func (s *slab) returned() error {
+	if err := s.mr.Close(); err != nil {
+		return err
+	}
+	s.arena.countBorrowed(-1)
+	s.giveBack()
+	return nil
 }

@@ -42,6 +42,10 @@ type EndpointConfig struct {
 	// Inline is the length up to which data is copied into the work request instead of being fetched from the send
 	// buffer, at most the device's MaxInline.
 	Inline int
+	// Ring and Send are the receive ring and the send buffer where the owner has memory of its own for them, of the
+	// endpoint's arena ([rmb.Arena.Borrow]); nil: the endpoint allocates them, with the sizes above. They are the endpoint's
+	// from here on, as is what it allocates. With Send no ring of the peer is mapped.
+	Ring, Send *rmb.Region
 	// Works is what the endpoints of one owner loop post with; nil: the endpoint has its own.
 	Works *Works
 
@@ -60,6 +64,9 @@ type Works struct {
 func NewWorks() *Works { return &Works{recv: verbs.RecvWR{WRID: RecvID}} }
 
 func (c EndpointConfig) withDefaults() EndpointConfig {
+	if c.Ring != nil {
+		c.RingSize = len(c.Ring.Bytes())
+	}
 	if c.RingSize == 0 {
 		c.RingSize = defaultRing
 	}
@@ -121,10 +128,10 @@ type Endpoint struct {
 
 // NewEndpoint allocates the receiving half from the arena and posts all receives. The queue pair must be in INIT; it
 // stays the caller's, as do its completion queues. It fails with [ErrConfig], with [rmb.ErrNoMemory], or as a post of the
-// queue pair does; then nothing is kept.
+// queue pair does; then nothing is kept, and Ring and Send are free.
 func NewEndpoint(qp verbs.QP, arena *rmb.Arena, cfg EndpointConfig) (*Endpoint, error) {
-	e := &Endpoint{qp: qp, arena: arena, cfg: cfg.withDefaults()}
-	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && !cfg.copies {
+	e := &Endpoint{qp: qp, arena: arena, cfg: cfg.withDefaults(), ring: cfg.Ring, send: cfg.Send}
+	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && cfg.Send == nil && !cfg.copies {
 		e.mapper = mapper
 	} else {
 		e.sndbuf = new(SendRing)
@@ -143,8 +150,10 @@ func (e *Endpoint) open() error {
 		return fmt.Errorf("%d inline bytes: %w", e.cfg.Inline, ErrConfig)
 	}
 	var err error
-	if e.ring, err = e.arena.Alloc(e.cfg.RingSize); err != nil {
-		return fmt.Errorf("receive ring: %w", err)
+	if e.ring == nil {
+		if e.ring, err = e.arena.Alloc(e.cfg.RingSize); err != nil {
+			return fmt.Errorf("receive ring: %w", err)
+		}
 	}
 	size := e.announceScratch()
 	if e.cfg.Dialect == Stock {
@@ -183,6 +192,9 @@ func (e *Endpoint) signalBytes() int {
 }
 
 func (e *Endpoint) sendBufferSize(ring uint32) int {
+	if e.send != nil {
+		return len(e.send.Bytes())
+	}
 	if e.cfg.SendBuffer != 0 {
 		return e.cfg.SendBuffer
 	}
@@ -217,9 +229,11 @@ func (e *Endpoint) allocSendBuffer(peerRing uint32) error {
 	if e.cfg.Dialect == Gateway && uint64(size)*sendBufferShare < uint64(peerRing) {
 		return fmt.Errorf("send buffer of %d bytes for a ring of %d: %w", size, peerRing, rmb.ErrNoMemory)
 	}
-	var err error
-	if e.send, err = e.arena.AllocLocal(size); err != nil {
-		return fmt.Errorf("send buffer: %w", err)
+	if e.send == nil {
+		var err error
+		if e.send, err = e.arena.AllocLocal(size); err != nil {
+			return fmt.Errorf("send buffer: %w", err)
+		}
 	}
 	e.sndbuf.init(e.send.Bytes())
 	return nil

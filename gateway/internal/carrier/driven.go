@@ -117,7 +117,7 @@ func (d *Driven) close() error {
 func (d *Driven) prepare(r Request, pd verbs.PD, arena *rmb.Arena) (*Link, error) {
 	limits := linkCap()
 	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory
-	p, err := newPair(d.Queue(r.Shard), d.works[r.Shard.ID()], pd, arena, limits, d.env.newRings(d.Device.Attr().RemoteMapper))
+	p, err := d.env.newPair(d.Queue(r.Shard), d.works[r.Shard.ID()], pd, arena, limits, d.env.newRings(d.Device.Attr().RemoteMapper), r.Memory)
 	if err != nil {
 		return nil, err
 	}

@@ -29,12 +29,12 @@ type far struct {
 
 func newFar() far { return far{stop: make(chan struct{}), watcher: newWatcher()} }
 
-// leg is a link as its peer sees it.
+// leg is a link as its peer sees it, of a user that has a WireLeg.
 type leg struct{ *Link }
 
-func (l leg) Ending() bool                              { return l.of.User.Ending() }
-func (l leg) KeepAlive(every time.Duration, probes int) { l.of.User.KeepAlive(every, probes) }
-func (l leg) Ask()                                      { l.of.User.Ask() }
+func (l leg) Ending() bool                              { return l.of.User.(WireLeg).Ending() }
+func (l leg) KeepAlive(every time.Duration, probes int) { l.of.User.(WireLeg).KeepAlive(every, probes) }
+func (l leg) Ask()                                      { l.of.User.(WireLeg).Ask() }
 
 // Met implements Provider: a peer is an address.
 func (*far) Met(negotiate.CarrierOffer, *negotiate.Proposal) bool { return true }
@@ -112,7 +112,11 @@ func unanswered(s verbs.WCStatus) bool {
 func (*far) survives(_ *Link, err error) bool { return !errors.Is(err, rsocket.ErrProtocol) }
 
 // began implements failing.
-func (*far) began(l *Link) { farPeerOf(l).watch(leg{l}) }
+func (*far) began(l *Link) {
+	if _, ok := l.of.User.(WireLeg); ok {
+		farPeerOf(l).watch(leg{l})
+	}
+}
 
 // wireLost implements failing.
 func (r *far) wireLost(l *Link, silent bool) {

@@ -20,10 +20,10 @@ const (
 	LegPatience = 2 * time.Hour
 )
 
-// wireLeg is a link as its peer sees it: what tells of the peer's life beside the queue pair, the
+// WireLeg is a link as its peer sees it: what tells of the peer's life beside the queue pair, the
 // connection's wire leg. Its methods do not block, and any goroutine may call them. Values of
 // one link are equal.
-type wireLeg interface {
+type WireLeg interface {
 	// Ending reports whether the connection is about to end: what its wire leg hears
 	// then says nothing about the peer's gateway.
 	Ending() bool
@@ -48,29 +48,29 @@ type wireLeg interface {
 // answer would be sent again later and later.
 type keepalive struct {
 	mu     sync.Mutex // guards everything below
-	flows  map[wireLeg]bool
-	leader wireLeg
+	flows  map[WireLeg]bool
+	leader WireLeg
 	width  int  // how many legs the next step asks
 	hit    bool // one that was asked has been lost
 }
 
-func newKeepalive() keepalive { return keepalive{flows: map[wireLeg]bool{}, width: 1} }
+func newKeepalive() keepalive { return keepalive{flows: map[WireLeg]bool{}, width: 1} }
 
 // watch enters a flow that is carried.
-func (v *keepalive) watch(l wireLeg) {
+func (v *keepalive) watch(l WireLeg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flows[l] = false
 }
 
 // unwatch forgets a flow.
-func (v *keepalive) unwatch(l wireLeg) {
+func (v *keepalive) unwatch(l WireLeg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.forgetLocked(l)
 }
 
-func (v *keepalive) forgetLocked(l wireLeg) {
+func (v *keepalive) forgetLocked(l WireLeg) {
 	delete(v.flows, l)
 	if v.leader == l {
 		v.leader = nil
@@ -79,7 +79,7 @@ func (v *keepalive) forgetLocked(l wireLeg) {
 
 // lost takes note of the loss of a flow's wire leg, or that it was silent for too
 // long, and tells whether others should be asked soon.
-func (v *keepalive) lost(l wireLeg, silent bool) bool {
+func (v *keepalive) lost(l WireLeg, silent bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	asked := v.flows[l] || v.leader == l
@@ -109,7 +109,7 @@ func (v *keepalive) widenLocked() {
 
 // lead ends a series of steps and returns a flow that is leader from now on, nil
 // if there is one or none is needed.
-func (v *keepalive) lead() wireLeg {
+func (v *keepalive) lead() WireLeg {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {
@@ -135,7 +135,7 @@ func (v *keepalive) lead() wireLeg {
 }
 
 // step returns the flows that are to ask because another has been lost.
-func (v *keepalive) step() (legs []wireLeg) {
+func (v *keepalive) step() (legs []WireLeg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if !v.hit {

@@ -15,7 +15,7 @@ func (*fakeLeg) KeepAlive(time.Duration, int) {}
 func (*fakeLeg) Ask()                         {}
 
 // watched is a leg that is watched.
-func watched(ending bool) wireLeg { return &fakeLeg{ending} }
+func watched(ending bool) WireLeg { return &fakeLeg{ending} }
 
 // TestPeerKeepaliveAsksInSteps: one leg as long as all is well; when the peer is dead
 // all of them soon, but not all at the first sign.
@@ -81,7 +81,7 @@ func TestPeerKeepaliveCalmsDown(t *testing.T) {
 // TestPeerKeepaliveLeaderCarries: one at its end leads only where there is no other.
 func TestPeerKeepaliveLeaderCarries(t *testing.T) {
 	v := newKeepalive()
-	enter := func(ending bool) wireLeg {
+	enter := func(ending bool) WireLeg {
 		l := watched(ending)
 		v.watch(l)
 		return l

@@ -265,7 +265,7 @@ func (h *Hardware) newLink(r Request, from *negotiate.CarrierOffer) (*Link, erro
 	}
 	var made *hwPair
 	if err == nil {
-		made, err = p.take(r.Shard)
+		made, err = p.take(r.Shard, r.Memory)
 	}
 	if err != nil {
 		a.leavePair()

@@ -40,8 +40,11 @@ type hwPair struct {
 func linkNeed() int { return loop.LaneNeed(linkCap()) }
 
 // take returns a pair for a connection: one that waits, or a new one, for which it may
-// block.
-func (p *hwPeer) take(s *loop.Shard) (*hwPair, error) {
+// block. One with memory of the connection's own is always new.
+func (p *hwPeer) take(s *loop.Shard, own *Memory) (*hwPair, error) {
+	if own != nil {
+		return p.make(s, own)
+	}
 	a := p.a
 	a.mu.Lock()
 	l := &p.pools[s.ID()]
@@ -59,18 +62,18 @@ func (p *hwPeer) take(s *loop.Shard) (*hwPair, error) {
 	if made != nil {
 		return made, nil
 	}
-	return p.make(s)
+	return p.make(s, nil)
 }
 
 // make makes a pair. It may block.
-func (p *hwPeer) make(s *loop.Shard) (*hwPair, error) {
+func (p *hwPeer) make(s *loop.Shard, own *Memory) (*hwPair, error) {
 	a := p.a
 	made, err := loop.Make(a.calls, func() (*hwPair, error) {
 		ln, err := a.lanes.Admit(s, linkNeed())
 		if err != nil {
 			return nil, err
 		}
-		made, err := newPair(ln.Queue, nil, p.pd, p.arena, linkCap(), a.env.newRings(false))
+		made, err := a.env.newPair(ln.Queue, nil, p.pd, p.arena, linkCap(), a.env.newRings(false), own)
 		if err != nil {
 			ln.Leave(s, linkNeed())
 			return nil, err
@@ -109,7 +112,7 @@ func (a *adapter) fillPools() {
 		case <-a.ctx.Done():
 			return
 		case f := <-a.fill:
-			made, err := f.p.make(f.s)
+			made, err := f.p.make(f.s, nil)
 			if err != nil {
 				a.env.Log.Debug("queue pair in advance", "device", a.name, "error", err)
 			}

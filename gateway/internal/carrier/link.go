@@ -21,10 +21,9 @@ const (
 )
 
 // User is what a link works for. Its methods are called on the link's shard, those of
-// wireLeg from any goroutine.
+// WireLeg from any goroutine: a user without one is not asked for signs of the peer's life.
 type User interface {
 	loop.Work
-	wireLeg
 	// Completed is told what a completion has brought; not ok: the queue pair has failed.
 	Completed(ev rsocket.Events, ok bool)
 	// Broken says that the endpoint has failed outside of a completion.
@@ -39,7 +38,8 @@ type Request struct {
 	Shard         *loop.Shard
 	ID            uint64 // of the connection, for the log
 	Local, Remote netip.Addr
-	Cold          bool // a client's that uses nothing of what links before it found out
+	Memory        *Memory // nil: that of the pool
+	Cold          bool    // a client's that uses nothing of what links before it found out
 }
 
 // peer is whose share the link counts for.
@@ -95,11 +95,11 @@ type medium interface {
 //	  └──────────────────────┴──────── Close ────────────────────────────────►┘
 type Link struct {
 	Shard *loop.Shard
-	Kind  negotiate.CarrierKind
 	QP    verbs.QP
 	EP    *rsocket.Endpoint // on QP
 	Arena *rmb.Arena        // has the memory of EP
-	Lossy bool              // packets can be lost on the way
+	Kind  negotiate.CarrierKind
+	Lossy bool // packets can be lost on the way
 
 	// Halfway is set while bytes of EP change hands. After a panic it stays set: what EP says
 	// of them cannot be trusted.

@@ -25,8 +25,8 @@ func linkCap() verbs.QPCap {
 	return rsocket.EndpointConfig{Dialect: rsocket.Gateway}.QPCap()
 }
 
-// newPair makes a pair; works may be nil. On failure nothing is kept.
-func newPair(q *loop.Queue, works *rsocket.Works, pd verbs.PD, arena *rmb.Arena, limits verbs.QPCap, rings ringPlan) (*pair, error) {
+// newPair makes a pair; works may be nil, and own for memory of the pool. On failure nothing is kept.
+func (env *Env) newPair(q *loop.Queue, works *rsocket.Works, pd verbs.PD, arena *rmb.Arena, limits verbs.QPCap, rings ringPlan, own *Memory) (*pair, error) {
 	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.CQ, RecvCQ: q.CQ, Cap: limits, Type: verbs.QPTRC})
 	if err != nil {
 		return nil, fmt.Errorf("queue pair: %w", err)
@@ -34,7 +34,13 @@ func newPair(q *loop.Queue, works *rsocket.Works, pd verbs.PD, arena *rmb.Arena,
 	if err := verbs.Init(qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
 		return nil, errors.Join(err, qp.Close())
 	}
-	ep, err := rsocket.NewEndpoint(qp, arena, rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: int(rings.first), Works: works})
+	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: int(rings.first), Works: works}
+	if own != nil {
+		if err := own.lend(env.Shards, arena, &cfg); err != nil {
+			return nil, errors.Join(err, qp.Close())
+		}
+	}
+	ep, err := rsocket.NewEndpoint(qp, arena, cfg)
 	if err != nil {
 		return nil, errors.Join(err, qp.Close())
 	}

@@ -249,18 +249,28 @@ type linked struct {
 // meet makes the links of a connection; the server's is connected.
 func meet(t testing.TB, sides [2]*side, of func(*side) Provider) *linked {
 	t.Helper()
+	return meetOn(t, sides, of, [2]*Memory{})
+}
+
+// meetOn is meet for ends that may have memory of their own.
+func meetOn(t testing.TB, sides [2]*side, of func(*side) Provider, own [2]*Memory) *linked {
+	t.Helper()
 	c := &linked{user: [2]*fakeUser{{}, {}}}
 	client, server := of(sides[0]), of(sides[1])
 	var offer negotiate.CarrierOffer
 	var err error
-	c.link[0], offer, err = client.Offer(sides[0].request(c.user[0], sides[1].addr))
+	asks := sides[0].request(c.user[0], sides[1].addr)
+	asks.Memory = own[0]
+	c.link[0], offer, err = client.Offer(asks)
 	require.NoError(t, err)
 	p := &negotiate.Proposal{}
 	if !server.Met(offer, p) {
 		require.NoError(t, server.Meet(context.Background(), sides[0].addr, offer))
 		require.True(t, server.Met(offer, p))
 	}
-	c.link[1], c.to, err = sides[1].answer(server, sides[1].request(c.user[1], sides[0].addr), offer, p)
+	asks = sides[1].request(c.user[1], sides[0].addr)
+	asks.Memory = own[1]
+	c.link[1], c.to, err = sides[1].answer(server, asks, offer, p)
 	require.NoError(t, err)
 	return c
 }

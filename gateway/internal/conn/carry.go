@@ -44,6 +44,8 @@ type carry struct {
 	stall *life.StallWatch // nil: nothing is suspected
 }
 
+var _ carrier.WireLeg = (*carry)(nil) // what a link looks for in its user
+
 // newCarry is that of a flow, for a link that is about to be made.
 func (f *Flow) newCarry() *carry {
 	c := &carry{f: f, fd: -1}
@@ -74,16 +76,16 @@ func (c *carry) Broken() { c.broken() }
 // Violated implements carrier.User.
 func (c *carry) Violated() { c.f.abort(negotiate.ReasonProtocolError, false) }
 
-// Ending implements carrier.User: the client's kernel may answer for the tuple, from
+// Ending implements carrier.WireLeg: the client's kernel may answer for the tuple, from
 // TIME_WAIT, which says nothing about its gateway.
 func (c *carry) Ending() bool { return c.f.state() > life.Carrying }
 
-// KeepAlive implements carrier.User.
+// KeepAlive implements carrier.WireLeg.
 func (c *carry) KeepAlive(every time.Duration, probes int) {
 	_ = c.f.wire.SetKeepalive(every, every, probes)
 }
 
-// Ask implements carrier.User.
+// Ask implements carrier.WireLeg.
 func (c *carry) Ask() { c.f.post(c.f.ask) }
 
 // start lets bytes flow between fd, which the carry owns from here on, and

@@ -34,7 +34,8 @@ const (
 	Gone                 // reads no more
 	Frozen               // reads the ring no further than tail
 	Reset                // ends by a reset on purpose
-	Shut                 // its FIN is of shutdown(): it reads on
+	Shut                 // its FIN is of shutdown(): it reads on. Of a mirror: the peer's process has ended
+	Asks                 // between hosts: wants to know what the peer has given to the kernel
 )
 
 // ArmSelf in arm asks for a token with the next byte; smaller values name a slot.
@@ -59,7 +60,9 @@ const (
 	EndRoom        = 144
 	EndFlags       = 148
 	EndTransitions = 192
-	TransitionSize = 16 // r, k
+	TransitionSize = 16  // r, k
+	EndNonces      = 512 // of a mirror: that of the peer's OPEN, and that of the own one
+	NonceSize      = 16
 )
 
 // Where the words of a desk are (struct smci_desk).

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
 func asNet(err error, to *net.Error) bool { return errors.As(err, to) }
@@ -146,7 +147,7 @@ func checkMemory(t *testing.T, g0, g1 granted) {
 		head := make([]byte, 24)
 		_, err := unix.Pread(g.own, head, 0)
 		require.NoError(t, err)
-		require.Equal(t, endHead(g.ID, uint32(side), inprocess.OrderMax), head)
+		require.Equal(t, shared.EndHead(g.ID, uint32(side), inprocess.OrderMax), head)
 	}
 	_, err := unix.Pwrite(g0.own, []byte("mine"), 100)
 	require.NoError(t, err)
@@ -177,7 +178,7 @@ func checkDesk(t *testing.T, l *library, peer granted) {
 	got := make([]byte, 8)
 	_, err = unix.Pread(peer.desk, got, 0)
 	require.NoError(t, err)
-	require.Equal(t, head(8), got)
+	require.Equal(t, shared.Head(8), got)
 	got = got[:4]
 	_, err = unix.Pread(peer.desk, got, inprocess.DeskSlot)
 	require.NoError(t, err)

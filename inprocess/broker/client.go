@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/shared"
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
@@ -40,8 +41,8 @@ type client struct {
 
 	// Guarded by the broker's lock.
 	member *member
-	news   *news  // nil before its Hello
-	desk   shared // the process's
+	news   *news         // nil before its Hello
+	desk   shared.Memory // the process's
 }
 
 // protocolError is what a client said that cannot be, which ends it.
@@ -52,7 +53,7 @@ func (e *protocolError) Error() string { return "client: " + e.what }
 // serve serves one client to its end.
 func (b *Broker) serve(ctx context.Context, conn *net.UnixConn) {
 	defer func() { _ = conn.Close() }()
-	c := &client{broker: b, conn: conn, desk: none}
+	c := &client{broker: b, conn: conn, desk: shared.None}
 	var err error
 	if c.raw, err = conn.SyscallConn(); err == nil {
 		c.process, err = userOf(c.raw)
@@ -135,9 +136,9 @@ func (b *Broker) leave(c *client, over bool) {
 				delete(b.slabs, c.slab.key)
 				delete(b.sentBack, c.slab.key)
 			}
-			c.desk.handed()
-			b.keep(leftoverOfClient(c.member, c.desk.kept, c.news.leave()))
-			c.news, c.desk = nil, none
+			c.desk.Handed()
+			b.keep(leftoverOfClient(c.member, c.desk.Kept, c.news.leave()))
+			c.news, c.desk = nil, shared.None
 		}
 		return nil
 	})
@@ -272,8 +273,8 @@ func (c *client) hello(r inprocess.Record, fd int) error {
 	}
 	n, err := newNews()
 	if err == nil {
-		var d shared
-		if d, err = newShared("smcgw-desk", inprocess.DeskSize, head(8), 0); err == nil {
+		var d shared.Memory
+		if d, err = shared.NewMemory("smcgw-desk", inprocess.DeskSize, shared.Head(8), 0); err == nil {
 			c.slab = s
 			return c.welcome(r, n, d)
 		}
@@ -290,7 +291,7 @@ func (c *client) turnAway(err error, why inprocess.Why) error {
 }
 
 // welcome answers a hello, and keeps what it hands over.
-func (c *client) welcome(r inprocess.Record, n *news, d shared) error {
+func (c *client) welcome(r inprocess.Record, n *news, d shared.Memory) error {
 	b := c.broker
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -300,8 +301,8 @@ func (c *client) welcome(r inprocess.Record, n *news, d shared) error {
 	c.member.entries = uint32(r.B)
 	b.core.joinRun(c.member, r.ID)
 	b.core.hello(c.member)
-	err := c.post(inprocess.Record{What: inprocess.Welcome}, d.write, n.file)
-	closeAll(&c.desk.write)
+	err := c.post(inprocess.Record{What: inprocess.Welcome}, d.Write, n.file)
+	shared.Close(&c.desk.Write)
 	n.handed()
 	return err
 }
@@ -425,7 +426,7 @@ func (b *Broker) hand(p *conn, side int) bool {
 	e, peer := p.ends[side], p.ends[1-side]
 	return b.queue(e.of.client, inprocess.Record{
 		What: inprocess.Grant, Tag: e.tag, Side: uint32(side), ID: p.id, A: peer.of.number,
-	}, p.mem[side].write, p.mem[1-side].read, peer.of.client.desk.read)
+	}, p.mem[side].Write, p.mem[1-side].Read, peer.of.client.desk.Read)
 }
 
 // queue sends a record without waiting, and counts it in the news. The caller holds the lock.

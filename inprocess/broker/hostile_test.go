@@ -18,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/shared"
 	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -109,7 +110,7 @@ func TestNoDescriptorForHello(t *testing.T) {
 	there, err := fdpass.Conn(far)
 	require.NoError(t, err)
 	defer there.Close()
-	c := &client{broker: b, conn: conn, desk: none}
+	c := &client{broker: b, conn: conn, desk: shared.None}
 	c.raw, err = conn.SyscallConn()
 	require.NoError(t, err)
 	j, err := c.take(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: 1}.Append(nil), nil, fdpass.ErrNoDescriptor)
@@ -496,11 +497,11 @@ func TestWhoHoldsMemory(t *testing.T) {
 	require.NoError(t, err)
 	defer m.close()
 	require.Equal(t, [2]bool{true, true}, m.holders())
-	closeAll(&m[0].write, &m[1].read)
+	shared.Close(&m[0].Write, &m[1].Read)
 	require.Equal(t, [2]bool{false, true}, m.holders(), "the second end has its own to write, and the first's to read")
-	closeAll(&m[1].write)
+	shared.Close(&m[1].Write)
 	require.Equal(t, [2]bool{false, true}, m.holders(), "it reads")
-	closeAll(&m[0].read)
+	shared.Close(&m[0].Read)
 	require.Equal(t, [2]bool{}, m.holders())
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
 // How soon it is looked whether processes have let go of memory, and how rarely in the end.
@@ -41,7 +43,7 @@ func leftoverOf(p *conn, m *memories) *leftover {
 
 // leftoverOfClient is the desk and the news of one.
 func leftoverOfClient(m *member, desk, news int) *leftover {
-	return &leftover{close: func() { closeAll(&desk, &news) }, look: func() (bool, func(*core)) {
+	return &leftover{close: func() { shared.Close(&desk, &news) }, look: func() (bool, func(*core)) {
 		gone := lease(desk, writeLease) && lease(news, writeLease)
 		return gone, func(c *core) {
 			if gone {

@@ -1,104 +1,15 @@
 package broker
 
 import (
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/shared"
 )
-
-const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-
-// newMemory makes sparse memory whose size is sealed and that its owner alone may open.
-func newMemory(name string, size int64) (int, error) {
-	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
-	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
-	if errors.Is(err, unix.EINVAL) { // before Linux 6.3
-		fd, err = unix.MemfdCreate(name, flags)
-	}
-	if err != nil {
-		return -1, fmt.Errorf("create memory: %w", err)
-	}
-	err = unix.Ftruncate(fd, size)
-	if err == nil {
-		err = unix.Fchmod(fd, 0o600)
-	}
-	if err != nil {
-		_ = unix.Close(fd)
-		return -1, fmt.Errorf("size memory: %w", err)
-	}
-	return fd, nil
-}
-
-// seal forbids other sizes, and what else is asked for. Whether more may be forbidden is F_SEAL_SEAL.
-func seal(fd, more int) error {
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sizeSeals|more); err != nil {
-		return fmt.Errorf("seal memory: %w", err)
-	}
-	return nil
-}
-
-// reopen opens the file of a descriptor again.
-func reopen(fd, flags int) (int, error) {
-	n, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), flags|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open memory again: %w", err)
-	}
-	return n, nil
-}
-
-// shared is memory of one writer: a descriptor to write with and one to read with, which are handed out, and one that the
-// broker keeps. Each is an open file of its own, or the kernel could not tell whether others have any.
-type shared struct{ write, read, kept int }
-
-// none is no memory.
-var none = shared{-1, -1, -1}
-
-// newShared makes memory that begins with head, with seals besides those of its size.
-func newShared(name string, size int64, head []byte, seals int) (shared, error) {
-	fd, err := newMemory(name, size)
-	if err != nil {
-		return none, err
-	}
-	defer func() { _ = unix.Close(fd) }() // the kernel does not count it as one that writes
-	s := none
-	if _, err = unix.Pwrite(fd, head, 0); err == nil {
-		err = seal(fd, seals)
-	}
-	if err == nil {
-		s.write, err = reopen(fd, unix.O_RDWR)
-	}
-	if err == nil {
-		s.read, err = reopen(fd, unix.O_RDONLY)
-	}
-	if err == nil {
-		s.kept, err = reopen(fd, unix.O_RDONLY)
-	}
-	if err != nil {
-		s.close()
-		return none, err
-	}
-	return s, nil
-}
-
-// handed is when others have what they get.
-func (s *shared) handed() { closeAll(&s.write, &s.read) }
-
-func (s *shared) close() { closeAll(&s.write, &s.read, &s.kept) }
-
-func closeAll(fds ...*int) {
-	for _, fd := range fds {
-		if *fd >= 0 {
-			_ = unix.Close(*fd)
-			*fd = -1
-		}
-	}
-}
 
 // writeLease is a lease that no other open file of any kind allows.
 const writeLease = unix.F_WRLCK
@@ -126,30 +37,16 @@ func lease(fd, kind int) bool {
 	return !errors.Is(err, unix.EAGAIN)
 }
 
-// head begins every shared memory.
-func head(size int) []byte {
-	b := make([]byte, 0, size)
-	b = binary.NativeEndian.AppendUint32(b, inprocess.Magic)
-	return binary.NativeEndian.AppendUint32(b, inprocess.Version)
-}
-
-// endHead begins the memory of an end.
-func endHead(id uint64, side, order uint32) []byte {
-	b := binary.NativeEndian.AppendUint64(head(inprocess.EndHead), id)
-	b = binary.NativeEndian.AppendUint32(b, side)
-	return binary.NativeEndian.AppendUint32(b, order)
-}
-
 // memories are those of both ends of a connection.
-type memories [2]shared
+type memories [2]shared.Memory
 
 func newMemories(id uint64, order uint32) (*memories, error) {
 	var m memories
 	var err error
 	for i := range m {
-		if m[i], err = newShared("smcgw-end", inprocess.EndSize(order), endHead(id, uint32(i), order), unix.F_SEAL_SEAL); err != nil {
+		if m[i], err = shared.NewMemory("smcgw-end", inprocess.EndSize(order), shared.EndHead(id, uint32(i), order), unix.F_SEAL_SEAL); err != nil {
 			if i > 0 {
-				m[0].close()
+				m[0].Close()
 			}
 			return nil, err
 		}
@@ -159,20 +56,20 @@ func newMemories(id uint64, order uint32) (*memories, error) {
 
 func (m *memories) handed() {
 	for i := range m {
-		m[i].handed()
+		m[i].Handed()
 	}
 }
 
 func (m *memories) close() {
 	for i := range m {
-		m[i].close()
+		m[i].Close()
 	}
 }
 
 // holders tells which ends' processes have memory of the connection: an end has its own to write, and its peer's to read.
 func (m *memories) holders() (has [2]bool) {
 	for side := range m {
-		write, read := elsewhere(m[side].kept)
+		write, read := elsewhere(m[side].Kept)
 		has[side] = has[side] || write
 		has[1-side] = has[1-side] || read
 	}

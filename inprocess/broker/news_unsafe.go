@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
 // news is the page of a process that the broker alone writes. Not for two goroutines at once.
@@ -20,7 +21,7 @@ type news struct {
 
 // newNews makes a page. Once it is mapped here nobody can map it for writing.
 func newNews() (*news, error) {
-	fd, err := newMemory("smcgw-news", inprocess.NewsSize)
+	fd, err := shared.New("smcgw-news", inprocess.NewsSize)
 	if err != nil {
 		return nil, err
 	}
@@ -30,11 +31,11 @@ func newNews() (*news, error) {
 		return nil, fmt.Errorf("map news: %w", err)
 	}
 	n := &news{page: page, file: -1, kept: -1}
-	if err = seal(fd, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err == nil {
-		n.file, err = reopen(fd, unix.O_RDONLY)
+	if err = shared.Seal(fd, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err == nil {
+		n.file, err = shared.Reopen(fd, unix.O_RDONLY)
 	}
 	if err == nil {
-		n.kept, err = reopen(fd, unix.O_RDONLY)
+		n.kept, err = shared.Reopen(fd, unix.O_RDONLY)
 	}
 	if err != nil {
 		n.close()
@@ -92,7 +93,7 @@ func (n *news) set(off bool, kernel sentBack, t Thresholds, again bool) {
 }
 
 // handed is when the process has its file.
-func (n *news) handed() { closeAll(&n.file) }
+func (n *news) handed() { shared.Close(&n.file) }
 
 // leave ends the page of a process that has left, and returns what tells whether others have it.
 func (n *news) leave() (kept int) {
@@ -102,7 +103,7 @@ func (n *news) leave() (kept int) {
 }
 
 func (n *news) close() {
-	closeAll(&n.file, &n.kept)
+	shared.Close(&n.file, &n.kept)
 	_ = unix.Munmap(n.page)
 	n.page = nil
 }

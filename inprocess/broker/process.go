@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/inprocess/shared"
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
@@ -46,7 +47,7 @@ func (p *Process) look(raw syscall.RawConn) {
 			pidfd = n
 		}
 	})
-	defer closeAll(&pidfd)
+	defer shared.Close(&pidfd)
 	p.Exe, _ = os.Readlink(procfs.Living(p.PID) + "/exe")
 	p.Cgroup = procfs.CgroupOf(p.PID)
 	p.started = procfs.StatOf(p.PID).Started()

@@ -187,7 +187,7 @@ func (e *end) info() End {
 func (m *memories) resident() (n int64) {
 	for i := range m {
 		var st unix.Stat_t
-		if err := unix.Fstat(m[i].kept, &st); err != nil {
+		if err := unix.Fstat(m[i].Kept, &st); err != nil {
 			return -1
 		}
 		n += st.Blocks * 512

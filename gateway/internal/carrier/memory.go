@@ -27,7 +27,10 @@ func NewMemory(send, ring []byte, free func()) *Memory {
 	return m
 }
 
-// Release ends the hold of the caller of NewMemory.
+// Hold is for those who have a link made: its caller holds the memory, too.
+func (m *Memory) Hold() { m.holders.Add(1) }
+
+// Release ends the hold of a caller of NewMemory or Hold.
 func (m *Memory) Release() {
 	if m.holders.Add(-1) == 0 {
 		m.free()

@@ -1,0 +1,300 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// ErrNonsense is a word of a library, or of a peer gateway, that cannot be.
+var ErrNonsense = errors.New("impossible word")
+
+// Owner is what an end works for. Its methods are called on the shard of the end and must not wait; after [End.Close] none
+// is.
+type Owner interface {
+	loop.Owner
+	// Said tells that the library has changed its flags, or opened its direction.
+	Said(s Said)
+	// Drained tells, after [End.ProcessEnded], that the peer gateway has all that the process had written: so many bytes
+	// since the beginning.
+	Drained(bytes uint64)
+	// Lost tells that the carrier has ended, and that the library knows. Nothing is called after it.
+	Lost(why negotiate.Reason, err error)
+}
+
+// Said is what a library says of itself beside its bytes.
+type Said struct {
+	Flags   uint32 // inprocess.Attached, Recall, Gone, Asks
+	Opening Opening
+}
+
+// Opening is where a direction goes from the kernel into the ring.
+type Opening struct {
+	Opened bool
+	At     uint64 // the place of OPEN in the kernel's stream, if it is opened
+	Ksent  uint64 // bytes given to the kernel before it
+}
+
+// Config describes an end.
+type Config struct {
+	// ID of the connection, and which of its sides the end is.
+	ID   uint64
+	Side uint32
+	// Order is the size of both rings, as a power of two.
+	Order uint32
+	// Nonces announce OPEN: that of the peer, and that of this end.
+	Nonces [2][inprocess.NonceSize]byte
+	// Local and Remote are the addresses of the connection.
+	Local, Remote netip.Addr
+	// Socket is a duplicate of the program's, and Desk that of its process; nil: it sleeps at no slot.
+	Socket int
+	Desk   *Desk
+	// Hub is that of the shard that has the end.
+	Hub   *Hub
+	Owner Owner
+	Log   *slog.Logger
+}
+
+// phase is where an end stands.
+//
+//	made ── Start ──► carrying ── the carrier fails, a word is nonsense ──► lost
+//	  └──────────────────┴────────── Close ────────────────────────────────┴──► closed
+type phase uint8
+
+const (
+	made phase = iota
+	carrying
+	lost
+	closed
+)
+
+// Flags that a gateway passes on, and those that a library says.
+const (
+	passedOn = inprocess.Attached | inprocess.Recall
+	said     = passedOn | inprocess.Gone | inprocess.Asks
+)
+
+// End is one end of a promoted connection between hosts. Its methods may be called by any goroutine: what they ask for is
+// done on its shard, in order.
+type End struct {
+	cfg   Config
+	shard *loop.Shard
+	mem   memory
+	lent  *carrier.Memory
+	own   *words // of the library
+	mir   *words // of this gateway
+	bell  int
+	size  uint64 // of each ring
+
+	phase  phase
+	links  []*way
+	picked *way // what carries, or is to
+	ep     *rsocket.Endpoint
+	copies bool // the device could not have the mirror's ring
+
+	head, tail  uint64 // of own, as they were taken
+	said        Said
+	told, freed uint64 // head and tail of the mirror
+	arms        uint32 // how often the bell was asked for
+	rung        uint32 // arm of own that was rung for
+	room        uint32 // want of own that was answered
+
+	hot, queued bool
+	until       time.Time
+	ended       ended
+	final       uint64 // bytes that the peer's process had written
+	finished    bool   // final is known
+	failure     error  // what the carrier is to be lost by
+
+	counters
+}
+
+var _ loop.Servicer = (*End)(nil)
+
+// ended is what is known of the own process.
+type ended uint8
+
+const (
+	lives ended = iota
+	died        // what it has written goes on
+	drained
+)
+
+// New makes an end with its memory. The files are what its process gets. On failure the socket is the caller's.
+func New(cfg Config) (*End, Files, error) {
+	if cfg.Order < inprocess.OrderMin || cfg.Order > inprocess.OrderMax || cfg.Side > 1 {
+		return nil, Files{}, fmt.Errorf("end of side %d with rings of 2^%d bytes: %w", cfg.Side, cfg.Order, ErrNonsense)
+	}
+	mem, files, err := newMemory(&cfg)
+	if err != nil {
+		return nil, Files{}, err
+	}
+	files.Bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		mem.unmap()
+		return nil, Files{}, errors.Join(fmt.Errorf("bell: %w", err), files.Close())
+	}
+	e := &End{
+		cfg: cfg, shard: cfg.Hub.shard, mem: mem, lent: mem.lend(), own: wordsOf(mem.own), mir: wordsOf(mem.mirror),
+		bell: files.Bell, size: 1 << cfg.Order,
+	}
+	e.post(e.listen)
+	return e, files, nil
+}
+
+// post has the shard work for the end, until it is closed.
+func (e *End) post(fn func()) {
+	e.shard.Post(func() {
+		e.shard.WorksFor(e.cfg.Owner)
+		if e.phase != closed {
+			fn()
+		}
+	})
+}
+
+// listen begins to look at the library's words.
+func (e *End) listen() {
+	if err := e.shard.WatchReads(e.bell, func(uint32) { e.ringing() }); err != nil {
+		e.lose(err)
+		return
+	}
+	e.cfg.Hub.heat(e)
+}
+
+// Owner implements loop.Work.
+func (e *End) Owner() loop.Owner { return e.cfg.Owner }
+
+// ProcessEnded says that the process has ended, and every other that had its memory. What it has written is sent on, and the
+// kernel connection ends.
+func (e *End) ProcessEnded() {
+	e.post(func() {
+		if e.ended != lives {
+			return
+		}
+		e.letGo()
+		e.cfg.Hub.drop(e)
+		e.ended = died
+		if e.phase == carrying {
+			e.later()
+		}
+	})
+}
+
+// Tell says what the flags of the peer's library are.
+func (e *End) Tell(flags uint32) {
+	e.post(func() {
+		if e.phase != lost {
+			e.say(e.mir.flags.Load()&^passedOn | flags&passedOn)
+		}
+	})
+}
+
+// TellOpening says where the peer's library has opened its direction, or what it has given to the kernel so far.
+func (e *End) TellOpening(o Opening) {
+	e.post(func() {
+		e.mir.ksent.Store(o.Ksent)
+		if o.Opened {
+			e.mir.first.k.Store(o.At)
+			e.mir.nx.Store(1)
+		}
+		e.announce()
+	})
+}
+
+// Where asks the library's words how far it is; done is called on the shard.
+func (e *End) Where(done func(Opening)) { e.post(func() { done(e.opening()) }) }
+
+// PeerEnded says that the peer's process has ended, and how many bytes it had written. The library hears of it when they
+// have come.
+func (e *End) PeerEnded(bytes uint64) {
+	e.post(func() {
+		e.final, e.finished = bytes, true
+		e.shut()
+	})
+}
+
+// Close ends the end: the duplicate of the socket first, then its link, and its memory when no device has it.
+func (e *End) Close() {
+	e.post(func() {
+		e.letGo()
+		e.leave()
+		e.phase = closed
+		e.shard.Unwatch(e.bell)
+		_ = unix.Close(e.bell)
+		e.lent.Release()
+	})
+}
+
+// letGo closes the duplicate of the socket.
+func (e *End) letGo() {
+	if e.cfg.Socket >= 0 {
+		_ = unix.Close(e.cfg.Socket)
+		e.cfg.Socket = -1
+	}
+}
+
+// leave ends all links, and looks at the words no more.
+func (e *End) leave() {
+	e.cfg.Hub.drop(e)
+	for _, w := range e.links {
+		w.close()
+	}
+	e.links = nil
+}
+
+// fail has the carrier lost, at the end of the turn: there are completions before what failed.
+func (e *End) fail(err error) {
+	if e.failure == nil {
+		e.failure = err
+		e.later()
+	}
+}
+
+// lose ends the carrier. What has come before counts.
+func (e *End) lose(err error) {
+	why := negotiate.ReasonDeviceFailed
+	if e.phase == carrying {
+		e.shard.Collect()
+		e.arrive()
+		e.free()
+		why = e.picked.Reason(err)
+	}
+	if errors.Is(err, ErrNonsense) {
+		why = negotiate.ReasonProtocolError
+	}
+	e.phase = lost
+	e.leave()
+	e.say(e.mir.flags.Load() | inprocess.Gone)
+	e.cfg.Owner.Lost(why, err)
+}
+
+// say changes the flags of the mirror.
+func (e *End) say(flags uint32) {
+	if flags == e.mir.flags.Load() {
+		return
+	}
+	e.mir.flags.Store(flags)
+	e.announce()
+	if flags&(inprocess.Gone|inprocess.Recall) != 0 {
+		e.wakeWriter()
+	}
+}
+
+// opening is what the library says of its direction.
+func (e *End) opening() (o Opening) {
+	if o.Opened = e.own.nx.Load() == 1; o.Opened { // before what it stands for
+		o.At = e.own.first.k.Load()
+	}
+	o.Ksent = e.own.ksent.Load()
+	return o
+}

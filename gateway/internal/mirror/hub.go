@@ -1,0 +1,100 @@
+package mirror
+
+import (
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+)
+
+// hotFor is for how long an end is looked at after something has happened. For the next byte its library need not ring,
+// and the shard looks at few ends in each turn.
+const hotFor = time.Millisecond
+
+// Hub is the ends of one shard, as a driver of it that has work when the words of a hot end have changed.
+//
+//	cold, with its bell ── bell, a completion ──► hot ── shard sleeps ──► hot, with its bell
+//	         ▲                                     │ ▲                          │
+//	         └────── nothing for hotFor ───────────┘ └───── shard awake ────────┘
+type Hub struct {
+	shard *loop.Shard
+	hot   []*End
+}
+
+// NewHub makes the hub of a shard.
+func NewHub(s *loop.Shard) *Hub {
+	h := &Hub{shard: s}
+	s.Post(func() { s.AddDriver(h) })
+	return h
+}
+
+// Stop ends the hub. All its ends are closed.
+func (h *Hub) Stop() { h.shard.Call(func() { h.shard.DropDriver(h) }) }
+
+// heat has an end looked at in every turn, and its library keep from its bell.
+func (h *Hub) heat(e *End) {
+	e.until = h.shard.Now().Add(hotFor)
+	if !e.hot {
+		e.hot = true
+		e.disarm()
+		h.hot = append(h.hot, e)
+	}
+}
+
+// drop forgets an end.
+func (h *Hub) drop(e *End) {
+	if e.hot {
+		e.hot = false
+		h.hot = slices.DeleteFunc(h.hot, func(o *End) bool { return o == e })
+	}
+}
+
+// Progress implements verbs.Driver.
+func (h *Hub) Progress(now time.Time) (worked bool, next time.Time) {
+	for i := 0; i < len(h.hot); {
+		e := h.hot[i]
+		switch {
+		case e.stirred():
+			e.until = now.Add(hotFor)
+			e.later()
+			worked = true
+		case now.After(e.until) && e.arm():
+			e.hot = false
+			last := len(h.hot) - 1
+			h.hot[i], h.hot[last] = h.hot[last], nil
+			h.hot = h.hot[:last]
+			continue
+		}
+		i++
+	}
+	return worked, time.Time{}
+}
+
+// Flush implements verbs.Driver.
+func (*Hub) Flush() {}
+
+// Arm implements verbs.Driver.
+func (h *Hub) Arm() bool {
+	for i, e := range h.hot {
+		if !e.arm() {
+			for _, armed := range h.hot[:i] {
+				armed.disarm()
+			}
+			return false
+		}
+	}
+	return true
+}
+
+// Disarm implements verbs.Driver.
+func (h *Hub) Disarm() {
+	for _, e := range h.hot {
+		e.disarm()
+	}
+}
+
+// Close implements verbs.Driver.
+func (*Hub) Close() error { return nil }
+
+// Ready implements verbs.Peeker.
+func (h *Hub) Ready() bool { return slices.ContainsFunc(h.hot, (*End).stirred) }

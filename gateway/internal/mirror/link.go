@@ -1,0 +1,173 @@
+package mirror
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/rsocket"
+)
+
+// ErrUnproved means that the proof of a carrier has not come back in time.
+var ErrUnproved = errors.New("carrier not proved")
+
+// way is a link of an end, which works for it.
+type way struct {
+	*carrier.Link
+	e       *End
+	proof   func(error) // nil: none is under way
+	timeout loop.Timer
+}
+
+func (e *End) newWay() *way {
+	w := &way{e: e}
+	w.timeout = loop.NewTimer(func() {
+		e.shard.WorksFor(e.cfg.Owner)
+		w.Unproved()
+		w.proved(ErrUnproved)
+	})
+	return w
+}
+
+// request asks for a link with the end's memory.
+func (e *End) request(w *way) carrier.Request {
+	return carrier.Request{User: w, Shard: e.shard, ID: e.cfg.ID, Local: e.cfg.Local, Remote: e.cfg.Remote, Memory: e.lent}
+}
+
+// Offer makes a link of one device, at the client's side, and says how to reach it. It may block. It is called before Prove,
+// once for each device.
+func (e *End) Offer(p carrier.Provider) (offer negotiate.CarrierOffer, err error) {
+	e.lent.Hold() // until the link holds it
+	defer e.lent.Release()
+	w := e.newWay()
+	if w.Link, offer, err = p.Offer(e.request(w)); err != nil {
+		return offer, err
+	}
+	e.shard.Post(func() { e.add(w) })
+	return offer, nil
+}
+
+// close ends the link.
+func (w *way) close() {
+	w.e.shard.SetTimer(&w.timeout, time.Time{})
+	w.Close()
+}
+
+// add takes a link in, which an end that is over closes.
+func (e *End) add(w *way) bool {
+	e.shard.WorksFor(e.cfg.Owner)
+	if e.phase != made {
+		w.Close()
+		return false
+	}
+	e.links = append(e.links, w)
+	return true
+}
+
+// Answer makes the link of a device at the server's side, connected to the one that from describes. done is called on the
+// shard, and not if the end is closed before.
+func (e *End) Answer(p carrier.Provider, from negotiate.CarrierOffer, proposal *negotiate.Proposal, done func(negotiate.CarrierOffer, error)) {
+	e.post(func() {
+		w := e.newWay()
+		e.lent.Hold()
+		p.Answer(e.request(w), from, proposal, func(l *carrier.Link, offer negotiate.CarrierOffer, err error) {
+			e.lent.Release()
+			if err == nil {
+				if w.Link = l; !e.add(w) {
+					return
+				}
+				e.picked = w
+			}
+			done(offer, err)
+		})
+	})
+}
+
+// Prove connects the link whose offer was answered and proves that full packets come through. The other links are closed.
+// done is called on the shard once, and not if the end is closed before.
+func (e *End) Prove(to negotiate.CarrierOffer, timeout time.Duration, done func(error)) {
+	e.post(func() {
+		i := slices.IndexFunc(e.links, func(w *way) bool { return w.Offered() == to.Kind })
+		if i < 0 || e.picked != nil {
+			done(fmt.Errorf("carrier %v was not offered: %w", to.Kind, ErrNonsense))
+			return
+		}
+		w := e.links[i]
+		e.pick(w)
+		w.proof = done
+		e.shard.SetTimer(&w.timeout, time.Now().Add(timeout))
+		w.Prove(to, timeout, func(warm bool, err error) {
+			if warm || err != nil {
+				w.proved(err)
+			}
+		})
+	})
+}
+
+// pick has one link carry, and closes the others.
+func (e *End) pick(w *way) {
+	for _, other := range e.links {
+		if other != w {
+			other.close()
+		}
+	}
+	e.links, e.picked = append(e.links[:0], w), w
+}
+
+// Start lets bytes flow, after the CONFIRM that was sent or received.
+func (e *End) Start() {
+	e.post(func() {
+		if e.phase != made || e.picked == nil {
+			return
+		}
+		e.phase, e.ep = carrying, e.picked.EP
+		e.copies = &e.ep.Ring()[0] != &e.rx()[0]
+		e.counters.carrier.Store(uint32(e.picked.Kind) + 1)
+		e.picked.Begin()
+		e.cfg.Hub.heat(e)
+		e.later()
+	})
+}
+
+// proved ends a proof.
+func (w *way) proved(err error) {
+	done := w.proof
+	w.proof = nil
+	w.e.shard.SetTimer(&w.timeout, time.Time{})
+	if done != nil && w.e.phase != closed {
+		done(err)
+	}
+}
+
+// Owner implements loop.Work.
+func (w *way) Owner() loop.Owner { return w.e.cfg.Owner }
+
+// Completed implements carrier.User.
+func (w *way) Completed(ev rsocket.Events, ok bool) {
+	switch {
+	case w.Carries():
+		w.e.later()
+	case !ok:
+		w.concluded(rsocket.ErrConnection)
+	case ev.Has(rsocket.EventProved):
+		w.Proved()
+		w.concluded(nil)
+	}
+}
+
+// concluded ends a proof apart from completions.
+func (w *way) concluded(err error) {
+	if w.proof != nil {
+		w.e.post(func() { w.proved(err) })
+	}
+}
+
+// Broken implements carrier.User.
+func (w *way) Broken() { w.e.fail(rsocket.ErrConnection) }
+
+// Violated implements carrier.User.
+func (w *way) Violated() { w.e.fail(fmt.Errorf("queue pair: %w", ErrNonsense)) }

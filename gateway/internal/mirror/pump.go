@@ -1,0 +1,218 @@
+package mirror
+
+import (
+	"fmt"
+
+	"github.com/smcgw/smcgw/inprocess"
+)
+
+// turnBytes is how much of a ring an end hands over in one turn, before the next end has its share.
+const turnBytes = 1 << 20
+
+// rx is the memory in which the peer's bytes arrive.
+func (e *End) rx() []byte { return e.mem.mirror[inprocess.RingAt:] }
+
+// stirred reports whether a word of the library has changed that the end looks at.
+func (e *End) stirred() bool {
+	o := e.own
+	return e.phase == carrying && e.ended == lives && (o.head.Load() != e.head || o.tail.Load() != e.tail) ||
+		o.flags.Load()&said != e.said.Flags || o.nx.Load() == 1 && !e.said.Opening.Opened
+}
+
+// arm asks for the bell, unless a word has changed.
+func (e *End) arm() bool {
+	e.arms++
+	e.mir.arm.Store(e.arms<<8 | inprocess.ArmSelf) // before the look: the library looks in the other order
+	if e.stirred() {
+		e.disarm()
+		return false
+	}
+	return true
+}
+
+// disarm says that the end looks by itself.
+func (e *End) disarm() { e.mir.arm.Store(0) }
+
+// ringing is the bell.
+func (e *End) ringing() {
+	e.shard.WorksFor(e.cfg.Owner)
+	e.bells.Add(1)
+	if e.phase < lost && e.ended == lives {
+		e.cfg.Hub.heat(e)
+	}
+}
+
+// later has the end serviced at the end of the turn.
+func (e *End) later() {
+	if !e.queued {
+		e.queued = true
+		e.shard.Later(e)
+	}
+}
+
+// Service implements loop.Servicer.
+func (e *End) Service() {
+	e.queued = false
+	if e.phase >= lost {
+		return
+	}
+	if e.phase == carrying && e.failure == nil {
+		e.pump()
+	}
+	if e.failure == nil {
+		e.hear()
+	}
+	if e.failure != nil {
+		e.lose(e.failure)
+	}
+}
+
+// hear tells the owner what the library has said.
+func (e *End) hear() {
+	if e.ended != lives {
+		return
+	}
+	s := Said{Flags: e.own.flags.Load() & said, Opening: e.said.Opening}
+	if !s.Opening.Opened {
+		if o := e.opening(); o.Opened {
+			s.Opening = o
+		}
+	}
+	if s != e.said {
+		e.said = s
+		e.cfg.Owner.Said(s)
+	}
+}
+
+// pump moves what can be moved, both ways.
+func (e *End) pump() {
+	before := e.head + e.tail + e.told + e.freed
+	if err := e.consume(); err != nil {
+		e.fail(err)
+		return
+	}
+	if err := e.send(); err != nil {
+		e.fail(err)
+		return
+	}
+	e.arrive()
+	e.free()
+	if err := e.ep.Err(); err != nil {
+		e.fail(err)
+		return
+	}
+	if e.ended != lives {
+		e.drain()
+	} else if e.head+e.tail+e.told+e.freed != before {
+		e.cfg.Hub.heat(e)
+	}
+}
+
+// consume takes what the library has read; the peer is granted that room again.
+func (e *End) consume() error {
+	tail := e.own.tail.Load()
+	n := tail - e.tail
+	switch {
+	case n == 0:
+		return nil
+	case n > e.told-e.tail:
+		return fmt.Errorf("read to %d of %d: %w", tail, e.told, ErrNonsense)
+	}
+	e.tail = tail
+	e.counters.read.Store(tail)
+	return e.ep.Consume(int(n))
+}
+
+// send hands over what the library has written.
+func (e *End) send() error {
+	head, ring := e.own.head.Load(), e.ep.SendRing()
+	n := head - e.head
+	switch {
+	case n > e.size-(e.head-ring.FreedTo()):
+		return fmt.Errorf("written to %d, from %d: %w", head, ring.FreedTo(), ErrNonsense)
+	case n > turnBytes:
+		n = turnBytes
+		e.later()
+	}
+	for piece := uint64(e.picked.ReadCap()); n > 0; {
+		part := min(n, piece, e.size-e.head&(e.size-1))
+		if err := e.ep.Produced(int(part)); err != nil {
+			return err
+		}
+		if _, err := e.ep.Pump(); err != nil {
+			return err
+		}
+		e.head += part
+		n -= part
+	}
+	e.counters.sent.Store(e.head)
+	_, err := e.ep.Pump()
+	return err
+}
+
+// arrive shows the library what has come.
+func (e *End) arrive() {
+	to := e.ep.ReceivedOffset()
+	if to == e.told {
+		return
+	}
+	if e.copies {
+		e.land(to)
+	}
+	e.told = to
+	e.mir.head.Store(to)
+	e.counters.received.Store(to)
+	e.ring()
+	e.shut()
+}
+
+// land copies what has come, to the same places.
+func (e *End) land(to uint64) {
+	from, ring := e.ep.Ring(), e.rx()
+	for at := e.told; at != to; {
+		i := at & (e.size - 1)
+		n := copy(ring[i:min(e.size, i+to-at)], from[i:])
+		at += uint64(n)
+	}
+}
+
+// free shows the library what the peer's has read.
+func (e *End) free() {
+	to := e.ep.FreedOffset()
+	if to == e.freed {
+		return
+	}
+	e.freed = to
+	e.mir.tail.Store(to)
+	e.counters.consumed.Store(to)
+	if want := e.own.want.Load(); want != e.room && e.head-to <= e.size/2 {
+		e.room = want
+		e.wakeWriter()
+	}
+}
+
+// wakeWriter wakes those that wait for room, or to be told of the end.
+func (e *End) wakeWriter() {
+	e.wakeups.Add(1)
+	e.mir.room.Add(1)
+	wake(&e.mir.room)
+}
+
+// shut tells the library that all has come that the peer's process had written.
+func (e *End) shut() {
+	switch {
+	case !e.finished || e.phase > carrying:
+	case e.told == e.final:
+		e.say(e.mir.flags.Load() | inprocess.Shut)
+	case e.told > e.final:
+		e.fail(fmt.Errorf("%d bytes have come of %d: %w", e.told, e.final, ErrNonsense))
+	}
+}
+
+// drain tells when the peer gateway has all that the process had written.
+func (e *End) drain() {
+	if e.ended == died && !e.queued && e.ep.Unposted() == 0 && e.ep.Placed() {
+		e.ended = drained
+		e.cfg.Owner.Drained(e.head)
+	}
+}

@@ -223,9 +223,11 @@ func (e *End) PeerEnded(bytes uint64) {
 	})
 }
 
-// Close ends the end: the duplicate of the socket first, then its link, and its memory when no device has it.
+// Close ends the end: the duplicate of the socket first, then its link, and its memory when no device has it. A library that
+// is still there learns that the carrier has ended.
 func (e *End) Close() {
 	e.post(func() {
+		e.say(e.mir.flags.Load() | inprocess.Gone)
 		e.letGo()
 		e.leave()
 		e.phase = closed

@@ -28,6 +28,7 @@ type library struct {
 	rung       atomic.Uint32 // arm of the mirror that was rung for
 	tailRung   uint64
 	wants      uint32
+	alone      bool // sleeps at no slot
 }
 
 // fakeDesk is the desk of a process, of which a library uses one slot.
@@ -60,6 +61,14 @@ func (l *library) close() {
 	_ = unix.Close(l.bell)
 }
 
+// hangUp closes the socket.
+func (l *library) hangUp() {
+	if l.sock >= 0 {
+		_ = unix.Close(l.sock)
+		l.sock = -1
+	}
+}
+
 func word32(m []byte, at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&m[at])) }
 func word64(m []byte, at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&m[at])) }
 
@@ -76,11 +85,13 @@ func (l *library) says(at int, v uint64) {
 	l.ringBell()
 }
 
+var once = []byte{1, 0, 0, 0, 0, 0, 0, 0}
+
 // ringBell rings once for each value of arm.
 func (l *library) ringBell() {
 	arm := word32(l.mirror, inprocess.EndArm).Load()
 	if rung := l.rung.Load(); arm != 0 && arm != rung && l.rung.CompareAndSwap(rung, arm) {
-		_, _ = unix.Write(l.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+		_, _ = unix.Write(l.bell, once)
 	}
 }
 
@@ -158,7 +169,7 @@ func (l *library) sleep() error {
 		return err
 	}
 	l.arms++
-	atSlot := l.desk != nil && rand.IntN(2) == 0
+	atSlot := !l.alone && rand.IntN(2) == 0
 	arm := word32(l.own, inprocess.EndArm)
 	if atSlot {
 		arm.Store(l.arms<<8 | 5)

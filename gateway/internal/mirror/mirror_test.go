@@ -2,11 +2,19 @@ package mirror_test
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/internal/mirror"
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/shared"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // TestBytesBothWays: all sizes, rings that are full and empty, readers and writers that pause.
@@ -40,5 +48,203 @@ func TestBytesBothWays(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestCarrierLost at any point: what has arrived is a prefix of what was written, of which the writer has the rest.
+func TestCarrierLost(t *testing.T) {
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			gws := newGateways(t)
+			for range 15 {
+				sides := connect(t, gws, kind, 16+rand.Uint32N(4))
+				done := make(chan []error, 1)
+				go func() { done <- exchange(sides, 1<<40, 50_000, func() {}) }()
+				time.Sleep(rand.N(20 * time.Millisecond))
+				first := rand.IntN(2)
+				gws[first].prov[kind].breakLast()
+				require.NotEqual(t, negotiate.ReasonProtocolError, expect(t, sides[first].lost, "loss of one"))
+				gws[1-first].prov[kind].breakLast() // as the control connection has it
+				expect(t, sides[1-first].lost, "loss of the other")
+				require.NoError(t, errors.Join(expect(t, done, "end of the libraries")...))
+				for i, s := range sides {
+					peer := sides[1-i].lib
+					require.NotZero(t, s.lib.flags()&inprocess.Gone)
+					require.Equal(t, s.lib.arrived(), s.lib.tail)
+					require.LessOrEqual(t, s.lib.arrived(), peer.head, "nothing is invented")
+					require.LessOrEqual(t, peer.freed(), s.lib.tail, "what was not read is kept")
+					require.LessOrEqual(t, peer.head-peer.freed(), peer.size)
+				}
+			}
+		})
+	}
+}
+
+// TestNonsense: a library that says what cannot be ends the carrier of its connection, and of no other.
+func TestNonsense(t *testing.T) {
+	for name, say := range map[string]func(l *library){
+		"written too much": func(l *library) { l.says(inprocess.EndHead, l.head+l.size+1) },
+		"unwritten":        func(l *library) { l.says(inprocess.EndHead, l.head-1) },
+		"read too much":    func(l *library) { l.says(inprocess.EndTail, l.arrived()+1) },
+		"unread":           func(l *library) { l.says(inprocess.EndTail, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			gws := newGateways(t)
+			bad, good := connect(t, gws, negotiate.CarrierSoft, 16), connect(t, gws, negotiate.CarrierSoft, 16)
+			require.NoError(t, errors.Join(exchange(bad, 100_000, 9999, func() {})...))
+			say(bad[0].lib)
+			require.Equal(t, negotiate.ReasonProtocolError, expect(t, bad[0].lost, "loss"))
+			require.NotZero(t, bad[0].lib.flags()&inprocess.Gone)
+			require.Equal(t, [2]uint64{100_000, 0}, [2]uint64{bad[0].lib.arrived(), uint64(bad[1].lib.flags())})
+			require.NoError(t, errors.Join(exchange(good, 1<<20, 9999, func() {})...))
+		})
+	}
+}
+
+// TestProcessEnds: what it has written comes, and then that it has ended; its socket is closed.
+func TestProcessEnds(t *testing.T) {
+	for name, kind := range kinds {
+		for _, before := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, "/told before ", before), func(t *testing.T) {
+				sides := connect(t, newGateways(t), kind, 20)
+				total := sides[0].lib.size
+				require.NoError(t, sides[0].send(total, 99991, func() {}))
+				if before {
+					sides[1].PeerEnded(total)
+				}
+				sides[0].ProcessEnded()
+				sides[0].lib.hangUp()
+				require.Equal(t, total, expect(t, sides[0].drained, "all is sent"))
+				if !before {
+					require.Zero(t, sides[1].lib.flags())
+					sides[1].PeerEnded(total)
+				}
+				require.NoError(t, sides[1].receive(1<<40, 99991, func() {}), "until SHUT")
+				require.Equal(t, [2]uint64{total, inprocess.Shut}, [2]uint64{sides[1].lib.tail, uint64(sides[1].lib.flags())})
+				fds := []unix.PollFd{{Fd: int32(sides[1].lib.sock), Events: unix.POLLRDHUP}}
+				n, err := unix.Poll(fds, int(patience.Milliseconds()))
+				require.NoError(t, err)
+				require.Equal(t, 1, n, "the kernel connection ends")
+			})
+		}
+	}
+}
+
+// TestPeerEndsBefore: a peer that says that less was written than has come says nonsense.
+func TestPeerEndsBefore(t *testing.T) {
+	sides := connect(t, newGateways(t), negotiate.CarrierSoft, 16)
+	require.NoError(t, errors.Join(exchange(sides, 1000, 100, func() {})...))
+	sides[1].PeerEnded(999)
+	require.Equal(t, negotiate.ReasonProtocolError, expect(t, sides[1].lost, "loss"))
+	require.Equal(t, uint32(inprocess.Gone), sides[1].lib.flags())
+}
+
+// TestPassedOn: what one library says beside its bytes is told to its owner, and what its owner says to the other, which
+// wakes for it.
+func TestPassedOn(t *testing.T) {
+	sides := connect(t, newGateways(t), negotiate.CarrierSoft, 16)
+	a, b := sides[0], sides[1]
+	woken := make(chan error, 1)
+	sleep := func() { // by itself
+		b.lib.alone = true
+		go func() { woken <- b.lib.sleep() }()
+		require.Eventually(t, func() bool { return word32(b.lib.own, inprocess.EndArm).Load() != 0 }, patience, time.Millisecond)
+	}
+
+	a.lib.says(inprocess.EndFlags, inprocess.Attached|1<<30)
+	require.Equal(t, mirror.Said{Flags: inprocess.Attached}, expect(t, a.said, "attached"))
+	sleep()
+	b.Tell(inprocess.Attached | inprocess.Gone) // which is not the peer's to say
+	require.NoError(t, expect(t, woken, "sleeper"))
+	require.Equal(t, uint32(inprocess.Attached), b.lib.flags())
+
+	a.lib.says(inprocess.EndKsent, 70)
+	a.lib.says(inprocess.EndFlags, inprocess.Attached|inprocess.Asks)
+	require.Equal(t, mirror.Said{Flags: inprocess.Attached | inprocess.Asks}, expect(t, a.said, "asks"))
+	where := make(chan mirror.Opening, 1)
+	a.Where(func(o mirror.Opening) { where <- o })
+	require.Equal(t, mirror.Opening{Ksent: 70}, expect(t, where, "place"))
+	word64(a.lib.own, inprocess.EndTransitions+8).Store(54)
+	a.lib.says(inprocess.EndNx, 1)
+	opened := mirror.Opening{Opened: true, At: 54, Ksent: 70}
+	require.Equal(t, opened, expect(t, a.said, "opened").Opening)
+	sleep()
+	b.TellOpening(opened)
+	require.NoError(t, expect(t, woken, "sleeper"))
+	require.Equal(t, [3]uint64{1, 54, 70}, [3]uint64{
+		uint64(word32(b.lib.mirror, inprocess.EndNx).Load()), word64(b.lib.mirror, inprocess.EndTransitions+8).Load(), word64(b.lib.mirror, inprocess.EndKsent).Load(),
+	})
+}
+
+// TestFiles: they begin as those of an end and of its peer.
+func TestFiles(t *testing.T) {
+	sides := connect(t, newGateways(t), negotiate.CarrierSoft, 17)
+	for i, s := range sides {
+		for j, m := range [][]byte{s.lib.own, s.lib.mirror} {
+			require.Equal(t, shared.EndHead(s.Report().ID, uint32(i^j), 17), m[:len(shared.EndHead(0, 0, 0))])
+			require.Equal(t, uint32(17), word32(m, inprocess.EndOrder).Load())
+		}
+		require.Equal(t, []byte{byte(i + 1), byte(2 - i)}, []byte{s.lib.mirror[inprocess.EndNonces], s.lib.mirror[inprocess.EndNonces+inprocess.NonceSize]})
+	}
+}
+
+// TestClosedUnderFire: an end may close at any point, while its peer writes.
+func TestClosedUnderFire(t *testing.T) {
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			gws := newGateways(t)
+			for range 10 {
+				sides := connect(t, gws, kind, 18)
+				done := make(chan error, 2)
+				go func() { done <- sides[0].send(1<<40, 99991, func() {}) }()
+				go func() { done <- sides[1].receive(1<<40, 99991, func() {}) }()
+				time.Sleep(rand.N(5 * time.Millisecond))
+				sides[1].Close()
+				gws[0].prov[kind].breakLast()
+				expect(t, sides[0].lost, "loss")
+				require.NoError(t, errors.Join(expect(t, done, "one library"), expect(t, done, "the other")))
+			}
+		})
+	}
+}
+
+// TestNothingIsAllocated where bytes move.
+func TestNothingIsAllocated(t *testing.T) {
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) {
+			sides := connect(t, newGateways(t), kind, 16)
+			echo := make(chan error, 1)
+			const warm, rounds, size = 500, 2000, 700
+			go func() {
+				for b := sides[1].lib; b.tail < (warm+rounds)*size; {
+					span, err := b.span()
+					if err != nil {
+						echo <- err
+						return
+					}
+					_, err = b.write(span)
+					if err != nil {
+						echo <- err
+						return
+					}
+					b.take(len(span))
+				}
+				echo <- nil
+			}()
+			round := func(n int) {
+				for range n {
+					total := sides[0].lib.head + size
+					require.NoError(t, sides[0].send(total, size, func() {}))
+					require.NoError(t, sides[0].receive(total, size, func() {}))
+				}
+			}
+			round(warm)
+			var before, after runtime.MemStats // not by testing.AllocsPerRun, which leaves one processor to all
+			runtime.ReadMemStats(&before)
+			round(rounds)
+			runtime.ReadMemStats(&after)
+			require.NoError(t, expect(t, echo, "echo"))
+			require.Less(t, after.Mallocs-before.Mallocs, uint64(rounds/10))
+		})
 	}
 }

@@ -134,6 +134,7 @@ func (e *End) send() error {
 		n = turnBytes
 		e.later()
 	}
+	e.counters.sent.Store(e.head + n) // before the peer can have them
 	for piece := uint64(e.picked.ReadCap()); n > 0; {
 		part := min(n, piece, e.size-e.head&(e.size-1))
 		if err := e.ep.Produced(int(part)); err != nil {
@@ -145,7 +146,6 @@ func (e *End) send() error {
 		e.head += part
 		n -= part
 	}
-	e.counters.sent.Store(e.head)
 	_, err := e.ep.Pump()
 	return err
 }
@@ -160,8 +160,8 @@ func (e *End) arrive() {
 		e.land(to)
 	}
 	e.told = to
-	e.mir.head.Store(to)
 	e.counters.received.Store(to)
+	e.mir.head.Store(to)
 	e.ring()
 	e.shut()
 }
@@ -183,8 +183,8 @@ func (e *End) free() {
 		return
 	}
 	e.freed = to
-	e.mir.tail.Store(to)
 	e.counters.consumed.Store(to)
+	e.mir.tail.Store(to)
 	if want := e.own.want.Load(); want != e.room && e.head-to <= e.size/2 {
 		e.room = want
 		e.wakeWriter()

@@ -222,13 +222,13 @@ func connect(t testing.TB, gws [2]*gateway, kind negotiate.CarrierKind, order ui
 		nonces[0], nonces[1] = nonces[1], nonces[0]
 	}
 	t.Cleanup(func() {
-		for i, s := range sides {
+		for _, s := range sides {
 			s.Close()
 			s.gw.shard.Call(func() {})
 			require.NoError(t, s.desk.Close())
 			_ = unix.Munmap(s.lib.desk.page)
 			s.lib.close()
-			_ = unix.Close(fds[i])
+			s.lib.hangUp()
 			require.Empty(t, s.panics)
 		}
 	})

@@ -30,7 +30,7 @@ func OpenDesk(fd int) (*Desk, error) {
 	return &Desk{page: page, made: time.Now()}, nil
 }
 
-// Close ends the use of the desk: all ends of the process are closed.
+// Close ends the use of the desk: all ends of the process are closed, and their shards have passed that.
 func (d *Desk) Close() error { return unix.Munmap(d.page) }
 
 // sleeps reports whether a set sleeps that nothing was rung for, and counts it as rung for. still tells whether the end is

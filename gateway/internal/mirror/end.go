@@ -3,8 +3,8 @@ package mirror
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -62,7 +62,6 @@ type Config struct {
 	// Hub is that of the shard that has the end.
 	Hub   *Hub
 	Owner Owner
-	Log   *slog.Logger
 }
 
 // phase is where an end stands.
@@ -237,6 +236,24 @@ func (e *End) Close() {
 	})
 }
 
+// LeaveDevice has the end leave a device that is given up: what carries it by a link that uses is true of is lost. uses is
+// called on the shard.
+func (e *End) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) bool) {
+	e.post(func() {
+		e.links = slices.DeleteFunc(e.links, func(w *way) bool {
+			switch {
+			case w.Kind != kind || !uses(w.Link):
+				return false
+			case w == e.picked:
+				e.fail(carrier.ErrYielded)
+				return false
+			}
+			w.close()
+			return true
+		})
+	})
+}
+
 // letGo closes the duplicate of the socket.
 func (e *End) letGo() {
 	if e.cfg.Socket >= 0 {
@@ -269,10 +286,14 @@ func (e *End) lose(err error) {
 		e.shard.Collect()
 		e.arrive()
 		e.free()
-		why = e.picked.Reason(err)
 	}
-	if errors.Is(err, ErrNonsense) {
+	switch {
+	case errors.Is(err, carrier.ErrYielded):
+		why = negotiate.ReasonDrained
+	case errors.Is(err, ErrNonsense):
 		why = negotiate.ReasonProtocolError
+	case e.phase == carrying:
+		why = e.picked.Reason(err)
 	}
 	e.phase = lost
 	e.leave()

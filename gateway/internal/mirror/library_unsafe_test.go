@@ -33,8 +33,8 @@ type library struct {
 
 // fakeDesk is the desk of a process, of which a library uses one slot.
 type fakeDesk struct {
-	fd    int
 	page  []byte
+	of    *mirror.Desk // the gateway's
 	slept uint32
 }
 
@@ -59,6 +59,11 @@ func (l *library) close() {
 	_ = unix.Munmap(l.own)
 	_ = unix.Munmap(l.mirror)
 	_ = unix.Close(l.bell)
+	if l.desk != nil {
+		_ = l.desk.of.Close()
+		_ = unix.Munmap(l.desk.page)
+	}
+	l.hangUp()
 }
 
 // hangUp closes the socket.

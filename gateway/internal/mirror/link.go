@@ -38,8 +38,8 @@ func (e *End) request(w *way) carrier.Request {
 	return carrier.Request{User: w, Shard: e.shard, ID: e.cfg.ID, Local: e.cfg.Local, Remote: e.cfg.Remote, Memory: e.lent}
 }
 
-// Offer makes a link of one device, at the client's side, and says how to reach it. It may block. It is called before Prove,
-// once for each device.
+// Offer makes a link of one device, at the client's side, and says how to reach it. It may block. It is called
+// once for each device, before Prove and Close.
 func (e *End) Offer(p carrier.Provider) (offer negotiate.CarrierOffer, err error) {
 	e.lent.Hold() // until the link holds it
 	defer e.lent.Release()
@@ -88,7 +88,7 @@ func (e *End) Answer(p carrier.Provider, from negotiate.CarrierOffer, proposal *
 }
 
 // Prove connects the link whose offer was answered and proves that full packets come through. The other links are closed.
-// done is called on the shard once, and not if the end is closed before.
+// done is called on the shard once, and not if the end is closed or lost before.
 func (e *End) Prove(to negotiate.CarrierOffer, timeout time.Duration, done func(error)) {
 	e.post(func() {
 		i := slices.IndexFunc(e.links, func(w *way) bool { return w.Offered() == to.Kind })

@@ -11,10 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/mirror"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/shared"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // TestBytesBothWays: all sizes, rings that are full and empty, readers and writers that pause.
@@ -247,4 +249,71 @@ func TestNothingIsAllocated(t *testing.T) {
 			require.Less(t, after.Mallocs-before.Mallocs, uint64(rounds/10))
 		})
 	}
+}
+
+// TestDeviceIsLeft: an end leaves a device that is given up, whether it is offered, proved or carries.
+func TestDeviceIsLeft(t *testing.T) {
+	gws := newGateways(t)
+	sides := connect(t, gws, negotiate.CarrierSoft, 16)
+	no, yes := func(*carrier.Link) bool { return false }, func(*carrier.Link) bool { return true }
+	sides[0].LeaveDevice(negotiate.CarrierSHM, yes)
+	sides[0].LeaveDevice(negotiate.CarrierSoft, no)
+	require.NoError(t, errors.Join(exchange(sides, 1000, 100, func() {})...))
+	sides[0].LeaveDevice(negotiate.CarrierSoft, yes)
+	require.Equal(t, negotiate.ReasonDrained, expect(t, sides[0].lost, "loss"))
+	require.Equal(t, uint32(inprocess.Gone), sides[0].lib.flags())
+
+	s := newSide(t, gws, 0, 16, -1)
+	for _, kind := range kinds {
+		_, err := s.Offer(gws[0].prov[kind])
+		require.NoError(t, err)
+	}
+	s.LeaveDevice(negotiate.CarrierSoft, yes)
+	proved := make(chan error, 1)
+	s.Prove(negotiate.CarrierOffer{Kind: negotiate.CarrierSoft}, patience, func(err error) { proved <- err })
+	require.ErrorIs(t, expect(t, proved, "proof"), mirror.ErrNonsense)
+	require.Empty(t, s.lost)
+}
+
+// TestUnproved: a peer that does not answer the proof is not waited for.
+func TestUnproved(t *testing.T) {
+	gws := newGateways(t)
+	s := newSide(t, gws, 0, 16, -1)
+	offer, err := s.Offer(gws[0].prov[negotiate.CarrierSoft])
+	require.NoError(t, err)
+	offer.RoCE.GID = verbs.GIDOf(gws[1].addr)
+	offer.RoCE.QPN++
+	proved := make(chan error, 1)
+	s.Prove(offer, 100*time.Millisecond, func(err error) { proved <- err })
+	require.ErrorIs(t, expect(t, proved, "proof"), mirror.ErrUnproved)
+}
+
+// TestSlot: a set that sleeps is rung for once, and again after a while; one that does not sleep is not.
+func TestSlot(t *testing.T) {
+	sides := connect(t, newGateways(t), negotiate.CarrierSoft, 16)
+	a, b := sides[0], sides[1]
+	arm, sleeps := word32(b.lib.own, inprocess.EndArm), word32(b.lib.desk.page, inprocess.DeskSlot+5*inprocess.SlotSize)
+	send := func(rung uint64) {
+		t.Helper()
+		require.NoError(t, a.send(a.lib.head+1, 1, func() {}))
+		require.Eventually(t, func() bool { return b.lib.arrived() == a.lib.head }, patience, time.Millisecond)
+		b.gw.shard.Call(func() {})
+		require.Equal(t, rung, b.Report().Doorbells)
+	}
+	send(0)
+	arm.Store(1<<8 | 5)
+	send(0)
+	sleeps.Store(1)
+	send(1)
+	start := time.Now()
+	for time.Since(start) < 10*time.Millisecond {
+		send(b.Report().Doorbells)
+	}
+	time.Sleep(25 * time.Millisecond)
+	send(2)
+	sleeps.Store(2)
+	send(3)
+	arm.Store(2<<8 | inprocess.ArmSelf)
+	send(4)
+	send(4)
 }

@@ -159,9 +159,8 @@ func expect[T any](t testing.TB, c <-chan T, what string) (v T) {
 type side struct {
 	*mirror.End
 	*owner
-	lib  *library
-	gw   *gateway
-	desk *mirror.Desk
+	lib *library
+	gw  *gateway
 }
 
 // newDesk is the desk of a process, and what the gateway has of it.
@@ -174,7 +173,7 @@ func newDesk(t testing.TB) (*fakeDesk, *mirror.Desk) {
 	d, err := mirror.OpenDesk(m.Read)
 	require.NoError(t, err)
 	m.Close()
-	return &fakeDesk{page: page}, d
+	return &fakeDesk{page: page, of: d}, d
 }
 
 // sockets is a TCP connection of which each end has one byte unread.
@@ -199,39 +198,33 @@ func sockets(t testing.TB) (fds [2]int) {
 	return fds
 }
 
+// newSide makes an end of a connection between two gateways.
+func newSide(t testing.TB, gws [2]*gateway, i int, order uint32, fd int) *side {
+	t.Helper()
+	s := &side{owner: newOwner(t), gw: gws[i]}
+	dup, _ := unix.Dup(fd)
+	desk, mapped := newDesk(t)
+	end, files, err := mirror.New(mirror.Config{
+		ID: 7, Side: uint32(i), Order: order, Nonces: [2][inprocess.NonceSize]byte{{byte(1 + i)}, {byte(2 - i)}},
+		Local: gws[i].addr, Remote: gws[1-i].addr, Socket: dup, Desk: mapped, Hub: gws[i].hub, Owner: s.owner,
+	})
+	require.NoError(t, err)
+	s.End, s.lib = end, newLibrary(t, files, order, fd, desk)
+	t.Cleanup(func() {
+		s.Close()
+		s.gw.shard.Call(func() {})
+		s.lib.close()
+		require.Empty(t, s.panics)
+	})
+	return s
+}
+
 // connect makes a connection between two gateways that is carried by a device.
 func connect(t testing.TB, gws [2]*gateway, kind negotiate.CarrierKind, order uint32) (sides [2]*side) {
 	t.Helper()
-	fds := sockets(t)
-	id := rand.Uint64()
-	nonces := [2][inprocess.NonceSize]byte{{1}, {2}}
-	for i, g := range gws {
-		s := &side{owner: newOwner(t), gw: g}
-		dup, err := unix.Dup(fds[i])
-		require.NoError(t, err)
-		var desk *fakeDesk
-		desk, s.desk = newDesk(t)
-		var files mirror.Files
-		s.End, files, err = mirror.New(mirror.Config{
-			ID: id, Side: uint32(i), Order: order, Nonces: nonces, Local: g.addr, Remote: gws[1-i].addr,
-			Socket: dup, Desk: s.desk, Hub: g.hub, Owner: s.owner, Log: slog.New(slog.DiscardHandler),
-		})
-		require.NoError(t, err)
-		s.lib = newLibrary(t, files, order, fds[i], desk)
-		sides[i] = s
-		nonces[0], nonces[1] = nonces[1], nonces[0]
+	for i, fd := range sockets(t) {
+		sides[i] = newSide(t, gws, i, order, fd)
 	}
-	t.Cleanup(func() {
-		for _, s := range sides {
-			s.Close()
-			s.gw.shard.Call(func() {})
-			require.NoError(t, s.desk.Close())
-			_ = unix.Munmap(s.lib.desk.page)
-			s.lib.close()
-			s.lib.hangUp()
-			require.Empty(t, s.panics)
-		}
-	})
 	offer, err := sides[0].Offer(gws[0].prov[kind])
 	require.NoError(t, err)
 	p := &negotiate.Proposal{}

@@ -38,8 +38,12 @@ const (
 	Asks                 // between hosts: wants to know what the peer has given to the kernel
 )
 
-// ArmSelf in arm asks for a token with the next byte; smaller values name a slot.
-const ArmSelf = 0xff
+// ArmSelf in arm asks for a token with the next byte, in that of a mirror for the bell; ArmRead there asks for it with the next
+// byte that is read, too. Smaller values name a slot.
+const (
+	ArmSelf = 0xff
+	ArmRead = 0xfe
+)
 
 // Where the words of an end's memory are (struct smci_end).
 const (

@@ -36,7 +36,8 @@ struct smci_transition {
 #define SMCI_NONCE_SIZE 16u
 
 // arm: 0 is disarmed. The low 8 bits say whom to wake, the others count, so that no two values follow each other.
-#define SMCI_ARM_SELF 0xffu // a token for the next byte; smaller values name a slot of the end's desk
+#define SMCI_ARM_SELF 0xffu // a token for the next byte, or the bell of a mirror; smaller values name a slot of the end's desk
+#define SMCI_ARM_READ 0xfeu // of a mirror: the bell also for the next byte that is read
 
 // The memory of one end: what this end writes. The file is SMCI_RING_AT + the largest ring long, and sealed.
 struct smci_end {

@@ -73,6 +73,11 @@ func TestBell(t *testing.T) {
 	require.Equal(t, uint32(inprocess.Recall), expect(t, o.said, "recall").Flags)
 	require.Zero(t, arm(), "it is hot again")
 
+	e.ProcessEnded()
+	word32(l.own, inprocess.EndFlags).Store(0)
+	turn(0)
+	require.False(t, hub.Ready(), "there is no library any more")
+
 	e.Close()
 	turn(0)
 	require.Equal(t, uint32(inprocess.Gone), l.flags())

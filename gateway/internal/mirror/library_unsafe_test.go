@@ -49,6 +49,11 @@ func newLibrary(t testing.TB, f mirror.Files, order uint32, sock int, desk *fake
 	require.ErrorIs(t, err, unix.EACCES)
 	l.mirror, err = unix.Mmap(f.Mirror, 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	require.NoError(t, err)
+	again, err := unix.Open(fmt.Sprint("/proc/self/fd/", f.Mirror), unix.O_RDWR|unix.O_CLOEXEC, 0) // which the owner of the file can
+	require.NoError(t, err)
+	_, err = unix.Mmap(again, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	require.ErrorIs(t, err, unix.EPERM)
+	require.NoError(t, unix.Close(again))
 	l.bell, err = unix.Dup(f.Bell)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
@@ -209,7 +214,7 @@ func (l *library) sleep() error {
 func (l *library) take(n int) {
 	l.tail += uint64(n)
 	word64(l.own, inprocess.EndTail).Store(l.tail)
-	if l.tail-l.tailRung >= l.size/8 {
+	if l.tail-l.tailRung >= l.size/8 || word32(l.mirror, inprocess.EndArm).Load()&0xff == inprocess.ArmRead {
 		l.tailRung = l.tail
 		l.ringBell()
 	}

@@ -2,7 +2,6 @@ package mirror_test
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -73,6 +72,7 @@ func TestCarrierLost(t *testing.T) {
 					peer := sides[1-i].lib
 					require.NotZero(t, s.lib.flags()&inprocess.Gone)
 					require.Equal(t, s.lib.arrived(), s.lib.tail)
+					require.Equal(t, gws[i].prov[kind].last().EP.ReceivedOffset(), s.lib.arrived(), "all that has come is told")
 					require.LessOrEqual(t, s.lib.arrived(), peer.head, "nothing is invented")
 					require.LessOrEqual(t, peer.freed(), s.lib.tail, "what was not read is kept")
 					require.LessOrEqual(t, peer.head-peer.freed(), peer.size)
@@ -103,26 +103,40 @@ func TestNonsense(t *testing.T) {
 	}
 }
 
-// TestProcessEnds: what it has written comes, and then that it has ended; its socket is closed.
+// TestProcessEnds: what it has written comes, though the end is closed as soon as that is said, and then that it has ended;
+// its socket is closed.
 func TestProcessEnds(t *testing.T) {
 	for name, kind := range kinds {
-		for _, before := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, "/told before ", before), func(t *testing.T) {
-				sides := connect(t, newGateways(t), kind, 20)
-				total := sides[0].lib.size
-				require.NoError(t, sides[0].send(total, 99991, func() {}))
-				if before {
-					sides[1].PeerEnded(total)
+		for _, tc := range []struct {
+			name    string
+			total   uint64
+			largest int
+			before  bool // the peer is told before
+		}{
+			{"bulk", 4 << 20, 99991, false},
+			{"bulk, told before", 4 << 20, 99991, true},
+			{"more messages than credits", 3000, 2, true},
+		} {
+			t.Run(name+"/"+tc.name, func(t *testing.T) {
+				sides := connect(t, newGateways(t), kind, 22)
+				require.NoError(t, sides[0].send(tc.total, tc.largest, func() { time.Sleep(time.Microsecond) }))
+				if tc.before {
+					sides[1].PeerEnded(tc.total)
 				}
 				sides[0].ProcessEnded()
 				sides[0].lib.hangUp()
-				require.Equal(t, total, expect(t, sides[0].drained, "all is sent"))
-				if !before {
-					require.Zero(t, sides[1].lib.flags())
-					sides[1].PeerEnded(total)
+				read := make(chan error, 1)
+				go func() { read <- sides[1].receive(tc.total, 99991, func() {}) }()
+				require.Equal(t, tc.total, expect(t, sides[0].drained, "all is sent"))
+				sides[0].Close()
+				require.NoError(t, expect(t, read, "all is read"))
+				if !tc.before {
+					require.Zero(t, sides[1].lib.flags()&inprocess.Shut)
+					sides[1].PeerEnded(tc.total)
 				}
-				require.NoError(t, sides[1].receive(1<<40, 99991, func() {}), "until SHUT")
-				require.Equal(t, [2]uint64{total, inprocess.Shut}, [2]uint64{sides[1].lib.tail, uint64(sides[1].lib.flags())})
+				require.Eventually(t, func() bool { return sides[1].lib.flags()&inprocess.Shut != 0 }, patience, time.Millisecond)
+				require.NoError(t, sides[1].receive(1<<40, 99991, func() {}))
+				require.Equal(t, tc.total, sides[1].lib.tail)
 				fds := []unix.PollFd{{Fd: int32(sides[1].lib.sock), Events: unix.POLLRDHUP}}
 				n, err := unix.Poll(fds, int(patience.Milliseconds()))
 				require.NoError(t, err)

@@ -19,10 +19,15 @@ func (e *End) stirred() bool {
 		o.flags.Load()&said != e.said.Flags || o.nx.Load() == 1 && !e.said.Opening.Opened
 }
 
-// arm asks for the bell, unless a word has changed.
+// arm asks for the bell, unless a word has changed. What is read gives the peer credits back, of which it may have no more
+// when that is little.
 func (e *End) arm() bool {
+	kind := uint32(inprocess.ArmSelf)
+	if e.phase == carrying && e.ep.CreditsDue() {
+		kind = inprocess.ArmRead
+	}
 	e.arms++
-	e.mir.arm.Store(e.arms<<8 | inprocess.ArmSelf) // before the look: the library looks in the other order
+	e.mir.arm.Store(e.arms<<8 | kind) // before the look: the library looks in the other order
 	if e.stirred() {
 		e.disarm()
 		return false
@@ -198,13 +203,14 @@ func (e *End) wakeWriter() {
 	wake(&e.mir.room)
 }
 
-// shut tells the library that all has come that the peer's process had written.
+// shut tells the library that all has come that the peer's process had written: maybe after the loss of the carrier, which
+// the peer gateway needs no more then.
 func (e *End) shut() {
 	switch {
-	case !e.finished || e.phase > carrying:
+	case !e.finished:
 	case e.told == e.final:
 		e.say(e.mir.flags.Load() | inprocess.Shut)
-	case e.told > e.final:
+	case e.told > e.final && e.phase == carrying:
 		e.fail(fmt.Errorf("%d bytes have come of %d: %w", e.told, e.final, ErrNonsense))
 	}
 }

@@ -69,11 +69,16 @@ func (n *noting) Answer(r carrier.Request, from negotiate.CarrierOffer, p *negot
 	})
 }
 
+// last is the link that was made last.
+func (n *noting) last() *carrier.Link {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.links[len(n.links)-1]
+}
+
 // breakLast has the queue pair of the last link fail.
 func (n *noting) breakLast() {
-	n.mu.Lock()
-	l := n.links[len(n.links)-1]
-	n.mu.Unlock()
+	l := n.last()
 	l.Shard.Post(func() {
 		if !l.Closed() {
 			_ = l.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)

@@ -69,17 +69,17 @@ func (e *End) add(w *way) bool {
 }
 
 // Answer makes the link of a device at the server's side, connected to the one that from describes. done is called on the
-// shard, and not if the end is closed before.
+// shard, and not if the end is closed or lost before.
 func (e *End) Answer(p carrier.Provider, from negotiate.CarrierOffer, proposal *negotiate.Proposal, done func(negotiate.CarrierOffer, error)) {
 	e.post(func() {
 		w := e.newWay()
 		e.lent.Hold()
 		p.Answer(e.request(w), from, proposal, func(l *carrier.Link, offer negotiate.CarrierOffer, err error) {
 			e.lent.Release()
-			if err == nil {
-				if w.Link = l; !e.add(w) {
-					return
-				}
+			switch w.Link = l; {
+			case err == nil && !e.add(w), e.phase != made:
+				return
+			case err == nil:
 				e.picked = w
 			}
 			done(offer, err)

@@ -331,3 +331,23 @@ func TestSlot(t *testing.T) {
 	send(4)
 	send(4)
 }
+
+// TestAnswerInVain: the owner hears why there is no link, unless the end is closed.
+func TestAnswerInVain(t *testing.T) {
+	gws := newGateways(t)
+	client, server := newSide(t, gws, 0, 16, -1), newSide(t, gws, 1, 16, -1)
+	offer, err := client.Offer(gws[0].prov[negotiate.CarrierSoft])
+	require.NoError(t, err)
+	elsewhere := offer
+	elsewhere.RoCE.GID = verbs.GIDOf(gws[1].addr)
+	answered := make(chan error, 1)
+	answer := func(from negotiate.CarrierOffer) {
+		server.Answer(gws[1].prov[negotiate.CarrierSoft], from, &negotiate.Proposal{}, func(_ negotiate.CarrierOffer, err error) { answered <- err })
+	}
+	answer(elsewhere)
+	require.ErrorIs(t, expect(t, answered, "answer"), carrier.ErrTranslated)
+	server.Close()
+	answer(offer)
+	gws[1].shard.Call(func() {})
+	require.Empty(t, answered)
+}

@@ -64,10 +64,6 @@ func (l *library) close() {
 	_ = unix.Munmap(l.own)
 	_ = unix.Munmap(l.mirror)
 	_ = unix.Close(l.bell)
-	if l.desk != nil {
-		_ = l.desk.of.Close()
-		_ = unix.Munmap(l.desk.page)
-	}
 	l.hangUp()
 }
 
@@ -207,6 +203,38 @@ func (l *library) sleep() error {
 		if time.Now().After(until) {
 			return fmt.Errorf("reader at %d sleeps on: head %d, slot %v", l.tail, l.arrived(), atSlot)
 		}
+	}
+}
+
+// sleepInSet settles ends of a process and waits for the doorbell of any of them, by level.
+func sleepInSet(desk *fakeDesk, ends []*library) error {
+	for _, l := range ends {
+		if err := unix.SetsockoptInt(l.sock, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 2); err != nil {
+			return err
+		}
+		if l.arms == 0 { // from then on it is at the slot
+			l.arms++
+			word32(l.own, inprocess.EndArm).Store(l.arms<<8 | 5)
+		}
+	}
+	desk.slept++
+	sleeps := word32(desk.page, inprocess.DeskSlot+5*inprocess.SlotSize)
+	sleeps.Store(desk.slept)
+	defer sleeps.Store(0)
+	fds := make([]unix.PollFd, len(ends))
+	for i, l := range ends {
+		if l.arrived() != l.tail {
+			return nil
+		}
+		fds[i] = unix.PollFd{Fd: int32(l.sock), Events: unix.POLLIN}
+	}
+	for {
+		if n, err := unix.Poll(fds, int(patience.Milliseconds())); err == unix.EINTR {
+			continue
+		} else if err != nil || n > 0 {
+			return err
+		}
+		return fmt.Errorf("a set sleeps on, with %d ends", len(ends))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -350,4 +351,38 @@ func TestAnswerInVain(t *testing.T) {
 	answer(offer)
 	gws[1].shard.Call(func() {})
 	require.Empty(t, answered)
+}
+
+// TestSetOfEnds: of the ends of a process that are at a slot one is rung for, and the set looks at all.
+func TestSetOfEnds(t *testing.T) {
+	const ends, total, size = 8, 200, 64
+	gws := newGateways(t)
+	desks := [2]*fakeDesk{newDesk(t), newDesk(t)}
+	var readers []*library
+	var sent sync.WaitGroup
+	for range ends {
+		sides := connectProcesses(t, gws, negotiate.CarrierSoft, 16, desks)
+		readers = append(readers, sides[1].lib)
+		sent.Go(func() {
+			_ = sides[0].send(total*size, size, func() {
+				if rand.IntN(4) == 0 {
+					time.Sleep(rand.N(2 * time.Millisecond))
+				}
+			})
+		})
+	}
+	defer sent.Wait()
+	for left := ends * total * size; left > 0; {
+		for _, l := range readers {
+			for l.arrived() != l.tail {
+				b, err := l.span()
+				require.NoError(t, err)
+				left -= len(b)
+				l.take(len(b))
+			}
+		}
+		if left > 0 {
+			require.NoError(t, sleepInSet(desks[1], readers))
+		}
+	}
 }

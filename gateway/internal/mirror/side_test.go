@@ -169,7 +169,7 @@ type side struct {
 }
 
 // newDesk is the desk of a process, and what the gateway has of it.
-func newDesk(t testing.TB) (*fakeDesk, *mirror.Desk) {
+func newDesk(t testing.TB) *fakeDesk {
 	t.Helper()
 	m, err := shared.NewMemory("desk", inprocess.DeskSize, shared.Head(8))
 	require.NoError(t, err)
@@ -178,7 +178,11 @@ func newDesk(t testing.TB) (*fakeDesk, *mirror.Desk) {
 	d, err := mirror.OpenDesk(m.Read)
 	require.NoError(t, err)
 	m.Close()
-	return &fakeDesk{page: page, of: d}, d
+	t.Cleanup(func() {
+		require.NoError(t, d.Close())
+		require.NoError(t, unix.Munmap(page))
+	})
+	return &fakeDesk{page: page, of: d}
 }
 
 // sockets is a TCP connection of which each end has one byte unread.
@@ -206,12 +210,17 @@ func sockets(t testing.TB) (fds [2]int) {
 // newSide makes an end of a connection between two gateways.
 func newSide(t testing.TB, gws [2]*gateway, i int, order uint32, fd int) *side {
 	t.Helper()
+	return newSideOf(t, gws, i, order, fd, newDesk(t))
+}
+
+// newSideOf is newSide for a process.
+func newSideOf(t testing.TB, gws [2]*gateway, i int, order uint32, fd int, desk *fakeDesk) *side {
+	t.Helper()
 	s := &side{owner: newOwner(t), gw: gws[i]}
 	dup, _ := unix.Dup(fd)
-	desk, mapped := newDesk(t)
 	end, files, err := mirror.New(mirror.Config{
 		ID: 7, Side: uint32(i), Order: order, Nonces: [2][inprocess.NonceSize]byte{{byte(1 + i)}, {byte(2 - i)}},
-		Local: gws[i].addr, Remote: gws[1-i].addr, Socket: dup, Desk: mapped, Hub: gws[i].hub, Owner: s.owner,
+		Local: gws[i].addr, Remote: gws[1-i].addr, Socket: dup, Desk: desk.of, Hub: gws[i].hub, Owner: s.owner,
 	})
 	require.NoError(t, err)
 	s.End, s.lib = end, newLibrary(t, files, order, fd, desk)
@@ -227,8 +236,14 @@ func newSide(t testing.TB, gws [2]*gateway, i int, order uint32, fd int) *side {
 // connect makes a connection between two gateways that is carried by a device.
 func connect(t testing.TB, gws [2]*gateway, kind negotiate.CarrierKind, order uint32) (sides [2]*side) {
 	t.Helper()
+	return connectProcesses(t, gws, kind, order, [2]*fakeDesk{newDesk(t), newDesk(t)})
+}
+
+// connectProcesses is connect for two processes.
+func connectProcesses(t testing.TB, gws [2]*gateway, kind negotiate.CarrierKind, order uint32, desks [2]*fakeDesk) (sides [2]*side) {
+	t.Helper()
 	for i, fd := range sockets(t) {
-		sides[i] = newSide(t, gws, i, order, fd)
+		sides[i] = newSideOf(t, gws, i, order, fd, desks[i])
 	}
 	offer, err := sides[0].Offer(gws[0].prov[kind])
 	require.NoError(t, err)

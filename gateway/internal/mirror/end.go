@@ -25,7 +25,7 @@ type Owner interface {
 	loop.Owner
 	// Said tells that the library has changed its flags, or opened its direction.
 	Said(s Said)
-	// Drained tells, after [End.ProcessEnded], that the peer gateway has all that the process had written: so many bytes
+	// Drained tells, after [End.ProcessEnded] and the last that was Said, that the peer gateway has all that the process had written: so many bytes
 	// since the beginning.
 	Drained(bytes uint64)
 	// Lost tells that the carrier has ended, and that the library knows. Nothing is called after it.
@@ -183,9 +183,7 @@ func (e *End) ProcessEnded() {
 		e.letGo()
 		e.cfg.Hub.drop(e)
 		e.ended = died
-		if e.phase == carrying {
-			e.later()
-		}
+		e.later() // for its last words
 	})
 }
 

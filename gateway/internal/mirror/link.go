@@ -128,7 +128,6 @@ func (e *End) Start() {
 		e.copies = &e.ep.Ring()[0] != &e.rx()[0]
 		e.counters.carrier.Store(uint32(e.picked.Kind) + 1)
 		e.picked.Begin()
-		e.cfg.Hub.heat(e)
 		e.later()
 	})
 }

@@ -124,8 +124,14 @@ func TestProcessEnds(t *testing.T) {
 				if tc.before {
 					sides[1].PeerEnded(tc.total)
 				}
+				word32(sides[0].lib.own, inprocess.EndFlags).Store(inprocess.Attached)
 				sides[0].ProcessEnded()
 				sides[0].lib.hangUp()
+				fds := []unix.PollFd{{Fd: int32(sides[1].lib.sock), Events: unix.POLLRDHUP}}
+				n, err := unix.Poll(fds, int(patience.Milliseconds()))
+				require.NoError(t, err)
+				require.Equal(t, 1, n, "the kernel connection ends")
+				require.Equal(t, uint32(inprocess.Attached), expect(t, sides[0].said, "last words").Flags)
 				read := make(chan error, 1)
 				go func() { read <- sides[1].receive(tc.total, 99991, func() {}) }()
 				require.Equal(t, tc.total, expect(t, sides[0].drained, "all is sent"))
@@ -138,10 +144,6 @@ func TestProcessEnds(t *testing.T) {
 				require.Eventually(t, func() bool { return sides[1].lib.flags()&inprocess.Shut != 0 }, patience, time.Millisecond)
 				require.NoError(t, sides[1].receive(1<<40, 99991, func() {}))
 				require.Equal(t, tc.total, sides[1].lib.tail)
-				fds := []unix.PollFd{{Fd: int32(sides[1].lib.sock), Events: unix.POLLRDHUP}}
-				n, err := unix.Poll(fds, int(patience.Milliseconds()))
-				require.NoError(t, err)
-				require.Equal(t, 1, n, "the kernel connection ends")
 			})
 		}
 	}

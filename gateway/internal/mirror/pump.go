@@ -61,11 +61,9 @@ func (e *End) Service() {
 	if e.phase >= lost {
 		return
 	}
+	e.hear()
 	if e.phase == carrying && e.failure == nil {
 		e.pump()
-	}
-	if e.failure == nil {
-		e.hear()
 	}
 	if e.failure != nil {
 		e.lose(e.failure)
@@ -74,9 +72,6 @@ func (e *End) Service() {
 
 // hear tells the owner what the library has said.
 func (e *End) hear() {
-	if e.ended != lives {
-		return
-	}
 	s := Said{Flags: e.own.flags.Load() & said, Opening: e.said.Opening}
 	if !s.Opening.Opened {
 		if o := e.opening(); o.Opened {

@@ -32,9 +32,7 @@ func encodeAccept(a *Accept) []byte {
 	b = clc.AppendIdentity(b, a.GatewayID, a.HostID, a.DatagramPort)
 	b = clc.AppendSoftware(b, a.Software)
 	b = clc.AppendRandom(b, a.Random)
-	for i := range a.Carriers {
-		b = appendCarrier(b, &a.Carriers[i])
-	}
+	b = AppendCarriers(b, a.Carriers)
 	return clc.EndMessage(b, 0)
 }
 
@@ -69,10 +67,8 @@ func (a *Accept) set(typ uint16, v []byte) error {
 		return clc.SetSoftware(&a.Software, v)
 	case clc.TLVRandom:
 		return clc.SetID(&a.Random, v)
-	case clc.TLVCarrier:
-		return addCarrier(&a.Carriers, v)
-	case clc.TLVPartition:
-		return setPartition(a.Carriers, v)
+	case clc.TLVCarrier, clc.TLVPartition:
+		return SetCarrier(&a.Carriers, typ, v)
 	}
 	return clc.SetIdentity(typ, v, &a.GatewayID, &a.HostID, &a.DatagramPort)
 }

@@ -23,6 +23,14 @@ const (
 	flagMixed = 1 // see CarrierOffer.Mixed; other flags are ignored
 )
 
+// AppendCarriers appends the TLVs of carriers.
+func AppendCarriers(b []byte, cs []CarrierOffer) []byte {
+	for i := range cs {
+		b = appendCarrier(b, &cs[i])
+	}
+	return b
+}
+
 func appendCarrier(b []byte, c *CarrierOffer) []byte {
 	b = binary.BigEndian.AppendUint16(b, clc.TLVCarrier)
 	b = binary.BigEndian.AppendUint16(b, uint16(carrierLen(c)-clc.TLVHeaderLen))
@@ -55,8 +63,8 @@ func (c *CarrierOffer) flags() uint8 {
 	return 0
 }
 
-// answers reports whether an offer of an ACCEPT may answer one of the PROPOSAL.
-func (c *CarrierOffer) answers(o *CarrierOffer) bool {
+// Answers reports whether the offer of an answer may answer o, which was asked with; nil: nothing of the kind was.
+func (c *CarrierOffer) Answers(o *CarrierOffer) bool {
 	return o != nil && c.Kind == o.Kind && (!c.Mixed || o.Mixed && c.RoCE.PKey == 0)
 }
 
@@ -83,6 +91,14 @@ func carriersLen(cs []CarrierOffer) int {
 		}
 	}
 	return n
+}
+
+// SetCarrier reads a TLV of AppendCarriers.
+func SetCarrier(cs *[]CarrierOffer, typ uint16, v []byte) error {
+	if typ == clc.TLVPartition {
+		return setPartition(*cs, v)
+	}
+	return addCarrier(cs, v)
 }
 
 // addCarrier parses one carrier TLV. A kind or link layer this version does not know is skipped: it is an offer, not a

@@ -352,7 +352,7 @@ func (c *Client) readAccept(msg []byte) error {
 		return fmt.Errorf("clc accept of version %d: %w", a.Version, ErrMalformed)
 	}
 	for i := range a.Carriers {
-		if !a.Carriers[i].answers(FindCarrier(c.proposal.Carriers, a.Carriers[i].Kind)) {
+		if !a.Carriers[i].Answers(FindCarrier(c.proposal.Carriers, a.Carriers[i].Kind)) {
 			return fmt.Errorf("carrier %s not offered: %w", a.Carriers[i].Kind, ErrMalformed)
 		}
 	}

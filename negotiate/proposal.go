@@ -43,9 +43,7 @@ func AppendProposal(b []byte, p *Proposal) []byte {
 	b = clc.AppendIdentity(b, p.GatewayID, p.HostID, p.DatagramPort)
 	b = clc.AppendSoftware(b, p.Software)
 	b = clc.AppendRandom(b, p.Random)
-	for i := range p.Carriers {
-		b = appendCarrier(b, &p.Carriers[i])
-	}
+	b = AppendCarriers(b, p.Carriers)
 	return clc.EndMessage(b, start)
 }
 
@@ -91,10 +89,8 @@ func (p *Proposal) set(typ uint16, v []byte) error {
 		return clc.SetSoftware(&p.Software, v)
 	case clc.TLVRandom:
 		return clc.SetID(&p.Random, v)
-	case clc.TLVCarrier:
-		return addCarrier(&p.Carriers, v)
-	case clc.TLVPartition:
-		return setPartition(p.Carriers, v)
+	case clc.TLVCarrier, clc.TLVPartition:
+		return SetCarrier(&p.Carriers, typ, v)
 	}
 	return clc.SetIdentity(typ, v, &p.GatewayID, &p.HostID, &p.DatagramPort)
 }

@@ -202,7 +202,7 @@ func (s *Server) asked(now time.Time) Reason {
 func offered(cs, offer []CarrierOffer) []CarrierOffer {
 	var common []CarrierOffer
 	for i := range cs {
-		if cs[i].answers(FindCarrier(offer, cs[i].Kind)) && FindCarrier(common, cs[i].Kind) == nil {
+		if cs[i].Answers(FindCarrier(offer, cs[i].Kind)) && FindCarrier(common, cs[i].Kind) == nil {
 			common = append(common, cs[i])
 		}
 	}

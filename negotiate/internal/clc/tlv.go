@@ -34,6 +34,15 @@ const (
 	TLVTTL        = 0x800F
 	TLVPadding    = 0x0010
 	TLVCookie     = 0x0012
+
+	// On the control connection.
+	TLVNumber  = 0x8015
+	TLVName    = 0x8016
+	TLVOrder   = 0x8017
+	TLVNonces  = 0x8018
+	TLVSent    = 0x8019
+	TLVOpen    = 0x801A
+	TLVWritten = 0x801B
 )
 
 // TLVSet remembers which TLVs a message has had: bit n for type n (without the critical bit).
@@ -43,21 +52,37 @@ type TLVSet uint32
 func tlvBit(typ uint16) TLVSet {
 	switch typ {
 	case TLVNonce, TLVVersions, TLVGatewayID, TLVHostID, TLVDgramPort, TLVBudget, TLVCarrier, TLVMAC, TLVReason, TLVChosen,
-		TLVQueryNonce, TLVAddress, TLVUDOffer, TLVTTL, TLVPadding, TLVRandom, TLVCookie, TLVPartition, TLVSoftware:
+		TLVQueryNonce, TLVAddress, TLVUDOffer, TLVTTL, TLVPadding, TLVRandom, TLVCookie, TLVPartition, TLVSoftware,
+		TLVNumber, TLVName, TLVOrder, TLVNonces, TLVSent, TLVOpen, TLVWritten:
 		return 1 << (typ &^ TLVCritical)
 	}
 	return 0
 }
 
+// Set returns the set of these types, which are known.
+func Set(types ...uint16) (s TLVSet) {
+	for _, t := range types {
+		s |= tlvBit(t)
+	}
+	return s
+}
+
 // Has reports whether every one of these types was seen.
 func (s TLVSet) Has(types ...uint16) bool {
-	for _, t := range types {
-		if s&tlvBit(t) == 0 {
-			return false
-		}
-	}
-	return true
+	return s&Set(types...) == Set(types...)
 }
+
+// TLVError is what is wrong with one TLV.
+type TLVError struct {
+	Type uint16
+	Err  error
+}
+
+// Error implements error.
+func (e *TLVError) Error() string { return fmt.Sprintf("tlv %#04x: %v", e.Type, e.Err) }
+
+// Unwrap returns the error without its place.
+func (e *TLVError) Unwrap() error { return e.Err }
 
 // AppendTLV appends one TLV.
 func AppendTLV(b []byte, typ uint16, value []byte) []byte {
@@ -88,7 +113,7 @@ func WalkTLVs(b []byte, known TLVSet, f func(typ uint16, v []byte) error) (TLVSe
 			continue
 		}
 		if err := f(typ, v); err != nil {
-			return seen, fmt.Errorf("tlv %#04x: %w", typ, err)
+			return seen, &TLVError{typ, err}
 		}
 	}
 	return seen, nil
@@ -97,9 +122,9 @@ func WalkTLVs(b []byte, known TLVSet, f func(typ uint16, v []byte) error) (TLVSe
 func checkOrder(typ uint16, bit, seen TLVSet) error {
 	switch {
 	case seen.Has(TLVMAC):
-		return fmt.Errorf("tlv %#04x after the mac: %w", typ, ErrMalformed)
+		return &TLVError{typ, fmt.Errorf("after the mac: %w", ErrMalformed)}
 	case typ != TLVCarrier && typ != TLVUDOffer && seen&bit != 0:
-		return fmt.Errorf("tlv %#04x twice: %w", typ, ErrMalformed)
+		return &TLVError{typ, fmt.Errorf("twice: %w", ErrMalformed)}
 	}
 	return nil
 }
@@ -112,7 +137,7 @@ func cutTLV(b []byte) (typ uint16, value, rest []byte, err error) {
 	typ = binary.BigEndian.Uint16(b)
 	n := int(binary.BigEndian.Uint16(b[2:]))
 	if n > len(b)-TLVHeaderLen {
-		return 0, nil, nil, fmt.Errorf("tlv %#04x of %d bytes: %w", typ, n, ErrMalformed)
+		return 0, nil, nil, &TLVError{typ, fmt.Errorf("of %d bytes, %d follow: %w", n, len(b)-TLVHeaderLen, ErrMalformed)}
 	}
 	return typ, b[TLVHeaderLen : TLVHeaderLen+n], b[TLVHeaderLen+n:], nil
 }

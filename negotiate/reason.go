@@ -47,6 +47,7 @@ const (
 	ReasonDeviceFailed       Reason = 41
 	ReasonMode               Reason = 43
 	ReasonProposalLate       Reason = 44
+	ReasonNoPeer             Reason = 45
 
 	ReasonNotWorthIt Reason = 50
 

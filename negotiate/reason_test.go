@@ -17,7 +17,7 @@ var reasonNumbers = map[uint8]string{
 	25: "peer_unresolved", 26: "option_rejected", 27: "peer_refused", 28: "offer_unanswered",
 	30: "version", 31: "no_common_carrier", 32: "handshake_timeout", 33: "app_refused", 34: "app_unreachable",
 	35: "no_memory", 36: "flow_limit", 37: "rate_limit", 38: "auth_failed", 39: "protocol_error",
-	40: "carrier_unreachable", 41: "device_failed", 43: "mode", 44: "proposal_late", 50: "not_worth_it", 60: "lost_bytes",
+	40: "carrier_unreachable", 41: "device_failed", 43: "mode", 44: "proposal_late", 45: "no_peer", 50: "not_worth_it", 60: "lost_bytes",
 	61: "stalled", 62: "peer_dead", 63: "wire_reset", 64: "drained", 65: "internal_error",
 	66: "app_reset",
 }

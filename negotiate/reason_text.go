@@ -97,6 +97,10 @@ var reasonTexts = [...]reasonText{
 		"proposal_late", "The client's time was over when its negotiation had hardly arrived at the server: the client's host or the network was slow.",
 		"Check the load of the client; raise limits.handshake_timeout if the network is slow.",
 	},
+	ReasonNoPeer: {
+		"no_peer", "The other end of a connection between programs with the library did not ask in time.",
+		"Start both programs with the library (smcgw run).",
+	},
 	ReasonAppRefused: {
 		"app_refused", "The server's application refused the connection from its gateway.",
 		"Check that the application listens; the client got the same answer natively.",

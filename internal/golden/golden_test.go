@@ -16,7 +16,7 @@ import (
 func TestVectorsAreNamed(t *testing.T) {
 	parts, err := filepath.Glob(filepath.Join(root(t), "docs", "protocol", "*.md"))
 	require.NoError(t, err)
-	require.Len(t, parts, 4)
+	require.Len(t, parts, 5)
 	name := regexp.MustCompile("`([a-z0-9-]+)`")
 	var named []string
 	for _, part := range parts {

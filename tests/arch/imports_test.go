@@ -56,6 +56,7 @@ var allowed = map[string][]string{
 	"netstack/minisock":            {"netstack/internal/segment", "packet"},
 	"negotiate":                    {"negotiate/internal/clc"},
 	"negotiate/internal/clc":       {},
+	"negotiate/between":            {"negotiate", "negotiate/internal/clc"},
 	"negotiate/resolve":            {"negotiate", "negotiate/internal/clc"},
 	"packet":                       {},
 	"rsocket/socket":               {"rmb", "rsocket", "rsocket/cm/...", "rsocket/internal/...", "verbs"},

@@ -21,6 +21,7 @@ var doors = map[string][]string{
 	"gateway/admin":             {"getConns", "postTrial"},
 	"gateway/guardian":          {"receivePacket"},
 	"negotiate":                 {"Next", "Receive"},               // records; handshake messages by side
+	"negotiate/between":         {"Receive"},                       // messages of the control connection
 	"negotiate/resolve":         {"Receive"},                       // messages of the datagram port
 	"netstack":                  {"Inject"},                        // segments
 	"rsocket":                   {"Receive", "HandleWC"},           // immediates and grants

@@ -1,0 +1,596 @@
+package between
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
+)
+
+// Times of the control connection (docs/protocol/between-hosts.md "Deadlines").
+const (
+	helloTime  = 5 * time.Second
+	endTime    = 60 * time.Second      // server, from OFFER: for the end to ask
+	answerTime = endTime + proveTime   // client, from OFFER: the server's time is over by then
+	proveTime  = 10 * time.Second      // client, from ANSWER
+	wordTime   = 2 * proveTime         // server, from ANSWER
+	silence    = time.Second           // then PING, where there is a connection
+	maxPings   = 3                     // that are not answered
+	idleTime   = time.Minute           // without a connection, at the side that offers
+	patience   = idleTime + idleTime/2 // and at the other, which so does not close while an OFFER is on its way
+)
+
+// maxUnsent bounds what waits to be written: a word about each of 2^16 connections.
+const maxUnsent = 4 << 20
+
+// phase is how far the connection of a number has come. Both sides go by the same table.
+//
+//	none ── OFFER ──► offered ── ANSWER ──► answered ── CONFIRM ──► promoted ── DECLINE ──► gone
+//	                     │ DECLINE             │ DECLINE               │ ENDED               │ ENDED
+//	over  ◄──────────────┴─────────────────────┴───────────────────────┴─────────────────────┘
+type phase uint8
+
+const (
+	none phase = iota
+	offered
+	answered
+	promoted
+	gone
+	over
+	phases
+)
+
+// moves has for each message about a number the phases in which it is sent and read, and what follows. A number that is over
+// is forgotten, and what still comes for it was sent before the peer knew.
+var moves = [kinds][phases]phase{
+	answer:   {offered: answered},
+	confirm:  {answered: promoted},
+	decline:  {offered: over, answered: over, promoted: gone, gone: gone},
+	attached: {promoted: promoted, gone: gone},
+	recall:   {promoted: promoted, gone: gone},
+	where:    {promoted: promoted, gone: gone},
+	opened:   {promoted: promoted, gone: gone},
+	ended:    {promoted: over, gone: over},
+}
+
+// speakers has the messages that only one side sends: FromClient is who has opened the control connection.
+var speakers = [kinds]negotiate.Speaker{
+	offer: negotiate.FromClient, answer: negotiate.FromServer, confirm: negotiate.FromClient,
+}
+
+// Config is what a Control has to know.
+type Config struct {
+	// Opener tells who has opened the TCP connection: the client's side of the promoted connections on it.
+	Opener bool
+	// Local and Remote are the ends of the TCP connection.
+	Local, Remote netip.AddrPort
+	// Hello is what this gateway says of itself. Without versions they are those of this package.
+	Hello Hello
+	// Keys that are shared with peers.
+	Keys negotiate.Keys
+	// MaxConns bounds the connections, MaxOffers those of them that are not promoted yet.
+	MaxConns, MaxOffers int
+}
+
+// Control is one end of a control connection. It serves one goroutine.
+type Control struct {
+	cfg     Config
+	version uint8
+	greeted bool
+	closed  bool
+	todo    []Action
+
+	in, out       []byte
+	key           []byte        // nil: no MACs
+	spoken, heard negotiate.MAC // of the last message of either side
+
+	conns   map[uint64]*conn
+	waiting map[uint64]*conn // those of conns that are offered or answered
+	next    time.Time        // none of them is due before; zero: none waits
+	last    uint64           // number that was offered
+
+	silent     time.Time // since when nothing was heard or asked
+	stirred    time.Time // when a message was last sent or read
+	pings      uint64
+	unanswered int
+}
+
+// conn is one number.
+type conn struct {
+	number   uint64
+	phase    phase
+	until    time.Time                // it waits
+	carriers []negotiate.CarrierOffer // of the last message that had some, until one of them carries
+	said     words                    // by the own library
+	told     words                    // by the peer's
+	asks     bool                     // WHERE was sent, and not answered
+	asked    bool                     // WHERE was read, and not answered
+}
+
+// words are what a library says for good.
+type words struct{ attached, recall bool }
+
+// New begins a control connection that is established.
+func New(cfg Config, now time.Time) *Control {
+	if cfg.Hello.MaxVersion == 0 {
+		cfg.Hello.MinVersion, cfg.Hello.MaxVersion = clc.MinVersion, clc.Version
+	}
+	c := &Control{
+		cfg: cfg, version: cfg.Hello.MinVersion, key: cfg.Keys.First(), silent: now, stirred: now,
+		conns: map[uint64]*conn{}, waiting: map[uint64]*conn{},
+	}
+	if cfg.Opener {
+		c.send(now, &message{kind: hello, hello: cfg.Hello})
+		c.heard = c.spoken
+	}
+	return c
+}
+
+// Pending is what is to be written next; it is valid until the next call.
+func (c *Control) Pending() []byte { return c.out }
+
+// Wrote says that the first n bytes of Pending are written.
+func (c *Control) Wrote(n int) { c.out = c.out[min(n, len(c.out)):] }
+
+// Deadline is when Tick is due; zero: never.
+func (c *Control) Deadline() time.Time {
+	d := c.timer()
+	if !c.next.IsZero() && c.next.Before(d) {
+		return c.next
+	}
+	return d
+}
+
+// timer is the deadline of the control connection itself.
+func (c *Control) timer() time.Time {
+	switch {
+	case c.closed:
+		return time.Time{}
+	case !c.greeted:
+		return c.silent.Add(helloTime)
+	case len(c.conns) > 0:
+		return c.silent.Add(silence)
+	case c.cfg.Opener:
+		return c.stirred.Add(idleTime)
+	}
+	return c.stirred.Add(patience)
+}
+
+// Tick does what is due.
+func (c *Control) Tick(now time.Time) []Action {
+	if !c.next.IsZero() && !now.Before(c.next) {
+		c.expire(now)
+	}
+	if d := c.timer(); d.IsZero() || now.Before(d) {
+		return c.done()
+	}
+	switch {
+	case !c.greeted:
+		c.fail(now, negotiate.ReasonHandshakeTimeout)
+	case len(c.conns) == 0:
+		c.end(negotiate.ReasonNone, false)
+	case c.unanswered == maxPings:
+		c.fail(now, negotiate.ReasonPeerDead)
+	default:
+		c.pings++
+		c.unanswered++
+		c.silent = now
+		c.send(now, &message{kind: ping, number: c.pings})
+	}
+	return c.done()
+}
+
+// expire declines what has waited in vain.
+func (c *Control) expire(now time.Time) {
+	c.next = time.Time{}
+	for _, number := range slices.Sorted(maps.Keys(c.waiting)) {
+		e := c.waiting[number]
+		if e == nil { // an earlier one has ended the control connection
+			return
+		}
+		if now.Before(e.until) {
+			c.await(e.until)
+			continue
+		}
+		why := negotiate.ReasonHandshakeTimeout
+		switch {
+		case e.phase == offered && !c.cfg.Opener:
+			why = negotiate.ReasonNoPeer
+		case e.phase == answered && c.cfg.Opener:
+			why = negotiate.ReasonCarrierUnreachable
+		}
+		c.do(Lose{Number: number, Reason: why, Over: true})
+		c.say(now, message{kind: decline, number: number, reason: why})
+	}
+}
+
+// await has expire look again.
+func (c *Control) await(t time.Time) {
+	if c.next.IsZero() || t.Before(c.next) {
+		c.next = t
+	}
+}
+
+// Broken says that the TCP connection has ended.
+func (c *Control) Broken() []Action {
+	c.end(negotiate.ReasonWireReset, true)
+	return c.done()
+}
+
+// Close ends the control connection and tells the peer why.
+func (c *Control) Close(now time.Time, why negotiate.Reason) []Action {
+	c.fail(now, why)
+	return c.done()
+}
+
+// Offer (client) asks for the other end of a connection. Number 0: nothing was sent, since the peer is not greeted, or too
+// many wait or are promoted.
+func (c *Control) Offer(now time.Time, o *Offer) (number uint64, todo []Action) {
+	if c.closed || !c.greeted || !c.cfg.Opener || c.full() {
+		return 0, nil
+	}
+	number = c.last + 1
+	c.enter(now, number, answerTime).carriers = o.Carriers
+	c.send(now, &message{kind: offer, number: number, offer: *o})
+	return number, c.done()
+}
+
+// Answer (server) answers Find: carriers can be proved, one at least.
+func (c *Control) Answer(now time.Time, number uint64, carriers []negotiate.CarrierOffer) []Action {
+	if e := c.say(now, message{kind: answer, number: number, offer: Offer{Carriers: carriers}}); e != nil {
+		e.carriers = carriers
+		c.wait(e, now.Add(wordTime))
+	}
+	return c.done()
+}
+
+// Proved (client) answers Prove: the carrier of this kind is.
+func (c *Control) Proved(now time.Time, number uint64, kind negotiate.CarrierKind) []Action {
+	if e := c.say(now, message{kind: confirm, number: number, chosen: kind}); e != nil {
+		c.do(Carry{Number: number, Carrier: kind})
+	}
+	return c.done()
+}
+
+// Decline says why there is no carrier, or none any more.
+func (c *Control) Decline(now time.Time, number uint64, why negotiate.Reason) []Action {
+	c.say(now, message{kind: decline, number: number, reason: why})
+	return c.done()
+}
+
+// Attached says that the own library reads by the rules.
+func (c *Control) Attached(now time.Time, number uint64) []Action {
+	if e := c.conns[number]; e != nil && !e.said.attached {
+		e.said.attached = c.say(now, message{kind: attached, number: number}) != nil
+	}
+	return c.done()
+}
+
+// Recall says that the own library asks to be sent to by the kernel.
+func (c *Control) Recall(now time.Time, number uint64) []Action {
+	if e := c.conns[number]; e != nil && !e.said.recall {
+		e.said.recall = c.say(now, message{kind: recall, number: number}) != nil
+	}
+	return c.done()
+}
+
+// Where asks for the place of the peer's library. An earlier question that is not answered yet will do.
+func (c *Control) Where(now time.Time, number uint64) []Action {
+	if e := c.conns[number]; e != nil && !e.asks {
+		e.asks = c.say(now, message{kind: where, number: number}) != nil
+	}
+	return c.done()
+}
+
+// Opened tells the place of the own library: as the answer to Ask, and when it has sent OPEN.
+func (c *Control) Opened(now time.Time, number uint64, p Place) []Action {
+	if e := c.say(now, message{kind: opened, number: number, place: p}); e != nil {
+		e.asked = false
+	}
+	return c.done()
+}
+
+// Exited says that the own process has ended and how many bytes it had written into its ring; where they are carried, the
+// peer's memory has them. It is the last of the number: what the peer may want to know of the place comes before.
+func (c *Control) Exited(now time.Time, number, written uint64) []Action {
+	c.say(now, message{kind: ended, number: number, written: written, exited: true})
+	return c.done()
+}
+
+// Left says that the own library has left the ring in both directions, and the peer's memory has all that it had written. It
+// is the last of the number.
+func (c *Control) Left(now time.Time, number uint64) []Action {
+	c.say(now, message{kind: ended, number: number})
+	return c.done()
+}
+
+// say sends a message about a number, if that is known and in a phase for it, and returns its connection if it was sent.
+func (c *Control) say(now time.Time, m message) *conn {
+	e := c.conns[m.number]
+	if e == nil || moves[m.kind][e.phase] == none || !c.may(m.kind, c.cfg.Opener) {
+		return nil
+	}
+	c.advance(e, m.kind)
+	c.send(now, &m)
+	if c.closed {
+		return nil
+	}
+	return e
+}
+
+// may tells whether a side sends such messages.
+func (c *Control) may(k kind, opener bool) bool {
+	return speakers[k] == 0 || speakers[k] == speaker(opener)
+}
+
+func speaker(opener bool) negotiate.Speaker {
+	if opener {
+		return negotiate.FromClient
+	}
+	return negotiate.FromServer
+}
+
+// full tells whether no connection can be added.
+func (c *Control) full() bool {
+	return len(c.conns) >= c.cfg.MaxConns || len(c.waiting) >= c.cfg.MaxOffers
+}
+
+// enter adds the connection that an OFFER is about.
+func (c *Control) enter(now time.Time, number uint64, wait time.Duration) *conn {
+	if len(c.conns) == 0 {
+		c.silent, c.unanswered = now, 0
+	}
+	e := &conn{number: number, phase: offered}
+	c.conns[number], c.last = e, number
+	c.wait(e, now.Add(wait))
+	return e
+}
+
+// wait bounds the phase.
+func (c *Control) wait(e *conn, until time.Time) {
+	e.until, c.waiting[e.number] = until, e
+	c.await(until)
+}
+
+// advance moves a connection on.
+func (c *Control) advance(e *conn, k kind) {
+	e.phase = moves[k][e.phase]
+	if e.phase == over {
+		delete(c.conns, e.number)
+	}
+	if e.phase != answered { // it waits no more
+		delete(c.waiting, e.number)
+		e.carriers = nil
+	}
+	if len(c.waiting) == 0 {
+		c.next = time.Time{}
+	}
+}
+
+// send has a message written.
+func (c *Control) send(now time.Time, m *message) {
+	if c.closed {
+		return
+	}
+	start := len(c.out)
+	m.version, c.stirred = c.version, now
+	c.out = m.append(c.out)
+	if c.key != nil {
+		c.out, c.spoken = negotiate.Seal(c.out, start, c.key, c.chain(c.cfg.Opener, c.spoken))
+	}
+	if len(c.out) > maxUnsent {
+		c.out = nil
+		c.end(negotiate.ReasonStalled, false)
+	}
+}
+
+// chain is what a MAC of either side covers beside the message.
+func (c *Control) chain(opener bool, prev negotiate.MAC) negotiate.Chain {
+	b := negotiate.Binding{Client: c.cfg.Local, Server: c.cfg.Remote}
+	if !c.cfg.Opener {
+		b = negotiate.Binding{Client: c.cfg.Remote, Server: c.cfg.Local}
+	}
+	return negotiate.Chain{Binding: b, From: speaker(opener), Prev: prev}
+}
+
+// fail ends the control connection and tells the peer why.
+func (c *Control) fail(now time.Time, why negotiate.Reason) {
+	c.send(now, &message{kind: decline, reason: why})
+	c.end(why, false)
+}
+
+// end ends the control connection, and every number with it.
+func (c *Control) end(why negotiate.Reason, remote bool) {
+	if c.closed {
+		return
+	}
+	for _, number := range slices.Sorted(maps.Keys(c.conns)) {
+		c.do(Lose{Number: number, Reason: why, Remote: remote, Over: true})
+	}
+	c.do(Closed{Reason: why, Remote: remote})
+	c.closed, c.in, c.next = true, nil, time.Time{}
+	clear(c.conns)
+	clear(c.waiting)
+}
+
+func (c *Control) do(a Action) { c.todo = append(c.todo, a) }
+
+// done hands out what is to be done.
+func (c *Control) done() []Action {
+	todo := c.todo
+	c.todo = nil
+	return todo
+}
+
+// Receive takes bytes of the peer.
+func (c *Control) Receive(now time.Time, b []byte) []Action {
+	if c.closed {
+		return nil
+	}
+	c.in = append(c.in, b...)
+	for !c.closed {
+		m, n, err := parse(c.in)
+		if errors.Is(err, clc.ErrShort) {
+			break
+		}
+		if err == nil {
+			err = c.believe(&m, c.in[:n])
+		}
+		if err != nil {
+			c.fail(now, negotiate.ReasonOf(err))
+			break
+		}
+		c.in = c.in[n:]
+		c.silent, c.stirred, c.unanswered = now, now, 0
+		c.read(now, &m)
+	}
+	return c.done()
+}
+
+// believe checks the MAC of a message. A DECLINE of everything is obeyed in any case, for its sender could as well have
+// closed the connection, but its reason is not believed.
+func (c *Control) believe(m *message, msg []byte) (err error) {
+	chain := c.chain(!c.cfg.Opener, c.heard)
+	switch {
+	case c.key == nil:
+		_, _, err = negotiate.Keys(nil).Verify(msg, chain)
+	case c.greeted || c.cfg.Opener:
+		c.heard, err = negotiate.Verify(msg, c.key, chain)
+	default: // the first words of the opener choose the key
+		var key []byte
+		if key, c.heard, err = c.cfg.Keys.Verify(msg, chain); err == nil {
+			c.key, c.spoken = key, c.heard
+		}
+	}
+	if err != nil && m.kind == decline && m.number == 0 {
+		m.reason, err = negotiate.ReasonAuthFailed, nil
+	}
+	return err
+}
+
+// read does what a message asks for.
+func (c *Control) read(now time.Time, m *message) {
+	whole := m.kind == decline && m.number == 0
+	switch {
+	case whole:
+		c.end(m.reason, true)
+	case m.kind == hello && !c.greeted:
+		c.greet(now, m)
+	case !c.greeted, m.kind == hello, m.version != c.version:
+		c.fail(now, negotiate.ReasonProtocolError)
+	case m.kind == ping:
+		c.send(now, &message{kind: pong, number: m.number})
+	case m.kind == pong:
+		if m.number > c.pings {
+			c.fail(now, negotiate.ReasonProtocolError)
+		}
+	case m.kind == offer:
+		c.offered(now, m)
+	default:
+		c.about(now, m)
+	}
+}
+
+// greet takes the HELLO of the peer, whose version is the chosen one if it is an answer.
+func (c *Control) greet(now time.Time, m *message) {
+	ours, theirs := &c.cfg.Hello, &m.hello
+	chosen := min(ours.MaxVersion, theirs.MaxVersion)
+	if chosen < ours.MinVersion || chosen < theirs.MinVersion || c.cfg.Opener && chosen != m.version {
+		c.fail(now, negotiate.ReasonVersion)
+		return
+	}
+	c.version, c.greeted = chosen, true
+	if c.cfg.Opener {
+		c.spoken = c.heard
+	} else {
+		c.send(now, &message{kind: hello, hello: *ours})
+		c.heard = c.spoken
+	}
+	c.do(Greeted{Peer: *theirs})
+}
+
+// offered takes an OFFER. Numbers count up, so that none is ever another's.
+func (c *Control) offered(now time.Time, m *message) {
+	if !c.may(offer, !c.cfg.Opener) || m.number != c.last+1 {
+		c.fail(now, negotiate.ReasonProtocolError)
+		return
+	}
+	c.last = m.number
+	why := negotiate.ReasonFlowLimit
+	switch {
+	case len(m.offer.Carriers) == 0:
+		why = negotiate.ReasonNoCommonCarrier
+	case !c.full():
+		c.enter(now, m.number, endTime)
+		c.do(Find{Number: m.number, Offer: m.offer})
+		return
+	}
+	c.send(now, &message{kind: decline, number: m.number, reason: why})
+}
+
+// about takes a message about a number.
+func (c *Control) about(now time.Time, m *message) {
+	e := c.conns[m.number]
+	if e == nil && m.number <= c.last { // the peer does not know yet that it is over
+		return
+	}
+	if e == nil || moves[m.kind][e.phase] == none || !c.may(m.kind, !c.cfg.Opener) || !e.fits(m) {
+		c.fail(now, negotiate.ReasonProtocolError)
+		return
+	}
+	was := e.phase
+	c.advance(e, m.kind)
+	switch m.kind {
+	case answer:
+		e.carriers = m.offer.Carriers
+		c.wait(e, now.Add(proveTime))
+		c.do(Prove{Number: m.number, Carriers: m.offer.Carriers})
+	case confirm:
+		c.do(Carry{Number: m.number, Carrier: m.chosen})
+	case decline:
+		if was != gone {
+			c.do(Lose{Number: m.number, Reason: m.reason, Remote: true, Over: e.phase == over})
+		}
+	case attached:
+		c.tell(e, words{attached: true, recall: e.told.recall})
+	case recall:
+		c.tell(e, words{attached: e.told.attached, recall: true})
+	case where:
+		if !e.asked {
+			e.asked = true
+			c.do(Ask{Number: m.number})
+		}
+	case opened:
+		e.asks = false
+		c.do(TellPlace{Number: m.number, Place: m.place})
+	case ended:
+		c.do(PeerEnded{Number: m.number, Exited: m.exited, Written: m.written})
+	default:
+	}
+}
+
+// fits tells whether the carriers of a message are of those that were said before.
+func (e *conn) fits(m *message) bool {
+	switch m.kind {
+	case answer:
+		return !slices.ContainsFunc(m.offer.Carriers, func(o negotiate.CarrierOffer) bool {
+			return !o.Answers(negotiate.FindCarrier(e.carriers, o.Kind))
+		})
+	case confirm:
+		return negotiate.FindCarrier(e.carriers, m.chosen) != nil
+	default:
+		return true
+	}
+}
+
+// tell passes on what the peer's library says, where there is something to carry.
+func (c *Control) tell(e *conn, w words) {
+	if w != e.told && e.phase == promoted {
+		c.do(Tell{Number: e.number, Attached: w.attached, Recall: w.recall})
+	}
+	e.told = w
+}

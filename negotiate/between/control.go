@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// Times of the control connection (docs/protocol/between-hosts.md "Deadlines").
+// Times of the control connection (docs/protocol/between-hosts.md "Deadlines of the control connection").
 const (
 	helloTime  = 5 * time.Second
 	endTime    = 60 * time.Second      // server, from OFFER: for the end to ask
@@ -87,6 +87,7 @@ type Control struct {
 	in, out       []byte
 	key           []byte        // nil: no MACs
 	spoken, heard negotiate.MAC // of the last message of either side
+	first         negotiate.MAC // what a DECLINE of everything follows whose sender has not read the HELLO of this side
 
 	conns   map[uint64]*conn
 	waiting map[uint64]*conn // those of conns that are offered or answered
@@ -463,13 +464,17 @@ func (c *Control) believe(m *message, msg []byte) (err error) {
 	default: // the first words of the opener choose the key
 		var key []byte
 		if key, c.heard, err = c.cfg.Keys.Verify(msg, chain); err == nil {
-			c.key, c.spoken = key, c.heard
+			c.key, c.spoken, c.first = key, c.heard, c.heard
 		}
 	}
-	if err != nil && m.kind == decline && m.number == 0 {
-		m.reason, err = negotiate.ReasonAuthFailed, nil
+	if err == nil || m.kind != decline || m.number != 0 {
+		return err
 	}
-	return err
+	chain.Prev = c.first
+	if _, _, err = c.cfg.Keys.Verify(msg, chain); err != nil {
+		m.reason = negotiate.ReasonAuthFailed
+	}
+	return nil
 }
 
 // read does what a message asks for.

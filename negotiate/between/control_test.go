@@ -541,6 +541,17 @@ func TestUnsent(t *testing.T) {
 	require.Empty(t, p.side[1].Tick(p.now.Add(time.Hour)))
 }
 
+// TestCloseEarly: the reason is believed also when the peer's HELLO was not read.
+func TestCloseEarly(t *testing.T) {
+	for i := range 2 {
+		p := newPair(t, config(0, key), config(1, key))
+		p.holds[1-i] = true
+		p.do(i, p.side[i].Close(t0, negotiate.ReasonDrained))
+		got := p.take(1 - i)
+		require.Equal(t, between.Closed{Reason: negotiate.ReasonDrained, Remote: true}, got[len(got)-1], i)
+	}
+}
+
 func TestClose(t *testing.T) {
 	p := greetedPair(t, key)
 	a, b := p.promoted(), p.offer()

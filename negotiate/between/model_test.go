@@ -141,7 +141,7 @@ func (l *line) breaks() {
 	if l.cut != 0 {
 		return
 	}
-	l.cut = l.w.now
+	l.cut = max(l.w.now, 1)
 	for i := range l.wire {
 		l.wire[i].left = rapid.IntRange(0, 300).Draw(l.w.t, "bytes that come through")
 		if l.w.odds(2, "told") {
@@ -312,6 +312,12 @@ func (l *line) told(i int, a between.Action) {
 	case between.Closed:
 		l.closed[i] = true
 		require.Empty(w.t, l.numbers[i])
+		require.Contains(w.t, []negotiate.Reason{
+			negotiate.ReasonNone, negotiate.ReasonWireReset, negotiate.ReasonDrained, negotiate.ReasonPeerDead, negotiate.ReasonHandshakeTimeout,
+		}, a.Reason, "nobody is misunderstood")
+		if a.Reason == negotiate.ReasonPeerDead || a.Reason == negotiate.ReasonHandshakeTimeout {
+			require.NotZero(w.t, l.cut)
+		}
 		l.write(i) // what the peer can still read, and then FIN
 		w.after(max(l.wire[i].free-w.now, 0), func() {
 			if l.wire[i].left < 0 {

@@ -446,6 +446,28 @@ func TestMoves(t *testing.T) {
 	}
 }
 
+// TestEarly: what an owner says in a phase, or at a side, that is not for it is not sent.
+func TestEarly(t *testing.T) {
+	for _, c := range []struct {
+		phase, side int
+		say         func(c *between.Control, n uint64) []between.Action
+	}{
+		{0, 0, func(c *between.Control, n uint64) []between.Action { return c.Answer(t0, n, carriers(2)) }},
+		{0, 0, func(c *between.Control, n uint64) []between.Action { return c.Proved(t0, n, negotiate.CarrierSoft) }},
+		{1, 1, func(c *between.Control, n uint64) []between.Action { return c.Proved(t0, n, negotiate.CarrierSoft) }},
+		{1, 0, func(c *between.Control, n uint64) []between.Action { return c.Attached(t0, n) }},
+		{1, 1, func(c *between.Control, n uint64) []between.Action { return c.Left(t0, n) }},
+		{2, 1, func(c *between.Control, n uint64) []between.Action { return c.Answer(t0, n, carriers(2)) }},
+		{2, 0, func(c *between.Control, n uint64) []between.Action { return c.Proved(t0, n, negotiate.CarrierSoft) }},
+		{3, 0, func(c *between.Control, n uint64) []between.Action { return c.Proved(t0, n, negotiate.CarrierSoft) }},
+	} {
+		p := greetedPair(t)
+		n := phases[c.phase].to(p)
+		require.Empty(t, c.say(p.side[c.side], n))
+		require.Empty(t, p.side[c.side].Pending(), "%s at side %d", phases[c.phase].name, c.side)
+	}
+}
+
 // TestViolations: what else a peer must not say.
 func TestViolations(t *testing.T) {
 	mixed := carriers(2)

@@ -882,7 +882,7 @@ func FuzzClient(f *testing.F) {
 		conn, err := fdpass.Conn(os.NewFile(uintptr(fds[0]), "client"))
 		require.NoError(t, err)
 		defer conn.Close()
-		c := &client{broker: b, conn: conn, desk: none}
+		c := &client{broker: b, conn: conn, desk: shared.None}
 		c.raw, err = conn.SyscallConn()
 		require.NoError(t, err)
 		require.True(t, b.join(c))

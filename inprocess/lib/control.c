@@ -25,6 +25,9 @@ static int64_t retry_after = RETRY_AFTER;
 static uint32_t questions; // of this conversation
 static uint64_t looked_at; // by the peers of ends that are granted in it
 static struct peer_desk desks[DESKS];
+_Atomic uint32_t smcgw_talk;
+static _Atomic uint32_t bells[MAX_FD]; // whose bell a number is
+static _Atomic bool any_bells;
 
 __attribute__((constructor)) static void start(void) {
 	const char *p = getenv("SMCGW_SOCKET"), *r = getenv("SMCGW_RUN");
@@ -50,7 +53,7 @@ bool smcgw_broker_there(void) {
 	return false;
 }
 
-bool smcgw_hidden(int fd) { return fd >= 0 && (fd == smcgw.socket || fd == smcgw.slab_fd || fd == smcgw.nudge); }
+bool smcgw_hidden(int fd) { return fd >= 0 && (fd == smcgw.socket || fd == smcgw.slab_fd || fd == smcgw.nudge || (unlikely(get(&any_bells)) && fd < MAX_FD && get(&bells[fd]))); }
 
 int smcgw_move_away(int fd) {
 	for (int from = 1000; from >= 60; from /= 4) {
@@ -98,11 +101,25 @@ void smcgw_hide_from(int fd) {
 	uint64_t mask;
 	smcgw_hold_control(&mask); // a record that is just being sent would go to the program's file
 	if (smcgw_hidden(fd)) {
-		_Atomic int *at = fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
+		uint32_t of = fd < MAX_FD ? atomic_exchange(&bells[fd], 0) : 0;
+		_Atomic int *at = of ? &place_of(entry(of - 1))->memory.bell : fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
 		long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
 		*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
+		if (of && n >= 0 && n < MAX_FD) put(&bells[n], of);
 	}
 	smcgw_let_control(mask);
+}
+
+void smcgw_bell_is(struct end *e, int fd) {
+	int n = smcgw_move_away(fd);
+	if (n < MAX_FD) put(&bells[n], index_of(e) + 1);
+	put(&any_bells, true);
+	put(&place_of(e)->memory.bell, n);
+}
+void smcgw_bell_goes(int fd) {
+	if (fd < 0) return;
+	if (fd < MAX_FD) put(&bells[fd], 0);
+	SYS(close, fd);
 }
 
 static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
@@ -124,6 +141,7 @@ void smcgw_numbers_go(bool held) {
 static void hang_up(void) {
 	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
 	smcgw.socket = -1;
+	atomic_fetch_add(&smcgw_talk, 1); // what this gateway has moved between hosts goes by the kernel
 	welcome = false;
 	put(&smcgw.retry_at, now_coarse() + retry_after);
 	if (retry_after < 60 * RETRY_AFTER) retry_after *= 2;
@@ -255,7 +273,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 		goto refuse;
 	uint32_t order_max = own->order_max;
 	munmap(own, SMCI_RING_AT);
-	n = SMCI_RING_AT + (1ul << SMCI_ORDER_MIN); // the rest is mapped when a stream fills that
+	n = SMCI_RING_AT + (1ul << (r->a ? SMCI_ORDER_MIN : order_max)); // the rest is mapped when a stream fills that
 	own = map(fd[0], n, PROT_READ | PROT_WRITE);
 	peer = map(fd[1], n, PROT_READ);
 	if (!own || !peer || peer->magic != SMCI_MAGIC || peer->version != SMCI_VERSION || peer->order_max != order_max || peer->id != own->id) goto refuse;
@@ -270,8 +288,10 @@ static void granted(const struct smci_record *r, int fd[3]) {
 		e->locks = true;
 	}
 	memset((char *)e + offsetof(struct end, own), 0, sizeof *e - offsetof(struct end, own));
-	e->desk = desk_get(r->a, fd[2]);
-	if (!e->desk) goto refuse;
+	if (r->a) {
+		e->desk = desk_get(r->a, fd[2]);
+		if (!e->desk) goto refuse;
+	}
 	e->own = own;
 	e->peer = peer;
 	e->looked_at = looked_at;
@@ -283,6 +303,16 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	place_of(e)->memory = (struct memory){.own = own, .peer = (void *)(uintptr_t)peer, .mapped = n, .whole = e->whole, .desk = e->desk};
 	put(&e->report.id, r->id);
 	put(&own->order, e->usual = SMCI_ORDER_MIN);
+	if (!r->a) { // the peer is on another host, whose bytes the gateway moves
+		if (fd[2] < 0 || !smcgw_remote_grant(e, fd[2])) {
+			smcgw_unmap(e);
+			own = 0;
+			peer = 0;
+			goto refuse;
+		}
+		fd[2] = -1;
+		put(&own->order, e->usual = order_max);
+	}
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
 		smcgw_let(mask);
 		close_all(fd);

@@ -119,7 +119,7 @@ enum smci_what {
 	SMCI_HELLO = 1,   // library: fds [slab]; id = of the run (SMCGW_RUN) or 0, a = version, b = entries of the slab
 	SMCI_WELCOME = 2, // broker: fds [desk, writable; news, readable]
 	SMCI_ASK = 3,     // library: fds [socket]; tag; a = bytes read, b = bytes written so far
-	SMCI_GRANT = 4,   // broker: fds [own memory, writable; the peer's, readable; the peer's desk, readable]; tag, id, side; a = number of the peer's process
+	SMCI_GRANT = 4,   // broker: fds [own memory, writable; the peer's, readable; the peer's desk, readable]; tag, id, side; a = number of the peer's process, or 0: it is on another host, and fds are [own memory, writable; mirror, readable; bell, writable]
 	SMCI_DENY = 5,    // broker: tag, why. Answers HELLO (tag 0) or ASK, and takes a GRANT back that the peer did not get
 	SMCI_CLOSED = 6,  // library: tag, id: a promoted or asking end is closed, or goes native for good; why; a, b = rx_ring, tx_ring
 	SMCI_COUNT = 7,   // smcgw run: id = a run, why. Answer: why 0: a = connections promoted, b = their ring bytes, tag = processes; else a = ends native for it

@@ -3,6 +3,7 @@
 //   calls.c    the functions of libc that it stands before; they look into the table and go to stream.c, wait.c or libc
 //   table.c    descriptors to ends, fork, close; the slab that ends live in
 //   stream.c   the bytes of a promoted connection: extents, rings, tokens
+//   remote.c   those of one between hosts
 //   wait.c     epoll, poll and select
 //   control.c  the broker: asking, grants, the switch
 //   fault.c    memory of the program that is not there
@@ -130,6 +131,7 @@ struct end {
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic int32_t tx_blocked;        // the thread that sleeps in the kernel's send with wl held, 0: none
 	_Atomic bool recalled;             // the peer's recall was met while a writer was inside
+	struct remote *remote;             // of an end whose peer is on another host: remote.c
 };
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
 
@@ -166,6 +168,8 @@ struct memory {
 	void *tx, *rx;                     // of whole files, or 0
 	size_t mapped, whole;
 	struct peer_desk *desk;
+	void *remote;                      // and the eventfd that its gateway waits for; -1: none
+	_Atomic int bell;
 };
 
 // A place is what of an end is this process's own. A child has a copy. Words without a line of their own are of the lists of the
@@ -338,6 +342,9 @@ void smcgw_numbers_go(bool held);
 void smcgw_desk_put(struct peer_desk *d);
 void smcgw_describe(struct end *e, int fd); // for the broker's views
 void smcgw_heed(void);                    // once in a while: is the broker there?
+extern _Atomic uint32_t smcgw_talk;       // counts conversations with brokers
+void smcgw_bell_is(struct end *e, int fd);
+void smcgw_bell_goes(int fd);
 static inline bool switched_off(void) { return smcgw.news && (get(&smcgw.news->off) & SMCI_OFF_ALL); }
 // sent_back: the broker has what this end sends go by the kernel.
 static inline bool sent_back(const struct end *e) {
@@ -385,6 +392,24 @@ extern _Atomic bool smcgw_owing;          // the kernel may have refused somethi
 bool smcgw_pay(void);                     // sends it; true while there is more
 int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n); // setsockopt() of SO_LINGER
 void smcgw_recalled(struct end *e);       // by a writer that has left
+
+// ---- remote.c
+bool smcgw_remote_grant(struct end *e, int bell);
+void smcgw_remote_unmap(void *m);
+void smcgw_remote_attached(struct end *e);
+ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
+ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
+ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);
+bool smcgw_remote_genuine(struct end *e, int fd);
+size_t smcgw_remote_unread(struct end *e, int fd);
+bool smcgw_remote_room(struct end *e);
+bool smcgw_remote_pay(struct end *e, int fd);
+bool smcgw_remote_ended(struct end *e, int fd, int how);
+void smcgw_remote_finish(struct end *e, int fd, bool writes);
+bool smcgw_remote_demote(struct end *e, int fd, int64_t until);
+extern _Atomic int smcgw_remotes;         // attached ends of this process
+void smcgw_remote_round(void);            // by waits, now and then, while there are such
+#define REMOTE_ROUND 500000000L           // nanoseconds
 
 // ---- wait.c
 void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set

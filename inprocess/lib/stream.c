@@ -7,12 +7,12 @@
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <linux/tcp.h>
-#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "real.h"
+#include "stream.h"
 
 #define PIECE (64u << 10)             // bytes that are published at once: the consumer reads while the rest is copied
 #define FIRST_PIECE (16u << 10)
@@ -25,11 +25,6 @@
 #define KERNEL_WINDOW (128 << 10)
 #define RING_AGAIN 20000000LL          // between tokens for a set that sleeps on
 #define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
-#define WAY_BYTES (16 << 10)           // a call with so many may be one of bulk
-#define WAY_CALL (1 << 20)             // and one that sends more offers the processor on its way, too
-#define WAY_EVERY 200000LL             // between offers of the processor
-#define WAY_LONG 1000000LL             // more than a peer on the same processor takes to fill or empty a ring
-#define WAY_SHARE 50                   // times as long as that there is no other offer
 #define MOST_SNDBUF 212992             // SO_SNDBUF of those who may not force it, on most hosts
 #define LAST_WITHIN 2000000000LL       // between bytes that were taken back, before a FIN
 
@@ -56,28 +51,14 @@ static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint
 	}
 }
 
-// copy moves n bytes between the ring at offset at and v, of which skip bytes are done: false where the memory of v is not there.
-static bool __attribute__((noinline)) copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
+// smcgw_copy moves n bytes between the ring at offset at and v, of which skip bytes are done: false where the memory of v is not there.
+bool __attribute__((noinline)) smcgw_copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
 	GUARDED(v, nv, copy_bytes(ring, mask, at, v, nv, skip, n, out));
 	return true;
 }
 
-// give_way is after a call that copied n bytes. TCP in the kernel sleeps in bulk again and again; a copier does not, and who wakes on its
-// processor waits until its slice is used up. So it offers the processor. That costs little where nobody wants it, or somebody does for a
-// moment; and a peer on the same processor fills or empties the ring at one go, where it would be switched to for each piece. Where it costs
-// more somebody computes, and the copier keeps its share.
-static inline void give_way(size_t n) {
-	static __thread int64_t at;
-	if (likely(n < WAY_BYTES)) return;
-	int64_t before = now();
-	if (before < at) return;
-	sched_yield();
-	int64_t cost = now() - before;
-	at = before + cost + WAY_EVERY + (cost > WAY_LONG ? WAY_SHARE * cost : 0);
-}
-
-// part makes d the bytes [skip, skip+n) of v.
-static int part(struct iovec *d, const struct iovec *v, int nv, size_t skip, size_t n) {
+// smcgw_part makes d the bytes [skip, skip+n) of v.
+int smcgw_part(struct iovec *d, const struct iovec *v, int nv, size_t skip, size_t n) {
 	int m = 0;
 	for (int i = 0; i < nv && n && m < PARTS; i++) {
 		if (skip >= v[i].iov_len) {
@@ -102,8 +83,8 @@ static void wake(struct end *e) {
 	SYS(futex, &e->own->room, FUTEX_WAKE, INT_MAX);
 }
 
-// violated: the peer's memory says what cannot be. Its connection ends.
-static void violated(struct end *e) {
+// smcgw_violated: the peer's memory says what cannot be. Its connection ends.
+void smcgw_violated(struct end *e) {
 	if (get(&e->violated)) return;
 	put(&e->report.why, SMCI_WHY_PROTOCOL_ERROR);
 	put(&e->violated, true);
@@ -154,15 +135,15 @@ static void tune(struct end *e, int fd, const struct tcp_info *t) {
 	set_int(fd, IPPROTO_TCP, TCP_CORK, 0);
 }
 
-static void untune(struct end *e, int fd) {
+void smcgw_untune(struct end *e, int fd) {
 	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat);
 	if (e->clamp > 0) set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, e->clamp);
 	if (e->nodelay == 0) set_int(fd, IPPROTO_TCP, TCP_NODELAY, 0);
 	if (e->cork > 0) set_int(fd, IPPROTO_TCP, TCP_CORK, 1);
 }
 
-// resets: does the program have its last close() be a reset? It may be that of a process that just ends.
-static bool resets(const struct end *e, int fd) {
+// smcgw_resets: does the program have its last close() be a reset? It may be that of a process that just ends.
+bool smcgw_resets(const struct end *e, int fd) {
 	struct linger l = e->linger;
 	socklen_t n = sizeof l;
 	if (!get(&e->at_risk)) SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n);
@@ -175,7 +156,7 @@ int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n) {
 	else r = REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, v, n);
 	int err = errno;
 	if (smcgw_still(e, fd) && e->own) {
-		if (resets(e, fd)) set_flag(e, SMCI_RESET);
+		if (smcgw_resets(e, fd)) set_flag(e, SMCI_RESET);
 		else atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
 	}
 	if (wl) smcgw_unlock(e, &e->wl);
@@ -211,12 +192,13 @@ static void attach(struct end *e, int fd) {
 			e->path_at = now_coarse();
 			e->path_ks = get(&e->ks);
 			e->attached = done = true;
-			if (resets(e, fd)) set_flag(e, SMCI_RESET);
+			if (smcgw_resets(e, fd)) set_flag(e, SMCI_RESET);
 			set_flag(e, SMCI_ATTACHED);
 		}
 	}
 	smcgw_unlock(e, &e->wl);
 	smcgw_unlock(e, &e->rl);
+	if (done && unlikely(e->remote != 0)) smcgw_remote_attached(e);
 	if (done) smcgw_attached(e, fd);
 }
 
@@ -285,7 +267,7 @@ static inline uint64_t available(struct end *e) {
 	if (!n) return 0;
 	uint32_t order = get(&p->order); // base and order stand while bytes are unread
 	if (unlikely(order < SMCI_ORDER_MIN || order > reach(e) || n > 1ull << order)) {
-		violated(e);
+		smcgw_violated(e);
 		return 0;
 	}
 	return n;
@@ -295,19 +277,19 @@ static inline uint64_t available(struct end *e) {
 bool smcgw_hot(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	uint64_t head = get_acquire(&e->peer->head);
-	if (!(cx & 1)) return false;
+	if (!(cx & 1)) return false; // as of a remote end, which is in no list
 	if (get_acquire(&e->peer->nx) != cx) head = get(&e->peer->x[cx % SMCI_TRANSITIONS].r);
 	return head != get(&e->own->tail);
 }
 
-// says takes what a read of the kernel's has said of the end of the stream: an error it says once.
-static void says(struct end *e, long n) {
+// smcgw_says takes what a read of the kernel's has said of the end of the stream: an error it says once.
+void smcgw_says(struct end *e, long n) {
 	if (n == 0) e->eof = true;
 	else if (n < 0 && n != -EAGAIN && n != -EINTR && n != -EFAULT) e->rx_error = (int)-n;
 }
 
-// heard tells whether a FIN or a reset has come. Bytes before it may be unread; what the peer did before it can be seen.
-static bool heard(int fd) {
+// smcgw_heard tells whether a FIN or a reset has come. Bytes before it may be unread; what the peer did before it can be seen.
+bool smcgw_heard(int fd) {
 	int state = tcp_state(fd);
 	return state > 0 && !strchr("\1\4\5", state); // TCP_ESTABLISHED, FIN_WAIT1 and FIN_WAIT2
 }
@@ -317,7 +299,7 @@ static long peeked(struct end *e, int fd) {
 	char c;
 	long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (n == -EAGAIN) put(&e->kernel_news, false);
-	says(e, n);
+	smcgw_says(e, n);
 	return n;
 }
 
@@ -331,7 +313,7 @@ static bool nobodys(struct end *e) {
 static bool unannounced(struct end *e, int fd) {
 	if (likely(!nobodys(e)) || smcgw_sleeps(e)) return false;
 	if (peeked(e, fd) <= 0 || !nobodys(e)) return false;
-	violated(e);
+	smcgw_violated(e);
 	return true;
 }
 
@@ -369,7 +351,7 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 			recalled(e, fd);
 			continue;
 		}
-		says(e, n);
+		smcgw_says(e, n);
 		if (n != -EINTR) return;
 	}
 }
@@ -430,8 +412,6 @@ static inline void freed(struct end *e, uint64_t tail) {
 	wake(e);
 }
 
-static bool interrupts(void);
-static int64_t timeout_of(int fd, int option);
 
 static void no_sleeper(void *p) { put(&((struct end *)p)->sleeper, 0); }
 
@@ -490,7 +470,7 @@ static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
 	}
 	if (rounds && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
 	int k = REAL(poll)(&p, 1, left < INT_MAX ? (int)left + 1 : INT_MAX);
-	if (k < 0 && errno == EINTR && (until != INT64_MAX || interrupts())) return -1;
+	if (k < 0 && errno == EINTR && (until != INT64_MAX || smcgw_interrupts())) return -1;
 	ssize_t n = k > 0 ? REAL(recv)(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) : RETRY;
 	return n == -1 && errno == EAGAIN ? RETRY : n;
 }
@@ -533,7 +513,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	}
 	long had = 0, n = 0;
 	if (e->stashed) { // and what came with it: a message that was sent at once is read at once
-		if (!copy(&e->stash, 0, 0, v, nv, done, 1, true)) return FAULT;
+		if (!smcgw_copy(&e->stash, 0, 0, v, nv, done, 1, true)) return FAULT;
 		had = 1;
 		done++;
 		b--;
@@ -545,9 +525,9 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 		if (!b || done == want) return had;
 	}
 	struct msghdr h = {.msg_iov = w};
-	h.msg_iovlen = (size_t)part(w, v, nv, done, b < want - done ? b : want - done);
+	h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, b < want - done ? b : want - done);
 	n = SYS(recvmsg, fd, &h, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
-	says(e, n);
+	smcgw_says(e, n);
 	if (had && n <= 0) return had;
 	if (n == -EFAULT) return FAULT;
 	if (n > 0) {
@@ -567,7 +547,7 @@ static size_t ring_after(struct end *e, uint32_t i, uint64_t r, const struct iov
 	uint32_t order = get(&p->order);
 	if (order < SMCI_ORDER_MIN || order > reach(e) || r < tail || r >= to || to - tail > 1ull << order) return 0;
 	n = to - r < want - done ? to - r : want - done;
-	return copy(e->rx_ring, (1ull << order) - 1, r - get(&p->base), v, nv, done, n, true) ? n : 0;
+	return smcgw_copy(e->rx_ring, (1ull << order) - 1, r - get(&p->base), v, nv, done, n, true) ? n : 0;
 }
 
 // kernel_after looks at bytes of the kernel that follow ring extent i, which is read or looked at to its end, and at ring bytes after them.
@@ -587,13 +567,13 @@ static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec
 	if (get(&e->kr) != k || smcgw_sleeps(e)) return 0;
 	uint64_t n = to - k < want - done ? to - k : want - done;
 	if (e->stashed) {
-		if (!copy(&e->stash, 0, 0, v, nv, done++, 1, true)) return 0;
+		if (!smcgw_copy(&e->stash, 0, 0, v, nv, done++, 1, true)) return 0;
 		n--;
 	}
 	if (n) {
 		struct iovec w[PARTS];
 		struct msghdr h = {.msg_iov = w};
-		h.msg_iovlen = (size_t)part(w, v, nv, done, n);
+		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, n);
 		long got = SYS(recvmsg, fd, &h, MSG_PEEK | MSG_DONTWAIT);
 		if (got > 0) done += (size_t)got;
 	}
@@ -755,6 +735,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	int64_t until = 0;
 	bool bad = false;
 	ssize_t n;
+	if (unlikely(e->remote != 0)) return smcgw_remote_rx(e, fd, v, nv, flags);
 	if (unlikely(!total(v, nv, &want))) return fault();
 	if (!want) return 0;
 	if (!smcgw_lock(e, &e->rl)) {
@@ -770,12 +751,12 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		}
 		if (unlikely(e->repair)) repair(e, fd);
 		uint32_t cx = get(&e->own->cx);
-		if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) violated(e);
-		if (unlikely(e->eof || e->rx_error) && ++rounds > 10000) violated(e); // what it says changes without an end
+		if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) smcgw_violated(e);
+		if (unlikely(e->eof || e->rx_error) && ++rounds > 10000) smcgw_violated(e); // what it says changes without an end
 		if (unlikely(get(&e->violated))) break; // ECONNRESET once, then the end
 		if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1) && get_acquire(&e->peer->nx) == cx && !e->eof && !e->rx_error) { // it is being handed over
 			struct timespec ts = {0, 200000};
-			if (heard(fd)) {
+			if (smcgw_heard(fd)) {
 				thaw(e);
 				continue;
 			}
@@ -795,7 +776,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				if (have > want - done) have = want - done;
 				uint64_t mask = (1ull << get(&e->peer->order)) - 1;
 				mask &= (1ull << reach(e)) - 1; // read again: still no further than the mapping
-				if (unlikely(!copy(e->rx_ring, mask, tail - get(&e->peer->base), v, nv, done, have, true))) {
+				if (unlikely(!smcgw_copy(e->rx_ring, mask, tail - get(&e->peer->base), v, nv, done, have, true))) {
 					bad = true;
 					break;
 				}
@@ -858,7 +839,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
 		bool who = smcgw_sleeps(e), owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), timed = false;
 		if (!nowait && (who || owing || all)) {
-			if (!until) until = timeout_of(fd, SO_RCVTIMEO);
+			if (!until) until = smcgw_timeout_of(fd, SO_RCVTIMEO);
 			timed = who || owing || until != INT64_MAX; // a time is for all sleeps of the call together
 		}
 		if (!who && !peek && !timed && sleeps_alone(e)) { // what is looked at stays in the kernel, which speaks of it to waits
@@ -922,7 +903,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		}
 	}
 	smcgw_unlock(e, &e->rl);
-	give_way(done);
+	smcgw_give_way(done);
 	if (err) errno = err;
 	return n;
 }
@@ -950,6 +931,7 @@ static bool settled(struct end *e, int fd) { // rl is held
 	return r;
 }
 bool smcgw_settled(struct end *e, int fd) {
+	if (unlikely(e->remote != 0)) return false;
 	if (!smcgw_try(e, &e->rl)) { // a reader is inside, who sees to it when it leaves
 		put(&place_of(e)->late, true);
 		fence();
@@ -957,12 +939,13 @@ bool smcgw_settled(struct end *e, int fd) {
 	}
 	return settled(e, fd);
 }
-bool smcgw_settle(struct end *e, int fd) { return smcgw_lock(e, &e->rl) && settled(e, fd); }
+bool smcgw_settle(struct end *e, int fd) { return !e->remote && smcgw_lock(e, &e->rl) && settled(e, fd); }
 
 // genuine is asked when the kernel says readable: wrk, for one, takes EAGAIN after EPOLLIN for an error. told: all that the ring has was
 // told of already, and a token that comes late is no edge.
 bool smcgw_genuine(struct end *e, int fd, bool told) {
 	bool r = true;
+	if (unlikely(e->remote != 0)) return smcgw_remote_genuine(e, fd);
 	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
 	if (!smcgw_still(e, fd) || !e->attached || e->stashed || e->eof || e->rx_error) goto out;
 	recalled(e, fd);
@@ -999,6 +982,7 @@ out:
 size_t smcgw_unread(struct end *e, int fd) {
 	int q = 0;
 	size_t n = 0;
+	if (unlikely(e->remote != 0)) return smcgw_remote_unread(e, fd);
 	smcgw_lock(e, &e->rl);
 	if (smcgw_still(e, fd)) {
 		const struct smci_end *p = e->peer;
@@ -1068,13 +1052,13 @@ static inline uint64_t size_of(const struct end *e) {
 static inline uint64_t room(struct end *e) {
 	uint64_t used = get(&e->own->head) - get_acquire(&e->peer->tail), size = size_of(e);
 	if (unlikely(used > size)) {
-		violated(e);
+		smcgw_violated(e);
 		return 0;
 	}
 	return size - used;
 }
 
-bool smcgw_room(struct end *e) { return (get(&e->own->nx) & 1) && get(&e->own->head) - get_acquire(&e->peer->tail) < size_of(e); }
+bool smcgw_room(struct end *e) { return unlikely(e->remote != 0) ? smcgw_remote_room(e) : (get(&e->own->nx) & 1) && get(&e->own->head) - get_acquire(&e->peer->tail) < size_of(e); }
 
 // A writer may sleep in the kernel with its lock: the reader's keeps the memory, too.
 size_t smcgw_unsent(struct end *e) {
@@ -1136,6 +1120,7 @@ static void at_risk(struct end *e, int fd) {
 // pay sends what the kernel has refused so far: tokens that are counted, then bytes that were taken back, and the end after them. False
 // while it refuses.
 static bool pay(struct end *e, int fd) {
+	if (unlikely(e->remote != 0)) return smcgw_remote_pay(e, fd);
 	while (e->owed || e->back != e->back_end) {
 		uint64_t size = size_of(e), at = (e->back - get(&e->own->base)) & (size - 1), n = size - at;
 		if (n > e->back_end - e->back) n = e->back_end - e->back;
@@ -1328,7 +1313,7 @@ static void heed_recall(struct end *e, int fd) {
 }
 void smcgw_recalled(struct end *e) {
 	int err = errno, fd;
-	if (!atomic_exchange(&e->recalled, false) || !try_recalled(e)) return;
+	if (e->remote || !atomic_exchange(&e->recalled, false) || !try_recalled(e)) return;
 	if ((fd = smcgw_number(e, -1)) >= 0 && smcgw_still(e, fd) && (peer_flags(e) & SMCI_RECALL)) go_back(e, fd);
 	smcgw_unlock(e, &e->wl);
 	errno = err;
@@ -1339,7 +1324,7 @@ static void take_back(struct end *e, int fd) {
 	uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail);
 	if (unlikely(e->fin == FIN_SENT)) return; // the peer, which hears of it, reads on
 	if (head - tail > size_of(e)) {
-		violated(e);
+		smcgw_violated(e);
 		return;
 	}
 	if (tail != head) at_risk(e, fd);
@@ -1389,15 +1374,15 @@ static inline void restart(struct end *e, size_t want) {
 	if (unlikely(e->grow || (want > 1ull << order && order != e->order_max))) resize(e, want);
 }
 
-static int64_t timeout_of(int fd, int option) {
+int64_t smcgw_timeout_of(int fd, int option) {
 	struct timeval t = {0};
 	socklen_t l = sizeof t;
 	if (SYS(getsockopt, fd, SOL_SOCKET, option, &t, &l) < 0 || (!t.tv_sec && !t.tv_usec)) return INT64_MAX;
 	return now() + t.tv_sec * 1000000000LL + t.tv_usec * 1000LL;
 }
 
-// interrupts tells whether a handler is installed that ends a call: a system call that a signal has ended does not say which.
-static bool interrupts(void) {
+// smcgw_interrupts tells whether a handler is installed that ends a call: a system call that a signal has ended does not say which.
+bool smcgw_interrupts(void) {
 	for (int s = 1; s < 65; s++) {
 		struct { void *handler; unsigned long flags; void *restorer; unsigned long mask[2]; } a;
 		memset(&a, 0, sizeof a);
@@ -1414,7 +1399,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 	put(&e->own->want, get(&e->own->want) + 1);
 	fence();
 	if (room(e)) return AGAIN;
-	if (!*until) *until = timeout_of(fd, SO_SNDTIMEO);
+	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
 	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now();
 	if (left <= 0) {
 		errno = EAGAIN;
@@ -1424,7 +1409,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 	full(e);
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
-	bool stop = n == -EINTR && (*until != INT64_MAX || interrupts());
+	bool stop = n == -EINTR && (*until != INT64_MAX || smcgw_interrupts());
 	pthread_testcancel();
 	smcgw_lock(e, &e->wl);
 	if (stop) {
@@ -1446,14 +1431,14 @@ static void not_blocked(void *p) { // cancelled
 // natively wakes nobody. errno is set where the call is to end.
 static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *until) {
 	struct pollfd p = {fd, POLLOUT, 0};
-	if (!*until) *until = timeout_of(fd, SO_SNDTIMEO);
+	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
 	int64_t left;
 	int n = 0;
 	while (!nowait && (left = (*until - now()) / 1000000) >= 0) {
 		smcgw_unlock(e, &e->wl);
 		int round = unlikely(get(&smcgw_owing)) && smcgw_pay() ? SLEEPER_ROUND : 100;
 		n = REAL(poll)(&p, 1, left < round ? (int)left + 1 : round);
-		bool stop = n < 0 && (*until != INT64_MAX || interrupts());
+		bool stop = n < 0 && (*until != INT64_MAX || smcgw_interrupts());
 		smcgw_lock(e, &e->wl);
 		if (stop) break;
 		if (n || !smcgw_still(e, fd) || get(&e->violated)) return AGAIN;
@@ -1478,9 +1463,9 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 		*stop = !nowait && n >= 0 && (size_t)n < left; // the end of the file, a signal or a time-out
 	} else {
 		struct msghdr h = {.msg_iov = w};
-		h.msg_iovlen = (size_t)part(w, v, nv, done, left);
+		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, left);
 		n = result(SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
-		if (n < 0 && errno == EAGAIN && !nowait && !*until) *until = timeout_of(fd, SO_SNDTIMEO);
+		if (n < 0 && errno == EAGAIN && !nowait && !*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
 		if (n < 0 && errno == EAGAIN && !nowait && *until == INT64_MAX && likely(!get(&smcgw_owing))) {
 			atomic_store(&e->tx_blocked, (int32_t)SYS(gettid));
 			pthread_cleanup_push(not_blocked, e);
@@ -1521,7 +1506,7 @@ static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size
 	do {
 		struct iovec w[PARTS];
 		struct msghdr h = {.msg_iov = w};
-		h.msg_iovlen = v ? (size_t)part(w, v, nv, done, want - done) : 0;
+		h.msg_iovlen = v ? (size_t)smcgw_part(w, v, nv, done, want - done) : 0;
 		n = v ? REAL(sendmsg)(fd, &h, flags) : REAL(sendfile)(fd, file, at, want);
 		if (n <= 0) break;
 		sent(e, (uint64_t)n);
@@ -1562,7 +1547,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				errno = EAGAIN;
 				return -1;
 			}
-			if (REAL(poll)(&p, 1, 100) < 0 && interrupts()) return -1;
+			if (REAL(poll)(&p, 1, 100) < 0 && smcgw_interrupts()) return -1;
 			if (look(fd) != e) return RETRY;
 		}
 	}
@@ -1605,7 +1590,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				uint64_t most = done ? PIECE : FIRST_PIECE;
 				if (n > most + most / 2) n = most;
 				if (v) {
-					if (unlikely(!copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false))) {
+					if (unlikely(!smcgw_copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false))) {
 						err = EFAULT;
 						break;
 					}
@@ -1619,7 +1604,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				}
 				publish(e, fd, n);
 				done += n;
-				if (want > WAY_CALL) give_way(n);
+				if (want > WAY_CALL) smcgw_give_way(n);
 				continue;
 			}
 			if (e->tx_error) continue;
@@ -1667,7 +1652,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		if (stop) break;
 	}
 	smcgw_unlock(e, &e->wl);
-	give_way(done);
+	smcgw_give_way(done);
 	if (done || !err) return (ssize_t)done;
 	if (err == EPIPE && takes_reset(e, fd)) err = ECONNRESET;
 	if (err == EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
@@ -1677,6 +1662,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 
 ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	size_t n;
+	if (unlikely(e->remote != 0)) return smcgw_remote_tx(e, fd, v, nv, flags);
 	if (unlikely(!total(v, nv, &n))) return fault();
 	return send_any(e, fd, v, nv, n, flags, -1, 0);
 }
@@ -1685,12 +1671,13 @@ ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
 		errno = EINVAL;
 		return -1;
 	}
+	if (unlikely(e->remote != 0)) return smcgw_remote_tx_file(e, fd, from, at, n);
 	return send_any(e, fd, 0, 0, n, 0, from, at);
 }
 
 // give_back returns the memory of a ring that has become large and is empty. It is called when its process waits.
 void smcgw_give_back(struct end *e) {
-	if (!smcgw_try(e, &e->wl)) return;
+	if (e->remote || !smcgw_try(e, &e->wl)) return;
 	if (e->attached && e->touched && e->back == e->back_end && get(&e->own->head) == get_acquire(&e->peer->tail)) {
 		size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = (e->mapped + page - 1) & ~(page - 1);
 		put(&e->own->base, get(&e->own->head));
@@ -1713,7 +1700,7 @@ void smcgw_parts(struct end *e, int fd) {
 	if (smcgw_still(e, fd) && e->attached) {
 		set_flag(e, SMCI_GONE | SMCI_RESET);
 		wake(e);
-		untune(e, fd);
+		smcgw_untune(e, fd);
 	}
 	if (wl) smcgw_unlock(e, &e->wl);
 	if (rl) smcgw_unlock(e, &e->rl);
@@ -1747,12 +1734,13 @@ static bool last(struct end *e, int fd, bool fin) {
 	return true;
 }
 
-static void reset_at_close(int fd) {
+void smcgw_reset_at_close(int fd) {
 	struct linger l = {1, 0};
 	SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 }
 
 bool smcgw_ended(struct end *e, int fd, int how) {
+	if (unlikely(e->remote != 0)) return smcgw_remote_ended(e, fd, how);
 	if (how != SHUT_WR) {
 		put(&e->read_ended, true);
 		put(&e->kernel_news, true); // the next read has the end
@@ -1781,12 +1769,16 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 // reset; bytes that were not read are answered by one, as the kernel does.
 void smcgw_finish(struct end *e, int fd, bool writes) {
 	if (!e->attached) return;
-	bool reset = resets(e, fd);
+	if (unlikely(e->remote != 0)) {
+		smcgw_remote_finish(e, fd, writes);
+		return;
+	}
+	bool reset = smcgw_resets(e, fd);
 	if (writes) {
 		set_flag(e, SMCI_SHUT);
 		fence();
 		if (!reset && !last(e, fd, true)) {
-			reset_at_close(fd);
+			smcgw_reset_at_close(fd);
 			reset = true;
 		}
 	}
@@ -1805,7 +1797,7 @@ void smcgw_finish(struct end *e, int fd, bool writes) {
 	}
 	uint32_t cx = get(&e->own->cx);
 	if (!reset && (((cx & 1) && available(e)) || get_acquire(&e->peer->nx) - cx > 1)) {
-		reset_at_close(fd);
+		smcgw_reset_at_close(fd);
 		reset = true;
 	}
 	set_flag(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
@@ -1858,7 +1850,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 		} else {
 			set_flag(e, SMCI_FROZEN);
 			fence();
-			if (heard(fd)) {
+			if (smcgw_heard(fd)) {
 				if (get_acquire(&e->peer->nx) != cx) continue;
 				thaw(e);
 				eat_counted(e, fd);
@@ -1900,6 +1892,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 // demote has both directions go by the kernel, for somebody who has no library or no memory of ours.
 bool smcgw_demote(struct end *e, int fd, int64_t until) {
 	bool done = true, writes;
+	if (unlikely(e->remote != 0)) return smcgw_remote_demote(e, fd, until);
 	put(&e->passed, true);
 	if (!smcgw_lock_until(e, &e->rl, until)) return false;
 	while (!(writes = smcgw_try(e, &e->wl)) && !atomic_load(&e->tx_blocked)) { // one that sleeps in the kernel has left the ring
@@ -1919,7 +1912,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 			if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
 			else transition(e);
 		}
-		untune(e, fd);
+		smcgw_untune(e, fd);
 		if (writes && !last(e, fd, false)) done = false;
 		if (done && !e->eof && !e->rx_error && !e->tx_error && !smcgw_sleeps(e)) { // from here on it is like any other
 			smcgw_forget(e);

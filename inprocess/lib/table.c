@@ -207,7 +207,12 @@ static void unmap_here(const struct end *e) {
 	unmap(&m->rx, m->whole);
 	unmap(&m->own, m->mapped);
 	unmap(&m->peer, m->mapped);
-	smcgw_desk_put(m->desk);
+	if (m->desk) smcgw_desk_put(m->desk);
+	if (m->remote) {
+		smcgw_remote_unmap(m->remote);
+		m->remote = 0;
+		smcgw_bell_goes(m->bell);
+	}
 }
 
 void smcgw_track(int fd, bool client, int nonblock) {
@@ -242,6 +247,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	e->own = 0;
 	e->peer = 0;
 	e->desk = 0;
+	e->remote = 0;
 	unmap_here(e); // what another process has closed since
 	*place_of(e) = (struct place){0};
 	put_release(&e->report.state, SMCI_NATIVE);
@@ -387,6 +393,7 @@ void smcgw_unmap(struct end *e) {
 	e->own = 0;
 	e->peer = 0;
 	e->desk = 0;
+	e->remote = 0;
 }
 
 int smcgw_number(const struct end *e, int but) {

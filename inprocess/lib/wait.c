@@ -86,11 +86,17 @@ static void hold(void) {
 	pthread_mutex_lock(&mu);
 	put(&holder, me);
 }
-// a_round is the time to wait where something is to be sent meanwhile: no longer than until the next attempt.
-static struct timespec *a_round(struct timespec *t, struct timespec *round) {
-	if (t && !t->tv_sec && t->tv_nsec <= OWING_ROUND) return t;
-	*round = (struct timespec){0, OWING_ROUND};
+// a_round is the time to wait where something is to be seen to meanwhile: no longer than ns.
+static struct timespec *a_round(struct timespec *t, struct timespec *round, long ns) {
+	if (t && !t->tv_sec && t->tv_nsec <= ns) return t;
+	*round = (struct timespec){0, ns};
 	return round;
+}
+// watches tells whether a wait ends now and then for the ends between hosts, whose gateway may die without a word.
+static bool watches(void) {
+	if (likely(!get(&smcgw_remotes))) return false;
+	smcgw_remote_round();
+	return true;
 }
 static void let_go(void) {
 	if (again) {
@@ -748,7 +754,7 @@ static struct set *hold_open(struct set *s, int ep) {
 }
 
 // concerned: does a wait in the set need more than the kernel's answer? What is owed is sent by any wait of the process.
-static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays) || get(&smcgw_owing); }
+static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays) || get(&smcgw_owing) || get(&smcgw_remotes); }
 // has_ours: has an answer data of ours? An end may have become promoted since the set was looked at, and gone again.
 static bool has_ours(const struct epoll_event *v, int n) {
 	for (int i = 0; i < n; i++)
@@ -854,6 +860,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				if (ns < 0) ns = 0;
 			}
 			if (owing && ns > OWING_ROUND) ns = OWING_ROUND;
+			if (watches() && ns > REMOTE_ROUND) ns = REMOTE_ROUND;
 			if (shrink && ns > 1000000000) ns = 1000000000;
 			else shrink = false;
 			if (ns != INT64_MAX) {
@@ -935,7 +942,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	for (;;) {
-		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
+		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), watched = watches();
 		for (nfds_t i = 0; i < n; i++)
 			if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, false)) hot = true;
 		if (!hot && !poll_only) hot = smcgw_spin(any_polled, &(struct polled){p, n});
@@ -956,7 +963,8 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			left = left_until(until);
 			t = &left;
 		}
-		if (owing) t = a_round(t, &left);
+		if (owing) t = a_round(t, &left, OWING_ROUND);
+		if (watched) t = a_round(t, &left, REMOTE_ROUND);
 		int r = smcgw_kernel_poll(p, n, t, mask), err = errno;
 		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (r < 0) {
@@ -976,7 +984,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			if (in && !(p[i].revents & in) && look_at(p[i].fd, false)) p[i].revents |= in;
 			r += (p[i].revents != 0) - (had != 0);
 		}
-		if (r || poll_only || (!dropped && !hot && !owing)) return r;
+		if (r || poll_only || (!dropped && !hot && !owing && !watched)) return r;
 		if (timeout && now() >= until) return 0;
 	}
 }
@@ -1017,7 +1025,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	if (w) memcpy(w0, w, bytes);
 	if (x) memcpy(x0, x, bytes);
 	for (;;) {
-		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
+		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), watched = watches();
 		for (int fd = 0; fd < top; fd++)
 			if (IS_SET(fd, r0) && look_at(fd, false)) hot = true;
 		if (!hot && !poll_only) {
@@ -1036,7 +1044,8 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			left = left_until(until);
 			t = &left;
 		}
-		if (owing) t = a_round(t, &left);
+		if (owing) t = a_round(t, &left, OWING_ROUND);
+		if (watched) t = a_round(t, &left, REMOTE_ROUND);
 		int k = smcgw_kernel_select(n, r, w, x, t, mask), err = errno;
 		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (timeout) *timeout = left_until(until);
@@ -1060,7 +1069,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			if (!IS_SET(fd, r) && look_at(fd, false)) WORD(fd, r) |= BIT(fd);
 			k += IS_SET(fd, r) - had;
 		}
-		if (k || poll_only || (!dropped && !hot && !owing)) return k;
+		if (k || poll_only || (!dropped && !hot && !owing && !watched)) return k;
 		if (timeout && now() >= until) return 0;
 		if (r) memcpy(r, r0, bytes);
 		if (w) memcpy(w, w0, bytes);

@@ -100,7 +100,7 @@ func (b *Build) test(name string) string { return filepath.Join(b.sources, "test
 
 func (b *Build) library() []string {
 	var files []string
-	for _, name := range []string{"calls", "control", "fault", "stream", "table", "wait"} {
+	for _, name := range []string{"calls", "control", "fault", "remote", "stream", "table", "wait"} {
 		files = append(files, filepath.Join(b.sources, name+".c"))
 	}
 	return files

@@ -1,0 +1,1155 @@
+// A promoted connection whose other end is on another host: docs/protocol/between-hosts.md has the rules. The host's gateway writes the
+// mirror, e->peer, and reads what this end writes. The kernel's stream has frames between OPEN and RAW.
+#include "lib.h"
+
+#include <linux/futex.h>
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "real.h"
+#include "stream.h"
+
+#define PARTS 64
+#define SPILL (1u << 20)               // bytes that are kept until the peer has passed them
+#define FRAMES 4096                    // that have them
+#define PIECE (64u << 10)
+#define SPILL_PIECE (16u << 10)        // of one frame: what the kernel does not take of it at once is owed
+#define LOOKED 4096
+#define NONCE 16
+#define FRAME 16
+#define ROUND 500                      // milliseconds between looks at the gateway
+#define ROOM_ROUND 50000000L
+#define UNSURE_WITHIN 2000000000LL
+#define SHUT_WITHIN 2000000000LL
+#define LAST_WITHIN 2000000000LL
+#define NONCES 512                     // where the mirror has them
+
+enum type { NO_FRAME, OPEN, DATA, END, RAW };
+
+struct frame {
+	uint64_t r;
+	uint32_t n;
+};
+
+// What a remote end has beside struct end, in memory that fork() shares.
+struct remote {
+	uint32_t talk;          // the conversation with the gateway that it is of
+	int32_t pid;            // and its process
+	_Atomic bool gone;      // the gateway is
+	uint64_t size;          // of the ring
+	// As the consumer: rl.
+	enum { LOOK, FRAMED, BACK } rx;
+	uint64_t got;           // bytes since OPEN, ring and DATA
+	uint64_t clear;         // the position up to which the ring may be read without a look at the kernel
+	bool rest;              // that of the last frame is still in the kernel's queue
+	bool voided;            // a frame cannot be due any more: RAW repeats it and all that follows
+	enum type type;         // of the frame that was read, and is not done
+	uint32_t left;
+	uint64_t r, drop;
+	int lowat;              // what SO_RCVLOWAT was set to, where the gateway has not
+	uint64_t lowat_head;    // and what it had to say then
+	uint32_t lowat_flags;
+	int64_t unsure_until, ended_at;
+	uint64_t freed, answered; // tail when the bell was last rung for it
+	// As the producer: wl.
+	enum { NATIVE, OPENED, RETURNS, RETURNED } tx;
+	unsigned char out[NONCE + FRAME + 1]; // what is being sent: these, payload from the copy, and the rest
+	uint32_t out_at, out_n, payload;
+	bool out_rest;
+	uint64_t spilled, paid, kept; // bytes of all frames: put into the copy; given to the kernel; no longer kept before this
+	uint64_t frame_first, frame_last;
+	uint64_t frame_end;     // the position in the kernel's stream where the last frame ends: the ring goes on when it is acknowledged
+	uint64_t back_r, back_s, back_frame;
+	uint32_t belled;
+	struct frame frame[FRAMES];
+	char spill[SPILL];
+};
+
+_Atomic int smcgw_remotes;
+
+static uint64_t number(const unsigned char *p, int n) {
+	uint64_t v = 0;
+	for (int i = 0; i < n; i++) v = v << 8 | p[i];
+	return v;
+}
+static void put_number(unsigned char *p, uint64_t v, int n) {
+	for (int i = n - 1; i >= 0; i--, v >>= 8) p[i] = (unsigned char)v;
+}
+
+static const unsigned char *nonce(const struct end *e, int which) { return (const unsigned char *)e->peer + NONCES + which * NONCE; }
+
+// bell has the gateway look. It says whether it sleeps, by a value that is new each time.
+static void bell(struct end *e) {
+	fence();
+	uint32_t a = get(&e->peer->arm);
+	uint64_t one = 1;
+	if (likely(!a || a == e->remote->belled)) return;
+	e->remote->belled = a; // by either lock: at worst it is rung twice
+	SYS(write, place_of(e)->memory.bell, &one, sizeof one);
+}
+static void say(struct end *e, uint32_t f) {
+	atomic_fetch_or(&e->own->flags, f);
+	bell(e);
+}
+
+static bool lost(struct end *e) {
+	struct remote *m = e->remote;
+	if (get(&m->gone)) return true;
+	if (m->pid == smcgw.pid && m->talk != get(&smcgw_talk)) put(&m->gone, true);
+	return get(&m->gone);
+}
+// carrier_gone: head and tail of the mirror stand.
+static bool carrier_gone(struct end *e) { return lost(e) || (get_acquire(&e->peer->flags) & SMCI_GONE); }
+
+bool smcgw_remote_grant(struct end *e, int bell_fd) {
+	struct remote *m = mmap(0, sizeof *m, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (m == MAP_FAILED) return false;
+	m->talk = get(&smcgw_talk);
+	m->pid = smcgw.pid;
+	m->size = 1ull << e->order_max;
+	m->lowat = 1;
+	e->remote = m;
+	place_of(e)->memory.remote = m;
+	smcgw_bell_is(e, bell_fd);
+	return true;
+}
+void smcgw_remote_unmap(void *m) { munmap(m, sizeof(struct remote)); }
+void smcgw_remote_attached(struct end *e) {
+	atomic_fetch_add(&smcgw_remotes, 1);
+	bell(e);
+}
+
+// ---- consuming
+
+enum step { NOTHING, FROM_RING, FROM_KERNEL, FROM_LOOK, AT_END };
+
+static int queued(int fd) {
+	int q = 0;
+	SYS(ioctl, fd, SIOCINQ, &q);
+	return q;
+}
+
+static bool ring_left(struct end *e, uint64_t *head) {
+	*head = get_acquire(&e->peer->head);
+	uint64_t n = *head - get(&e->own->tail);
+	if (unlikely(n > e->remote->size)) smcgw_violated(e);
+	return n && !get(&e->violated);
+}
+
+static void freed(struct end *e, uint64_t tail) {
+	struct remote *m = e->remote;
+	put_release(&e->own->tail, tail);
+	if (tail - m->freed < m->size / 8 && tail != get_acquire(&e->peer->head)) return;
+	m->freed = tail;
+	bell(e);
+}
+
+static bool leave(struct end *e);
+static bool must_leave(struct end *e);
+static bool advance(struct end *e, int fd);
+
+// heed has the other direction go back, if it has to: who waits for the peer may be its only thread.
+static void heed(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	if (m->tx == RETURNED || m->tx == NATIVE || !must_leave(e) || !smcgw_try(e, &e->wl)) return;
+	if (smcgw_still(e, fd)) {
+		leave(e);
+		advance(e, fd);
+	}
+	smcgw_unlock(e, &e->wl);
+}
+
+// look compares what the kernel has with the nonce: how many bytes of b are data, -1 for none yet. OPEN is taken.
+static long look_for_open(struct end *e, int fd, char *b, size_t want) {
+	struct remote *m = e->remote;
+	size_t ask = want > LOOKED - 64 ? LOOKED : want + 64;
+	long n = SYS(recvfrom, fd, b, ask, MSG_PEEK | MSG_DONTWAIT);
+	smcgw_says(e, n);
+	if (n <= 0) return -1;
+	const unsigned char *x = nonce(e, 0);
+	long i = 0;
+	for (; i < n; i++)
+		if ((unsigned char)b[i] == x[0] && !memcmp(b + i, x, (size_t)(n - i < NONCE ? n - i : NONCE))) break;
+	if (i) return i;
+	if (n >= NONCE) {
+		if (n < NONCE + FRAME) return -1;
+		const unsigned char *f = (const unsigned char *)b + NONCE;
+		if (f[0] != OPEN || number(f + 4, 4) || number(f + 8, 8)) {
+			smcgw_violated(e);
+			return -1;
+		}
+		if (SYS(recvfrom, fd, b, NONCE + FRAME, MSG_DONTWAIT) != NONCE + FRAME) {
+			smcgw_violated(e);
+			return -1;
+		}
+		add(&e->kr, NONCE + FRAME);
+		m->rx = FRAMED;
+		m->rest = true;
+		m->unsure_until = 0;
+		return -1;
+	}
+	// A beginning of it at the end of what is there.
+	uint64_t kr = get(&e->kr);
+	if (get_acquire(&e->peer->nx)) {
+		uint64_t k = get(&e->peer->x[0].k);
+		if (kr + (uint64_t)n <= k) return n;
+		if (kr < k) return (long)(k - kr);
+		return -1;
+	}
+	if (kr + (uint64_t)n <= get_acquire(&e->peer->ksent) || smcgw_heard(fd)) return n;
+	if (!m->unsure_until) {
+		m->unsure_until = now() + UNSURE_WITHIN;
+		say(e, SMCI_ASKS);
+	} else if (now() > m->unsure_until) {
+		return n;
+	}
+	return -1;
+}
+static void sure(struct end *e) {
+	if (!e->remote->unsure_until) return;
+	e->remote->unsure_until = 0;
+	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
+}
+
+// header takes the next frame, if all of it is there: false if nothing of it is.
+static bool header(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	unsigned char b[1 + FRAME], *f = b + m->rest;
+	long need = FRAME + m->rest, n = SYS(recvfrom, fd, b, need, MSG_PEEK | MSG_DONTWAIT);
+	smcgw_says(e, n);
+	if (n <= m->rest) return false;
+	if (n < need) return true;
+	if (SYS(recvfrom, fd, b, need, MSG_DONTWAIT) != need) {
+		smcgw_violated(e);
+		return true;
+	}
+	add(&e->kr, (uint64_t)need);
+	m->rest = false;
+	uint64_t r = number(f + 8, 8), tail = get(&e->own->tail);
+	uint32_t n4 = (uint32_t)number(f + 4, 4);
+	switch (f[0]) {
+	case RAW:
+		if (r > m->got) break;
+		m->drop = m->got - r;
+		m->rx = BACK;
+		m->type = NO_FRAME;
+		return true;
+	case DATA:
+	case END:
+		if ((!m->voided && r < tail) || n4 > SPILL || (f[0] == END) != !n4) break;
+		m->type = f[0];
+		m->left = n4;
+		m->r = r;
+		return true;
+	}
+	smcgw_violated(e);
+	return true;
+}
+
+// step goes on to where something can be read, and says what: n bytes of it at most.
+static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
+	struct remote *m = e->remote;
+	for (;;) {
+		if (get(&e->violated) || e->eof || e->rx_error) return AT_END;
+		if (m->rx == BACK) {
+			while (m->drop) {
+				long k = SYS(recvfrom, fd, 0, m->drop < INT_MAX ? m->drop : INT_MAX, MSG_TRUNC | MSG_DONTWAIT);
+				smcgw_says(e, k);
+				if (k <= 0) return e->eof || e->rx_error ? AT_END : NOTHING;
+				add(&e->kr, (uint64_t)k);
+				m->drop -= (uint64_t)k;
+			}
+			*n = want;
+			return FROM_KERNEL;
+		}
+		if (m->rx == LOOK) {
+			long k = look_for_open(e, fd, b, want);
+			if (k > 0) {
+				*n = (size_t)k < want ? (size_t)k : want;
+				return FROM_LOOK;
+			}
+			if (m->rx == LOOK && !e->eof && !e->rx_error && !get(&e->violated)) return NOTHING;
+			continue;
+		}
+		uint64_t head, tail = get(&e->own->tail), to;
+		bool over = carrier_gone(e);
+		ring_left(e, &head); // after it
+		if (get(&e->violated)) continue;
+		if (m->type == NO_FRAME && tail == m->clear) {
+			bool part = queued(fd) > m->rest && header(e, fd); // after head: frames before ring bytes are there
+			if (m->type != NO_FRAME || m->rx != FRAMED || get(&e->violated) || e->rx_error || e->eof) continue;
+			if (!part && !m->voided) m->clear = head;
+		}
+		to = m->type == NO_FRAME ? m->clear : m->voided ? tail : m->r < head ? m->r : head;
+		if (tail < to) {
+			*n = to - tail < want ? to - tail : want;
+			return FROM_RING;
+		}
+		if (m->type == NO_FRAME) return NOTHING;
+		if (m->voided || (over && head < m->r)) {
+			m->voided = true;
+			while (m->left) {
+				long k = SYS(recvfrom, fd, 0, m->left, MSG_TRUNC | MSG_DONTWAIT);
+				smcgw_says(e, k);
+				if (k <= 0) return e->eof || e->rx_error ? AT_END : NOTHING;
+				add(&e->kr, (uint64_t)k);
+				m->left -= (uint32_t)k;
+			}
+			m->type = NO_FRAME;
+			m->rest = true;
+			m->clear = tail; // nothing is read any more before RAW
+			continue;
+		}
+		if (m->r != tail) return NOTHING; // ring bytes are on their way
+		if (m->type == END) {
+			if (queued(fd)) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
+			e->eof = true;
+			return AT_END;
+		}
+		*n = m->left < want ? m->left : want;
+		return FROM_KERNEL;
+	}
+}
+
+static void done_data(struct end *e, uint64_t n) {
+	struct remote *m = e->remote;
+	add(&e->kr, n);
+	add(&e->report.rx_kernel, n);
+	if (m->rx != FRAMED) return;
+	m->got += n;
+	m->left -= (uint32_t)n;
+	if (m->left) return;
+	m->type = NO_FRAME;
+	m->rest = true;
+	m->clear = get(&e->own->tail);
+}
+
+// died is when the kernel has told the end of the stream, and the peer has not: its process has ended. True when it is known how.
+static bool died(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	int err = e->rx_error;
+	bool fin = e->eof || smcgw_heard(fd), hard = err && err != ECONNRESET;
+	if (m->type == END || (!fin && !err)) return e->eof;
+	if (m->rx == BACK || e->died || hard || get(&e->violated) || (m->rx == LOOK && (e->eof || m->tx == NATIVE))) return true;
+	if (!m->ended_at) m->ended_at = now();
+	bool shut = get_acquire(&e->peer->flags) & SMCI_SHUT;
+	if (!shut && now() - m->ended_at < SHUT_WITHIN) return false;
+	uint64_t head;
+	bool more = ring_left(e, &head) || (m->rx == FRAMED && m->type != NO_FRAME);
+	if (m->rx == FRAMED && shut && more && m->type == NO_FRAME) {
+		m->clear = head;
+		return false;
+	}
+	e->died = true;
+	bool read_all = get_acquire(&e->peer->tail) == get(&e->own->head) && m->spilled == m->kept;
+	if (shut && !more && read_all) {
+		e->rx_error = 0;
+		e->eof = true;
+		put(&e->forgives, err != 0);
+	} else {
+		e->rx_error = ECONNRESET;
+		e->eof = false;
+		atomic_store(&e->write_ended, true);
+	}
+	return true;
+}
+
+// arm has the gateway make the kernel speak: false, after it has looked again and found nothing.
+static bool armed(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	uint64_t head, upto;
+	smcgw_arm(e, SMCI_ARM_SELF);
+	bell(e);
+	for (int round = 0;; round++) {
+		uint32_t flags = get_acquire(&e->peer->flags);
+		int q = queued(fd), lowat = m->rx == BACK || !q ? 1 : q + 1;
+		if (m->rx == LOOK && !m->unsure_until && q < NONCE + FRAME) lowat = q ? q + 1 : 1;
+		upto = get_acquire(&e->peer->head);
+		if (m->rx == FRAMED) {
+			uint64_t tail = get(&e->own->tail);
+			bool due = m->type == NO_FRAME ? upto != tail && !m->voided : upto != tail && tail < m->r;
+			if (due || (m->type == NO_FRAME && q >= FRAME + m->rest)) return true;
+			if (m->type != NO_FRAME && tail == m->r && q) return true;
+			if (m->type != NO_FRAME && upto < m->r && carrier_gone(e)) return true;
+		}
+		if (m->lowat == lowat && m->lowat_head == upto && m->lowat_flags == flags) return false;
+		SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
+		m->lowat = lowat;
+		m->lowat_head = upto;
+		m->lowat_flags = flags;
+		fence();
+		head = get_acquire(&e->peer->head);
+		if (head == upto && get_acquire(&e->peer->flags) == flags) return false;
+	}
+}
+
+// readable has the kernel say readable to waits, where something is left.
+static void readable(struct end *e, int fd) {
+	int one = 1;
+	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+	e->remote->lowat = 1;
+	e->remote->lowat_head = UINT64_MAX; // it is set anew
+}
+
+// ended_now: the end of the stream, by either side.
+static bool ended_now(struct end *e, int fd, bool told) {
+	if (get(&e->violated)) return true;
+	if (told || e->eof || e->rx_error) return died(e, fd);
+	if (get(&e->read_ended) && e->remote->rx != FRAMED) return false; // the kernel says it
+	return get(&e->read_ended) ? (e->eof = true) : false;
+}
+static bool says_end(int fd) {
+	struct pollfd p = {fd, POLLRDHUP, 0};
+	struct timespec zero = {0, 0};
+	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1;
+}
+
+// left_as is before the lock is let go: what is left is news to waits, and what comes is.
+static void left_as(struct end *e, int fd) {
+	size_t n;
+	char b[LOOKED];
+	struct remote *m = e->remote;
+	if (!smcgw_still(e, fd)) return;
+	for (;;) {
+		switch (step(e, fd, b, 1, &n)) {
+		case NOTHING:
+			if (m->rx == FRAMED && !armed(e, fd)) return;
+			if (m->rx == LOOK) {
+				if (m->unsure_until) armed(e, fd);
+				else if (m->lowat != 1) readable(e, fd);
+				return;
+			}
+			if (m->rx == BACK) {
+				if (m->lowat != 1) readable(e, fd);
+				return;
+			}
+			continue;
+		case FROM_RING:
+		case FROM_KERNEL:
+		case FROM_LOOK:
+		case AT_END:
+			if (m->lowat != 1) readable(e, fd);
+			if (m->rx == FRAMED && get(&e->edge)) smcgw_arm(e, SMCI_ARM_SELF); // what comes next is an edge of its own
+			return;
+		}
+	}
+}
+
+// native has an end whose directions have both gone back be like any other. Both locks are held.
+static void native(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	int one = 1;
+	if (!e->attached || m->rx != BACK || m->drop || (m->tx != RETURNED && m->tx != NATIVE) || e->eof || e->rx_error || e->tx_error) return;
+	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+	smcgw_untune(e, fd);
+	say(e, SMCI_GONE);
+	smcgw_closed(e);
+	e->attached = false;
+	atomic_fetch_sub(&smcgw_remotes, 1);
+	put_release(&e->report.state, SMCI_NEVER);
+}
+static void try_native(struct end *e, int fd) { // rl is held
+	struct remote *m = e->remote;
+	if (likely(m->rx != BACK) || m->drop || !smcgw_try(e, &e->wl)) return;
+	if (smcgw_still(e, fd)) native(e, fd);
+	smcgw_unlock(e, &e->wl);
+}
+
+ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	char b[LOOKED];
+	size_t want, done = 0, n;
+	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
+	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	int64_t until = 0;
+	int err = 0;
+	bool told = false;
+	if (unlikely(!total(v, nv, &want))) return fault();
+	if (!want) return 0;
+	if (!smcgw_lock(e, &e->rl)) {
+		errno = EAGAIN;
+		return -1;
+	}
+	struct remote *m = e->remote;
+	while (done < want) {
+		struct iovec w[PARTS];
+		struct msghdr h = {.msg_iov = w};
+		if (unlikely(!smcgw_still(e, fd))) {
+			smcgw_unlock(e, &e->rl);
+			return done ? (ssize_t)done : RETRY;
+		}
+		e->repair = false;
+		enum step s = step(e, fd, b, want - done, &n);
+		if (s == FROM_RING) {
+			uint64_t tail = get(&e->own->tail);
+			if (!smcgw_copy(e->rx_ring, m->size - 1, tail, v, nv, done, n, true)) {
+				err = EFAULT;
+				break;
+			}
+			done += n;
+			if (peek) break;
+			m->got += n;
+			add(&e->report.rx_ring, n);
+			freed(e, tail + n);
+			continue;
+		}
+		if (s == FROM_LOOK) {
+			if (!smcgw_copy(b, LOOKED - 1, 0, v, nv, done, n, true)) {
+				err = EFAULT;
+				break;
+			}
+			done += n;
+			if (peek) break;
+			sure(e);
+			long k = SYS(recvfrom, fd, 0, n, MSG_TRUNC | MSG_DONTWAIT);
+			if (k != (long)n) smcgw_violated(e);
+			add(&e->kr, n);
+			add(&e->report.rx_kernel, n);
+			continue;
+		}
+		if (s == FROM_KERNEL) {
+			h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, n);
+			long k = SYS(recvmsg, fd, &h, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+			if (k == -EFAULT) {
+				err = EFAULT;
+				break;
+			}
+			smcgw_says(e, k);
+			if (k > 0) {
+				done += (size_t)k;
+				if (peek) break;
+				done_data(e, (uint64_t)k);
+				continue;
+			}
+		}
+		if (done && (!all || nowait)) break;
+		told = told || says_end(fd);
+		if (ended_now(e, fd, told)) break;
+		heed(e, fd);
+		bool ending = told || e->eof || e->rx_error; // the kernel has no more to say
+		if (m->rx == FRAMED && armed(e, fd)) continue;
+		if (m->rx == LOOK && m->unsure_until) armed(e, fd);
+		else if (m->rx != FRAMED && m->lowat != 1) readable(e, fd);
+		if (nowait) {
+			err = EAGAIN;
+			break;
+		}
+		if (!until) until = smcgw_timeout_of(fd, SO_RCVTIMEO);
+		int64_t left = until == INT64_MAX ? ROUND : (until - now()) / 1000000;
+		if (left < 0) {
+			err = EAGAIN;
+			break;
+		}
+		if (left > ROUND) left = ROUND;
+		if (ending || m->unsure_until) left = 1;
+		struct pollfd p = {ending ? -1 : fd, POLLIN | POLLRDHUP, 0};
+		const uint32_t use = get(&e->use);
+		try_native(e, fd);
+		smcgw_unlock(e, &e->rl);
+		if (get(&smcgw_owing)) {
+			smcgw_pay();
+			if (left > 10) left = 10;
+		}
+		int k = REAL(poll)(&p, 1, (int)left + (left != ROUND));
+		bool stop = k < 0 && errno == EINTR && (until != INT64_MAX || smcgw_interrupts());
+		if (k == 0) smcgw_remote_round();
+		if (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) told = true;
+		smcgw_lock(e, &e->rl);
+		if (get(&e->use) == use && k > 0) m->lowat_head = UINT64_MAX;
+		if (get(&e->use) != use) {
+			smcgw_unlock(e, &e->rl);
+			errno = EBADF;
+			return done ? (ssize_t)done : -1;
+		}
+		if (stop) {
+			err = EINTR;
+			break;
+		}
+	}
+	ssize_t r = (ssize_t)done;
+	if (!done && !err && get(&e->violated)) {
+		err = e->rx_error;
+		e->rx_error = 0;
+	} else if (!done && !err && e->rx_error) {
+		err = e->rx_error;
+		if (err == ECONNRESET) { // once, then the end
+			e->rx_error = 0;
+			e->eof = e->died = true;
+		}
+	}
+	if (err != EAGAIN || done) left_as(e, fd);
+	if (smcgw_still(e, fd)) try_native(e, fd);
+	smcgw_unlock(e, &e->rl);
+	smcgw_give_way(done);
+	if (done || !err) return r;
+	errno = err;
+	return -1;
+}
+
+// hot: is something there to be read? rl is held.
+static bool any(struct end *e, int fd) {
+	char b[LOOKED];
+	size_t n;
+	struct remote *m = e->remote;
+	switch (step(e, fd, b, 1, &n)) {
+	case FROM_RING: case FROM_LOOK: case AT_END: return true;
+	case FROM_KERNEL: return queued(fd) > 0 || says_end(fd);
+	case NOTHING: break;
+	}
+	if (says_end(fd) && died(e, fd)) return true;
+	if (get(&e->read_ended)) return true;
+	return m->rx == FRAMED && (get(&e->peer->flags) & SMCI_SHUT) && e->died;
+}
+
+bool smcgw_remote_genuine(struct end *e, int fd) {
+	bool r = true;
+	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
+	if (smcgw_still(e, fd)) {
+		heed(e, fd);
+		e->remote->lowat_head = UINT64_MAX; // the kernel has spoken: it is set anew
+		while (!(r = any(e, fd))) {
+			struct remote *m = e->remote;
+			if (m->rx == FRAMED || m->unsure_until) {
+				if (!armed(e, fd)) break;
+			} else {
+				if (m->lowat != 1) readable(e, fd);
+				break;
+			}
+		}
+		try_native(e, fd);
+	}
+	smcgw_unlock(e, &e->rl);
+	return r;
+}
+
+size_t smcgw_remote_unread(struct end *e, int fd) {
+	char b[LOOKED];
+	size_t n, r = 0;
+	smcgw_lock(e, &e->rl);
+	if (smcgw_still(e, fd)) {
+		struct remote *m = e->remote;
+		uint64_t head, tail = get(&e->own->tail);
+		switch (step(e, fd, b, INT_MAX, &n)) {
+		case FROM_RING:
+			r = n;
+			if (m->type == NO_FRAME) break;
+			head = get_acquire(&e->peer->head);
+			if (head >= m->r && tail + n == m->r) r += (unsigned)queued(fd) < m->left ? (unsigned)queued(fd) : m->left;
+			break;
+		case FROM_LOOK: r = n; break;
+		case FROM_KERNEL:
+			r = (unsigned)queued(fd);
+			if (m->rx == FRAMED && r > m->left) r = m->left;
+			break;
+		default:;
+		}
+	}
+	smcgw_unlock(e, &e->rl);
+	return r;
+}
+
+// ---- producing
+
+static uint64_t room(struct end *e) {
+	uint64_t used = get(&e->own->head) - get_acquire(&e->peer->tail);
+	if (unlikely(used > e->remote->size)) {
+		smcgw_violated(e);
+		return 0;
+	}
+	return e->remote->size - used;
+}
+bool smcgw_remote_room(struct end *e) { return e->remote->tx == OPENED && room(e); }
+
+static bool must_leave(struct end *e) {
+	struct remote *m = e->remote;
+	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL)) || lost(e) || sent_back(e) || get(&e->passed) || m->pid != smcgw.pid;
+}
+static bool may_open(struct end *e) {
+	return (get_acquire(&e->peer->flags) & (SMCI_ATTACHED | SMCI_RECALL | SMCI_GONE)) == SMCI_ATTACHED && !must_leave(e) &&
+	       !get(&e->write_ended) && e->fin == FIN_NONE;
+}
+
+static void frame(unsigned char *f, enum type t, uint64_t n, uint64_t r) {
+	memset(f, 0, FRAME);
+	f[0] = (unsigned char)t;
+	put_number(f + 4, n, 4);
+	put_number(f + 8, r, 8);
+}
+
+// keep drops what the peer has passed of the copies: all frames up to its tail, that the kernel has.
+static void keep(struct end *e) {
+	struct remote *m = e->remote;
+	uint64_t tail = get_acquire(&e->peer->tail);
+	while (m->frame_first != m->frame_last) {
+		struct frame *f = &m->frame[m->frame_first % FRAMES];
+		if (f->r > tail || m->kept + f->n > m->paid) return;
+		m->kept += f->n;
+		m->frame_first++;
+	}
+}
+
+static bool open_it(struct end *e) {
+	struct remote *m = e->remote;
+	put(&e->own->x[0].k, get(&e->ks));
+	put_release(&e->own->nx, 1);
+	fence();
+	if (!may_open(e)) { // recalled meanwhile: nothing is sent
+		put_release(&e->own->nx, 0);
+		return false;
+	}
+	memcpy(m->out, nonce(e, 1), NONCE);
+	frame(m->out + NONCE, OPEN, 0, 0);
+	m->out_at = 0;
+	m->out_n = NONCE + FRAME;
+	m->payload = 0;
+	m->out_rest = true;
+	m->tx = OPENED;
+	bell(e);
+	return true;
+}
+
+// leave has the direction go back: all that the peer may not have is sent once more. False if it has left before.
+static bool leave(struct end *e) {
+	struct remote *m = e->remote;
+	if (m->tx != OPENED) return false;
+	if (m->out_at < m->out_n || m->payload || m->out_rest) return false; // what is owed of a frame goes first
+	keep(e);
+	uint64_t tail = get_acquire(&e->peer->tail);
+	if (get(&e->own->head) - tail > m->size) {
+		smcgw_violated(e);
+		return false;
+	}
+	frame(m->out, RAW, 0, tail + m->kept);
+	m->out_at = 0;
+	m->out_n = FRAME;
+	m->back_r = tail;
+	m->back_s = m->kept;
+	m->back_frame = m->frame_first;
+	m->tx = RETURNS;
+	add(&e->report.returns, 1);
+	return true;
+}
+
+static bool owes(const struct remote *m) { return m->out_at < m->out_n || m->payload || m->out_rest || m->tx == RETURNS; }
+
+// advance gives the kernel what is owed: false while it refuses.
+static bool advance(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	for (;;) {
+		struct iovec w[5];
+		struct msghdr h = {.msg_iov = w};
+		bool frames = m->out_at < m->out_n || m->payload || m->out_rest;
+		if (frames) {
+			if (m->out_at < m->out_n) w[h.msg_iovlen++] = (struct iovec){m->out + m->out_at, m->out_n - m->out_at};
+			if (m->payload) {
+				size_t at = m->paid % SPILL, k = SPILL - at < m->payload ? SPILL - at : m->payload;
+				w[h.msg_iovlen++] = (struct iovec){m->spill + at, k};
+				if (k < m->payload) w[h.msg_iovlen++] = (struct iovec){m->spill, m->payload - k};
+			}
+			if (m->out_rest) w[h.msg_iovlen++] = (struct iovec){"", 1};
+		} else if (m->tx == RETURNS) {
+			struct frame *f = m->back_frame != m->frame_last ? &m->frame[m->back_frame % FRAMES] : 0;
+			uint64_t to = f ? f->r : get(&e->own->head);
+			if (m->back_r < to) {
+				size_t at = m->back_r & (m->size - 1), k = to - m->back_r;
+				if (k > m->size - at) k = m->size - at;
+				w[h.msg_iovlen++] = (struct iovec){e->tx_ring + at, k};
+			} else if (f) {
+				uint64_t end = m->kept;
+				for (uint64_t i = m->frame_first; i <= m->back_frame; i++) end += m->frame[i % FRAMES].n;
+				if (m->back_s == end) {
+					m->back_frame++;
+					continue;
+				}
+				size_t at = m->back_s % SPILL, k = end - m->back_s;
+				if (k > SPILL - at) k = SPILL - at;
+				w[h.msg_iovlen++] = (struct iovec){m->spill + at, k};
+			} else {
+				m->tx = RETURNED;
+				put(&e->report.why, get(&e->report.why) ? get(&e->report.why) : SMCI_WHY_RECALLED);
+			}
+		}
+		if (!h.msg_iovlen) {
+			if (e->fin == FIN_OWED) {
+				e->fin = FIN_SENT;
+				SYS(shutdown, fd, SHUT_WR);
+			}
+			return true;
+		}
+		long k = SYS(sendmsg, fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (k == -EINTR) continue;
+		if (k == -EAGAIN) {
+			put(&smcgw_owing, true);
+			return false;
+		}
+		if (k < 0) {
+			if (!e->tx_error) e->tx_error = (int)-k;
+			m->out_at = m->out_n;
+			m->payload = 0;
+			m->out_rest = false;
+			if (m->tx == RETURNS) m->tx = RETURNED;
+			return true;
+		}
+		add(&e->ks, (uint64_t)k);
+		if (!frames) {
+			if (w[0].iov_base >= (void *)m->spill && w[0].iov_base < (void *)(m->spill + SPILL)) m->back_s += (uint64_t)k;
+			else m->back_r += (uint64_t)k;
+			continue;
+		}
+		uint64_t n = (uint64_t)k, p = m->out_n - m->out_at < n ? m->out_n - m->out_at : n;
+		m->out_at += (uint32_t)p;
+		n -= p;
+		p = m->payload < n ? m->payload : n;
+		m->payload -= (uint32_t)p;
+		m->paid += p;
+		n -= p;
+		if (n) {
+			m->out_rest = false;
+			m->frame_end = get(&e->ks);
+		}
+	}
+}
+bool smcgw_remote_pay(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	if (m->tx == OPENED && must_leave(e)) {
+		if (!advance(e, fd)) return false;
+		leave(e);
+	}
+	return advance(e, fd);
+}
+
+// acked: ring bytes may follow a frame once the peer's kernel has it.
+static bool acked(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	int q = 0;
+	if (likely(!m->frame_end) || !m->spilled) return true;
+	if (SYS(ioctl, fd, SIOCOUTQ, &q) < 0 || get(&e->ks) - (unsigned)q < m->frame_end) return false;
+	m->frame_end = 0;
+	return true;
+}
+
+// spill sends bytes by the kernel, in a frame: how many, 0 where no more can be kept, -1 for a fault.
+static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t n) {
+	struct remote *m = e->remote;
+	keep(e);
+	if (n > SPILL_PIECE) n = SPILL_PIECE;
+	if (m->spilled - m->kept + n > SPILL || m->frame_last - m->frame_first == FRAMES) return 0;
+	if (!smcgw_copy(m->spill, SPILL - 1, m->spilled, v, nv, done, n, false)) return -1;
+	uint64_t head = get(&e->own->head);
+	m->frame[m->frame_last++ % FRAMES] = (struct frame){head, (uint32_t)n};
+	m->spilled += n;
+	frame(m->out, DATA, n, head);
+	m->out_at = 0;
+	m->out_n = FRAME;
+	m->payload = (uint32_t)n;
+	m->out_rest = true;
+	m->frame_end = UINT64_MAX;
+	add(&e->report.tx_kernel, n);
+	add(&e->report.spills, 1);
+	advance(e, fd);
+	return (long)n;
+}
+
+static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) { // wl is let go: false where the call is to end
+	struct pollfd p = {fd, POLLOUT, 0};
+	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
+	int64_t left = *until == INT64_MAX ? most : (*until - now()) / 1000000;
+	if (left < 0) {
+		*err = EAGAIN;
+		return false;
+	}
+	if (left > most) left = most;
+	smcgw_unlock(e, &e->wl);
+	int k = REAL(poll)(&p, 1, (int)left + 1);
+	bool stop = k < 0 && errno == EINTR && (*until != INT64_MAX || smcgw_interrupts());
+	if (k == 0) smcgw_remote_round();
+	smcgw_lock(e, &e->wl);
+	if (stop) *err = EINTR;
+	return !stop;
+}
+
+static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *full) {
+	uint32_t r = get_acquire(&e->peer->room);
+	*full = false;
+	put(&e->own->want, get(&e->own->want) + 1);
+	bell(e);
+	if (room(e) && acked(e, fd)) return true;
+	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
+	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now();
+	if (left <= 0) {
+		*err = EAGAIN;
+		return false;
+	}
+	struct timespec ts = {0, left < ROOM_ROUND ? left : ROOM_ROUND};
+	smcgw_unlock(e, &e->wl);
+	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
+	bool stop = n == -EINTR && (*until != INT64_MAX || smcgw_interrupts());
+	pthread_testcancel();
+	if (n == -ETIMEDOUT) smcgw_remote_round();
+	smcgw_lock(e, &e->wl);
+	if (stop) *err = EINTR;
+	else *full = n == -ETIMEDOUT;
+	return !stop;
+}
+
+ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	size_t want, done = 0;
+	int64_t until = 0;
+	int err = 0;
+	bool full = false;
+	if (unlikely(!total(v, nv, &want))) return fault();
+	if (!want) return result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0));
+	if (!smcgw_lock(e, &e->wl)) {
+		errno = EAGAIN;
+		return -1;
+	}
+	struct remote *m = e->remote;
+	while (done < want) {
+		if (unlikely(!smcgw_still(e, fd))) {
+			smcgw_unlock(e, &e->wl);
+			return done ? (ssize_t)done : RETRY;
+		}
+		e->repair = false;
+		if (unlikely(get(&e->violated))) {
+			err = e->tx_error ? e->tx_error : EPIPE;
+			e->tx_error = 0;
+			break;
+		}
+		if (unlikely(atomic_load(&e->write_ended))) {
+			long k = SYS(sendto, fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+			err = k < 0 ? (int)-k : EPIPE;
+			break;
+		}
+		if (unlikely(get(&e->forgives))) { // nobody is there to read it
+			put(&e->forgives, false);
+			done = want;
+			continue;
+		}
+		if (unlikely(e->tx_error)) {
+			err = e->tx_error;
+			e->tx_error = 0;
+			break;
+		}
+		bool paid = !owes(m) || advance(e, fd);
+		if (e->tx_error) continue;
+		if (m->tx == OPENED && paid && unlikely(must_leave(e))) {
+			leave(e);
+			continue;
+		}
+		if (m->tx == NATIVE && may_open(e) && open_it(e)) continue;
+		if (m->tx == OPENED) {
+			uint64_t have = paid && acked(e, fd) ? room(e) : 0;
+			if (have) {
+				uint64_t head = get(&e->own->head), n = want - done < have ? want - done : have;
+				if (n > PIECE) n = PIECE;
+				if (unlikely(!smcgw_copy(e->tx_ring, m->size - 1, head, v, nv, done, n, false))) {
+					err = EFAULT;
+					break;
+				}
+				put_release(&e->own->head, head + n);
+				add(&e->report.tx_ring, n);
+				bell(e);
+				done += n;
+				full = false;
+				continue;
+			}
+			if (get(&e->violated)) continue;
+			if (nowait && done && !get(&e->edge)) break;
+			if (paid && (nowait || full)) {
+				long n = spill(e, fd, v, nv, done, want - done);
+				if (n < 0) {
+					err = EFAULT;
+					break;
+				}
+				if (n == 0) leave(e); // the peer reads nothing: by the kernel for good
+				done += (size_t)n;
+				full = false;
+				continue;
+			}
+			if (nowait) {
+				err = EAGAIN;
+				break;
+			}
+			if (!paid ? wait_tx(e, fd, &until, 100, &err) : wait_room(e, fd, &until, &err, &full)) continue;
+			break;
+		}
+		if (!paid) {
+			if (!nowait && wait_tx(e, fd, &until, 100, &err)) continue;
+			if (!err) err = EAGAIN;
+			break;
+		}
+		struct iovec w[PARTS];
+		struct msghdr h = {.msg_iov = w};
+		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
+		long n = SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, ROUND, &err)) continue;
+		if (n < 0) {
+			if (!err) err = (int)-n;
+			if (done && err == ECONNRESET) e->tx_error = err;
+			break;
+		}
+		done += (size_t)n;
+		add(&e->ks, (uint64_t)n);
+		if (m->tx == NATIVE) put_release(&e->own->ksent, get(&e->ks));
+		add(&e->report.tx_kernel, (uint64_t)n);
+	}
+	smcgw_unlock(e, &e->wl);
+	smcgw_give_way(done);
+	if (done || !err) return (ssize_t)done;
+	if (err == EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
+	errno = err;
+	return -1;
+}
+
+ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
+	char b[LOOKED];
+	size_t done = 0;
+	off_t pos = 0;
+	if (at && !smcgw_move(&pos, at, sizeof pos)) return fault();
+	if (!at) pos = SYS(lseek, from, 0, SEEK_CUR);
+	while (done < n) {
+		long k = SYS(pread64, from, b, n - done < sizeof b ? n - done : sizeof b, pos);
+		ssize_t r = k > 0 ? smcgw_remote_tx(e, fd, &(struct iovec){b, (size_t)k}, 1, 0) : result(k);
+		if (r < 0 && !done) return r;
+		if (r <= 0) break;
+		pos += r;
+		done += (size_t)r;
+		if (r < k) break;
+	}
+	if (at) smcgw_move(at, &pos, sizeof pos);
+	else SYS(lseek, from, pos, SEEK_SET);
+	return (ssize_t)done;
+}
+
+// ---- ends
+
+// last gives the kernel what is owed before a FIN or before somebody else sends: at the pace of the peer, as long as that takes any.
+static bool last(struct end *e, int fd) {
+	int64_t until = now() + LAST_WITHIN;
+	uint64_t had = 0;
+	while (!advance(e, fd)) {
+		struct pollfd p = {fd, POLLOUT, 0};
+		struct timespec ts = {0, 10000000};
+		int q = 0;
+		SYS(ioctl, fd, SIOCOUTQ, &q);
+		if (get(&e->ks) - (unsigned)q != had) until = now() + LAST_WITHIN;
+		had = get(&e->ks) - (unsigned)q;
+		if (now() > until) return false;
+		SYS(ppoll, &p, 1, &ts, 0, 8);
+	}
+	return !e->tx_error;
+}
+static bool end_it(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	if (!last(e, fd)) return false;
+	if (m->tx == OPENED && must_leave(e)) leave(e);
+	if (m->tx == OPENED) {
+		frame(m->out, END, 0, get(&e->own->head));
+		m->out_at = 0;
+		m->out_n = FRAME;
+		m->out_rest = true;
+	}
+	return last(e, fd);
+}
+
+bool smcgw_remote_ended(struct end *e, int fd, int how) {
+	if (how != SHUT_WR) put(&e->read_ended, true);
+	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
+	if (!smcgw_lock(e, &e->wl)) return true;
+	bool done = true;
+	if (!atomic_load(&e->write_ended) && e->fin == FIN_NONE) {
+		done = end_it(e, fd) || e->tx_error;
+		e->fin = done ? FIN_SENT : FIN_OWED;
+	}
+	atomic_store(&e->write_ended, true);
+	smcgw_unlock(e, &e->wl);
+	return done;
+}
+
+void smcgw_remote_finish(struct end *e, int fd, bool writes) {
+	struct remote *m = e->remote;
+	bool reset = smcgw_resets(e, fd);
+	int one = 1;
+	if (!e->attached) return;
+	if (writes && !reset && !atomic_load(&e->write_ended) && !end_it(e, fd) && !e->tx_error) reset = true;
+	if (!reset && !e->rx_error) {
+		char b[LOOKED];
+		size_t n;
+		enum step s = step(e, fd, b, 1, &n);
+		if (s == FROM_RING || (s == FROM_KERNEL && m->rx == FRAMED)) reset = true;
+		else if (m->rx == FRAMED && m->type == NO_FRAME && m->rest && queued(fd) == 1) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
+	}
+	if (reset) smcgw_reset_at_close(fd);
+	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+	say(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
+	atomic_fetch_sub(&smcgw_remotes, 1);
+}
+
+bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
+	char b[LOOKED];
+	size_t n;
+	bool done = false;
+	put(&e->passed, true);
+	if (!smcgw_lock_until(e, &e->rl, until)) return false;
+	if (!smcgw_lock_until(e, &e->wl, until)) {
+		smcgw_unlock(e, &e->rl);
+		return false;
+	}
+	say(e, SMCI_RECALL);
+	struct remote *m = e->remote;
+	int64_t began = now();
+	while (smcgw_still(e, fd)) {
+		bool paid = advance(e, fd);
+		if (paid && m->tx == OPENED) leave(e);
+		paid = advance(e, fd);
+		enum step s = step(e, fd, b, 1, &n);
+		bool may_come = m->rx == LOOK && (get_acquire(&e->peer->nx) || now() - began < 100000000);
+		if (paid && (m->rx == BACK || (m->rx == LOOK && !may_come)) && !m->drop) {
+			if (m->rx == LOOK) m->rx = BACK;
+			native(e, fd);
+			done = true;
+			break;
+		}
+		if (s == AT_END) {
+			done = true;
+			break;
+		}
+		if (now() > until) break;
+		if (m->rx == FRAMED && m->type == NO_FRAME && s == FROM_RING && queued(fd) > m->rest) { // RAW may be there
+			header(e, fd);
+			continue;
+		}
+		if (m->rx == FRAMED && m->type != NO_FRAME && m->r > get(&e->own->tail)) m->voided = true; // RAW repeats it
+		struct timespec ts = {0, 200000};
+		smcgw_unlock(e, &e->wl);
+		smcgw_unlock(e, &e->rl);
+		SYS(nanosleep, &ts, 0);
+		smcgw_lock(e, &e->rl);
+		smcgw_lock(e, &e->wl);
+	}
+	smcgw_unlock(e, &e->wl);
+	smcgw_unlock(e, &e->rl);
+	return done;
+}
+
+// round looks after the ends of this process that are between hosts: whose gateway has died, or whose carrier is gone.
+void smcgw_remote_round(void) {
+	static _Atomic int64_t at;
+	int64_t t = now_coarse();
+	if (t - get(&at) < ROUND * 1000000LL / 2) return;
+	put(&at, t);
+	smcgw_heed();
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (!e || state_of(e) != SMCI_PROMOTED || !e->remote || !smcgw_try(e, &e->rl)) continue;
+		if (smcgw_still(e, fd)) {
+			heed(e, fd);
+			if (carrier_gone(e) || e->remote->unsure_until) readable(e, fd); // who waits looks
+		}
+		smcgw_unlock(e, &e->rl);
+	}
+}

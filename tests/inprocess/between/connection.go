@@ -1,0 +1,310 @@
+package between
+
+import (
+	mrand "math/rand/v2"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess"
+)
+
+// flight is on its way from side from.
+type flight struct {
+	due  time.Time
+	from int
+	n    uint64 // ring bytes, whose values are still in the ring
+	b    []byte
+	set  func()
+}
+
+// connection is a promoted one, whose words and bytes run moves.
+type connection struct {
+	h    *Hosts
+	size uint64
+	rng  *mrand.Rand
+	side [2]*side
+
+	queue                  [2][]flight // in order
+	taken                  [2]uint64   // ring bytes of a side that are on their way or have come
+	tail                   [2]uint64   // what was said of it
+	flags, nx              [2]uint32
+	asked                  [2]bool
+	shut                   [2]bool
+	gone                   [2]time.Time // when the gateway of a side says so; zero: not
+	said                   [2]bool
+	lossAt                 time.Time
+	recallAt               time.Time
+	gateway                int // which dies
+	carrier, broken, moves bool
+	arms                   uint32
+}
+
+func (k *connection) delay() time.Duration {
+	if k.h.faults.Delay <= 0 || k.rng.IntN(3) == 0 {
+		return 0
+	}
+	return time.Duration(k.rng.Int64N(int64(k.h.faults.Delay)))
+}
+
+// put has something come to the other side, after all that was put before.
+func (k *connection) put(f flight) {
+	f.due = time.Now().Add(k.delay())
+	if q := k.queue[f.from]; len(q) > 0 && q[len(q)-1].due.After(f.due) {
+		f.due = q[len(q)-1].due
+	}
+	k.queue[f.from] = append(k.queue[f.from], f)
+}
+
+func (k *connection) ring(s *side) {
+	a := s.own.w32(inprocess.EndArm).Load()
+	if a == 0 || a == s.rung || s.socket < 0 {
+		return
+	}
+	s.rung = a
+	_ = unix.SetsockoptInt(s.socket, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
+}
+
+func (k *connection) wake(s *side) {
+	if w := s.own.w32(inprocess.EndWant).Load(); w != s.want {
+		s.want = w
+		s.mirror.w32(inprocess.EndRoom).Add(1)
+		s.mirror.wake(inprocess.EndRoom)
+	}
+}
+
+func (k *connection) flag(s *side, f uint32) {
+	s.flags |= f
+	s.mirror.w32(inprocess.EndFlags).Store(s.flags)
+	s.mirror.w32(inprocess.EndRoom).Add(1)
+	s.mirror.wake(inprocess.EndRoom)
+	if s.socket >= 0 {
+		s.rung = s.own.w32(inprocess.EndArm).Load()
+		_ = unix.SetsockoptInt(s.socket, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
+	}
+}
+
+// collect looks at what a side has written: true if there was anything.
+func (k *connection) collect(i int) bool {
+	s, t, any := k.side[i], k.side[1-i], false
+	if s.dead || k.broken {
+		return false
+	}
+	ended := s.ended.Load() // before the last look
+	if f := s.own.w32(inprocess.EndFlags).Load(); f != k.flags[i] {
+		pass := f & (inprocess.Attached | inprocess.Recall)
+		if had := k.flags[i] & (inprocess.Attached | inprocess.Recall); pass != had {
+			k.put(flight{from: i, set: func() { k.flag(t, pass) }})
+		}
+		if f&asks != 0 && k.flags[i]&asks == 0 { // the question goes there and back
+			k.put(flight{from: i, set: func() {
+				nx, at, ks := t.own.w32(inprocess.EndNx).Load(), t.own.w64(inprocess.EndTransitions+8).Load(), t.own.w64(inprocess.EndKsent).Load()
+				k.put(flight{from: 1 - i, set: func() { k.opened(s, nx, at, ks) }})
+			}})
+		}
+		k.flags[i] = f
+		any = true
+	}
+	if nx := s.own.w32(inprocess.EndNx).Load(); nx != k.nx[i] {
+		k.nx[i] = nx
+		if nx != 0 && k.rng.IntN(2) == 0 {
+			at, ks := s.own.w64(inprocess.EndTransitions+8).Load(), s.own.w64(inprocess.EndKsent).Load()
+			k.put(flight{from: i, set: func() { k.opened(t, nx, at, ks) }})
+		}
+		any = true
+	}
+	if tail := s.own.w64(inprocess.EndTail).Load(); tail != k.tail[i] {
+		k.tail[i] = tail
+		k.put(flight{from: i, set: func() {
+			t.mirror.w64(inprocess.EndTail).Store(tail)
+			k.wake(t)
+		}})
+		any = true
+	}
+	for head := s.own.w64(inprocess.EndHead).Load(); k.taken[i] != head; {
+		n := head - k.taken[i]
+		if most := 1 + k.rng.Uint64N(k.size/2); n > most {
+			n = most
+		}
+		if k.rng.IntN(4) == 0 {
+			n = 1 + k.rng.Uint64N(n)
+		}
+		b := make([]byte, n)
+		at := k.taken[i] & (k.size - 1)
+		m := copy(b, s.own.b[inprocess.RingAt+at:inprocess.RingAt+k.size])
+		copy(b[m:], s.own.b[inprocess.RingAt:])
+		k.taken[i] += n
+		k.put(flight{from: i, b: b})
+		any = true
+	}
+	if ended && !k.shut[i] {
+		k.shut[i] = true
+		k.put(flight{from: i, set: func() { k.flag(t, inprocess.Shut) }})
+		any = true
+	}
+	return any
+}
+
+func (k *connection) opened(to *side, nx uint32, at, ks uint64) {
+	to.mirror.w64(inprocess.EndTransitions + 8).Store(at)
+	to.mirror.w64(inprocess.EndKsent).Store(ks)
+	to.mirror.w32(inprocess.EndNx).Store(nx)
+	to.rung = 0
+	k.ring(to)
+}
+
+// deliver is of what is due.
+func (k *connection) deliver(i int, t time.Time) bool {
+	to, any := k.side[1-i], false
+	for len(k.queue[i]) > 0 && !k.queue[i][0].due.After(t) {
+		f := k.queue[i][0]
+		k.queue[i] = k.queue[i][1:]
+		if to.dead {
+			continue
+		}
+		any = true
+		if f.set != nil {
+			f.set()
+			continue
+		}
+		head := to.mirror.w64(inprocess.EndHead).Load()
+		at := head & (k.size - 1)
+		m := copy(to.mirror.b[inprocess.RingAt+at:inprocess.RingAt+k.size], f.b)
+		copy(to.mirror.b[inprocess.RingAt:], f.b[m:])
+		to.mirror.w64(inprocess.EndHead).Store(head + uint64(len(f.b)))
+		k.h.Moved.Add(int64(len(f.b)))
+		k.ring(to)
+	}
+	return any
+}
+
+func (k *connection) strike(t time.Time) {
+	if !k.lossAt.IsZero() && t.After(k.lossAt) {
+		k.lossAt = time.Time{}
+		k.h.Struck.Add(1)
+		k.broken = true
+		for i := range k.queue { // a suffix is lost
+			if n := len(k.queue[i]); n > 0 {
+				k.queue[i] = k.queue[i][:k.rng.IntN(n+1)]
+			}
+			k.gone[i] = t.Add(time.Duration(k.rng.Int64N(int64(50 * time.Millisecond))))
+		}
+		if !k.carrier {
+			s := k.side[k.gateway]
+			s.dead = true
+			k.gone[k.gateway] = time.Time{}
+			s.c.kill()
+		}
+	}
+	if !k.recallAt.IsZero() && t.After(k.recallAt) {
+		k.recallAt = time.Time{}
+		k.h.Struck.Add(1)
+		k.flag(k.side[k.gateway], inprocess.Recall)
+	}
+	for i, s := range k.side {
+		if s.c.dead.Load() && !s.dead { // by another connection's doing
+			s.dead = true
+			k.broken = true
+			if k.gone[1-i].IsZero() {
+				k.gone[1-i] = t.Add(time.Duration(k.rng.Int64N(int64(50 * time.Millisecond))))
+			}
+		}
+		if !k.gone[i].IsZero() && t.After(k.gone[i]) && !k.said[i] && !s.dead {
+			k.said[i] = true
+			k.queue[1-i] = nil
+			k.flag(s, inprocess.Gone)
+		}
+	}
+}
+
+func (k *connection) run() {
+	defer k.close()
+	f, now := k.h.faults, time.Now()
+	within := func() time.Time { return now.Add(time.Duration(k.rng.Int64N(int64(f.Within) + 1))) }
+	k.gateway = k.rng.IntN(2)
+	switch p := k.rng.Float64(); {
+	case p < f.Carrier:
+		k.carrier, k.lossAt = true, within()
+	case p < f.Carrier+f.Gateway:
+		k.lossAt = within()
+	case p < f.Carrier+f.Gateway+f.Recall:
+		k.recallAt = within()
+	}
+	idle := 0
+	for {
+		select {
+		case <-k.h.done:
+			return
+		default:
+		}
+		t := time.Now()
+		any := false
+		for i, s := range k.side {
+			if s.closed.Load() && s.socket >= 0 { // it is closed first, or would withhold the FIN
+				_ = unix.Close(s.socket)
+				s.socket = -1
+				any = true
+			}
+			any = k.collect(i) || any
+		}
+		for i := range k.side {
+			any = k.deliver(i, time.Now()) || any
+		}
+		k.strike(t)
+		if any {
+			idle = 0
+			continue
+		}
+		if len(k.queue[0])+len(k.queue[1]) == 0 && k.side[0].closed.Load() && k.side[1].closed.Load() && k.side[0].socket < 0 && k.side[1].socket < 0 {
+			return
+		}
+		if idle++; idle < 20 || len(k.queue[0])+len(k.queue[1]) > 0 {
+			time.Sleep(50 * time.Microsecond)
+			continue
+		}
+		k.sleep()
+	}
+}
+
+// sleep waits for the bells, when nothing is there after they were asked for.
+func (k *connection) sleep() {
+	k.arms++
+	var p []unix.PollFd
+	for i, s := range k.side {
+		s.mirror.w32(inprocess.EndArm).Store(k.arms<<8 | inprocess.ArmSelf)
+		p = append(p, unix.PollFd{Fd: int32(s.bell), Events: unix.POLLIN})
+		_ = i
+	}
+	if !(k.collect(0) || k.collect(1)) {
+		n, _ := unix.Poll(p, 20)
+		if n == 0 {
+			for i := range k.side { // a bell that is missing
+				s := k.side[i]
+				head, nx := s.own.w64(inprocess.EndHead).Load(), s.own.w32(inprocess.EndNx).Load()
+				if !s.dead && !k.broken && !s.ended.Load() && (head != k.taken[i] || nx != k.nx[i]) {
+					time.Sleep(20 * time.Millisecond) // it may be about to ring
+					var b [8]byte
+					if n, _ := unix.Read(s.bell, b[:]); n != 8 {
+						k.h.Missed.Add(1)
+					}
+				}
+			}
+		}
+	}
+	for _, s := range k.side {
+		s.mirror.w32(inprocess.EndArm).Store(0)
+		var b [8]byte
+		_, _ = unix.Read(s.bell, b[:])
+	}
+}
+
+func (k *connection) close() {
+	for _, s := range k.side {
+		if s.socket >= 0 {
+			_ = unix.Close(s.socket)
+		}
+		s.own.close()
+		s.mirror.close()
+		_ = unix.Close(s.bell)
+	}
+}

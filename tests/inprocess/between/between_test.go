@@ -69,7 +69,9 @@ func run(t *testing.T, h *Hosts, within time.Duration, name string, args ...stri
 	if err := c.Start(); err != nil {
 		return "", err
 	}
+	began := time.Now()
 	err := c.Wait()
+	t.Logf("%s: %v", name, time.Since(began))
 	_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
 	return out.String(), err
 }

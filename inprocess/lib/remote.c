@@ -23,6 +23,8 @@
 #define FRAME 16
 #define ROUND 500                      // milliseconds between looks at the gateway
 #define ROOM_ROUND 50000000L
+#define KEPT_WITHIN 10000000L          // nanoseconds that a full copy may take to be passed
+#define KERNEL_LOWAT (16 << 10)        // unsent bytes in the kernel of a spill: less than the copy holds
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL
 #define LAST_WITHIN 2000000000LL
@@ -691,8 +693,9 @@ static void keep(struct end *e) {
 	}
 }
 
-static bool open_it(struct end *e) {
+static bool open_it(struct end *e, int fd) {
 	struct remote *m = e->remote;
+	int lowat = e->lowat > 0 && e->lowat < KERNEL_LOWAT ? e->lowat : KERNEL_LOWAT;
 	put(&e->own->x[0].k, get(&e->ks));
 	put_release(&e->own->nx, 1);
 	fence();
@@ -707,6 +710,7 @@ static bool open_it(struct end *e) {
 	m->payload = 0;
 	m->out_rest = true;
 	m->tx = OPENED;
+	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
 	bell(e);
 	return true;
 }
@@ -768,6 +772,8 @@ static bool advance(struct end *e, int fd) {
 				if (k > SPILL - at) k = SPILL - at;
 				w[h.msg_iovlen++] = (struct iovec){m->spill + at, k};
 			} else {
+				int lowat = e->lowat < 0 ? 0 : e->lowat;
+				SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
 				m->tx = RETURNED;
 				put(&e->report.why, get(&e->report.why) ? get(&e->report.why) : SMCI_WHY_RECALLED);
 			}
@@ -900,7 +906,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 	size_t want, done = 0;
 	int64_t until = 0;
 	int err = 0;
-	bool full = false;
+	bool full = false, waited = false;
 	if (unlikely(!total(v, nv, &want))) return fault();
 	if (!want) return result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0));
 	if (!smcgw_lock(e, &e->wl)) {
@@ -940,7 +946,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 			leave(e);
 			continue;
 		}
-		if (m->tx == NATIVE && may_open(e) && open_it(e)) continue;
+		if (m->tx == NATIVE && may_open(e) && open_it(e, fd)) continue;
 		if (m->tx == OPENED) {
 			uint64_t have = paid && acked(e, fd) ? room(e) : 0;
 			if (have) {
@@ -965,9 +971,20 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 					err = EFAULT;
 					break;
 				}
-				if (n == 0) leave(e); // the peer reads nothing: by the kernel for good
 				done += (size_t)n;
 				full = false;
+				if (n) {
+					waited = false;
+				} else if (!waited) { // the peer has read what it had in the ring, or the kernel would be full: the gateway is about to say so
+					struct timespec ts = {0, KEPT_WITHIN};
+					uint32_t room = get_acquire(&e->peer->room);
+					waited = true;
+					put(&e->own->want, get(&e->own->want) + 1);
+					bell(e);
+					if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
+				} else {
+					leave(e); // by the kernel for good
+				}
 				continue;
 			}
 			if (nowait) {

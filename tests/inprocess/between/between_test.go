@@ -55,11 +55,12 @@ func open(t *testing.T, f Faults) *Hosts {
 // run runs a program with the library, or natively where h is nil.
 func run(t *testing.T, h *Hosts, within time.Duration, name string, args ...string) (string, error) {
 	t.Helper()
+	b := build(t)
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	c := exec.CommandContext(ctx, build(t).Program(name), args...)
+	c := exec.CommandContext(ctx, b.Program(name), args...)
 	if h != nil {
-		c.Env = append(os.Environ(), "SMCGW_SOCKET="+h.Socket(), "LD_PRELOAD="+build(t).Library())
+		c.Env = append(os.Environ(), "SMCGW_SOCKET="+h.Socket(), "LD_PRELOAD="+b.Library())
 	}
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
@@ -71,7 +72,10 @@ func run(t *testing.T, h *Hosts, within time.Duration, name string, args ...stri
 	}
 	began := time.Now()
 	err := c.Wait()
-	t.Logf("%s: %v", name, time.Since(began))
+	took := time.Since(began)
+	if h != nil {
+		t.Logf("%s: %v, promoted %d, ring bytes %d, missed bells %d, struck %d: %s", name, took, h.Promoted.Load(), h.Moved.Load(), h.Missed.Load(), h.Struck.Load(), out.String())
+	}
 	_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL)
 	return out.String(), err
 }

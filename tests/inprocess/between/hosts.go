@@ -314,6 +314,11 @@ func (c *client) ends_() {
 	}
 	c.ends = map[uint32]*side{}
 	c.mu.Unlock()
+	for _, m := range []*memory{c.desk, c.news} {
+		if m != nil {
+			m.close()
+		}
+	}
 	_ = unix.Close(c.fd)
 }
 

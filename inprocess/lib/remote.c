@@ -1063,7 +1063,20 @@ static bool last(struct end *e, int fd) {
 static bool end_it(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (!last(e, fd)) return false;
-	if (m->tx == OPENED && must_leave(e)) leave(e);
+	// After a FIN nothing can be repeated, so END is for what the peer has. It mostly has all of it, or the news of that are on their way.
+	for (int64_t until = now() + KEPT_WITHIN; m->tx == OPENED && !must_leave(e) && get(&e->own->head) != get_acquire(&e->peer->tail);) {
+		uint32_t room = get_acquire(&e->peer->room);
+		struct timespec ts = left_until(until);
+		if (!ts.tv_sec && !ts.tv_nsec) break;
+		put(&e->own->want, get(&e->own->want) + 1);
+		bell(e);
+		if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
+	}
+	if (m->tx == OPENED && (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail))) {
+		int n = (int)(m->size + SPILL);
+		leave(e);
+		if (!advance(e, fd) && SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) < 0) SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
+	}
 	if (m->tx == OPENED) {
 		frame(m->out, END, 0, get(&e->own->head));
 		m->out_at = 0;
@@ -1165,7 +1178,7 @@ void smcgw_remote_round(void) {
 		if (!e || state_of(e) != SMCI_PROMOTED || !e->remote || !smcgw_try(e, &e->rl)) continue;
 		if (smcgw_still(e, fd)) {
 			heed(e, fd);
-			if (carrier_gone(e) || e->remote->unsure_until) readable(e, fd); // who waits looks
+			if (carrier_gone(e) || e->remote->unsure_until || (e->remote->ended_at && !e->died)) readable(e, fd); // who waits looks
 		}
 		smcgw_unlock(e, &e->rl);
 	}

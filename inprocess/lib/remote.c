@@ -19,7 +19,7 @@
 #define PIECE (64u << 10)
 #define SPILL_PIECE (16u << 10)        // of one frame: what the kernel does not take of it at once is owed
 #define LOOKED 4096
-#define NONCE 16
+#define NONCE SMCI_NONCE_SIZE
 #define FRAME 16
 #define ROUND 500                      // milliseconds between looks at the gateway
 #define ROOM_ROUND 50000000L
@@ -28,7 +28,6 @@
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL
 #define LAST_WITHIN 2000000000LL
-#define NONCES 512                     // where the mirror has them
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW };
 
@@ -82,7 +81,7 @@ static void put_number(unsigned char *p, uint64_t v, int n) {
 	for (int i = n - 1; i >= 0; i--, v >>= 8) p[i] = (unsigned char)v;
 }
 
-static const unsigned char *nonce(const struct end *e, int which) { return (const unsigned char *)e->peer + NONCES + which * NONCE; }
+static const unsigned char *nonce(const struct end *e, int which) { return (const unsigned char *)e->peer + SMCI_NONCES_AT + which * NONCE; }
 
 // bell has the gateway look. It says whether it sleeps, by a value that is new each time.
 static void bell(struct end *e) {

@@ -35,13 +35,13 @@ func newMemory(cfg *Config) (m memory, f Files, err error) {
 		}
 	}()
 	size := inprocess.EndSize(cfg.Order)
-	own, err := shared.NewMemory("smcgw-end", size, head(cfg, cfg.Side))
+	own, err := shared.NewMemory("smcgw-end", size, head(cfg, cfg.Side), unix.F_SEAL_SEAL)
 	if err != nil {
 		return m, f, err
 	}
 	f.Own = own.Write
 	m.own, err = unix.Mmap(own.Read, 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
-	_ = unix.Close(own.Read)
+	shared.Close(&own.Read, &own.Kept)
 	if err != nil {
 		return m, f, fmt.Errorf("map memory of an end: %w", err)
 	}
@@ -55,8 +55,8 @@ func newMemory(cfg *Config) (m memory, f Files, err error) {
 	}
 	copy(m.mirror, head(cfg, 1-cfg.Side))
 	wordsOf(m.mirror).nonce = cfg.Nonces
-	if err = shared.Seal(fd, unix.F_SEAL_FUTURE_WRITE); err == nil {
-		f.Mirror, err = shared.ReadOnly(fd)
+	if err = shared.Seal(fd, unix.F_SEAL_FUTURE_WRITE|unix.F_SEAL_SEAL); err == nil {
+		f.Mirror, err = shared.Reopen(fd, unix.O_RDONLY)
 	}
 	return m, f, err
 }

@@ -171,7 +171,7 @@ type side struct {
 // newDesk is the desk of a process, and what the gateway has of it.
 func newDesk(t testing.TB) *fakeDesk {
 	t.Helper()
-	m, err := shared.NewMemory("desk", inprocess.DeskSize, shared.Head(8))
+	m, err := shared.NewMemory("desk", inprocess.DeskSize, shared.Head(8), 0)
 	require.NoError(t, err)
 	page, err := unix.Mmap(m.Write, 0, inprocess.DeskSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)

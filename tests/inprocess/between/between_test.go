@@ -13,12 +13,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
 func TestMain(m *testing.M) {
-	status := m.Run()
+	status := leak.Main(m)
 	if made {
 		if b, err := built(); err == nil {
 			_ = b.Close()

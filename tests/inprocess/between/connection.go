@@ -13,8 +13,7 @@ import (
 type flight struct {
 	due  time.Time
 	from int
-	n    uint64 // ring bytes, whose values are still in the ring
-	b    []byte
+	b    []byte // of the ring
 	set  func()
 }
 
@@ -25,19 +24,19 @@ type connection struct {
 	rng  *mrand.Rand
 	side [2]*side
 
-	queue                  [2][]flight // in order
-	taken                  [2]uint64   // ring bytes of a side that are on their way or have come
-	tail                   [2]uint64   // what was said of it
-	flags, nx              [2]uint32
-	asked                  [2]bool
-	shut                   [2]bool
-	gone                   [2]time.Time // when the gateway of a side says so; zero: not
-	said                   [2]bool
-	lossAt                 time.Time
-	recallAt               time.Time
-	gateway                int // which dies
-	carrier, broken, moves bool
-	arms                   uint32
+	queue           [2][]flight // in order
+	taken           [2]uint64   // ring bytes of a side that are on their way or have come
+	tail            [2]uint64   // what was said of it
+	flags, nx       [2]uint32
+	asked           [2]bool
+	shut            [2]bool
+	gone            [2]time.Time // when the gateway of a side says so; zero: not
+	said            [2]bool
+	lossAt          time.Time
+	recallAt        time.Time
+	gateway         int // which dies
+	carrier, broken bool
+	arms            uint32
 }
 
 func (k *connection) delay() time.Duration {
@@ -96,7 +95,7 @@ func (k *connection) collect(i int) bool {
 		if had := k.flags[i] & (inprocess.Attached | inprocess.Recall); pass != had {
 			k.put(flight{from: i, set: func() { k.flag(t, pass) }})
 		}
-		if f&asks != 0 && k.flags[i]&asks == 0 { // the question goes there and back
+		if f&inprocess.Asks != 0 && k.flags[i]&inprocess.Asks == 0 { // the question goes there and back
 			k.put(flight{from: i, set: func() {
 				nx, at, ks := t.own.w32(inprocess.EndNx).Load(), t.own.w64(inprocess.EndTransitions+8).Load(), t.own.w64(inprocess.EndKsent).Load()
 				k.put(flight{from: 1 - i, set: func() { k.opened(s, nx, at, ks) }})
@@ -270,10 +269,9 @@ func (k *connection) run() {
 func (k *connection) sleep() {
 	k.arms++
 	var p []unix.PollFd
-	for i, s := range k.side {
+	for _, s := range k.side {
 		s.mirror.w32(inprocess.EndArm).Store(k.arms<<8 | inprocess.ArmSelf)
 		p = append(p, unix.PollFd{Fd: int32(s.bell), Events: unix.POLLIN})
-		_ = i
 	}
 	if !(k.collect(0) || k.collect(1)) {
 		n, _ := unix.Poll(p, 20)

@@ -17,9 +17,7 @@ import (
 )
 
 const (
-	asks   = 64  // flag of an end
 	nonces = 512 // where a mirror has them
-	never  = time.Duration(1) << 60
 )
 
 // Faults are what befalls connections, at moments that are drawn.

@@ -368,7 +368,7 @@ static bool armed(struct end *e, int fd) {
 	for (int round = 0;; round++) {
 		uint32_t flags = get_acquire(&e->peer->flags);
 		int q = queued(fd), lowat = m->rx == BACK || !q ? 1 : q + 1;
-		if (m->rx == LOOK && !m->unsure_until && q < NONCE + FRAME) lowat = q ? q + 1 : 1;
+		if (m->rx == LOOK && !m->unsure_until && q < (int)(NONCE + FRAME)) lowat = q ? q + 1 : 1;
 		upto = get_acquire(&e->peer->head);
 		if (m->rx == FRAMED) {
 			uint64_t tail = get(&e->own->tail);

@@ -108,6 +108,7 @@ struct end {
 	_Atomic int32_t sleeper;           // the thread whose sleep takes the byte that ends it
 	_Atomic bool kernel_news;          // the kernel may have something to say that nothing has asked for
 	bool skipped;                      // the last EAGAIN was given without asking it
+	_Atomic bool recalled;             // the peer's recall was met while a writer was inside
 	// As the producer: wl.
 	int64_t path_at;                   // when the path was last looked at
 	int64_t heeded_at;                 // when the broker was last looked for that sends it back
@@ -119,18 +120,17 @@ struct end {
 	uint32_t owed;                     // tokens that are counted, and that the kernel has refused
 	uint64_t back, back_end;           // ring bytes that were taken back, and that the kernel has not taken yet
 	_Atomic bool at_risk;              // while there are such, SO_LINGER resets; linger is the program's
-	struct linger linger;
 	bool urgent;                       // an urgent byte was sent
-	enum { FIN_NONE, FIN_OWED, FIN_SENT } fin; // of shutdown(): owed while back is not back_end
 	bool brief;                        // the kernel takes little of a spill
 	bool touched;                      // more of the ring than the least was used: give_back
+	struct linger linger;
+	enum { FIN_NONE, FIN_OWED, FIN_SENT } fin; // of shutdown(): owed while back is not back_end
 	_Atomic int tx_error;              // of a call that the program did not see; the reader takes a reset from here, too
 	_Atomic bool eof;                  // the reader has met a FIN; the writer looks at it, too
 	_Atomic bool forgives;             // a reset was an end: the next write is taken, as after a FIN
 	_Atomic bool read_ended;           // by shutdown(): an end that is read need not be the peer's
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic int32_t tx_blocked;        // the thread that sleeps in the kernel's send with wl held, 0: none
-	_Atomic bool recalled;             // the peer's recall was met while a writer was inside
 	struct remote *remote;             // of an end whose peer is on another host: remote.c
 };
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");

@@ -52,7 +52,7 @@ var numbers = map[string]uint64{
 	"SMCI_FREE": uint64(StateFree), "SMCI_NATIVE": uint64(StateNative), "SMCI_ASKED": uint64(StateAsked), "SMCI_MAPPED": uint64(StateMapped),
 	"SMCI_PROMOTED": uint64(StatePromoted), "SMCI_NEVER": uint64(StateNever),
 	"SMCI_HELLO": uint64(Hello), "SMCI_WELCOME": uint64(Welcome), "SMCI_ASK": uint64(Ask), "SMCI_GRANT": uint64(Grant),
-	"SMCI_DENY": uint64(Deny), "SMCI_CLOSED": uint64(Closed), "SMCI_COUNT": uint64(Count),
+	"SMCI_DENY": uint64(Deny), "SMCI_CLOSED": uint64(Closed), "SMCI_COUNT": uint64(Count), "SMCI_SOCKET": uint64(Socket),
 }
 
 // TestLayout compares with what the C compiler makes of layout.h, of which nothing is missing here.

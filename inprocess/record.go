@@ -12,13 +12,14 @@ const (
 	Hello   What = 1 + iota // library: files [slab]; ID the run, A the version, B the entries of the slab
 	Welcome                 // broker: files [desk, writable; news, readable]
 	Ask                     // library: files [socket]; Tag; A bytes read, B bytes written so far
-	Grant                   // broker: files [own memory, writable; the peer's, readable; the peer's desk, readable]; Tag, ID, Side; A number of the peer's process
+	Grant                   // broker: files [own memory, writable; the peer's, readable; the peer's desk, readable]; Tag, ID, Side; A number of the peer's process, or 0: it is on another host, and files are [own memory, writable; mirror, readable; bell, writable]
 	Deny                    // broker: Tag, Why; answers Hello (Tag 0) or Ask, and takes a Grant back
 	Closed                  // library: Tag, ID, Why: an asking or promoted end is closed, or native for good
 	Count                   // both: ID a run, Why a reason; the answer's A and B are numbers, see the protocol
+	Socket                  // library: files [socket]; Tag, ID: of a Grant between hosts, whose memory it has
 )
 
-var whats = [...]string{Hello: "hello", Welcome: "welcome", Ask: "ask", Grant: "grant", Deny: "deny", Closed: "closed", Count: "count"}
+var whats = [...]string{Hello: "hello", Welcome: "welcome", Ask: "ask", Grant: "grant", Deny: "deny", Closed: "closed", Count: "count", Socket: "socket"}
 
 // String is the name in the documentation.
 func (w What) String() string {
@@ -76,7 +77,7 @@ func ParseRecord(b []byte) (Record, error) {
 		ID: e.Uint64(b[16:]), A: e.Uint64(b[24:]), B: e.Uint64(b[32:]),
 	}
 	switch {
-	case r.What < Hello || r.What > Count:
+	case r.What < Hello || r.What > Socket:
 		return Record{}, &RecordError{"what", uint64(r.What)}
 	case r.Side > 1:
 		return Record{}, &RecordError{"side", uint64(r.Side)}

@@ -38,6 +38,7 @@ type Broker struct {
 	leftovers  []*leftover
 	timer      *time.Timer
 	closed     bool
+	beyond     Beyond // nil: only this host is looked at
 }
 
 // New makes a broker that serves nobody yet.
@@ -219,13 +220,14 @@ func (b *Broker) settle() {
 			b.core.holds(p, [2]bool{})
 			continue
 		}
-		b.keep(leftoverOf(p, p.mem))
+		b.keep(leftoverOf(b, p))
 		p.mem = nil
 	}
 	if b.closed {
 		b.drop()
 	}
 	b.core.released = b.core.released[:0]
+	b.tellBeyond()
 	for _, e := range b.core.ended {
 		b.told(ToldEnded, e, e.why)
 	}

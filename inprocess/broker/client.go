@@ -217,7 +217,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 // files says how many descriptors come with a record.
-var files = map[inprocess.What]int{inprocess.Hello: 1, inprocess.Ask: 1, inprocess.Closed: 0, inprocess.Count: 0}
+var files = map[inprocess.What]int{inprocess.Hello: 1, inprocess.Ask: 1, inprocess.Socket: 1, inprocess.Closed: 0, inprocess.Count: 0}
 
 // take takes in a packet. Its descriptors are closed, or the slab.
 func (c *client) take(body []byte, fds []int, cut error) (job, error) {
@@ -250,6 +250,8 @@ func (c *client) take(body []byte, fds []int, cut error) (job, error) {
 		return func(context.Context) error { return nil }, c.hello(r, fds[0])
 	case inprocess.Ask:
 		return c.ask(r, fds[0])
+	case inprocess.Socket:
+		return func(context.Context) error { return nil }, c.socket(r, fds[0])
 	case inprocess.Closed:
 		return func(context.Context) error { return c.closed(r) }, nil
 	default:
@@ -386,6 +388,7 @@ func (b *Broker) ask(m *member, tag uint32, s Socket) {
 	var pair *conn
 	b.do(func(c *core) (no []denial) {
 		pair, no = c.ask(time.Now(), m, tag, s)
+		b.seek(m.ends[inprocess.Index(tag)])
 		return no
 	})
 	if pair != nil {
@@ -411,7 +414,7 @@ func (b *Broker) grant(p *conn) {
 			return c.undo(p, inprocess.WhyLimit)
 		}
 		c.granted(p)
-		for _, e := range p.ends {
+		for _, e := range p.ends { // both are here
 			b.told(ToldPromoted, e, inprocess.WhyNone)
 		}
 		return nil

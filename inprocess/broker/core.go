@@ -2,6 +2,7 @@ package broker
 
 import (
 	"container/list"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/inprocess"
@@ -29,6 +30,7 @@ type core struct {
 
 	released []*conn // newly held, for the shell, which empties both
 	ended    []*end  // that were promoted
+	halves   []*end  // with a half, about which there is news
 }
 
 // usage is what one user has.
@@ -61,12 +63,15 @@ type end struct {
 	why    inprocess.Why    // at its end
 	side   uint32
 	at     *list.Element // while waiting
+	half   *Half         // of the shell: who looks for the other end on other hosts; nil: nobody
+	closed bool          // its process says so
 }
 
-// conn is a connection whose ends were brought together.
+// conn is a connection whose ends were brought together; nil is an end on another host.
 type conn struct {
 	id       uint64
 	ends     [2]*end
+	carrier  string // between hosts
 	order    uint32
 	reserved int64
 	users    []uint32 // that are charged for it: of the ends, and then of those that have memory of it
@@ -219,38 +224,101 @@ func (c *core) mate(e *end) *end {
 // pair joins two ends, of which the first waits; the reason if a limit is reached.
 func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
 	p := &conn{ends: [2]*end{a, b}}
-	if len(c.conns)+len(c.held) >= c.limits.Conns {
-		return nil, inprocess.WhyLimit
-	}
-	remains := c.limits.Memory - c.memory
-	for _, uid := range distinct(a.of.uid, b.of.uid) {
-		if c.user(uid).conns >= c.limits.ConnsPerUser {
-			return nil, inprocess.WhyLimit
-		}
-		remains = min(remains, c.limits.MemoryPerUser-c.user(uid).memory)
-	}
-	for _, g := range distinct(a.of.cgroup, b.of.cgroup) {
-		if c.cgroups[g] >= c.limits.ConnsPerCgroup {
-			return nil, inprocess.WhyLimit
-		}
+	if why := c.lacks(a.of, b.of, 0); why != inprocess.WhyNone {
+		return nil, why
 	}
 	var ok bool
-	if p.order, p.reserved, ok = reservation(remains, c.limits.Share); !ok {
+	if p.order, p.reserved, ok = reservation(c.remains(a.of, b.of), c.limits.Share); !ok {
 		return nil, inprocess.WhyMemory
 	}
-	c.unwait(a)
 	c.nextID++
 	p.id = c.nextID
+	c.enter(p)
+	return p, inprocess.WhyNone
+}
+
+// lacks is the limit that a connection of two processes, or of one, would be beyond.
+func (c *core) lacks(a, b *member, memory int64) inprocess.Why {
+	if len(c.conns)+len(c.held) >= c.limits.Conns {
+		return inprocess.WhyLimit
+	}
+	for _, uid := range distinct(a.uid, b.uid) {
+		if c.user(uid).conns >= c.limits.ConnsPerUser {
+			return inprocess.WhyLimit
+		}
+	}
+	for _, g := range distinct(a.cgroup, b.cgroup) {
+		if c.cgroups[g] >= c.limits.ConnsPerCgroup {
+			return inprocess.WhyLimit
+		}
+	}
+	if memory > c.remains(a, b) {
+		return inprocess.WhyMemory
+	}
+	return inprocess.WhyNone
+}
+
+// remains is how much memory a connection of them may have.
+func (c *core) remains(a, b *member) int64 {
+	n := c.limits.Memory - c.memory
+	for _, uid := range distinct(a.uid, b.uid) {
+		n = min(n, c.limits.MemoryPerUser-c.user(uid).memory)
+	}
+	return n
+}
+
+// pairBeyond joins an end that waits with one on another host; the reason if a limit is reached.
+func (c *core) pairBeyond(e *end, id uint64, order uint32) (*conn, inprocess.Why) {
+	p := &conn{id: id, order: order, reserved: 2 * inprocess.EndSize(order)}
+	if why := c.lacks(e.of, e.of, p.reserved); why != inprocess.WhyNone {
+		return nil, why
+	}
+	side := 0
+	if e.socket.Role == RoleServer {
+		side = 1
+	}
+	p.ends[side] = e
+	c.enter(p)
+	return p, inprocess.WhyNone
+}
+
+// enter takes a connection in.
+func (c *core) enter(p *conn) {
 	for side, e := range p.ends {
+		if e == nil {
+			continue
+		}
+		c.unwait(e)
 		e.state, e.conn, e.side = e.state.next(evMatch), p, uint32(side)
 		e.of.ends[inprocess.Index(e.tag)] = e
+		c.newsOf(e)
 	}
 	c.conns[p.id] = p
 	c.pairedRun(p)
 	c.memory += p.reserved
-	c.charge(p, p.ends[:])
-	return p, inprocess.WhyNone
+	c.charge(p, p.here())
 }
+
+// newsOf notes an end for who looks for its other end.
+func (c *core) newsOf(e *end) {
+	if e.half != nil {
+		c.halves = append(c.halves, e)
+	}
+}
+
+// here are the ends on this host.
+func (p *conn) here() []*end {
+	switch {
+	case p.ends[0] == nil:
+		return p.ends[1:]
+	case p.ends[1] == nil:
+		return p.ends[:1]
+	}
+	return p.ends[:]
+}
+
+// both tells whether both ends are on this host.
+func (p *conn) both() bool { return p.ends[0] != nil && p.ends[1] != nil }
 
 // charge has a connection count for some of its ends, and for the others no more.
 func (c *core) charge(p *conn, ends []*end) {
@@ -290,7 +358,7 @@ func (p *conn) paired() bool { return p.ends[0].state == endPairing && p.ends[1]
 
 // granted notes that both ends have their memory under way.
 func (c *core) granted(p *conn) {
-	for _, e := range p.ends {
+	for _, e := range p.here() {
 		e.state = e.state.next(evGranted)
 	}
 	c.counts.Promoted++
@@ -300,7 +368,7 @@ func (c *core) granted(p *conn) {
 // undo takes a pair back that could not be granted.
 func (c *core) undo(p *conn, why inprocess.Why) (no []denial) {
 	c.counts.Undone++
-	for _, e := range p.ends {
+	for _, e := range p.here() {
 		if e.state == endPairing {
 			c.end(e, evUndone)
 			no = append(no, c.deny(e, why))
@@ -338,7 +406,7 @@ func (c *core) closed(m *member, tag uint32, why inprocess.Why) (known bool) {
 		c.counts.Returned[why]++
 		m.run.reason(why)
 	}
-	e.why = why
+	e.why, e.closed = why, true
 	c.end(e, evClosed)
 	return true
 }
@@ -415,7 +483,8 @@ func (c *core) end(e *end, ev endEvent) {
 	if at := inprocess.Index(e.tag); e.of.ends[at] == e {
 		delete(e.of.ends, at)
 	}
-	if p := e.conn; p != nil && p.ends[0].state == endGone && p.ends[1].state == endGone {
+	c.newsOf(e)
+	if p := e.conn; p != nil && !slices.ContainsFunc(p.here(), func(e *end) bool { return e.state != endGone }) {
 		c.release(p)
 	}
 }
@@ -441,10 +510,13 @@ func (c *core) release(p *conn) {
 	delete(c.conns, p.id)
 	c.held[p] = struct{}{}
 	c.releasedRun(p)
-	moved := max(p.ends[0].moved, p.ends[1].moved)
+	var moved uint64
+	for _, e := range p.here() {
+		moved = max(moved, e.moved)
+	}
 	c.counts.MovedBytes += moved
 	c.others.set(p.id, moved)
-	if p.ends[0].why == inprocess.WhyProtocol || p.ends[1].why == inprocess.WhyProtocol {
+	if slices.ContainsFunc(p.here(), func(e *end) bool { return e.why == inprocess.WhyProtocol }) {
 		c.counts.Broken++
 	}
 	c.released = append(c.released, p)
@@ -454,7 +526,7 @@ func (c *core) release(p *conn) {
 func (c *core) holds(p *conn, has [2]bool) {
 	var ends []*end
 	for side, e := range p.ends {
-		if has[side] {
+		if has[side] && e != nil {
 			ends = append(ends, e)
 		}
 	}

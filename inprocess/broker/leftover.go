@@ -34,10 +34,20 @@ func (b *Broker) keep(l *leftover) {
 	}
 }
 
-func leftoverOf(p *conn, m *memories) *leftover {
+func leftoverOf(b *Broker, p *conn) *leftover {
+	m := p.mem
 	return &leftover{close: m.close, look: func() (bool, func(*core)) {
-		has := m.holders()
-		return has == [2]bool{}, func(c *core) { c.holds(p, has) }
+		has, alone := m.holders(), false
+		if e := p.here()[0]; e.half != nil { // its mirror is the gateway's, too, as long as it carries
+			writes, _ := elsewhere(m[e.side].Kept)
+			alone = !writes
+		}
+		return has == [2]bool{}, func(c *core) {
+			c.holds(p, has)
+			if alone {
+				p.here()[0].half.nobody()
+			}
+		}
 	}}
 }
 

@@ -71,7 +71,8 @@ func (c *core) leaveRun(m *member) {
 
 // runs are the runs of the ends, each once.
 func (p *conn) runs() []*run {
-	list := distinct(p.ends[0].of.run, p.ends[1].of.run)
+	here := p.here()
+	list := distinct(here[0].of.run, here[len(here)-1].of.run)
 	kept := list[:0]
 	for _, r := range list {
 		if r != nil {
@@ -83,7 +84,7 @@ func (p *conn) runs() []*run {
 
 // movedFor is what the ends in a run say of the connection, counted once: each end counts both directions.
 func (p *conn) movedFor(r *run) (n uint64) {
-	for _, e := range p.ends {
+	for _, e := range p.here() {
 		if e.of.run == r {
 			n = max(n, e.moved)
 		}
@@ -113,7 +114,7 @@ func (c *core) releasedRun(p *conn) {
 // ends are the ends of the connections that have one in it.
 func (r *run) ends() (list []*end) {
 	for p := range r.conns {
-		for _, e := range p.ends {
+		for _, e := range p.here() {
 			if e.of.run == r {
 				list = append(list, e)
 			}

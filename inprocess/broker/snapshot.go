@@ -21,6 +21,8 @@ type End struct {
 	Report inprocess.Report
 	// Resident is what both memories of the connection hold, -1 if that is not known.
 	Resident int64
+	// Carrier is what carries a connection between hosts; empty: it is one of this host, or waits.
+	Carrier string
 	// SentBack is why Review has it send by the kernel.
 	SentBack inprocess.Why
 
@@ -175,7 +177,7 @@ func (e *end) info() End {
 		Report: inprocess.Report{State: inprocess.StateAsked},
 	}
 	if p := e.conn; p != nil {
-		i.ID, i.Report.State = p.id, inprocess.StateMapped
+		i.ID, i.Carrier, i.Report.State = p.id, p.carrier, inprocess.StateMapped
 		if e.state == endGone {
 			i.Report = e.said
 		}

@@ -170,12 +170,12 @@ static long put_record(const struct smci_record *r, int fd) {
 
 // tell says what the broker must hear, or it would keep a connection that is no more. If it does not read, the conversation ends, and with
 // it all that the broker has for this process.
-static void tell(const struct smci_record *r) {
+static void tell(const struct smci_record *r, int fd) {
 	struct pollfd p = {smcgw.socket, POLLOUT, 0};
 	struct timespec ts = {0, TOLD_WITHIN};
 	if (smcgw.socket < 0) return;
-	long n = put_record(r, -1);
-	if (n == -EAGAIN && SYS(ppoll, &p, 1, &ts, 0, 8) == 1) n = put_record(r, -1);
+	long n = put_record(r, fd);
+	if (n == -EAGAIN && SYS(ppoll, &p, 1, &ts, 0, 8) == 1) n = put_record(r, fd);
 	if (n < 0 && smcgw_ours()) hang_up();
 }
 
@@ -316,6 +316,9 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
 		smcgw_let(mask);
 		close_all(fd);
+		struct smci_record got = {.what = SMCI_SOCKET, .tag = r->tag, .id = r->id};
+		int number = r->a ? -1 : smcgw_number(e, -1);
+		if (number >= 0) tell(&got, number); // the gateway rings by it
 		return;
 	}
 	smcgw_unmap(e); // closed meanwhile
@@ -329,7 +332,7 @@ refuse:
 	asked = SMCI_ASKED;
 	if (e && e->tag == r->tag && atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, why);
 	struct smci_record no = {.what = SMCI_CLOSED, .tag = r->tag, .id = r->id, .why = why};
-	tell(&no);
+	tell(&no, -1);
 }
 
 static void denied(const struct smci_record *r) {
@@ -497,7 +500,7 @@ void smcgw_closed(struct end *e) {
 	smcgw_hold_control(&mask);
 	struct smci_record r = {.what = SMCI_CLOSED, .tag = e->tag, .id = get(&e->report.id), .why = get(&e->report.why),
 	                        .a = get(&e->report.rx_ring), .b = get(&e->report.tx_ring)};
-	tell(&r);
+	tell(&r, -1);
 	smcgw_let_control(mask);
 }
 

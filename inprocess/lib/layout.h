@@ -123,6 +123,7 @@ enum smci_what {
 	SMCI_DENY = 5,    // broker: tag, why. Answers HELLO (tag 0) or ASK, and takes a GRANT back that the peer did not get
 	SMCI_CLOSED = 6,  // library: tag, id: a promoted or asking end is closed, or goes native for good; why; a, b = rx_ring, tx_ring
 	SMCI_COUNT = 7,   // smcgw run: id = a run, why. Answer: why 0: a = connections promoted, b = their ring bytes, tag = processes; else a = ends native for it
+	SMCI_SOCKET = 8,  // library: fds [socket]; tag, id: of a GRANT between hosts, whose memory it has
 };
 struct smci_record {
 	uint32_t what;

@@ -81,5 +81,8 @@ func (e *engine) leaveCarrier(kind negotiate.CarrierKind, uses func(*carrier.Lin
 	for _, f := range e.all() {
 		f.LeaveDevice(kind, uses, hard)
 	}
+	e.opening.Lock()
+	e.beyond.LeaveDevice(kind, uses)
+	e.opening.Unlock()
 	e.catchUp()
 }

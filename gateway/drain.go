@@ -61,6 +61,7 @@ func (g *gateway) beginDrain(timeout time.Duration) {
 		timeout = g.cfg.Limits.DrainTimeout
 	}
 	g.engine().datagrams().Quiesce(negotiate.ReasonDrained)
+	g.engine().closeBeyond()
 	g.host.promotion.Serve(false)
 	now, flows := time.Now(), g.engine().count()
 	g.log.Info("draining", "timeout", timeout, "flows", flows)

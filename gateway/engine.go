@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/beyond"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/conn"
 	"github.com/smcgw/smcgw/gateway/internal/datagram"
@@ -51,7 +52,9 @@ type engine struct {
 	peers       *peers.Table
 	dgrams      atomic.Pointer[datagram.Engine] // nil: no datagram is carried
 	noDatagrams atomic.Pointer[error]           // why the engine could not be started; nil: nothing keeps it
-	opening     sync.Mutex                      // held while dgrams is replaced; guards yielded
+	opening     sync.Mutex                      // held while dgrams is replaced; guards yielded, beyond and noBeyond
+	beyond      *beyond.Service                 // nil: nothing is promoted between hosts
+	noBeyond    bool                            // its port is not to be had
 	yielded     bool                            // the port of datagrams is a successor's
 	blind       atomic.Bool                     // which sockets linger is not known
 
@@ -120,6 +123,7 @@ func (e *engine) build() error {
 		return err
 	}
 	e.openDatagrams()
+	e.openBeyond()
 	return nil
 }
 
@@ -169,6 +173,7 @@ func (e *engine) close() {
 	e.opening.Lock() // after a chore that opens it; later ones see that the engine ends
 	e.dgrams.Load().Close()
 	e.opening.Unlock()
+	e.closeBeyond()
 	close(e.draining)
 	for _, f := range e.all() {
 		f.Cancel(negotiate.ReasonDrained)

@@ -51,22 +51,9 @@ func (h *Half) Desk() (fd int, err error) {
 	return unix.FcntlInt(uintptr(c.desk.Read), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Portion is the memory of an end between hosts: what it is handed, and what tells whether somebody has it.
-type Portion struct {
-	Own, Mirror shared.Memory // Write of Own, Read of Mirror and all of Kept are there
-	Bell        int
-}
-
-// Close closes all descriptors.
-func (p *Portion) Close() {
-	p.Own.Close()
-	p.Mirror.Close()
-	shared.Close(&p.Bell)
-}
-
 // Grant gives the end its memory, whose rings have 2^order bytes, and counts it. The descriptors are the broker's, whatever
 // comes of it. False: the end does not wait any more, or there is no room for it.
-func (h *Half) Grant(m Portion, order uint32, carrier string) (ok bool) {
+func (h *Half) Grant(m shared.Portion, order uint32, carrier string) (ok bool) {
 	b, e := h.broker, h.end
 	defer m.Close()
 	b.do(func(c *core) []denial {

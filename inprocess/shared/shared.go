@@ -113,3 +113,20 @@ func EndHead(id uint64, side, order uint32) []byte {
 	b = binary.NativeEndian.AppendUint32(b, side)
 	return binary.NativeEndian.AppendUint32(b, order)
 }
+
+// Portion is what the process of an end between hosts is handed: its own memory to write, the mirror to read, the bell. The
+// files that are kept tell whether it has them.
+type Portion struct {
+	Own, Mirror Memory
+	Bell        int
+}
+
+// NoPortion is none.
+var NoPortion = Portion{None, None, -1}
+
+// Close closes what there is.
+func (p *Portion) Close() {
+	p.Own.Close()
+	p.Mirror.Close()
+	Close(&p.Bell)
+}

@@ -50,17 +50,12 @@ type inProcessWorld struct {
 	g       *gw
 	dir     string // of the programs
 	library bool   // programs are started with it
+	apart   bool   // each host has a daemon of its own
 }
 
 func newInProcessWorld(t *testing.T, s settings) *inProcessWorld {
 	t.Helper()
-	testnet.Require(t, "root", "bpf")
-	if os.Getenv(ProgramsVariable) == "" {
-		testnet.Require(t, "gcc")
-	}
-	dir, err := inProcessPrograms()
-	require.NoError(t, err)
-	w := &inProcessWorld{world: newWorld(t, testnet.Config{}), dir: dir, library: true}
+	w := newProgramsWorld(t)
 	if !strings.Contains(s.Extra, "steering:") {
 		s.Extra += "steering: off\n"
 	}
@@ -68,12 +63,27 @@ func newInProcessWorld(t *testing.T, s settings) *inProcessWorld {
 	return w
 }
 
+func newProgramsWorld(t *testing.T) *inProcessWorld {
+	t.Helper()
+	testnet.Require(t, "root", "bpf")
+	if os.Getenv(ProgramsVariable) == "" {
+		testnet.Require(t, "gcc")
+	}
+	dir, err := inProcessPrograms()
+	require.NoError(t, err)
+	return &inProcessWorld{world: newWorld(t, testnet.Config{}), dir: dir, library: true}
+}
+
 // start starts a program, with the library.
 func (w *inProcessWorld) start(h *testnet.Host, name string, args ...string) *testnet.Proc {
 	w.t.Helper()
 	cmd := h.Command(context.Background(), name, args...)
 	if w.library {
-		cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(w.h3))
+		at := w.h3
+		if w.apart {
+			at = h
+		}
+		cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(at))
 	}
 	p, err := h.StartCmd(cmd)
 	require.NoError(w.t, err)

@@ -81,8 +81,8 @@ func (e *End) announce() {
 
 // doorbell makes the byte that is left in the receive queue news.
 func (e *End) doorbell() {
-	if e.cfg.Socket >= 0 {
+	if e.sock >= 0 {
 		e.doorbells.Add(1)
-		setLowAt(e.cfg.Socket, 1)
+		setLowAt(e.sock, 1)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/shared"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -56,9 +57,8 @@ type Config struct {
 	Nonces [2][inprocess.NonceSize]byte
 	// Local and Remote are the addresses of the connection.
 	Local, Remote netip.Addr
-	// Socket is a duplicate of the program's, and Desk that of its process; nil: it sleeps at no slot.
-	Socket int
-	Desk   *Desk
+	// Desk is that of its process; nil: it sleeps at no slot.
+	Desk *Desk
 	// Hub is that of the shard that has the end.
 	Hub   *Hub
 	Owner Owner
@@ -93,6 +93,7 @@ type End struct {
 	own   *words // of the library
 	mir   *words // of this gateway
 	bell  int
+	sock  int    // a duplicate of the program's; -1: none
 	size  uint64 // of each ring
 
 	phase  phase
@@ -129,26 +130,31 @@ const (
 	drained
 )
 
-// New makes an end with its memory. The files are what its process gets. On failure the socket is the caller's.
-func New(cfg Config) (*End, Files, error) {
+// New makes an end with its memory. The portion is for its process.
+func New(cfg Config) (*End, shared.Portion, error) {
 	if cfg.Order < inprocess.OrderMin || cfg.Order > inprocess.OrderMax || cfg.Side > 1 {
-		return nil, Files{}, fmt.Errorf("end of side %d with rings of 2^%d bytes: %w", cfg.Side, cfg.Order, ErrNonsense)
+		return nil, shared.NoPortion, fmt.Errorf("end of side %d with rings of 2^%d bytes: %w", cfg.Side, cfg.Order, ErrNonsense)
 	}
-	mem, files, err := newMemory(&cfg)
+	mem, portion, err := newMemory(&cfg)
 	if err != nil {
-		return nil, Files{}, err
+		return nil, portion, err
 	}
-	files.Bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err == nil {
+		portion.Bell, err = unix.FcntlInt(uintptr(bell), unix.F_DUPFD_CLOEXEC, 0)
+	}
 	if err != nil {
 		mem.unmap()
-		return nil, Files{}, errors.Join(fmt.Errorf("bell: %w", err), files.Close())
+		portion.Close()
+		shared.Close(&bell)
+		return nil, shared.NoPortion, fmt.Errorf("bell: %w", err)
 	}
 	e := &End{
 		cfg: cfg, shard: cfg.Hub.shard, mem: mem, lent: mem.lend(), own: wordsOf(mem.own), mir: wordsOf(mem.mirror),
-		bell: files.Bell, size: 1 << cfg.Order,
+		bell: bell, sock: -1, size: 1 << cfg.Order,
 	}
 	e.post(e.listen)
-	return e, files, nil
+	return e, portion, nil
 }
 
 // post has the shard work for the end, until it is closed.
@@ -220,9 +226,32 @@ func (e *End) PeerEnded(bytes uint64) {
 	})
 }
 
+// Rings gives the end a duplicate of the program's socket, by which it rings from now on. It is the end's.
+func (e *End) Rings(fd int) {
+	e.shard.Post(func() {
+		e.letGo()
+		if e.sock = fd; e.phase == closed || e.ended != lives {
+			e.letGo()
+			return
+		}
+		e.ring() // for what has happened before
+		e.announce()
+	})
+}
+
+// Lose ends the carrier, for a reason that the owner has.
+func (e *End) Lose(err error) {
+	e.post(func() {
+		if e.phase < lost {
+			e.lose(err)
+		}
+	})
+}
+
 // Close ends the end: the duplicate of the socket first, then its link, and its memory when no device has it. A library that
-// is still there learns that the carrier has ended.
-func (e *End) Close() {
+// is still there learns that the carrier has ended. then is called on the shard when the end looks at nothing any more.
+func (e *End) Close(then func()) {
+	defer e.shard.Post(then)
 	e.post(func() {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
 		e.letGo()
@@ -254,10 +283,7 @@ func (e *End) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) b
 
 // letGo closes the duplicate of the socket.
 func (e *End) letGo() {
-	if e.cfg.Socket >= 0 {
-		_ = unix.Close(e.cfg.Socket)
-		e.cfg.Socket = -1
-	}
+	shared.Close(&e.sock)
 }
 
 // leave ends all links, and looks at the words no more.

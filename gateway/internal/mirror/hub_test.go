@@ -20,7 +20,7 @@ func TestBell(t *testing.T) {
 	m := &loop.Manual{Shard: s}
 	hub := mirror.NewHub(s)
 	o := newOwner(t)
-	e, files, err := mirror.New(mirror.Config{Order: inprocess.OrderMin, Socket: -1, Hub: hub, Owner: o})
+	e, files, err := mirror.New(mirror.Config{Order: inprocess.OrderMin, Hub: hub, Owner: o})
 	require.NoError(t, err)
 	l := newLibrary(t, files, inprocess.OrderMin, -1, nil)
 	defer l.close()
@@ -78,7 +78,7 @@ func TestBell(t *testing.T) {
 	turn(0)
 	require.False(t, hub.Ready(), "there is no library any more")
 
-	e.Close()
+	e.Close(func() {})
 	turn(0)
 	require.Equal(t, uint32(inprocess.Gone), l.flags())
 	require.True(t, hub.Arm())

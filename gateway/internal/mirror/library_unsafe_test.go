@@ -13,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/internal/mirror"
 	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
 // library is what libsmcgw does at an end whose directions are open: it writes own words, reads the mirror, rings the bell
@@ -38,25 +39,25 @@ type fakeDesk struct {
 	slept uint32
 }
 
-func newLibrary(t testing.TB, f mirror.Files, order uint32, sock int, desk *fakeDesk) *library {
+func newLibrary(t testing.TB, f shared.Portion, order uint32, sock int, desk *fakeDesk) *library {
 	t.Helper()
 	size := int(inprocess.EndSize(order))
 	l := &library{sock: sock, size: 1 << order, desk: desk}
 	var err error
-	l.own, err = unix.Mmap(f.Own, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	l.own, err = unix.Mmap(f.Own.Write, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.NoError(t, err)
-	_, err = unix.Mmap(f.Mirror, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	_, err = unix.Mmap(f.Mirror.Read, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.ErrorIs(t, err, unix.EACCES)
-	l.mirror, err = unix.Mmap(f.Mirror, 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	l.mirror, err = unix.Mmap(f.Mirror.Read, 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	require.NoError(t, err)
-	again, err := unix.Open(fmt.Sprint("/proc/self/fd/", f.Mirror), unix.O_RDWR|unix.O_CLOEXEC, 0) // which the owner of the file can
+	again, err := unix.Open(fmt.Sprint("/proc/self/fd/", f.Mirror.Read), unix.O_RDWR|unix.O_CLOEXEC, 0) // which the owner of the file can
 	require.NoError(t, err)
 	_, err = unix.Mmap(again, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	require.ErrorIs(t, err, unix.EPERM)
 	require.NoError(t, unix.Close(again))
 	l.bell, err = unix.Dup(f.Bell)
 	require.NoError(t, err)
-	require.NoError(t, f.Close())
+	f.Close()
 	return l
 }
 

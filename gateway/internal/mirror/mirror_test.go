@@ -135,7 +135,7 @@ func TestProcessEnds(t *testing.T) {
 				read := make(chan error, 1)
 				go func() { read <- sides[1].receive(tc.total, 99991, func() {}) }()
 				require.Equal(t, tc.total, expect(t, sides[0].drained, "all is sent"))
-				sides[0].Close()
+				sides[0].Close(func() {})
 				require.NoError(t, expect(t, read, "all is read"))
 				if !tc.before {
 					require.Zero(t, sides[1].lib.flags()&inprocess.Shut)
@@ -218,7 +218,7 @@ func TestClosedUnderFire(t *testing.T) {
 				go func() { done <- sides[0].send(1<<40, 99991, func() {}) }()
 				go func() { done <- sides[1].receive(1<<40, 99991, func() {}) }()
 				time.Sleep(rand.N(5 * time.Millisecond))
-				sides[1].Close()
+				sides[1].Close(func() {})
 				gws[0].prov[kind].breakLast()
 				expect(t, sides[0].lost, "loss")
 				require.NoError(t, errors.Join(expect(t, done, "one library"), expect(t, done, "the other")))
@@ -349,7 +349,7 @@ func TestAnswerInVain(t *testing.T) {
 	}
 	answer(elsewhere)
 	require.ErrorIs(t, expect(t, answered, "answer"), carrier.ErrTranslated)
-	server.Close()
+	server.Close(func() {})
 	answer(offer)
 	gws[1].shard.Call(func() {})
 	require.Empty(t, answered)

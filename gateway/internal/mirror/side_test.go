@@ -220,12 +220,13 @@ func newSideOf(t testing.TB, gws [2]*gateway, i int, order uint32, fd int, desk 
 	dup, _ := unix.Dup(fd)
 	end, files, err := mirror.New(mirror.Config{
 		ID: 7, Side: uint32(i), Order: order, Nonces: [2][inprocess.NonceSize]byte{{byte(1 + i)}, {byte(2 - i)}},
-		Local: gws[i].addr, Remote: gws[1-i].addr, Socket: dup, Desk: desk.of, Hub: gws[i].hub, Owner: s.owner,
+		Local: gws[i].addr, Remote: gws[1-i].addr, Desk: desk.of, Hub: gws[i].hub, Owner: s.owner,
 	})
 	require.NoError(t, err)
+	end.Rings(dup)
 	s.End, s.lib = end, newLibrary(t, files, order, fd, desk)
 	t.Cleanup(func() {
-		s.Close()
+		s.Close(func() {})
 		s.gw.shard.Call(func() {})
 		s.lib.close()
 		require.Empty(t, s.panics)

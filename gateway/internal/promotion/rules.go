@@ -16,7 +16,8 @@ import (
 // (cgroups, users) is asked at the client's.
 type rules struct {
 	client, server *ebpf.Policy
-	names          []string // of the rules of both
+	names          []string        // of the rules of both
+	actions        []report.Action // as they are given
 }
 
 // newRules compiles the rules, with the share that holds now.
@@ -31,6 +32,7 @@ func newRules(c config.Config, share ebpf.Share) (rules, error) {
 			r.Action = ebpf.ActionAccelerate // auto, too: rings are faster than the kernel whatever the host has
 		}
 		client, server, out.names = append(client, r), append(server, r), append(out.names, given.Name)
+		out.actions = append(out.actions, given.Action)
 		if r.Action == ebpf.ActionPass { // at the end it is about, and what asks for a caller at none of a server
 			continue
 		}
@@ -72,17 +74,27 @@ func (r rules) wants(q broker.Question) bool {
 	}
 }
 
-// name is the rule that decides about an end.
-func (r rules) name(q broker.Question) string {
+// rule is the one that decides about an end; false: none does.
+func (r rules) rule(q broker.Question) (i int, ok bool) {
 	if q.Socket.Role == broker.RoleServer {
-		return r.nameAt(r.inbound(q).Rule)
+		i = r.inbound(q).Rule
+	} else {
+		i = r.outbound(q).Rule
 	}
-	return r.nameAt(r.outbound(q).Rule)
+	return i, i >= 0 && i < len(r.names)
 }
 
-func (r rules) nameAt(i int) string {
-	if i < 0 || i >= len(r.names) {
-		return policy.NoRule
+// name is that of the rule that decides about an end.
+func (r rules) name(q broker.Question) string {
+	if i, ok := r.rule(q); ok {
+		return r.names[i]
 	}
-	return r.names[i]
+	return policy.NoRule
+}
+
+// pays reports whether rules want an end carried between hosts by an adapter, or by another device. Without an adapter the
+// kernel is faster.
+func (r rules) pays(q broker.Question, adapter bool) bool {
+	i, ok := r.rule(q)
+	return ok && (adapter || r.actions[i] == report.ActionAccelerate)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/inprocess/scan"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 const (
@@ -56,6 +57,7 @@ type Service struct {
 	past   broker.Counters
 	failed error // why the socket could not be made the last time
 	closed bool
+	beyond broker.Beyond // nil: other hosts are not looked at
 
 	told telling
 }
@@ -171,6 +173,7 @@ func (s *Service) serve(ctx context.Context) error {
 	b := broker.New(c)
 	s.mu.Lock()
 	s.now, s.failed = b, nil
+	b.SetBeyond(s.beyond)
 	s.applyLocked()
 	s.mu.Unlock()
 	s.log.Info("programs with the library are served", "socket", s.config.Socket, "across_namespaces", s.program != nil)
@@ -308,6 +311,25 @@ func (s *Service) Share(share ebpf.Share) {
 		s.share = share
 		s.applyLocked()
 	}
+}
+
+// SetBeyond has other hosts looked at for the ends of connections; nil: not any more.
+func (s *Service) SetBeyond(y broker.Beyond) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beyond = y
+	if s.now != nil {
+		s.now.SetBeyond(y)
+	}
+}
+
+// Pays reports whether the rules have an end carried between hosts by a device of a kind.
+func (s *Service) Pays(h *broker.Half, kind negotiate.CarrierKind) bool {
+	r := s.told.rules.Load()
+	return r != nil && r.pays(broker.Question{Process: h.Process, Socket: h.Socket}, kind.OfAdapter())
 }
 
 func (s *Service) applyLocked() {

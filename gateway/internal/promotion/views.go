@@ -87,7 +87,7 @@ func describe(e *broker.End, promoted, off bool, now time.Time) report.ConnInfo 
 	}
 	switch {
 	case promoted:
-		i.Way = report.WayInProcess
+		i.Way, i.Carrier = report.WayInProcess, report.Carrier(e.Carrier)
 	case r.State == inprocess.StatePromoted && off:
 		i.Reason, i.DecidedBy = inprocess.WhyOff.String(), report.DecidedLocal
 	case r.State == inprocess.StatePromoted:

@@ -1,0 +1,173 @@
+package beyond
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/internal/mirror"
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/inprocess/shared"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/between"
+)
+
+// end is one end of a connection of this host. It is its talk's, from when it has one.
+type end struct {
+	s    *Service
+	half *broker.Half
+	talk *talk // nil: a server's, whose offer has not come; the service's lock
+	mir  atomic.Pointer[mirror.End]
+
+	number  uint64 // 0: not offered
+	order   uint32
+	nonces  [2][inprocess.NonceSize]byte // of client and server
+	portion portion
+	said    mirror.Said
+	granted bool
+	lost    bool // the carrier
+	alone   bool
+	dropped bool
+	later   *time.Timer
+	closing chan struct{} // closed when it is dropped
+}
+
+var _ mirror.Owner = (*end)(nil)
+
+// portion is that of an end until it is granted.
+type portion struct{ shared.Portion }
+
+// take hands the portion over.
+func (p *portion) take() shared.Portion {
+	given := p.Portion
+	p.Portion = shared.NoPortion
+	return given
+}
+
+func newEnd(s *Service, h *broker.Half) *end {
+	return &end{s: s, half: h, portion: portion{shared.NoPortion}, closing: make(chan struct{})}
+}
+
+// make makes what carries the end, with rings of 2^order bytes.
+func (e *end) make(t *talk, order uint32) error {
+	if int(e.s.conns.Add(1)) > e.s.cfg.MaxConns {
+		e.s.conns.Add(-1)
+		return fmt.Errorf("%d connections between hosts", e.s.cfg.MaxConns)
+	}
+	d, err := e.s.deskOf(e.half)
+	if err != nil {
+		e.s.conns.Add(-1)
+		return fmt.Errorf("desk: %w", err)
+	}
+	cfg := mirror.Config{
+		ID: e.half.ID, Order: order, Nonces: [2][inprocess.NonceSize]byte{e.nonces[1], e.nonces[0]},
+		Local: t.local, Remote: t.remote, Desk: d.Desk, Hub: e.s.hub(), Owner: e,
+	}
+	if e.half.Socket.Role == broker.RoleServer {
+		cfg.Side, cfg.Nonces = 1, e.nonces
+	}
+	m, p, err := mirror.New(cfg)
+	if err != nil {
+		e.s.deskGoes(e.half.Member)
+		e.s.conns.Add(-1)
+		return err
+	}
+	e.order, e.portion = order, portion{p}
+	e.mir.Store(m)
+	return nil
+}
+
+// drop ends the end.
+func (e *end) drop() {
+	if e.dropped {
+		return
+	}
+	e.dropped = true
+	close(e.closing)
+	if e.later != nil {
+		e.later.Stop()
+	}
+	e.portion.Close()
+	e.s.dropped(e)
+	if m := e.mir.Load(); m != nil {
+		m.Close(func() {
+			e.s.conns.Add(-1)
+			e.s.deskGoes(e.half.Member)
+		})
+	}
+}
+
+// rings gives it the socket.
+func (e *end) rings(fd int) {
+	if e.dropped {
+		_ = unix.Close(fd)
+		return
+	}
+	e.mir.Load().Rings(fd)
+}
+
+// where asks the library's words how far it is in the kernel's stream. fn is called by a shard.
+func (e *end) where(fn func(between.Place)) {
+	e.mir.Load().Where(func(o mirror.Opening) { fn(placeOf(o)) })
+}
+
+func placeOf(o mirror.Opening) between.Place {
+	return between.Place{Sent: o.Ksent, Opened: o.Opened, At: o.At}
+}
+
+func openingOf(p between.Place) mirror.Opening {
+	return mirror.Opening{Opened: p.Opened, At: p.At, Ksent: p.Sent}
+}
+
+// Said implements mirror.Owner.
+func (e *end) Said(now mirror.Said) {
+	e.talk.post(func(at time.Time) { e.talk.said(at, e, now) })
+}
+
+// said tells the peer what a library says.
+func (t *talk) said(now time.Time, e *end, s mirror.Said) {
+	before := e.said
+	e.said = s
+	if e.dropped || t.over || t.ends[e.number] != e {
+		return
+	}
+	if s.Opening.Opened && !before.Opening.Opened {
+		t.do(t.ctl.Opened(now, e.number, placeOf(s.Opening)))
+	}
+	more := s.Flags &^ before.Flags
+	if more&inprocess.Attached != 0 {
+		t.do(t.ctl.Attached(now, e.number))
+	}
+	if more&inprocess.Recall != 0 {
+		t.do(t.ctl.Recall(now, e.number))
+	}
+	if more&inprocess.Asks != 0 {
+		t.do(t.ctl.Where(now, e.number))
+	}
+}
+
+// Drained implements mirror.Owner.
+func (e *end) Drained(bytes uint64) {
+	e.talk.post(func(now time.Time) { e.talk.drained(now, e, bytes) })
+}
+
+// Lost implements mirror.Owner.
+func (e *end) Lost(why negotiate.Reason, err error) {
+	e.talk.post(func(now time.Time) { e.talk.lostBy(now, e, why, err) })
+}
+
+// Panicked implements loop.Owner.
+func (e *end) Panicked(r any) {
+	e.s.cfg.Log.Error("panic in an end between hosts, whose connection goes on by the kernel", "panic", r)
+	e.talk.post(func(now time.Time) {
+		e.lost = true
+		e.talk.leave(now, e, false, 0)
+	})
+}
+
+func (e *end) debug(what string, err error) {
+	e.s.cfg.Log.Debug("connection between hosts: "+what, "remote", e.half.Socket.Remote, "error", err)
+}

@@ -1,0 +1,435 @@
+package beyond
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/mirror"
+	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// ringOrder is the size of the rings: what a stream over the fastest carrier has under way.
+const ringOrder = 21
+
+const (
+	dialTime = 2 * time.Second
+	// maxTalks bounds the control connections that others have opened, maxTalksOf those from one address.
+	maxTalks   = 1024
+	maxTalksOf = 16
+	// acceptPause is between attempts to accept that fail for want of descriptors or memory.
+	acceptPause = 50 * time.Millisecond
+	// closeTime is how long the end of the service waits for peers to be told.
+	closeTime = time.Second
+)
+
+// Config is what a service is made from.
+type Config struct {
+	GatewayID, HostID [16]byte
+	// Port is the TCP port of control connections, here and at peers.
+	Port uint16
+	// Priority is the SO_PRIORITY by which the steering knows the gateway's own sockets.
+	Priority int
+	// Keys are those that peers share, of the moment.
+	Keys func() negotiate.Keys
+	// Shards run the ends, Providers are the devices in the order of preference.
+	Shards    []*loop.Shard
+	Providers []carrier.Provider
+	// Carries reports whether a device may carry what an end of a program is: by the rule that selects it.
+	Carries func(of *broker.Half, kind negotiate.CarrierKind) bool
+	// MaxConns bounds the connections.
+	MaxConns int
+	// NativeFor is for how long a peer without a gateway is not asked again.
+	NativeFor time.Duration
+	Log       *slog.Logger
+}
+
+// Service is the [broker.Beyond] of a gateway. Its methods may be called by any goroutine.
+type Service struct {
+	cfg    Config
+	hubs   []*mirror.Hub
+	next   atomic.Uint32 // hub
+	listen []net.Listener
+	ctx    context.Context //nolint:containedctx // of what the service does by itself
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	conns  atomic.Int64
+
+	mu     sync.Mutex           // guards everything below
+	talks  map[netip.Addr]*talk // that this gateway has opened, by peer
+	taken  map[*talk]struct{}   // that peers have
+	native map[netip.Addr]time.Time
+	known  map[*broker.Half]*end
+	asked  map[broker.Sequences]*end // of servers, without an offer
+	wished map[broker.Sequences]wish // offers, without an end
+	desks  map[uint64]*desk
+	closed bool
+}
+
+// errOwn is an address of this host.
+var errOwn = errors.New("an address of this host")
+
+// wish is an OFFER for which no end has asked.
+type wish struct {
+	talk   *talk
+	number uint64
+}
+
+// desk is that of a process, as long as an end of it has it.
+type desk struct {
+	*mirror.Desk
+	uses int
+}
+
+var _ broker.Beyond = (*Service)(nil)
+
+// Open starts a service, whose shards run.
+func Open(cfg Config) (*Service, error) {
+	s := &Service{
+		cfg: cfg, talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{},
+		known: map[*broker.Half]*end{}, asked: map[broker.Sequences]*end{}, wished: map[broker.Sequences]wish{}, desks: map[uint64]*desk{},
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	lc := net.ListenConfig{Control: s.mark}
+	for _, at := range []struct{ network, addr string }{{"tcp4", "0.0.0.0"}, {"tcp6", "::"}} {
+		l, err := lc.Listen(s.ctx, at.network, net.JoinHostPort(at.addr, strconv.Itoa(int(cfg.Port))))
+		if at.network == "tcp6" && errors.Is(err, unix.EAFNOSUPPORT) {
+			continue
+		}
+		if err != nil {
+			s.Close()
+			return nil, fmt.Errorf("control connections: %w", err)
+		}
+		s.listen = append(s.listen, l)
+	}
+	for _, sh := range cfg.Shards {
+		s.hubs = append(s.hubs, mirror.NewHub(sh))
+	}
+	for _, l := range s.listen {
+		s.work.Go(func() { s.accept(l) })
+	}
+	return s, nil
+}
+
+// mark makes a socket one of the gateway's own.
+func (s *Service) mark(_, _ string, c syscall.RawConn) error {
+	var err error
+	if s.cfg.Priority == 0 {
+		return nil
+	}
+	return errors.Join(c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PRIORITY, s.cfg.Priority)
+	}), err)
+}
+
+// Close ends the service: peers are told, and libraries go on by the kernel. The broker must not call it any more, or only
+// about what it has. It returns when the shards have no end of it.
+func (s *Service) Close() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	s.closed = true
+	var talks []*talk
+	for _, t := range s.talks {
+		talks = append(talks, t)
+	}
+	for t := range s.taken {
+		talks = append(talks, t)
+	}
+	asked := s.asked
+	s.asked = map[broker.Sequences]*end{}
+	s.mu.Unlock()
+	for _, e := range asked {
+		e.drop()
+	}
+	for _, l := range s.listen {
+		_ = l.Close()
+	}
+	for _, t := range talks {
+		t.post(func(now time.Time) { t.end(now, negotiate.ReasonDrained) })
+	}
+	s.cancel()
+	s.work.Wait()
+	for _, h := range s.hubs {
+		h.Stop()
+	}
+}
+
+// LeaveDevice has all ends leave a device that is given up.
+func (s *Service) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) bool) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.known {
+		if m := e.mir.Load(); m != nil {
+			m.LeaveDevice(kind, uses)
+		}
+	}
+}
+
+// accept takes in control connections of peers.
+func (s *Service) accept(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			select {
+			case <-time.After(acceptPause):
+				continue
+			case <-s.ctx.Done():
+				return
+			}
+		}
+		t := s.newTalk(peerOf(c))
+		s.mu.Lock()
+		full := s.closed || len(s.taken) >= maxTalks || s.takenFrom(t.peer) >= maxTalksOf
+		if !full {
+			s.taken[t] = struct{}{}
+			s.work.Add(1)
+		}
+		s.mu.Unlock()
+		if full {
+			_ = c.Close()
+			continue
+		}
+		go func() {
+			defer s.work.Done()
+			t.run(c, false)
+			s.mu.Lock()
+			delete(s.taken, t)
+			s.mu.Unlock()
+		}()
+	}
+}
+
+// takenFrom counts what one address has opened. The caller holds the lock.
+func (s *Service) takenFrom(peer netip.Addr) (n int) {
+	for t := range s.taken {
+		if t.peer == peer {
+			n++
+		}
+	}
+	return n
+}
+
+func peerOf(c net.Conn) netip.Addr {
+	return c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() //nolint:forcetypeassert // of TCP
+}
+
+// Waits implements broker.Beyond.
+func (s *Service) Waits(h *broker.Half) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || int(s.conns.Load()) >= s.cfg.MaxConns {
+		return
+	}
+	e := newEnd(s, h)
+	switch h.Socket.Role {
+	case broker.RoleClient:
+		t := s.talkTo(h.Socket.Remote.Addr())
+		if t == nil {
+			return
+		}
+		s.known[h], e.talk = e, t
+		t.post(func(now time.Time) { t.begin(now, e) })
+	case broker.RoleServer:
+		name := mirrored(h.Socket.Sequences)
+		s.known[h] = e
+		if w, ok := s.wished[name]; ok {
+			delete(s.wished, name)
+			e.talk = w.talk
+			w.talk.post(func(now time.Time) { w.talk.found(now, w.number, e) })
+			return
+		}
+		s.asked[name] = e
+	}
+}
+
+// mirrored names a connection as its client does, which has them the other way round.
+func mirrored(q broker.Sequences) broker.Sequences {
+	return broker.Sequences{Mine: q.Peer, Peer: q.Mine}
+}
+
+// find has the end that a peer wants answer, now or when it asks.
+func (s *Service) find(t *talk, number uint64, name broker.Sequences) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.asked[name]; e != nil {
+		delete(s.asked, name)
+		e.talk = t
+		t.post(func(now time.Time) { t.found(now, number, e) })
+		return
+	}
+	if _, ok := s.wished[name]; !ok { // the first one's it is
+		s.wished[name] = wish{t, number}
+	}
+}
+
+// forget takes back what find has noted.
+func (s *Service) forget(t *talk, number uint64, name broker.Sequences) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wished[name] == (wish{t, number}) {
+		delete(s.wished, name)
+	}
+}
+
+// Over implements broker.Beyond.
+func (s *Service) Over(h *broker.Half) { s.tell(h, (*talk).gone) }
+
+// Socket implements broker.Beyond.
+func (s *Service) Socket(h *broker.Half, fd int) {
+	if !s.tell(h, func(_ *talk, _ time.Time, e *end) { e.rings(fd) }) {
+		_ = unix.Close(fd)
+	}
+}
+
+// Ended implements broker.Beyond.
+func (s *Service) Ended(h *broker.Half, closed bool) {
+	s.tell(h, func(t *talk, now time.Time, e *end) { t.ended(now, e, closed) })
+}
+
+// Alone implements broker.Beyond.
+func (s *Service) Alone(h *broker.Half) { s.tell(h, (*talk).alone) }
+
+// tell leaves a job about an end for its talk, if it has one.
+func (s *Service) tell(h *broker.Half, what func(*talk, time.Time, *end)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.known[h]
+	if e == nil {
+		return false
+	}
+	t := e.talk
+	if t == nil { // a server's end that waits for its offer
+		delete(s.known, h)
+		if name := mirrored(h.Socket.Sequences); s.asked[name] == e {
+			delete(s.asked, name)
+		}
+		return false
+	}
+	return t.post(func(now time.Time) { what(t, now, e) })
+}
+
+// dropped is when an end is no more.
+func (s *Service) dropped(e *end) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, e.half)
+}
+
+// talkTo is the talk with the gateway at an address, which is opened if there is none; nil: there is no gateway. The caller
+// holds the lock.
+func (s *Service) talkTo(peer netip.Addr) *talk {
+	if t := s.talks[peer]; t != nil {
+		return t
+	}
+	now := time.Now()
+	if now.Before(s.native[peer]) || peer.IsLoopback() || peer.IsUnspecified() || len(s.talks) >= maxTalks {
+		return nil
+	}
+	delete(s.native, peer)
+	t := s.newTalk(peer)
+	s.talks[peer] = t
+	s.work.Go(func() {
+		c, err := s.dial(peer)
+		if err == nil && addrOf(c.LocalAddr()).Addr() == addrOf(c.RemoteAddr()).Addr() {
+			err = errors.Join(errOwn, c.Close())
+		}
+		if err != nil {
+			s.leaveNative(t, err)
+			t.refuse()
+			return
+		}
+		t.run(c, true)
+		s.leaveNative(t, t.err())
+	})
+	return t
+}
+
+func (s *Service) dial(peer netip.Addr) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTime, Control: s.mark}
+	return d.DialContext(s.ctx, "tcp", netip.AddrPortFrom(peer, s.cfg.Port).String())
+}
+
+// leaveNative forgets a talk that this gateway has opened, and for a while the peer if it has no gateway.
+func (s *Service) leaveNative(t *talk, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.talks[t.peer] == t {
+		delete(s.talks, t.peer)
+	}
+	if err == nil {
+		return
+	}
+	s.cfg.Log.Debug("no gateway to promote with", "peer", t.peer, "error", err)
+	if len(s.native) >= maxTalks { // of any: it costs a dial
+		clear(s.native)
+	}
+	s.native[t.peer] = time.Now().Add(s.cfg.NativeFor)
+}
+
+// hub is the one for the next end.
+func (s *Service) hub() *mirror.Hub { return s.hubs[int(s.next.Add(1))%len(s.hubs)] }
+
+// deskOf is the desk of the process of an end.
+func (s *Service) deskOf(h *broker.Half) (*desk, error) {
+	s.mu.Lock()
+	d := s.desks[h.Member]
+	if d != nil {
+		d.uses++
+	}
+	s.mu.Unlock()
+	if d != nil {
+		return d, nil
+	}
+	fd, err := h.Desk() // without the lock: the broker has its own
+	if err != nil {
+		return nil, err
+	}
+	made, err := mirror.OpenDesk(fd)
+	_ = unix.Close(fd)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d = s.desks[h.Member]; d != nil { // another talk was faster
+		d.uses++
+		_ = made.Close()
+		return d, nil
+	}
+	d = &desk{made, 1}
+	s.desks[h.Member] = d
+	return d, nil
+}
+
+// deskGoes ends one use of a desk.
+func (s *Service) deskGoes(member uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.desks[member]; d != nil {
+		if d.uses--; d.uses == 0 {
+			delete(s.desks, member)
+			_ = d.Close()
+		}
+	}
+}

@@ -1,0 +1,586 @@
+package beyond
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/between"
+)
+
+const (
+	readSize = 64 << 10
+	// maxOffers bounds the connections of a control connection that are not promoted yet.
+	maxOffers = 4096
+	proveTime = 8 * time.Second // less than the peer waits
+	// aloneTime is how long a process that has let go of the broker has to end, before it is taken to go on without.
+	aloneTime = time.Second
+)
+
+// errNoGateway is a peer that has ended the control connection before it said who it is.
+var errNoGateway = errors.New("the peer does not greet")
+
+// talk is one control connection. What happens comes as jobs, which one goroutine does.
+type talk struct {
+	s    *Service
+	peer netip.Addr
+
+	mu     sync.Mutex // guards jobs and done
+	jobs   []func(now time.Time)
+	done   bool // no job is done any more
+	waking chan struct{}
+
+	// Of the goroutine that does the jobs.
+	ctl           *between.Control
+	conn          net.Conn
+	local, remote netip.Addr
+	hello         between.Hello // of the peer
+	greeted       bool
+	over          bool // the control connection
+	failure       error
+	writing       bool
+	early         []*end
+	ends          map[uint64]*end
+	all           map[*end]struct{}
+	wishes        map[uint64]between.Offer
+	write         chan []byte
+}
+
+func (s *Service) newTalk(peer netip.Addr) *talk {
+	return &talk{
+		s: s, peer: peer, waking: make(chan struct{}, 1), ends: map[uint64]*end{}, all: map[*end]struct{}{}, wishes: map[uint64]between.Offer{},
+		write: make(chan []byte, 1),
+	}
+}
+
+// post leaves a job; false: nobody does it any more.
+func (t *talk) post(job func(now time.Time)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done {
+		return false
+	}
+	t.jobs = append(t.jobs, job)
+	select {
+	case t.waking <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// take returns the jobs that there are; last: there will be no more if there are none.
+func (t *talk) take(last bool) []func(time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	jobs := t.jobs
+	t.jobs = nil
+	t.done = last && len(jobs) == 0
+	return jobs
+}
+
+// err is why the peer is not to be asked for a while.
+func (t *talk) err() error {
+	if t.greeted {
+		return nil
+	}
+	return errors.Join(errNoGateway, t.failure)
+}
+
+// refuse ends a talk that has no connection.
+func (t *talk) refuse() {
+	t.over = true
+	for jobs := t.take(true); len(jobs) > 0; jobs = t.take(true) {
+		for _, job := range jobs {
+			job(time.Now())
+		}
+	}
+	for e := range t.all {
+		t.drop(e)
+	}
+}
+
+// run serves a control connection until it and all its ends are over.
+func (t *talk) run(c net.Conn, opener bool) {
+	t.conn = c
+	local, remote := addrOf(c.LocalAddr()), addrOf(c.RemoteAddr())
+	t.local, t.remote = local.Addr().Unmap(), remote.Addr().Unmap()
+	h := between.Hello{GatewayID: t.s.cfg.GatewayID, HostID: t.s.cfg.HostID}
+	_, _ = rand.Read(h.Random[:]) // never fails
+	t.ctl = between.New(between.Config{
+		Opener: opener, Local: local, Remote: remote, Hello: h, Keys: t.s.cfg.Keys(), MaxConns: t.s.cfg.MaxConns, MaxOffers: maxOffers,
+	}, time.Now())
+	var io sync.WaitGroup
+	stop := make(chan struct{})
+	io.Go(func() { t.read(stop) })
+	io.Go(func() { t.writes(stop) })
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		finished := t.over && len(t.all) == 0
+		jobs := t.take(finished)
+		if finished && len(jobs) == 0 {
+			break
+		}
+		now := time.Now()
+		for _, job := range jobs {
+			job(now)
+		}
+		t.send()
+		if !t.over {
+			timer.Reset(time.Until(t.ctl.Deadline()))
+		}
+		select {
+		case <-t.waking:
+		case <-timer.C:
+			if !t.over {
+				t.do(t.ctl.Tick(time.Now()))
+			}
+		}
+	}
+	close(stop)
+	_ = c.Close()
+	io.Wait()
+}
+
+func addrOf(a net.Addr) netip.AddrPort {
+	p := a.(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
+	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
+}
+
+// read takes in what the peer says, a piece at a time.
+func (t *talk) read(stop chan struct{}) {
+	b := make([]byte, readSize)
+	taken := make(chan struct{})
+	for {
+		n, err := t.conn.Read(b)
+		if !t.post(func(now time.Time) {
+			defer func() { taken <- struct{}{} }()
+			switch {
+			case t.over:
+			case n > 0:
+				t.do(t.ctl.Receive(now, b[:n]))
+			}
+			if err != nil && !t.over {
+				t.failure = err
+				t.do(t.ctl.Broken())
+			}
+		}) {
+			return
+		}
+		select {
+		case <-taken:
+		case <-stop:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// writes writes what it is given, and says so.
+func (t *talk) writes(stop chan struct{}) {
+	for {
+		select {
+		case <-stop:
+			return
+		case b := <-t.write:
+			n, err := t.conn.Write(b)
+			t.post(func(time.Time) {
+				t.writing = false
+				t.ctl.Wrote(n)
+				if err != nil && !t.over {
+					t.failure = err
+					t.do(t.ctl.Broken())
+				}
+			})
+		}
+	}
+}
+
+// send has written what is to be.
+func (t *talk) send() {
+	if b := t.ctl.Pending(); len(b) > 0 && !t.writing {
+		t.writing = true
+		t.write <- slices.Clone(b)
+	}
+}
+
+// end ends the control connection from this side.
+func (t *talk) end(now time.Time, why negotiate.Reason) {
+	if !t.over && t.ctl != nil {
+		t.do(t.ctl.Close(now, why))
+	}
+	for e := range t.all {
+		t.drop(e)
+	}
+}
+
+// do does what the machine wants.
+func (t *talk) do(todo []between.Action) {
+	for _, a := range todo {
+		switch a := a.(type) {
+		case between.Greeted:
+			t.greet(a.Peer)
+		case between.Find:
+			t.wishes[a.Number] = a.Offer
+			t.s.find(t, a.Number, broker.Sequences{Mine: a.Offer.Name.ClientISN, Peer: a.Offer.Name.ServerISN})
+		case between.Prove:
+			t.prove(t.ends[a.Number], a.Carriers)
+		case between.Carry:
+			t.carry(t.ends[a.Number], a.Carrier)
+		case between.Tell:
+			t.with(a.Number, func(e *end) {
+				var flags uint32
+				if a.Attached {
+					flags |= inprocess.Attached
+				}
+				if a.Recall {
+					flags |= inprocess.Recall
+				}
+				e.mir.Load().Tell(flags)
+			})
+		case between.TellPlace:
+			t.with(a.Number, func(e *end) { e.mir.Load().TellOpening(openingOf(a.Place)) })
+		case between.Ask:
+			t.with(a.Number, func(e *end) { t.opened(e, func(time.Time) {}) })
+		case between.PeerEnded:
+			t.with(a.Number, func(e *end) { t.peerEnded(e, a.Exited, a.Written) })
+		case between.Lose:
+			t.lose(a)
+		case between.Closed:
+			t.close(a)
+		}
+	}
+}
+
+// with calls fn for an end that carries.
+func (t *talk) with(number uint64, fn func(e *end)) {
+	if e := t.ends[number]; e != nil && e.mir.Load() != nil {
+		fn(e)
+	}
+}
+
+func (t *talk) greet(peer between.Hello) {
+	t.hello, t.greeted = peer, true
+	if peer.GatewayID == t.s.cfg.GatewayID { // the address leads back
+		t.greeted = false
+		t.do(t.ctl.Close(time.Now(), negotiate.ReasonAddress))
+		return
+	}
+	for _, e := range t.early {
+		t.offer(e)
+	}
+	t.early = nil
+}
+
+// close is when the control connection has ended.
+func (t *talk) close(a between.Closed) {
+	t.over = true
+	if b := t.ctl.Pending(); len(b) > 0 && !t.writing { // if that does not wait
+		_ = t.conn.SetWriteDeadline(time.Now().Add(closeTime))
+		_, _ = t.conn.Write(b)
+	}
+	_ = t.conn.Close()
+	if a.Reason != negotiate.ReasonNone {
+		t.s.cfg.Log.Info("control connection has ended", "peer", t.peer, "reason", a.Reason, "remote", a.Remote)
+	}
+	for e := range t.all {
+		if !e.granted {
+			t.drop(e)
+		}
+	}
+}
+
+// begin takes in the end of a client.
+func (t *talk) begin(_ time.Time, e *end) {
+	t.all[e] = struct{}{}
+	switch {
+	case t.over:
+		t.drop(e)
+	case t.greeted:
+		t.offer(e)
+	default:
+		t.early = append(t.early, e)
+	}
+}
+
+// offer makes the links of a client's end, beside the talk, and offers them.
+func (t *talk) offer(e *end) {
+	_, _ = rand.Read(e.nonces[0][:])
+	_, _ = rand.Read(e.nonces[1][:])
+	if err := e.make(t, ringOrder); err != nil {
+		e.debug("no end", err)
+		t.drop(e)
+		return
+	}
+	m := e.mir.Load()
+	t.s.work.Go(func() {
+		var offers []negotiate.CarrierOffer
+		for _, p := range t.s.cfg.Providers {
+			if !t.s.cfg.Carries(e.half, p.Kind()) {
+				continue
+			}
+			if o, err := m.Offer(p); err != nil {
+				e.debug("offer", err)
+			} else {
+				offers = append(offers, o)
+			}
+		}
+		t.post(func(now time.Time) {
+			if e.dropped || len(offers) == 0 || t.over {
+				t.drop(e)
+				return
+			}
+			q := e.half.Socket
+			n, todo := t.ctl.Offer(now, &between.Offer{
+				Name: between.Name{
+					ClientISN: q.Sequences.Mine, ServerISN: q.Sequences.Peer, ClientPort: q.Local.Port(), ServerPort: q.Remote.Port(),
+				},
+				Order: ringOrder, Nonces: e.nonces, Carriers: offers,
+			})
+			if n == 0 {
+				t.drop(e)
+			} else {
+				e.number, t.ends[n] = n, e
+			}
+			t.do(todo)
+		})
+	})
+}
+
+// found is when the end that a peer wants has asked.
+func (t *talk) found(now time.Time, number uint64, e *end) {
+	o, ok := t.wishes[number]
+	t.all[e] = struct{}{}
+	if !ok || t.over { // the offer has ended meanwhile
+		t.drop(e)
+		return
+	}
+	delete(t.wishes, number)
+	e.number, e.nonces, t.ends[number] = number, o.Nonces, e
+	if err := e.make(t, uint32(o.Order)); err != nil {
+		e.debug("no end", err)
+		t.do(t.ctl.Decline(now, number, negotiate.ReasonNoMemory))
+		t.drop(e)
+		return
+	}
+	t.s.work.Go(func() { t.answer(e, o.Carriers) })
+}
+
+// answer tries the carriers that a peer offers until one can be made.
+func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
+	p := &negotiate.Proposal{HostID: t.hello.HostID, GatewayID: t.hello.GatewayID, Carriers: offers}
+	for i := range offers {
+		at := slices.IndexFunc(t.s.cfg.Providers, func(p carrier.Provider) bool { return p.Kind() == offers[i].Kind })
+		if at < 0 || !t.s.cfg.Carries(e.half, offers[i].Kind) {
+			continue
+		}
+		prov := t.s.cfg.Providers[at]
+		if !prov.Met(offers[i], p) {
+			ctx, cancel := context.WithTimeout(t.s.ctx, dialTime)
+			err := prov.Meet(ctx, t.peer, offers[i])
+			cancel()
+			if err != nil {
+				e.debug("answer", err)
+				continue
+			}
+		}
+		done := make(chan error, 1)
+		var answer negotiate.CarrierOffer
+		e.mir.Load().Answer(prov, offers[i], p, func(o negotiate.CarrierOffer, err error) {
+			answer = o
+			done <- err
+		})
+		select {
+		case err := <-done:
+			if err == nil {
+				t.post(func(now time.Time) {
+					if !e.dropped {
+						t.do(t.ctl.Answer(now, e.number, []negotiate.CarrierOffer{answer}))
+					}
+				})
+				return
+			}
+			e.debug("answer", err)
+		case <-e.closing: // then nobody is told
+			return
+		}
+	}
+	t.post(func(now time.Time) {
+		if !e.dropped {
+			t.do(t.ctl.Decline(now, e.number, negotiate.ReasonNoCommonCarrier))
+			t.drop(e)
+		}
+	})
+}
+
+// prove proves the first carrier that the peer has answered, in the order of this side.
+func (t *talk) prove(e *end, carriers []negotiate.CarrierOffer) {
+	if e == nil || e.dropped {
+		return
+	}
+	to := carriers[0]
+	e.mir.Load().Prove(to, proveTime, func(err error) {
+		t.post(func(now time.Time) {
+			switch {
+			case e.dropped:
+			case err != nil:
+				e.debug("prove", err)
+				t.do(t.ctl.Decline(now, e.number, negotiate.ReasonCarrierUnreachable))
+				t.drop(e)
+			default:
+				t.do(t.ctl.Proved(now, e.number, to.Kind))
+			}
+		})
+	})
+}
+
+// carry is when both sides have agreed: the program gets its memory.
+func (t *talk) carry(e *end, kind negotiate.CarrierKind) {
+	if e == nil || e.dropped {
+		return
+	}
+	e.mir.Load().Start()
+	e.granted = e.half.Grant(e.portion.take(), e.order, kind.String())
+	if !e.granted {
+		t.do(t.ctl.Decline(time.Now(), e.number, negotiate.ReasonFlowLimit))
+		t.do(t.ctl.Left(time.Now(), e.number))
+		t.drop(e)
+	}
+}
+
+// lose is when a carrier has ended, or there will be none.
+func (t *talk) lose(a between.Lose) {
+	e := t.ends[a.Number]
+	if o, ok := t.wishes[a.Number]; ok {
+		delete(t.wishes, a.Number)
+		t.s.forget(t, a.Number, broker.Sequences{Mine: o.Name.ClientISN, Peer: o.Name.ServerISN})
+	}
+	switch {
+	case e == nil:
+	case !e.granted:
+		e.debug("not promoted: "+a.Reason.String(), nil)
+		t.drop(e)
+	default:
+		e.lost = true
+		if a.Over {
+			delete(t.ends, a.Number)
+		}
+		e.mir.Load().Lose(errors.New("the peer gateway: " + a.Reason.String()))
+	}
+}
+
+// lostBy is when a device has lost the carrier of an end.
+func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
+	if e.dropped || e.lost {
+		return
+	}
+	e.lost = true
+	t.s.cfg.Log.Info("a connection in process between hosts goes on by the kernel", "peer", t.peer, "reason", why, "error", err)
+	if !t.over {
+		t.do(t.ctl.Decline(now, e.number, why))
+	}
+}
+
+// opened says where the own library is in the kernel's stream, and goes on after that.
+func (t *talk) opened(e *end, then func(now time.Time)) {
+	e.where(func(p between.Place) {
+		t.post(func(now time.Time) {
+			if !t.over && t.ends[e.number] == e {
+				t.do(t.ctl.Opened(now, e.number, p))
+			}
+			then(now)
+		})
+	})
+}
+
+// peerEnded is the last of a number.
+func (t *talk) peerEnded(e *end, exited bool, written uint64) {
+	delete(t.ends, e.number)
+	if exited {
+		e.mir.Load().PeerEnded(written)
+	} else {
+		e.lost = true
+		e.mir.Load().Lose(errors.New("the peer has left the ring"))
+	}
+}
+
+// gone is when an end does not wait any more and has no carrier.
+func (t *talk) gone(now time.Time, e *end) {
+	if !e.dropped && !e.granted {
+		if !t.over && e.number != 0 {
+			t.do(t.ctl.Decline(now, e.number, negotiate.ReasonClientGone))
+		}
+		t.drop(e)
+	}
+}
+
+// ended is when an end that has carried is closed, or its process has let go of the broker.
+func (t *talk) ended(_ time.Time, e *end, closed bool) {
+	if e.dropped {
+		return
+	}
+	if closed {
+		t.opened(e, func(now time.Time) { t.leave(now, e, false, 0) })
+		return
+	}
+	e.later = time.AfterFunc(aloneTime, func() { // it lives, and goes on by the kernel
+		t.post(func(now time.Time) {
+			if !e.dropped && !e.alone {
+				t.opened(e, func(now time.Time) { t.leave(now, e, false, 0) })
+			}
+		})
+	})
+}
+
+// alone is when no process has the memory of an end any more.
+func (t *talk) alone(_ time.Time, e *end) {
+	if e.dropped || e.alone {
+		return
+	}
+	e.alone = true
+	if e.lost {
+		t.opened(e, func(now time.Time) { t.leave(now, e, false, 0) })
+		return
+	}
+	e.mir.Load().ProcessEnded()
+}
+
+// drained is when the peer has all that a process has written that has ended.
+func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
+	t.opened(e, func(now time.Time) { t.leave(now, e, true, bytes) })
+}
+
+// leave ends an end, and tells the peer.
+func (t *talk) leave(now time.Time, e *end, exited bool, bytes uint64) {
+	if e.dropped {
+		return
+	}
+	if !t.over && t.ends[e.number] == e {
+		if exited {
+			t.do(t.ctl.Exited(now, e.number, bytes))
+		} else {
+			t.do(t.ctl.Left(now, e.number))
+		}
+	}
+	t.drop(e)
+}
+
+// drop ends an end, without a word.
+func (t *talk) drop(e *end) {
+	if t.ends[e.number] == e {
+		delete(t.ends, e.number)
+	}
+	delete(t.all, e)
+	e.drop()
+}

@@ -2,19 +2,36 @@ package gateway
 
 import (
 	"github.com/smcgw/smcgw/gateway/internal/beyond"
+	"github.com/smcgw/smcgw/gateway/internal/promotion"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// openBeyond has connections promoted whose programs are on two hosts, unless they are, no program is served, the port is
-// configured away or another gateway's, or the gateway goes. The chores try again.
-func (e *engine) openBeyond() {
+// settleBeyond has connections promoted whose programs are on two hosts, or those that are go on by the kernel, as mode,
+// switch and drain say. It does nothing where no program is served, or the port is configured away; where it is another
+// gateway's the chores try again.
+func (e *engine) settleBeyond() {
+	if e == nil {
+		return
+	}
 	e.opening.Lock()
 	defer e.opening.Unlock()
 	served, port := e.host.promotion, e.cfg.DatagramPort.Port()
-	if served == nil || port == 0 || e.beyond != nil || e.ends() || e.g.stopping.Load() || e.g.drainer.Draining() {
-		return
+	switch g := e.g; {
+	case served == nil || port == 0:
+	case g.off.Load() || g.mode() != report.ModeEnforce || e.ends() || g.stopping.Load() || g.drainer.Draining():
+		if e.beyond != nil {
+			served.SetBeyond(nil)
+			e.beyond.Close()
+			e.beyond = nil
+		}
+	case e.beyond == nil:
+		e.openBeyond(served, port)
 	}
+}
+
+func (e *engine) openBeyond(served *promotion.Service, port uint16) {
 	s, err := beyond.Open(beyond.Config{
 		GatewayID: e.env.GatewayID, HostID: e.env.HostID, Port: port, Priority: e.host.Priority, Keys: e.env.Keys.Load,
 		Shards: e.shards, Providers: e.env.Providers, MaxConns: e.cfg.InProcess.MaxConnections, NativeFor: e.cfg.Fallback.NegativeCache,
@@ -29,25 +46,4 @@ func (e *engine) openBeyond() {
 	}
 	e.beyond, e.noBeyond = s, false
 	served.SetBeyond(s)
-}
-
-// closeBeyond has what is promoted between hosts go on by the kernel.
-func (e *engine) closeBeyond() {
-	if e == nil {
-		return
-	}
-	e.opening.Lock()
-	defer e.opening.Unlock()
-	if e.beyond != nil {
-		e.host.promotion.SetBeyond(nil)
-		e.beyond.Close()
-		e.beyond = nil
-	}
-}
-
-// reopenBeyond is openBeyond of a gateway that may carry nothing.
-func (e *engine) reopenBeyond() {
-	if e != nil {
-		e.openBeyond()
-	}
 }

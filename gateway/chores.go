@@ -57,7 +57,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		}
 		if turn%portsEvery == 0 {
 			g.engine().reopenDatagrams()
-			g.engine().reopenBeyond()
+			g.engine().settleBeyond()
 		}
 		if e := g.engine(); e != nil {
 			e.room.Note()

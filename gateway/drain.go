@@ -61,11 +61,11 @@ func (g *gateway) beginDrain(timeout time.Duration) {
 		timeout = g.cfg.Limits.DrainTimeout
 	}
 	g.engine().datagrams().Quiesce(negotiate.ReasonDrained)
-	g.engine().closeBeyond()
 	g.host.promotion.Serve(false)
 	now, flows := time.Now(), g.engine().count()
 	g.log.Info("draining", "timeout", timeout, "flows", flows)
 	g.drainer.Begin(flows, now, now.Add(timeout))
+	g.engine().settleBeyond()
 }
 
 // Leave implements handover.Gateway. From here on the successor speaks for the service.

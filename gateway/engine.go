@@ -123,7 +123,6 @@ func (e *engine) build() error {
 		return err
 	}
 	e.openDatagrams()
-	e.openBeyond()
 	return nil
 }
 
@@ -173,7 +172,7 @@ func (e *engine) close() {
 	e.opening.Lock() // after a chore that opens it; later ones see that the engine ends
 	e.dgrams.Load().Close()
 	e.opening.Unlock()
-	e.closeBeyond()
+	e.settleBeyond()
 	close(e.draining)
 	for _, f := range e.all() {
 		f.Cancel(negotiate.ReasonDrained)

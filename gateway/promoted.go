@@ -6,6 +6,7 @@ import "github.com/smcgw/smcgw/ebpf"
 func (g *gateway) settlePromotion() {
 	g.host.promotion.Report(g.feed)
 	g.host.promotion.Set(g.live.Load().Config, g.mode(), g.shareNow())
+	g.engine().settleBeyond()
 }
 
 // servePromotion has those programs served, unless the gateway drains or ends.

@@ -49,7 +49,7 @@ func TestImpossibleRecords(t *testing.T) {
 		require.Equal(t, field, wrong.Field)
 		require.Contains(t, err.Error(), field)
 	}
-	_, err := ParseRecord(Record{What: Count + 1}.Append(nil))
+	_, err := ParseRecord(Record{What: Socket + 1}.Append(nil))
 	require.Error(t, err)
 }
 

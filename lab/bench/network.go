@@ -150,9 +150,10 @@ type setup struct {
 	devices    []string
 	accelerate []uint16
 	auto       []uint16
-	carriers   string // in YAML
-	shm        string // name of the directory for rendezvous
-	more       string // further lines of YAML
+	rings      []uint16 // promoted between hosts
+	carriers   string   // in YAML
+	shm        string   // name of the directory for rendezvous
+	more       string   // further lines of YAML
 }
 
 const configuration = `schema: smcgw/v1
@@ -163,7 +164,7 @@ policy:
 %[4]scarriers: %[5]s
 shm_dir: %[1]s/%[6]s
 state_dir: %[1]s/%[2]s.state
-in_process: { socket: %[1]s/%[2]s.broker }
+in_process: { socket: %[9]s }
 cgroup_path: %[7]s
 limits: { handshake_timeout: 1s, new_flows_per_second: 100000, new_flows_at_once: 1024, memory: 4GiB, peer_share: 100%% }
 %[8]s`
@@ -174,16 +175,19 @@ type gatewayProcess struct {
 	admin *admin.Client
 }
 
+// broker is where the gateway of a host serves programs with the library.
+func (n *network) broker(h *host) string { return filepath.Join(n.dir, h.Name+".broker") }
+
 // up starts a gateway on a host and waits until it carries.
 func (n *network) up(ctx context.Context, h *host, s setup) error {
 	var policy strings.Builder
 	for _, r := range []struct {
-		action string
-		ports  []uint16
-	}{{"accelerate", s.accelerate}, {"auto", s.auto}} {
+		name, action string
+		ports        []uint16
+	}{{"accelerate", "accelerate", s.accelerate}, {"auto", "auto", s.auto}, {"rings", "accelerate, way: in-process", s.rings}} {
 		if len(r.ports) > 0 {
 			list := strings.Join(strings.Fields(fmt.Sprint(r.ports)), ", ")
-			fmt.Fprintf(&policy, "  - { name: %[1]s, match: { ports: %[2]s }, action: %[1]s }\n", r.action, list)
+			fmt.Fprintf(&policy, "  - { name: %s, match: { ports: %s }, action: %s }\n", r.name, list, r.action)
 		}
 	}
 	policy.WriteString("  - { name: default, action: pass }\n")
@@ -191,7 +195,7 @@ func (n *network) up(ctx context.Context, h *host, s setup) error {
 		Executable: s.executable,
 		File:       filepath.Join(n.dir, h.Name+".yaml"),
 		Configuration: fmt.Sprintf(configuration, n.dir, h.Name, strings.Join(s.devices, ", "), &policy, s.carriers, s.shm,
-			h.cgroup.Path, s.more),
+			h.cgroup.Path, s.more, n.broker(h)),
 		Socket: filepath.Join(n.dir, h.Name+".sock"),
 	})
 	if p != nil {

@@ -106,6 +106,29 @@ func watch(c claim, of ...*host) func(ctx context.Context) (func(ctx context.Con
 	}
 }
 
+// rings is watch for connections that are promoted between hosts, whose bytes go by rings at both.
+func rings(of ...*host) func(ctx context.Context) (func(ctx context.Context) error, error) {
+	return func(ctx context.Context) (func(ctx context.Context) error, error) {
+		before, err := statuses(ctx, of)
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context) error {
+			after, err := statuses(ctx, of)
+			if err != nil {
+				return err
+			}
+			for i, h := range of {
+				was, is := before[i].InProcess, after[i].InProcess
+				if is.ConnectionsTotal == was.ConnectionsTotal && is.Connections == 0 || is.RingBytesTotal-was.RingBytesTotal < fewestRingBytes {
+					return fmt.Errorf("%w: %s: %d promoted, %d bytes by rings", errOtherWay, h.Name, is.ConnectionsTotal-was.ConnectionsTotal, is.RingBytesTotal-was.RingBytesTotal)
+				}
+			}
+			return nil
+		}, nil
+	}
+}
+
 func statuses(ctx context.Context, of []*host) (list []report.Status, err error) {
 	for _, h := range of {
 		st, err := h.gateway.admin.Status(ctx)

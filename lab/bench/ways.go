@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/inprocess/adopt"
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
@@ -20,11 +21,14 @@ import (
 // nothing of ours.
 const (
 	InProcess     = "inprocess"      // the programs have the library: connections are promoted to shared memory
+	Between1500   = "between1500"    // the same between hosts, carried over RoCEv2, link MTU 1500
+	Between9000   = "between9000"    // link MTU 9000
 	InProcessSpin = "inprocess-spin" // the same, whose ends look at their rings for a while before they sleep
 
 	TwoProxies = "chain2"   // one HAProxy per host
 	Shm        = "shm"      // carried over shared memory
 	Soft1500   = "soft1500" // carried over RoCEv2, link MTU 1500
+	Soft9000   = "soft9000" // link MTU 9000
 	TCP9000    = "tcp9000"  // as tcp, link MTU 9000
 	RC1500     = "rc1500"   // a bare stream of the soft device, no TCP program, link MTU 1500
 	RC9000     = "rc9000"   // link MTU 9000
@@ -84,6 +88,9 @@ var groups = []struct {
 	{[]string{"tcpa", "tcpb"}, []string{comparison.TCP, TwoProxies, RC1500}, false},
 	{[]string{"jumboa", "jumbob"}, []string{TCP9000, RC9000}, false},
 	{[]string{"softa", "softb"}, []string{Soft1500}, true},
+	{[]string{"soft9a", "soft9b"}, []string{Soft9000}, true},
+	{[]string{"beta", "betb"}, []string{Between1500}, true},
+	{[]string{"bet9a", "bet9b"}, []string{Between9000}, true},
 	{[]string{"shma", "shmb"}, []string{Shm, Attached, Auto, Released}, true},
 	{[]string{"plain"}, []string{Released, Plain}, true},
 	{[]string{"offera"}, []string{Plain}, true},
@@ -283,15 +290,33 @@ func only(carrier report.Carrier) claim {
 	return claim{carriers: []report.Carrier{carrier}, some: true}
 }
 
-// carried is the way through gateways on both hosts by the soft device.
+// carried are the ways by the soft device: through gateways on both hosts, and from ring to ring.
 func (b *builder) carried() {
-	if !b.wants(Soft1500) {
-		return
+	for _, v := range []struct {
+		variant, client, server string
+		mtu                     int
+	}{{Soft1500, "softa", "softb", 1500}, {Soft9000, "soft9a", "soft9b", 9000}} {
+		if b.wants(v.variant) {
+			c := b.cable(v.client, v.server, v.mtu)
+			b.must(b.n.serve(c.server, selected))
+			b.up(setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: "[soft]", shm: v.variant}, c.client, c.server)
+			b.add(v.variant, c, c.addr, selected, watch(only(report.CarrierSoft), c.client, c.server))
+		}
 	}
-	c := b.cable("softa", "softb", 1500)
-	b.must(b.n.serve(c.server, selected))
-	b.up(setup{devices: []string{c.device}, accelerate: plus(services, selected), carriers: "[soft]", shm: Soft1500}, c.client, c.server)
-	b.add(Soft1500, c, c.addr, selected, watch(only(report.CarrierSoft), c.client, c.server))
+	for _, v := range []struct {
+		variant, client, server string
+		mtu                     int
+	}{{Between1500, "beta", "betb", 1500}, {Between9000, "bet9a", "bet9b", 9000}} {
+		if b.library != "" && b.wants(v.variant) {
+			c := b.cable(v.client, v.server, v.mtu)
+			for _, h := range []*host{c.client, c.server} {
+				h.Environment(func(env []string) []string { return adopt.Environment(env, b.library, b.n.broker(h), 0) })
+			}
+			b.up(setup{devices: []string{c.device}, rings: services, carriers: "[soft]", shm: v.variant}, c.client, c.server)
+			b.must(b.n.serve(c.server, 0))
+			b.add(v.variant, c, c.addr, 0, rings(c.client, c.server))
+		}
+	}
 }
 
 // stale is why a flow is native while the gateway gets no processor.

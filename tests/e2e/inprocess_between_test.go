@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,4 +56,85 @@ func TestBetweenHosts(t *testing.T) {
 		require.Equal(t, "stream", e.Program.Name)
 	}
 	f.whole(bytes)
+}
+
+// native waits until no end is in rings any more.
+func (w *betweenWorld) native() {
+	w.t.Helper()
+	for _, g := range w.gs {
+		g.eventually("by the kernel", 5*time.Second, func() bool { return len(g.inProcess()) == 0 })
+	}
+}
+
+// TestBetweenHostsSwitch: off has a stream go on by the kernel at an exact byte, whichever host says so, and on in rings.
+func TestBetweenHostsSwitch(t *testing.T) {
+	t.Parallel()
+	w := newBetweenWorld(t, settings{Carriers: "soft"})
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	for _, g := range w.gs {
+		w.promoted()
+		g.says("off")
+		w.native()
+		f.goesOn(time.Second)
+		g.says("on")
+		f.goesOn(time.Second)
+	}
+	w.promoted()
+}
+
+// TestBetweenHostsDies: whatever dies, a stream goes on, or ends as the kernel would have ended it.
+func TestBetweenHostsDies(t *testing.T) {
+	t.Parallel()
+	kill := func(g *gw) {
+		for _, pid := range g.processes() {
+			g.signal(pid, syscall.SIGKILL)
+		}
+	}
+	for _, of := range []struct {
+		name string
+		then func(w *betweenWorld, f *flow)
+		goes bool
+	}{
+		{"gateway of the sender", func(w *betweenWorld, _ *flow) { kill(w.gs[1]) }, true},
+		{"gateway of the receiver", func(w *betweenWorld, _ *flow) { kill(w.gs[0]) }, true},
+		{"carrier", func(w *betweenWorld, _ *flow) {
+			require.NoError(w.t, w.h1.NFT("table ip t { chain in { type filter hook input priority 0; udp dport 4791 drop; }; }\n"))
+		}, true},
+		{"upgrade", func(w *betweenWorld, _ *flow) { w.gs[0] = w.gs[0].upgrade() }, true},
+		{"sender", func(_ *betweenWorld, f *flow) { _ = f.client.Kill() }, false},
+		{"receiver", func(_ *betweenWorld, f *flow) { _ = f.server.Kill() }, false},
+		{"socket", func(w *betweenWorld, _ *flow) {
+			_, err := w.h1.Run(w.t.Context(), "ss", "-K", "sport", "=", fmt.Sprint(transferPort))
+			require.NoError(w.t, err)
+		}, false},
+	} {
+		t.Run(of.name, func(t *testing.T) {
+			w := newBetweenWorld(t, settings{Carriers: "soft"})
+			f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+			w.promoted()
+			f.goesOn(time.Second)
+			of.then(w, f)
+			patience := 3 * time.Second
+			if of.name == "carrier" { // the device asks a silent peer as long as steered connections do
+				patience = 10 * time.Second
+			}
+			if of.goes {
+				for range 5 {
+					f.goesOn(patience)
+				}
+				return
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), slowed(10*time.Second))
+			defer cancel()
+			switch of.name {
+			case "sender":
+				require.NoError(t, f.server.WaitOutput(ctx, "after"), "it has met the end")
+			case "receiver":
+				require.NoError(t, f.client.WaitOutput(ctx, "error"))
+			default:
+				require.NoError(t, f.server.WaitOutput(ctx, "reset after"))
+				require.NoError(t, f.client.WaitOutput(ctx, "error"))
+			}
+		})
+	}
 }

@@ -2,6 +2,7 @@ package beyond
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,13 +27,17 @@ type end struct {
 	order   uint32
 	nonces  [2][inprocess.NonceSize]byte // of client and server
 	portion portion
-	said    mirror.Said
+	said    mirror.Said // what the peer was told
 	granted bool
 	lost    bool // the carrier
 	alone   bool
 	dropped bool
 	later   *time.Timer
 	closing chan struct{} // closed when it is dropped
+
+	saying sync.Mutex // guards what follows, which a shard leaves
+	says   mirror.Said
+	posted bool // a job is on its way that looks at it
 }
 
 var _ mirror.Owner = (*end)(nil)
@@ -122,14 +127,28 @@ func openingOf(p between.Place) mirror.Opening {
 	return mirror.Opening{Opened: p.Opened, At: p.At, Ksent: p.Sent}
 }
 
-// Said implements mirror.Owner.
+// Said implements mirror.Owner. However often a library changes its mind, one job is on its way.
 func (e *end) Said(now mirror.Said) {
-	e.talk.post(func(at time.Time) { e.talk.said(at, e, now) })
+	e.saying.Lock()
+	defer e.saying.Unlock()
+	e.says = now
+	if !e.posted {
+		e.posted = true
+		e.talk.post(func(at time.Time) { e.talk.said(at, e) })
+	}
+}
+
+// latest is what the library says now.
+func (e *end) latest() mirror.Said {
+	e.saying.Lock()
+	defer e.saying.Unlock()
+	e.posted = false
+	return e.says
 }
 
 // said tells the peer what a library says.
-func (t *talk) said(now time.Time, e *end, s mirror.Said) {
-	before := e.said
+func (t *talk) said(now time.Time, e *end) {
+	before, s := e.said, e.latest()
 	e.said = s
 	if e.dropped || t.over || t.ends[e.number] != e {
 		return

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"strconv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,6 +30,8 @@ const (
 	// maxTalks bounds the control connections that others have opened, maxTalksOf those from one address.
 	maxTalks   = 1024
 	maxTalksOf = 16
+	// maxWishes bounds the offers of all peers for which no end has asked.
+	maxWishes = 16384
 	// acceptPause is between attempts to accept that fail for want of descriptors or memory.
 	acceptPause = 50 * time.Millisecond
 	// closeTime is how long the end of the service waits for peers to be told.
@@ -41,6 +43,8 @@ type Config struct {
 	GatewayID, HostID [16]byte
 	// Port is the TCP port of control connections, here and at peers.
 	Port uint16
+	// Only is the only address that control connections are made from and to; zero: all of the host.
+	Only netip.Addr
 	// Priority is the SO_PRIORITY by which the steering knows the gateway's own sockets.
 	Priority int
 	// Keys are those that peers share, of the moment.
@@ -104,9 +108,13 @@ func Open(cfg Config) (*Service, error) {
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	lc := net.ListenConfig{Control: s.mark}
-	for _, at := range []struct{ network, addr string }{{"tcp4", "0.0.0.0"}, {"tcp6", "::"}} {
-		l, err := lc.Listen(s.ctx, at.network, net.JoinHostPort(at.addr, strconv.Itoa(int(cfg.Port))))
-		if at.network == "tcp6" && errors.Is(err, unix.EAFNOSUPPORT) {
+	all := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	if cfg.Only.IsValid() {
+		all = []netip.Addr{cfg.Only}
+	}
+	for _, addr := range all {
+		l, err := lc.Listen(s.ctx, networkOf(addr), netip.AddrPortFrom(addr, cfg.Port).String())
+		if addr.Is6() && errors.Is(err, unix.EAFNOSUPPORT) {
 			continue
 		}
 		if err != nil {
@@ -122,6 +130,13 @@ func Open(cfg Config) (*Service, error) {
 		s.work.Go(func() { s.accept(l) })
 	}
 	return s, nil
+}
+
+func networkOf(a netip.Addr) string {
+	if a.Is4() {
+		return "tcp4"
+	}
+	return "tcp6"
 }
 
 // mark makes a socket one of the gateway's own.
@@ -244,6 +259,9 @@ func (s *Service) Waits(h *broker.Half) {
 	e := newEnd(s, h)
 	switch h.Socket.Role {
 	case broker.RoleClient:
+		if !slices.ContainsFunc(s.cfg.Providers, func(p carrier.Provider) bool { return s.cfg.Carries(h, p.Kind()) }) {
+			return
+		}
 		t := s.talkTo(h.Socket.Remote.Addr())
 		if t == nil {
 			return
@@ -268,19 +286,22 @@ func mirrored(q broker.Sequences) broker.Sequences {
 	return broker.Sequences{Mine: q.Peer, Peer: q.Mine}
 }
 
-// find has the end that a peer wants answer, now or when it asks.
-func (s *Service) find(t *talk, number uint64, name broker.Sequences) {
+// find has the end that a peer wants answer, now or when it asks; false: too many are waited for.
+func (s *Service) find(t *talk, number uint64, name broker.Sequences) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.asked[name]; e != nil {
 		delete(s.asked, name)
 		e.talk = t
 		t.post(func(now time.Time) { t.found(now, number, e) })
-		return
+		return true
 	}
-	if _, ok := s.wished[name]; !ok { // the first one's it is
-		s.wished[name] = wish{t, number}
+	_, ok := s.wished[name]
+	if ok || len(s.wished) >= maxWishes { // the first one's it is
+		return false
 	}
+	s.wished[name] = wish{t, number}
+	return true
 }
 
 // forget takes back what find has noted.
@@ -367,6 +388,9 @@ func (s *Service) talkTo(peer netip.Addr) *talk {
 
 func (s *Service) dial(peer netip.Addr) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTime, Control: s.mark}
+	if s.cfg.Only.IsValid() {
+		d.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(s.cfg.Only, 0))
+	}
 	return d.DialContext(s.ctx, "tcp", netip.AddrPortFrom(peer, s.cfg.Port).String())
 }
 

@@ -135,8 +135,11 @@ func (t *talk) run(c net.Conn, opener bool) {
 			job(now)
 		}
 		t.send()
-		if !t.over {
+		switch {
+		case !t.over:
 			timer.Reset(time.Until(t.ctl.Deadline()))
+		case len(t.all) == 0:
+			continue
 		}
 		select {
 		case <-t.waking:
@@ -233,7 +236,10 @@ func (t *talk) do(todo []between.Action) {
 			t.greet(a.Peer)
 		case between.Find:
 			t.wishes[a.Number] = a.Offer
-			t.s.find(t, a.Number, broker.Sequences{Mine: a.Offer.Name.ClientISN, Peer: a.Offer.Name.ServerISN})
+			if !t.s.find(t, a.Number, nameOf(&a.Offer)) {
+				delete(t.wishes, a.Number)
+				t.do(t.ctl.Decline(time.Now(), a.Number, negotiate.ReasonFlowLimit))
+			}
 		case between.Prove:
 			t.prove(t.ends[a.Number], a.Carriers)
 		case between.Carry:
@@ -261,6 +267,11 @@ func (t *talk) do(todo []between.Action) {
 			t.close(a)
 		}
 	}
+}
+
+// nameOf is the name of the connection of an offer.
+func nameOf(o *between.Offer) broker.Sequences {
+	return broker.Sequences{Mine: o.Name.ClientISN, Peer: o.Name.ServerISN}
 }
 
 // with calls fn for an end that carries.
@@ -464,7 +475,7 @@ func (t *talk) lose(a between.Lose) {
 	e := t.ends[a.Number]
 	if o, ok := t.wishes[a.Number]; ok {
 		delete(t.wishes, a.Number)
-		t.s.forget(t, a.Number, broker.Sequences{Mine: o.Name.ClientISN, Peer: o.Name.ServerISN})
+		t.s.forget(t, a.Number, nameOf(&o))
 	}
 	switch {
 	case e == nil:

@@ -4,8 +4,6 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/beyond"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/inprocess/broker"
-	"github.com/smcgw/smcgw/negotiate"
 )
 
 // settleBeyond has connections promoted whose programs are on two hosts, or those that are go on by the kernel, as mode,
@@ -35,7 +33,7 @@ func (e *engine) openBeyond(served *promotion.Service, port uint16) {
 	s, err := beyond.Open(beyond.Config{
 		GatewayID: e.env.GatewayID, HostID: e.env.HostID, Port: port, Priority: e.host.Priority, Keys: e.env.Keys.Load,
 		Shards: e.shards, Providers: e.env.Providers, MaxConns: e.cfg.InProcess.MaxConnections, NativeFor: e.cfg.Fallback.NegativeCache,
-		Carries: func(h *broker.Half, kind negotiate.CarrierKind) bool { return served.Pays(h, kind) }, Log: e.g.log,
+		Pays: served.Pays, Log: e.g.log,
 	})
 	if err != nil {
 		if !e.noBeyond {

@@ -48,8 +48,10 @@ type Config struct {
 	// HW configures RDMA adapters.
 	HW HW `yaml:"hw"`
 	// DatagramPort is the UDP port on which gateways ask each other whether and
-	// how datagrams can be carried; [NoPort] (0 in the file): they are never
-	// asked, do not answer, and no datagram is carried. Default: 4790.
+	// how datagrams can be carried, and the TCP port of their control connections about
+	// what is promoted between hosts; [NoPort] (0 in the file): they are never asked and
+	// do not answer, no datagram is carried and nothing is promoted between hosts.
+	// Default: 4790.
 	DatagramPort OptionalPort `yaml:"datagram_port"`
 	// Limits bound what the gateway may use.
 	Limits Limits `yaml:"limits"`

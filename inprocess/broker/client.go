@@ -229,6 +229,9 @@ func (c *client) take(body []byte, fds []int, cut error) (job, error) {
 		fdpass.CloseFDs(fds)
 		c.news.released()
 		return func(context.Context) error { return c.refuse(r.Tag, Socket{}, inprocess.WhyLimit) }, nil
+	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Socket && c.news != nil:
+		fdpass.CloseFDs(fds)
+		return func(context.Context) error { return c.socket(r, -1) }, nil
 	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Hello && c.news == nil:
 		fdpass.CloseFDs(fds)
 		return func(context.Context) error { return c.turnAway(cut, inprocess.WhyLimit) }, nil

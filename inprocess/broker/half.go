@@ -112,13 +112,16 @@ func (b *Broker) seek(e *end) {
 	b.beyond.Waits(e.half)
 }
 
-// socket takes in that of an end that was granted, which its process gives after it has its memory.
+// socket takes in that of an end that was granted, which its process gives after it has its memory; -1: there was no
+// descriptor for it, and the end cannot be rung for.
 func (c *client) socket(r inprocess.Record, fd int) error {
-	c.news.released()
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
-	if err != nil {
-		_ = unix.Close(fd)
-		return &SocketError{"cookie", inprocess.WhyProtocol, err}
+	var cookie uint64
+	if fd >= 0 {
+		var err error
+		if cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE); err != nil {
+			_ = unix.Close(fd)
+			return &SocketError{"cookie", inprocess.WhyProtocol, err}
+		}
 	}
 	b := c.broker
 	b.mu.Lock()
@@ -126,7 +129,9 @@ func (c *client) socket(r inprocess.Record, fd int) error {
 	e := c.member.ends[inprocess.Index(r.Tag)]
 	switch {
 	case e == nil || e.tag != r.Tag || e.half == nil || e.state != endPromoted: // it has ended
-		_ = unix.Close(fd)
+		shared.Close(&fd)
+	case fd < 0:
+		e.half.beyond.Ended(e.half, false)
 	case e.socket.Cookie != cookie:
 		_ = unix.Close(fd)
 		return &protocolError{"the socket of another connection"}

@@ -40,6 +40,7 @@ const (
 
 // Config is what a service is made from.
 type Config struct {
+	// GatewayID names this gateway, and HostID its kernel.
 	GatewayID, HostID [16]byte
 	// Port is the TCP port of control connections, here and at peers.
 	Port uint16
@@ -52,8 +53,8 @@ type Config struct {
 	// Shards run the ends, Providers are the devices in the order of preference.
 	Shards    []*loop.Shard
 	Providers []carrier.Provider
-	// Carries reports whether a device may carry what an end of a program is: by the rule that selects it.
-	Carries func(of *broker.Half, kind negotiate.CarrierKind) bool
+	// Pays reports whether an adapter, or another device, may carry for an end, by the rule that selects it.
+	Pays func(of *broker.Half, adapter bool) bool
 	// MaxConns bounds the connections.
 	MaxConns int
 	// NativeFor is for how long a peer without a gateway is not asked again.
@@ -259,7 +260,7 @@ func (s *Service) Waits(h *broker.Half) {
 	e := newEnd(s, h)
 	switch h.Socket.Role {
 	case broker.RoleClient:
-		if !slices.ContainsFunc(s.cfg.Providers, func(p carrier.Provider) bool { return s.cfg.Carries(h, p.Kind()) }) {
+		if !slices.ContainsFunc(s.cfg.Providers, func(p carrier.Provider) bool { return s.cfg.Pays(h, p.Kind().OfAdapter()) }) {
 			return
 		}
 		t := s.talkTo(h.Socket.Remote.Addr())

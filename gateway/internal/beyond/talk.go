@@ -338,7 +338,7 @@ func (t *talk) offer(e *end) {
 	t.s.work.Go(func() {
 		var offers []negotiate.CarrierOffer
 		for _, p := range t.s.cfg.Providers {
-			if !t.s.cfg.Carries(e.half, p.Kind()) {
+			if !t.s.cfg.Pays(e.half, p.Kind().OfAdapter()) {
 				continue
 			}
 			if o, err := m.Offer(p); err != nil {
@@ -393,7 +393,7 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 	p := &negotiate.Proposal{HostID: t.hello.HostID, GatewayID: t.hello.GatewayID, Carriers: offers}
 	for i := range offers {
 		at := slices.IndexFunc(t.s.cfg.Providers, func(p carrier.Provider) bool { return p.Kind() == offers[i].Kind })
-		if at < 0 || !t.s.cfg.Carries(e.half, offers[i].Kind) {
+		if at < 0 || !t.s.cfg.Pays(e.half, offers[i].Kind.OfAdapter()) {
 			continue
 		}
 		prov := t.s.cfg.Providers[at]

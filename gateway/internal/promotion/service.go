@@ -21,7 +21,6 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/inprocess/scan"
-	"github.com/smcgw/smcgw/negotiate"
 )
 
 const (
@@ -326,10 +325,10 @@ func (s *Service) SetBeyond(y broker.Beyond) {
 	}
 }
 
-// Pays reports whether the rules have an end carried between hosts by a device of a kind.
-func (s *Service) Pays(h *broker.Half, kind negotiate.CarrierKind) bool {
+// Pays reports whether the rules have an end carried between hosts by an adapter, or by another device.
+func (s *Service) Pays(h *broker.Half, adapter bool) bool {
 	r := s.told.rules.Load()
-	return r != nil && r.pays(broker.Question{Process: h.Process, Socket: h.Socket}, kind.OfAdapter())
+	return r != nil && r.pays(broker.Question{Process: h.Process, Socket: h.Socket}, adapter)
 }
 
 func (s *Service) applyLocked() {

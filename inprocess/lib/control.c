@@ -316,9 +316,6 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_MAPPED)) {
 		smcgw_let(mask);
 		close_all(fd);
-		struct smci_record got = {.what = SMCI_SOCKET, .tag = r->tag, .id = r->id};
-		int number = r->a ? -1 : smcgw_number(e, -1);
-		if (number >= 0) tell(&got, number); // the gateway rings by it
 		return;
 	}
 	smcgw_unmap(e); // closed meanwhile
@@ -501,6 +498,16 @@ void smcgw_closed(struct end *e) {
 	struct smci_record r = {.what = SMCI_CLOSED, .tag = e->tag, .id = get(&e->report.id), .why = get(&e->report.why),
 	                        .a = get(&e->report.rx_ring), .b = get(&e->report.tx_ring)};
 	tell(&r, -1);
+	smcgw_let_control(mask);
+}
+
+// rings is of an end between hosts that is being attached, both of whose locks are held: the number means its socket.
+void smcgw_rings(const struct end *e, int fd) {
+	uint64_t mask;
+	smcgw_hold_control(&mask);
+	struct smci_record r = {.what = SMCI_SOCKET, .tag = e->tag, .id = get(&e->report.id)};
+	questions++;
+	tell(&r, fd);
 	smcgw_let_control(mask);
 }
 

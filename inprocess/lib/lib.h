@@ -328,6 +328,7 @@ void smcgw_let_control(uint64_t mask);
 void smcgw_ask(struct end *e, int fd);    // threshold reached
 void smcgw_answers(struct end *e);         // takes what the broker has sent
 void smcgw_closed(struct end *e);         // tells it
+void smcgw_rings(const struct end *e, int fd); // gives the gateway the socket
 void smcgw_answered(void);                // no answer is being taken that came before
 void smcgw_released(const struct end *e); // before the last close() of one that has asked
 void smcgw_leave(struct end *e, uint32_t why);
@@ -405,11 +406,12 @@ size_t smcgw_remote_unread(struct end *e, int fd);
 bool smcgw_remote_room(struct end *e);
 bool smcgw_remote_pay(struct end *e, int fd);
 bool smcgw_remote_ended(struct end *e, int fd, int how);
+bool smcgw_remote_at_risk(const struct end *e);
 void smcgw_remote_finish(struct end *e, int fd, bool writes);
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until);
 extern _Atomic int smcgw_remotes;         // attached ends of this process
-void smcgw_remote_round(void);            // by waits, now and then, while there are such
-#define REMOTE_ROUND 500000000L           // nanoseconds
+long smcgw_remote_round(void);            // by waits, now and then, while there are such
+void smcgw_remote_calm(void);
 
 // ---- wait.c
 void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
@@ -420,6 +422,7 @@ void smcgw_strand(struct end *e, int fd); // lists one with bytes
 void smcgw_forget(struct end *e);
 void smcgw_renumber(struct end *e, int fd); // fd is its number no longer
 void smcgw_attached(struct end *e, int fd);
+void smcgw_remind(struct end *e);         // has the kernel tell the sets of this end anew
 void smcgw_wait_before_fork(void);        // no other thread changes what the child gets
 void smcgw_wait_forked(bool child);       // after it, in both
 void smcgw_wait_closed(int fd);

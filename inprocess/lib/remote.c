@@ -23,10 +23,13 @@
 #define FRAME 16
 #define ROUND 500                      // milliseconds between looks at the gateway
 #define ROOM_ROUND 50000000L
+#define ACKED_ROUND 1000000L
 #define KEPT_WITHIN 10000000L          // nanoseconds that a full copy may take to be passed
 #define KERNEL_LOWAT (16 << 10)        // unsent bytes in the kernel of a spill: less than the copy holds
 #define UNSURE_WITHIN 2000000000LL
-#define SHUT_WITHIN 2000000000LL
+#define SHUT_WITHIN 2000000000LL        // nanoseconds from the kernel's end of the stream to the news of the peer's process
+#define GONE_WITHIN 100000000LL        // where the carrier has ended, and the news may be just behind that
+#define HURRY (10 * 1000000LL)         // nanoseconds between looks while such news are waited for
 #define LAST_WITHIN 2000000000LL
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW };
@@ -54,8 +57,8 @@ struct remote {
 	int lowat;              // what SO_RCVLOWAT was set to, where the gateway has not
 	uint64_t lowat_head;    // and what it had to say then
 	uint32_t lowat_flags;
-	int64_t unsure_until, ended_at;
-	uint64_t freed, answered; // tail when the bell was last rung for it
+	int64_t unsure_until, ended_at, gone_at;
+	uint64_t freed;         // tail when the bell was last rung for it
 	// As the producer: wl.
 	enum { NATIVE, OPENED, RETURNS, RETURNED } tx;
 	unsigned char out[NONCE + FRAME + 1]; // what is being sent: these, payload from the copy, and the rest
@@ -71,6 +74,7 @@ struct remote {
 };
 
 _Atomic int smcgw_remotes;
+static _Atomic int64_t hurry_until; // ends of this process wait for what their peer's process has come to
 
 static uint64_t number(const unsigned char *p, int n) {
 	uint64_t v = 0;
@@ -141,10 +145,12 @@ static bool ring_left(struct end *e, uint64_t *head) {
 	return n && !get(&e->violated);
 }
 
+// freed tells of room. Who ends waits until its peer has read everything, so a ring that is empty is news, too.
 static void freed(struct end *e, uint64_t tail) {
 	struct remote *m = e->remote;
 	put_release(&e->own->tail, tail);
-	if (tail - m->freed < m->size / 8 && tail != get_acquire(&e->peer->head)) return;
+	fence();
+	if (tail - m->freed < m->size / 8 && (get(&e->peer->arm) & 0xff) != SMCI_ARM_READ && tail != get_acquire(&e->peer->head)) return;
 	m->freed = tail;
 	bell(e);
 }
@@ -152,12 +158,15 @@ static void freed(struct end *e, uint64_t tail) {
 static bool leave(struct end *e);
 static bool must_leave(struct end *e);
 static bool advance(struct end *e, int fd);
+static bool acked(struct end *e, int fd);
 
 // heed has the other direction go back, if it has to: who waits for the peer may be its only thread.
 static void heed(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	if (m->tx == RETURNED || m->tx == NATIVE || !must_leave(e) || !smcgw_try(e, &e->wl)) return;
-	if (smcgw_still(e, fd)) {
+	const bool leaves = m->tx != RETURNED && m->tx != NATIVE && must_leave(e), risks = m->tx == OPENED && smcgw_remote_at_risk(e);
+	if (likely(!leaves && !risks) || !smcgw_try(e, &e->wl)) return;
+	if (risks && smcgw_still(e, fd)) acked(e, fd);
+	if (leaves && smcgw_still(e, fd)) {
 		leave(e);
 		advance(e, fd);
 	}
@@ -214,6 +223,7 @@ static void sure(struct end *e) {
 	if (!e->remote->unsure_until) return;
 	e->remote->unsure_until = 0;
 	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
+	bell(e); // or the next question would be none
 }
 
 // header takes the next frame, if all of it is there: false if nothing of it is.
@@ -232,9 +242,9 @@ static bool header(struct end *e, int fd) {
 	m->rest = false;
 	uint64_t r = number(f + 8, 8), tail = get(&e->own->tail);
 	uint32_t n4 = (uint32_t)number(f + 4, 4);
-	switch (f[0]) {
+	if (!f[1] && !f[2] && !f[3]) switch (f[0]) {
 	case RAW:
-		if (r > m->got) break;
+		if (r > m->got || n4) break;
 		m->drop = m->got - r;
 		m->rx = BACK;
 		m->type = NO_FRAME;
@@ -255,7 +265,7 @@ static bool header(struct end *e, int fd) {
 static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 	struct remote *m = e->remote;
 	for (;;) {
-		if (get(&e->violated) || e->eof || e->rx_error) return AT_END;
+		if (get(&e->violated) || ((e->eof || e->rx_error) && (m->rx != FRAMED || m->type == END || e->died))) return AT_END; // the ring may have bytes
 		if (m->rx == BACK) {
 			while (m->drop) {
 				long k = SYS(recvfrom, fd, 0, m->drop < INT_MAX ? m->drop : INT_MAX, MSG_TRUNC | MSG_DONTWAIT);
@@ -329,22 +339,34 @@ static void done_data(struct end *e, uint64_t n) {
 	m->clear = get(&e->own->tail);
 }
 
+// told_how: is it known how the peer's process has ended? Its kernel says a reset, since the rest of a frame was unread.
+static bool told_how(struct end *e) {
+	struct remote *m = e->remote;
+	uint32_t flags = get_acquire(&e->peer->flags);
+	int64_t t = now();
+	if (flags & SMCI_SHUT || lost(e)) return true;
+	if (flags & SMCI_GONE && !m->gone_at) m->gone_at = t;
+	if (t - m->ended_at >= SHUT_WITHIN || (m->gone_at && t - m->gone_at >= GONE_WITHIN)) return true;
+	put(&hurry_until, t + SHUT_WITHIN);
+	return false;
+}
+
 // died is when the kernel has told the end of the stream, and the peer has not: its process has ended. True when it is known how.
 static bool died(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int err = e->rx_error;
 	bool fin = e->eof || smcgw_heard(fd), hard = err && err != ECONNRESET;
 	if (m->type == END || (!fin && !err)) return e->eof;
-	if (m->rx == BACK || e->died || hard || get(&e->violated) || (m->rx == LOOK && (e->eof || m->tx == NATIVE))) return true;
+	if (e->died || hard || get(&e->violated) || m->rx == BACK || (m->rx == LOOK && (e->eof || m->tx == NATIVE))) return true;
 	if (!m->ended_at) m->ended_at = now();
-	bool shut = get_acquire(&e->peer->flags) & SMCI_SHUT;
-	if (!shut && now() - m->ended_at < SHUT_WITHIN) return false;
+	if (!told_how(e)) return false;
 	uint64_t head;
-	bool more = ring_left(e, &head) || (m->rx == FRAMED && m->type != NO_FRAME);
-	if (m->rx == FRAMED && shut && more && m->type == NO_FRAME) {
+	bool shut = get_acquire(&e->peer->flags) & SMCI_SHUT, left = ring_left(e, &head);
+	if (m->rx == FRAMED && shut && left && m->type == NO_FRAME) {
 		m->clear = head;
 		return false;
 	}
+	bool more = m->rx == LOOK ? get(&e->peer->nx) || get(&e->kr) != get(&e->peer->ksent) : left || m->type != NO_FRAME;
 	e->died = true;
 	bool read_all = get_acquire(&e->peer->tail) == get(&e->own->head) && m->spilled == m->kept;
 	if (shut && !more && read_all) {
@@ -364,7 +386,6 @@ static bool armed(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	uint64_t head, upto;
 	smcgw_arm(e, SMCI_ARM_SELF);
-	bell(e);
 	for (int round = 0;; round++) {
 		uint32_t flags = get_acquire(&e->peer->flags);
 		int q = queued(fd), lowat = m->rx == BACK || !q ? 1 : q + 1;
@@ -590,19 +611,20 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 	return -1;
 }
 
-// hot: is something there to be read? rl is held.
+static bool ring_due(const struct end *e) { return e->remote->rx == FRAMED && e->remote->type == NO_FRAME && e->remote->clear != get(&e->own->tail); }
+// any: is something there to be read? rl is held.
 static bool any(struct end *e, int fd) {
 	char b[LOOKED];
 	size_t n;
-	struct remote *m = e->remote;
 	switch (step(e, fd, b, 1, &n)) {
-	case FROM_RING: case FROM_LOOK: case AT_END: return true;
-	case FROM_KERNEL: return queued(fd) > 0 || says_end(fd);
+	case FROM_RING: case FROM_LOOK: return true;
+	case FROM_KERNEL:
+		if (queued(fd) > 0) return true;
+		break;
+	case AT_END:
 	case NOTHING: break;
 	}
-	if (says_end(fd) && died(e, fd)) return true;
-	if (get(&e->read_ended)) return true;
-	return m->rx == FRAMED && (get(&e->peer->flags) & SMCI_SHUT) && e->died;
+	return get(&e->violated) || get(&e->read_ended) || ((e->eof || e->rx_error || says_end(fd)) && (died(e, fd) || ring_due(e)));
 }
 
 bool smcgw_remote_genuine(struct end *e, int fd) {
@@ -826,13 +848,18 @@ bool smcgw_remote_pay(struct end *e, int fd) {
 	return advance(e, fd);
 }
 
+// at_risk: a process that is killed has its kernel throw away what the peer's has not got yet, since it leaves the rest of a frame unread.
+// RESET says so: its end is a reset, then.
+bool smcgw_remote_at_risk(const struct end *e) { return e->remote->spilled && e->remote->frame_end; }
+
 // acked: ring bytes may follow a frame once the peer's kernel has it.
 static bool acked(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int q = 0;
-	if (likely(!m->frame_end) || !m->spilled) return true;
+	if (likely(!m->spilled || !m->frame_end)) return true;
 	if (SYS(ioctl, fd, SIOCOUTQ, &q) < 0 || get(&e->ks) - (unsigned)q < m->frame_end) return false;
 	m->frame_end = 0;
+	if (!smcgw_resets(e, fd)) atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
 	return true;
 }
 
@@ -852,6 +879,7 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	m->payload = (uint32_t)n;
 	m->out_rest = true;
 	m->frame_end = UINT64_MAX;
+	atomic_fetch_or(&e->own->flags, SMCI_RESET); // see at_risk
 	add(&e->report.tx_kernel, n);
 	add(&e->report.spills, 1);
 	advance(e, fd);
@@ -876,19 +904,24 @@ static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) 
 	return !stop;
 }
 
+// wants has the gateway wake who waits for room. It looks when tail moves: so the caller looks at that afterwards.
+static void wants(struct end *e) {
+	put(&e->own->want, get(&e->own->want) + 1);
+	fence();
+}
 static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *full) {
 	uint32_t r = get_acquire(&e->peer->room);
 	*full = false;
-	put(&e->own->want, get(&e->own->want) + 1);
-	bell(e);
-	if (room(e) && acked(e, fd)) return true;
+	wants(e);
+	bool some = room(e);
+	if (some && acked(e, fd)) return true;
 	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
-	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now();
+	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now(), most = some ? ACKED_ROUND : ROOM_ROUND; // nobody tells of an acknowledgement
 	if (left <= 0) {
 		*err = EAGAIN;
 		return false;
 	}
-	struct timespec ts = {0, left < ROOM_ROUND ? left : ROOM_ROUND};
+	struct timespec ts = {0, left < most ? left : most};
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
 	bool stop = n == -EINTR && (*until != INT64_MAX || smcgw_interrupts());
@@ -896,7 +929,7 @@ static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *ful
 	if (n == -ETIMEDOUT) smcgw_remote_round();
 	smcgw_lock(e, &e->wl);
 	if (stop) *err = EINTR;
-	else *full = n == -ETIMEDOUT;
+	else *full = n == -ETIMEDOUT && !some;
 	return !stop;
 }
 
@@ -978,8 +1011,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 					struct timespec ts = {0, KEPT_WITHIN};
 					uint32_t room = get_acquire(&e->peer->room);
 					waited = true;
-					put(&e->own->want, get(&e->own->want) + 1);
-					bell(e);
+					wants(e);
 					if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
 				} else {
 					leave(e); // by the kernel for good
@@ -1067,8 +1099,7 @@ static bool end_it(struct end *e, int fd) {
 		uint32_t room = get_acquire(&e->peer->room);
 		struct timespec ts = left_until(until);
 		if (!ts.tv_sec && !ts.tv_nsec) break;
-		put(&e->own->want, get(&e->own->want) + 1);
-		bell(e);
+		wants(e);
 		if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
 	}
 	if (m->tx == OPENED && (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail))) {
@@ -1103,7 +1134,6 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	struct remote *m = e->remote;
 	bool reset = smcgw_resets(e, fd);
 	int one = 1;
-	if (!e->attached) return;
 	if (writes && !reset && !atomic_load(&e->write_ended) && !end_it(e, fd) && !e->tx_error) reset = true;
 	if (!reset && !e->rx_error) {
 		char b[LOOKED];
@@ -1165,20 +1195,31 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	return done;
 }
 
-// round looks after the ends of this process that are between hosts: whose gateway has died, or whose carrier is gone.
-void smcgw_remote_round(void) {
+// round looks after the ends of this process that are between hosts: whose gateway has died, or whose carrier is gone. It says for how many
+// nanoseconds a wait may last.
+long smcgw_remote_round(void) {
 	static _Atomic int64_t at;
-	int64_t t = now_coarse();
-	if (t - get(&at) < ROUND * 1000000LL / 2) return;
+	bool hurry = unlikely(get(&hurry_until) && now() < get(&hurry_until));
+	int64_t t = hurry ? now() : now_coarse(), last = get(&at);
+	if (t - last < (hurry ? HURRY : ROUND * 1000000LL) / 2 && t >= last) return hurry ? HURRY : ROUND * 1000000L;
 	put(&at, t);
+	put(&hurry_until, 0);
 	smcgw_heed();
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e || state_of(e) != SMCI_PROMOTED || !e->remote || !smcgw_try(e, &e->rl)) continue;
 		if (smcgw_still(e, fd)) {
+			bool ends = e->remote->ended_at && !e->died;
 			heed(e, fd);
-			if (carrier_gone(e) || e->remote->unsure_until || (e->remote->ended_at && !e->died)) readable(e, fd); // who waits looks
+			if (carrier_gone(e) || e->remote->unsure_until || ends) readable(e, fd); // who waits looks
+			if (ends && died(e, fd)) smcgw_remind(e); // the kernel has said all that it will
 		}
 		smcgw_unlock(e, &e->rl);
 	}
+	return get(&hurry_until) ? HURRY : ROUND * 1000000L;
+}
+// calm is of a wait that the kernel has ended by what is not known yet to be an end.
+void smcgw_remote_calm(void) {
+	struct timespec ts = {0, 1000000};
+	if (get(&hurry_until)) SYS(nanosleep, &ts, 0);
 }

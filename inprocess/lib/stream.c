@@ -157,7 +157,7 @@ int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n) {
 	int err = errno;
 	if (smcgw_still(e, fd) && e->own) {
 		if (smcgw_resets(e, fd)) set_flag(e, SMCI_RESET);
-		else atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
+		else if (!e->remote || !smcgw_remote_at_risk(e)) atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
 	}
 	if (wl) smcgw_unlock(e, &e->wl);
 	if (rl) smcgw_unlock(e, &e->rl);
@@ -193,6 +193,7 @@ static void attach(struct end *e, int fd) {
 			e->path_ks = get(&e->ks);
 			e->attached = done = true;
 			if (smcgw_resets(e, fd)) set_flag(e, SMCI_RESET);
+			if (unlikely(e->remote != 0)) smcgw_rings(e, fd);
 			set_flag(e, SMCI_ATTACHED);
 		}
 	}

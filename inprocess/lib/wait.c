@@ -92,12 +92,8 @@ static struct timespec *a_round(struct timespec *t, struct timespec *round, long
 	*round = (struct timespec){0, ns};
 	return round;
 }
-// watches tells whether a wait ends now and then for the ends between hosts, whose gateway may die without a word.
-static bool watches(void) {
-	if (likely(!get(&smcgw_remotes))) return false;
-	smcgw_remote_round();
-	return true;
-}
+// watches is for how many nanoseconds a wait may last while there are ends between hosts, whose gateway may die without a word; 0: for ever.
+static long watches(void) { return likely(!get(&smcgw_remotes)) ? 0 : smcgw_remote_round(); }
 static void let_go(void) {
 	if (again) {
 		again--;
@@ -590,6 +586,14 @@ void smcgw_attached(struct end *e, int fd) {
 	let_go();
 }
 
+void smcgw_remind(struct end *e) {
+	hold();
+	for (struct set *s = open_sets; s; s = s->next)
+		for (int fd = 0; fd < s->n; fd++)
+			if (s->r[fd].on && s->r[fd].tagged && !s->r[fd].off && look(fd) == e) tagged(s->fd, EPOLL_CTL_MOD, fd, s->r[fd].events);
+	let_go();
+}
+
 static void pass_on(struct set *s) {
 	if (likely(!s->waiting)) return;
 	for (int i = 0; i < looked_at(s); i++) {
@@ -688,12 +692,13 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 			if (e && state_of(e) == SMCI_PROMOTED) {
 				bool told = (r->events & EPOLLET) && get_acquire(&e->peer->head) == r->reported;
 				put(&e->kernel_news, true);
-				if ((evs & READABLE) && !(evs & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) && !smcgw_genuine(e, fd, told)) {
+				const uint32_t ends = EPOLLERR | EPOLLHUP | EPOLLRDHUP;
+				if ((evs & READABLE) && (!(evs & ends) || e->remote) && !smcgw_genuine(e, fd, told)) {
 					if (r->events & EPOLLONESHOT) { // it has gone off for nothing
 						tagged(s->fd, EPOLL_CTL_MOD, fd, r->events);
 						continue;
 					}
-					evs &= ~(uint32_t)READABLE;
+					evs &= ~(READABLE | ends);
 					if (!evs) continue;
 				} else if ((evs & READABLE) && (r->events & EPOLLET)) {
 					r->reported = get_acquire(&e->peer->head);
@@ -860,7 +865,8 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				if (ns < 0) ns = 0;
 			}
 			if (owing && ns > OWING_ROUND) ns = OWING_ROUND;
-			if (watches() && ns > REMOTE_ROUND) ns = REMOTE_ROUND;
+			long watched = watches();
+			if (watched && ns > watched) ns = watched;
 			if (shrink && ns > 1000000000) ns = 1000000000;
 			else shrink = false;
 			if (ns != INT64_MAX) {
@@ -877,7 +883,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			errno = err;
 			return n;
 		}
-		bool filled = n == max;
+		bool filled = n == max, dropped = n > 0;
 		if (n > 0 && (n = report(s, v, max, n)) < 0) err = errno;
 		if (n == 0 && shrink) give_back(s);
 		let_go();
@@ -887,6 +893,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			return n;
 		}
 		if (n > 0 || poll_only) return n;
+		if (unlikely(dropped && get(&smcgw_remotes))) smcgw_remote_calm();
 		if (timeout && now() >= until && !shrink) {
 			n = emit(hold_open(s, ep), v, max, 0);
 			let_go();
@@ -942,7 +949,8 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	for (;;) {
-		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), watched = watches();
+		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
+		long watched = watches();
 		for (nfds_t i = 0; i < n; i++)
 			if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, false)) hot = true;
 		if (!hot && !poll_only) hot = smcgw_spin(any_polled, &(struct polled){p, n});
@@ -964,7 +972,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			t = &left;
 		}
 		if (owing) t = a_round(t, &left, OWING_ROUND);
-		if (watched) t = a_round(t, &left, REMOTE_ROUND);
+		if (watched) t = a_round(t, &left, watched);
 		int r = smcgw_kernel_poll(p, n, t, mask), err = errno;
 		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (r < 0) {
@@ -977,14 +985,16 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			if (!e || state_of(e) != SMCI_PROMOTED) continue;
 			short in = p[i].events & (POLLIN | POLLRDNORM), had = p[i].revents;
 			if (had) put(&e->kernel_news, true);
-			if ((had & in) && !(had & (POLLERR | POLLHUP | POLLRDHUP)) && !smcgw_genuine(e, p[i].fd, false)) {
-				p[i].revents &= (short)~(POLLIN | POLLRDNORM);
+			const short ends = POLLERR | POLLHUP | POLLRDHUP;
+			if ((had & in) && (!(had & ends) || e->remote) && !smcgw_genuine(e, p[i].fd, false)) {
+				p[i].revents &= (short)~(POLLIN | POLLRDNORM | ends);
 				dropped = true;
 			}
 			if (in && !(p[i].revents & in) && look_at(p[i].fd, false)) p[i].revents |= in;
 			r += (p[i].revents != 0) - (had != 0);
 		}
 		if (r || poll_only || (!dropped && !hot && !owing && !watched)) return r;
+		if (unlikely(dropped && watched)) smcgw_remote_calm();
 		if (timeout && now() >= until) return 0;
 	}
 }
@@ -1025,7 +1035,8 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	if (w) memcpy(w0, w, bytes);
 	if (x) memcpy(x0, x, bytes);
 	for (;;) {
-		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), watched = watches();
+		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
+		long watched = watches();
 		for (int fd = 0; fd < top; fd++)
 			if (IS_SET(fd, r0) && look_at(fd, false)) hot = true;
 		if (!hot && !poll_only) {
@@ -1045,7 +1056,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			t = &left;
 		}
 		if (owing) t = a_round(t, &left, OWING_ROUND);
-		if (watched) t = a_round(t, &left, REMOTE_ROUND);
+		if (watched) t = a_round(t, &left, watched);
 		int k = smcgw_kernel_select(n, r, w, x, t, mask), err = errno;
 		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (timeout) *timeout = left_until(until);
@@ -1061,7 +1072,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			if (had) {
 				put(&e->kernel_news, true);
 				struct pollfd ended = {fd, POLLRDHUP, 0}; // poll() says so itself; a look at the byte would take the error from the program
-				if (smcgw_kernel_poll(&ended, 1, &(struct timespec){0, 0}, 0) <= 0 && !smcgw_genuine(e, fd, false)) {
+				if ((e->remote || smcgw_kernel_poll(&ended, 1, &(struct timespec){0, 0}, 0) <= 0) && !smcgw_genuine(e, fd, false)) {
 					WORD(fd, r) &= ~BIT(fd);
 					dropped = true;
 				}
@@ -1070,6 +1081,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			k += IS_SET(fd, r) - had;
 		}
 		if (k || poll_only || (!dropped && !hot && !owing && !watched)) return k;
+		if (unlikely(dropped && watched)) smcgw_remote_calm();
 		if (timeout && now() >= until) return 0;
 		if (r) memcpy(r, r0, bytes);
 		if (w) memcpy(w, w0, bytes);

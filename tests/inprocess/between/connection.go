@@ -29,7 +29,7 @@ type connection struct {
 	tail            [2]uint64   // what was said of it
 	flags, nx       [2]uint32
 	asked           [2]bool
-	shut            [2]bool
+	over            [2]bool
 	gone            [2]time.Time // when the gateway of a side says so; zero: not
 	said            [2]bool
 	lossAt          time.Time
@@ -57,11 +57,11 @@ func (k *connection) put(f flight) {
 
 func (k *connection) ring(s *side) {
 	a := s.own.w32(inprocess.EndArm).Load()
-	if a == 0 || a == s.rung || s.socket < 0 {
+	if a == 0 || a == s.rung || s.socket() < 0 {
 		return
 	}
 	s.rung = a
-	_ = unix.SetsockoptInt(s.socket, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
+	_ = unix.SetsockoptInt(s.socket(), unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
 }
 
 func (k *connection) wake(s *side) {
@@ -77,9 +77,9 @@ func (k *connection) flag(s *side, f uint32) {
 	s.mirror.w32(inprocess.EndFlags).Store(s.flags)
 	s.mirror.w32(inprocess.EndRoom).Add(1)
 	s.mirror.wake(inprocess.EndRoom)
-	if s.socket >= 0 {
+	if s.socket() >= 0 {
 		s.rung = s.own.w32(inprocess.EndArm).Load()
-		_ = unix.SetsockoptInt(s.socket, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
+		_ = unix.SetsockoptInt(s.socket(), unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
 	}
 }
 
@@ -89,7 +89,7 @@ func (k *connection) collect(i int) bool {
 	if s.dead || k.broken {
 		return false
 	}
-	ended := s.ended.Load() // before the last look
+	closed, ended := s.closed.Load(), s.ended // before the last look
 	if f := s.own.w32(inprocess.EndFlags).Load(); f != k.flags[i] {
 		pass := f & (inprocess.Attached | inprocess.Recall)
 		if had := k.flags[i] & (inprocess.Attached | inprocess.Recall); pass != had {
@@ -97,7 +97,7 @@ func (k *connection) collect(i int) bool {
 		}
 		if f&inprocess.Asks != 0 && k.flags[i]&inprocess.Asks == 0 { // the question goes there and back
 			k.put(flight{from: i, set: func() {
-				nx, at, ks := t.own.w32(inprocess.EndNx).Load(), t.own.w64(inprocess.EndTransitions+8).Load(), t.own.w64(inprocess.EndKsent).Load()
+				nx, at, ks := t.opening()
 				k.put(flight{from: 1 - i, set: func() { k.opened(s, nx, at, ks) }})
 			}})
 		}
@@ -107,7 +107,7 @@ func (k *connection) collect(i int) bool {
 	if nx := s.own.w32(inprocess.EndNx).Load(); nx != k.nx[i] {
 		k.nx[i] = nx
 		if nx != 0 && k.rng.IntN(2) == 0 {
-			at, ks := s.own.w64(inprocess.EndTransitions+8).Load(), s.own.w64(inprocess.EndKsent).Load()
+			nx, at, ks := s.opening()
 			k.put(flight{from: i, set: func() { k.opened(t, nx, at, ks) }})
 		}
 		any = true
@@ -136,12 +136,24 @@ func (k *connection) collect(i int) bool {
 		k.put(flight{from: i, b: b})
 		any = true
 	}
-	if ended && !k.shut[i] {
-		k.shut[i] = true
-		k.put(flight{from: i, set: func() { k.flag(t, inprocess.Shut) }})
+	if (ended || closed) && !k.over[i] { // ENDED
+		k.over[i] = true
+		says := uint32(inprocess.Gone)
+		if ended && k.flags[i]&inprocess.Reset == 0 {
+			says = inprocess.Shut
+		}
+		nx, at, ks := s.opening()
+		k.put(flight{from: i, set: func() { k.opened(t, nx, at, ks) }}) // once more: nothing is answered afterwards
+		k.put(flight{from: i, set: func() { k.flag(t, says) }})
 		any = true
 	}
 	return any
+}
+
+// opening is where a side is in the kernel's stream.
+func (s *side) opening() (nx uint32, at, ksent uint64) {
+	nx = s.own.w32(inprocess.EndNx).Load() // before what it stands for
+	return nx, s.own.w64(inprocess.EndTransitions + 8).Load(), s.own.w64(inprocess.EndKsent).Load()
 }
 
 func (k *connection) opened(to *side, nx uint32, at, ks uint64) {
@@ -216,6 +228,28 @@ func (k *connection) strike(t time.Time) {
 	}
 }
 
+// look takes in the socket of a side, lets go of it when that has ended, since it would withhold the FIN, and sees whether
+// there is a process still.
+func (k *connection) look(s *side) (any bool) {
+	if s.left.Load() && !s.ended && !s.closed.Load() && !s.own.written() {
+		s.ended = true
+		s.closed.Store(true)
+		any = true
+	}
+	if s.closed.Load() {
+		if fd := s.came.Swap(-1); fd > 0 {
+			_ = unix.Close(int(fd - 1))
+			any = true
+		}
+		return any
+	}
+	if !s.rings && s.socket() >= 0 {
+		s.rings = true
+		k.ring(s)
+	}
+	return any
+}
+
 func (k *connection) run() {
 	defer k.close()
 	f, now := k.h.faults, time.Now()
@@ -239,11 +273,7 @@ func (k *connection) run() {
 		t := time.Now()
 		any := false
 		for i, s := range k.side {
-			if s.closed.Load() && s.socket >= 0 { // it is closed first, or would withhold the FIN
-				_ = unix.Close(s.socket)
-				s.socket = -1
-				any = true
-			}
+			any = k.look(s) || any
 			any = k.collect(i) || any
 		}
 		for i := range k.side {
@@ -254,7 +284,7 @@ func (k *connection) run() {
 			idle = 0
 			continue
 		}
-		if len(k.queue[0])+len(k.queue[1]) == 0 && k.side[0].closed.Load() && k.side[1].closed.Load() && k.side[0].socket < 0 && k.side[1].socket < 0 {
+		if len(k.queue[0])+len(k.queue[1]) == 0 && k.side[0].closed.Load() && k.side[1].closed.Load() && (k.over[0] || k.side[0].dead || k.broken) && (k.over[1] || k.side[1].dead || k.broken) {
 			return
 		}
 		if idle++; idle < 20 || len(k.queue[0])+len(k.queue[1]) > 0 {
@@ -279,7 +309,7 @@ func (k *connection) sleep() {
 			for i := range k.side { // a bell that is missing
 				s := k.side[i]
 				head, nx := s.own.w64(inprocess.EndHead).Load(), s.own.w32(inprocess.EndNx).Load()
-				if !s.dead && !k.broken && !s.ended.Load() && (head != k.taken[i] || nx != k.nx[i]) {
+				if !s.dead && !k.broken && !s.left.Load() && (head != k.taken[i] || nx != k.nx[i]) {
 					time.Sleep(20 * time.Millisecond) // it may be about to ring
 					var b [8]byte
 					if n, _ := unix.Read(s.bell, b[:]); n != 8 {
@@ -298,9 +328,8 @@ func (k *connection) sleep() {
 
 func (k *connection) close() {
 	for _, s := range k.side {
-		if s.socket >= 0 {
-			_ = unix.Close(s.socket)
-		}
+		s.closed.Store(true)
+		k.look(s)
 		s.own.close()
 		s.mirror.close()
 		_ = unix.Close(s.bell)

@@ -57,25 +57,26 @@ type client struct {
 type asking struct {
 	c   *client
 	tag uint32
-	fd  int
 }
 
 // side is one end of a promoted connection.
 type side struct {
 	c           *client
 	tag         uint32
-	socket      int // -1: closed
+	came        atomic.Int64 // the socket and 1; 0: not yet, -1: it is let go of
 	own, mirror *memory
 	bell        int
-	at          *connection
-	closed      atomic.Bool // CLOSED, or its process has ended
-	ended       atomic.Bool // its process
-	ch          chan struct{}
+	left        atomic.Bool // its process has let go of the broker, without CLOSED
+	closed      atomic.Bool // nothing comes of it any more
 
 	rung, want uint32
 	flags      uint32
-	dead       bool
+	dead       bool // its gateway
+	rings      bool // the socket was rung by
+	ended      bool // no process has its memory any more
 }
+
+func (s *side) socket() int { return int(s.came.Load() - 1) }
 
 // Open starts them.
 func Open(f Faults, seed uint64) (*Hosts, error) {
@@ -169,6 +170,8 @@ func (c *client) serve() {
 			c.hello()
 		case inprocess.Ask:
 			c.ask(r, fds[0])
+		case inprocess.Socket:
+			c.socket(r.Tag, fds[0])
 		case inprocess.Closed:
 			c.closed(r.Tag)
 		}
@@ -203,15 +206,11 @@ func name(s unix.Sockaddr) string {
 
 func (c *client) ask(r inprocess.Record, fd int) {
 	h := c.h
-	defer func() { c.news.w32(inprocess.NewsQuestions).Add(1) }()
 	local, err := unix.Getsockname(fd)
-	if err != nil {
-		_ = unix.Close(fd)
-		return
-	}
-	remote, err := unix.Getpeername(fd)
-	if err != nil {
-		_ = unix.Close(fd)
+	remote, missing := unix.Getpeername(fd)
+	_ = unix.Close(fd)
+	c.news.w32(inprocess.NewsQuestions).Add(1)
+	if err != nil || missing != nil {
 		c.send(inprocess.Record{What: inprocess.Deny, Tag: r.Tag, Why: inprocess.WhyNoPeer})
 		c.news.w32(inprocess.NewsGrants).Add(1)
 		return
@@ -219,10 +218,7 @@ func (c *client) ask(r inprocess.Record, fd int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	mine, other := name(local)+" "+name(remote), name(remote)+" "+name(local)
-	if o := h.waiting[mine]; o != nil {
-		_ = unix.Close(o.fd)
-	}
-	a := &asking{c, r.Tag, fd}
+	a := &asking{c, r.Tag}
 	o := h.waiting[other]
 	if o == nil || o.c.dead.Load() {
 		h.waiting[mine] = a
@@ -242,7 +238,7 @@ func (h *Hosts) grant(a [2]*asking) {
 	}
 	id := h.rng.Uint64()
 	for i := range a {
-		s := &side{c: a[i].c, tag: a[i].tag, socket: a[i].fd, at: k}
+		s := &side{c: a[i].c, tag: a[i].tag}
 		k.side[i] = s
 		for _, m := range []**memory{&s.own, &s.mirror} {
 			*m, _ = newMemory(inprocess.EndSize(order))
@@ -263,6 +259,9 @@ func (h *Hosts) grant(a [2]*asking) {
 		r, _ := s.mirror.reading()
 		s.c.send(inprocess.Record{What: inprocess.Grant, Tag: s.tag, ID: id, Side: uint32(i)}, s.own.file, r, s.bell)
 		_ = unix.Close(r)
+		if err := s.own.handed(); err != nil {
+			panic(err)
+		}
 		s.c.news.w32(inprocess.NewsGrants).Add(1)
 		if s.c.dead.Load() {
 			s.closed.Store(true)
@@ -270,6 +269,17 @@ func (h *Hosts) grant(a [2]*asking) {
 	}
 	h.Promoted.Add(1)
 	h.all.Go(k.run)
+}
+
+// socket is that of a side, which is rung by it.
+func (c *client) socket(tag uint32, fd int) {
+	c.news.w32(inprocess.NewsQuestions).Add(1)
+	c.mu.Lock()
+	s := c.ends[tag]
+	c.mu.Unlock()
+	if s == nil || !s.came.CompareAndSwap(0, int64(fd)+1) {
+		_ = unix.Close(fd)
+	}
 }
 
 func (c *client) closed(tag uint32) {
@@ -284,7 +294,6 @@ func (c *client) closed(tag uint32) {
 	c.h.mu.Lock()
 	for n, a := range c.h.waiting {
 		if a.c == c && a.tag == tag {
-			_ = unix.Close(a.fd)
 			delete(c.h.waiting, n)
 		}
 	}
@@ -298,17 +307,17 @@ func (c *client) ends_() {
 	delete(h.clients, c)
 	for n, a := range h.waiting {
 		if a.c == c {
-			_ = unix.Close(a.fd)
 			delete(h.waiting, n)
 		}
 	}
 	h.mu.Unlock()
 	c.mu.Lock()
 	for _, s := range c.ends {
-		if !c.dead.Load() {
-			s.ended.Store(true)
+		if c.dead.Load() {
+			s.closed.Store(true)
+		} else {
+			s.left.Store(true)
 		}
-		s.closed.Store(true)
 	}
 	c.ends = map[uint32]*side{}
 	c.mu.Unlock()

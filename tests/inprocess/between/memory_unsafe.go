@@ -11,7 +11,7 @@ import (
 // memory is one that a program maps, too.
 type memory struct {
 	b    []byte
-	file int // writable
+	file int // writable, until it is handed
 }
 
 func newMemory(size int64) (*memory, error) {
@@ -39,6 +39,31 @@ func (m *memory) close() {
 // reading is a descriptor of the same memory that cannot write.
 func (m *memory) reading() (int, error) {
 	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+}
+
+// handed is after a process has got it, which alone writes it from here on.
+func (m *memory) handed() error {
+	r, err := m.reading()
+	if err != nil {
+		return err
+	}
+	b, err := unix.Mmap(r, 0, len(m.b), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		_ = unix.Close(r)
+		return err
+	}
+	m.close()
+	m.b, m.file = b, r
+	return nil
+}
+
+// written tells whether a process may write it, or is about to get it.
+func (m *memory) written() bool {
+	_, err := unix.FcntlInt(uintptr(m.file), unix.F_SETLEASE, unix.F_RDLCK)
+	if err == nil {
+		_, _ = unix.FcntlInt(uintptr(m.file), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return err == unix.EAGAIN
 }
 
 func (m *memory) w32(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&m.b[at])) }

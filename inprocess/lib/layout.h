@@ -29,7 +29,7 @@ struct smci_transition {
 #define SMCI_FROZEN 8u   // reads the ring no further than tail: the producer takes back what is beyond it
 #define SMCI_RESET 16u   // ends by a reset on purpose: unread bytes, or SO_LINGER with no time, from when it is set
 #define SMCI_SHUT 32u    // its FIN is of shutdown(): it reads on. Of a mirror: the peer's process has ended
-#define SMCI_ASKS 64u    // between hosts: wants to know what the peer has given to the kernel
+#define SMCI_ASKS 64u    // between hosts: wants to know what the peer has given to the kernel. Of a mirror: it says so now
 
 // Of a mirror, which stands for the memory of a peer on another host: what announces OPEN of the peer, and of this end.
 #define SMCI_NONCES_AT 512u

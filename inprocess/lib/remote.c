@@ -1148,6 +1148,12 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	atomic_fetch_sub(&smcgw_remotes, 1);
 }
 
+// opens_no_more: the peer may open its direction until it has seen RECALL. The gateway asks it after that, and says when it has the answer.
+static bool opens_no_more(struct end *e, bool asked, int64_t until) {
+	uint32_t answered = get_acquire(&e->peer->flags) & SMCI_ASKS; // before nx
+	return !get_acquire(&e->peer->nx) && ((asked && answered) || now() > until);
+}
+
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	char b[LOOKED];
 	size_t n;
@@ -1158,17 +1164,16 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 		smcgw_unlock(e, &e->rl);
 		return false;
 	}
-	say(e, SMCI_RECALL);
 	struct remote *m = e->remote;
-	int64_t began = now();
+	bool asked = m->rx == LOOK && !((get(&e->own->flags) | get_acquire(&e->peer->flags)) & SMCI_ASKS); // a question of its own
+	say(e, asked ? SMCI_RECALL | SMCI_ASKS : SMCI_RECALL);
 	while (smcgw_still(e, fd)) {
 		bool paid = advance(e, fd);
 		if (paid && m->tx == OPENED) leave(e);
 		paid = advance(e, fd);
 		enum step s = step(e, fd, b, 1, &n);
-		bool may_come = m->rx == LOOK && (get_acquire(&e->peer->nx) || now() - began < 100000000);
-		if (paid && (m->rx == BACK || (m->rx == LOOK && !may_come)) && !m->drop) {
-			if (m->rx == LOOK) m->rx = BACK;
+		if (paid && m->rx == LOOK && opens_no_more(e, asked, until)) m->rx = BACK;
+		if (paid && m->rx == BACK && !m->drop) {
 			native(e, fd);
 			done = true;
 			break;

@@ -98,8 +98,15 @@ func (k *connection) collect(i int) bool {
 		if f&inprocess.Asks != 0 && k.flags[i]&inprocess.Asks == 0 { // the question goes there and back
 			k.put(flight{from: i, set: func() {
 				nx, at, ks := t.opening()
-				k.put(flight{from: 1 - i, set: func() { k.opened(s, nx, at, ks) }})
+				k.put(flight{from: 1 - i, set: func() {
+					k.opened(s, nx, at, ks)
+					k.flag(s, inprocess.Asks) // the answer
+				}})
 			}})
+		}
+		if f&inprocess.Asks == 0 && s.flags&inprocess.Asks != 0 { // it has it
+			s.flags &^= inprocess.Asks
+			s.mirror.w32(inprocess.EndFlags).Store(s.flags)
 		}
 		k.flags[i] = f
 		any = true

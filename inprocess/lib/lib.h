@@ -398,6 +398,8 @@ void smcgw_recalled(struct end *e);       // by a writer that has left
 bool smcgw_remote_grant(struct end *e, int bell);
 void smcgw_remote_unmap(void *m);
 void smcgw_remote_attached(struct end *e);
+void smcgw_remote_left(struct end *e);
+int smcgw_remote_error(struct end *e);    // SO_ERROR
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);
@@ -411,7 +413,7 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes);
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until);
 extern _Atomic int smcgw_remotes;         // attached ends of this process
 long smcgw_remote_round(void);            // by waits, now and then, while there are such
-void smcgw_remote_calm(void);
+void smcgw_remote_calm(unsigned often);
 
 // ---- wait.c
 void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set

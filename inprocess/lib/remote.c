@@ -28,7 +28,6 @@
 #define KERNEL_LOWAT (16 << 10)        // unsent bytes in the kernel of a spill: less than the copy holds
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL        // nanoseconds from the kernel's end of the stream to the news of the peer's process
-#define GONE_WITHIN 100000000LL        // where the carrier has ended, and the news may be just behind that
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks while such news are waited for
 #define LAST_WITHIN 2000000000LL
 
@@ -49,7 +48,9 @@ struct remote {
 	enum { LOOK, FRAMED, BACK } rx;
 	uint64_t got;           // bytes since OPEN, ring and DATA
 	uint64_t clear;         // the position up to which the ring may be read without a look at the kernel
-	bool rest;              // that of the last frame is still in the kernel's queue
+	bool rest;              // that of the last frame is still in the kernel's queue, or the first of in
+	unsigned char in[1 + FRAME]; // the beginning of a frame, where it was in the kernel's way
+	uint32_t in_n;
 	bool voided;            // a frame cannot be due any more: RAW repeats it and all that follows
 	enum type type;         // of the frame that was read, and is not done
 	uint32_t left;
@@ -57,7 +58,7 @@ struct remote {
 	int lowat;              // what SO_RCVLOWAT was set to, where the gateway has not
 	uint64_t lowat_head;    // and what it had to say then
 	uint32_t lowat_flags;
-	int64_t unsure_until, ended_at, gone_at;
+	int64_t unsure_until, ended_at;
 	uint64_t freed;         // tail when the bell was last rung for it
 	// As the producer: wl.
 	enum { NATIVE, OPENED, RETURNS, RETURNED } tx;
@@ -123,6 +124,23 @@ bool smcgw_remote_grant(struct end *e, int bell_fd) {
 	return true;
 }
 void smcgw_remote_unmap(void *m) { munmap(m, sizeof(struct remote)); }
+// left is before the last descriptor that this process has, where others go on: the gateway has heard of the end from this one.
+void smcgw_remote_left(struct end *e) {
+	if (e->remote->pid != smcgw.pid || !e->attached) return;
+	smcgw_closed(e);
+	atomic_fetch_sub(&smcgw_remotes, 1);
+}
+// error is what the kernel had for the program, and has said to a look of the library.
+int smcgw_remote_error(struct end *e) {
+	int err = 0;
+	if (!smcgw_lock(e, &e->rl)) return 0;
+	if (e->attached && e->died && (err = e->rx_error)) {
+		e->rx_error = 0;
+		e->eof = true;
+	}
+	smcgw_unlock(e, &e->rl);
+	return err;
+}
 void smcgw_remote_attached(struct end *e) {
 	atomic_fetch_add(&smcgw_remotes, 1);
 	bell(e);
@@ -155,7 +173,7 @@ static void freed(struct end *e, uint64_t tail) {
 	bell(e);
 }
 
-static bool leave(struct end *e);
+static bool leave(struct end *e, int fd);
 static bool must_leave(struct end *e);
 static bool advance(struct end *e, int fd);
 static bool acked(struct end *e, int fd);
@@ -167,7 +185,7 @@ static void heed(struct end *e, int fd) {
 	if (likely(!leaves && !risks) || !smcgw_try(e, &e->wl)) return;
 	if (risks && smcgw_still(e, fd)) acked(e, fd);
 	if (leaves && smcgw_still(e, fd)) {
-		leave(e);
+		leave(e, fd);
 		advance(e, fd);
 	}
 	smcgw_unlock(e, &e->wl);
@@ -229,17 +247,18 @@ static void sure(struct end *e) {
 // header takes the next frame, if all of it is there: false if nothing of it is.
 static bool header(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	unsigned char b[1 + FRAME], *f = b + m->rest;
-	long need = FRAME + m->rest, n = SYS(recvfrom, fd, b, need, MSG_PEEK | MSG_DONTWAIT);
+	unsigned char *b = m->in, *f = b + m->rest;
+	long had = m->in_n, need = FRAME + m->rest - had, n = SYS(recvfrom, fd, b + had, need, MSG_PEEK | MSG_DONTWAIT);
 	smcgw_says(e, n);
-	if (n <= m->rest) return false;
+	if (had + (n > 0 ? n : 0) <= m->rest) return false;
 	if (n < need) return true;
-	if (SYS(recvfrom, fd, b, need, MSG_DONTWAIT) != need) {
+	if (SYS(recvfrom, fd, b + had, need, MSG_DONTWAIT) != need) {
 		smcgw_violated(e);
 		return true;
 	}
 	add(&e->kr, (uint64_t)need);
 	m->rest = false;
+	m->in_n = 0;
 	uint64_t r = number(f + 8, 8), tail = get(&e->own->tail);
 	uint32_t n4 = (uint32_t)number(f + 4, 4);
 	if (!f[1] && !f[2] && !f[3]) switch (f[0]) {
@@ -259,6 +278,20 @@ static bool header(struct end *e, int fd) {
 	}
 	smcgw_violated(e);
 	return true;
+}
+
+// repair is after a process that has died inside a lock, maybe between what it did to the kernel's stream and its word of that: then there is
+// no going on.
+static void repair(struct end *e, int fd) {
+	struct tcp_info t;
+	socklen_t l = sizeof t;
+	int out = 0;
+	e->repair = false;
+	if (SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &t, &l) < 0 || SYS(ioctl, fd, SIOCOUTQ, &out) < 0 ||
+	    t.tcpi_bytes_received - (unsigned)queued(fd) != get(&e->kr) || t.tcpi_bytes_acked + (unsigned)out - e->client != get(&e->ks)) {
+		smcgw_violated(e);
+		put(&e->report.why, SMCI_WHY_SHARED);
+	}
 }
 
 // step goes on to where something can be read, and says what: n bytes of it at most.
@@ -291,8 +324,8 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 		ring_left(e, &head); // after it
 		if (get(&e->violated)) continue;
 		if (m->type == NO_FRAME && tail == m->clear) {
-			bool part = queued(fd) > m->rest && header(e, fd); // after head: frames before ring bytes are there
-			if (m->type != NO_FRAME || m->rx != FRAMED || get(&e->violated) || e->rx_error || e->eof) continue;
+			bool ends = e->eof || e->rx_error, part = queued(fd) + (int)m->in_n > m->rest && header(e, fd); // after head: frames before ring bytes are there
+			if (m->type != NO_FRAME || m->rx != FRAMED || get(&e->violated) || (!ends && (e->rx_error || e->eof))) continue;
 			if (!part && !m->voided) m->clear = head;
 		}
 		to = m->type == NO_FRAME ? m->clear : m->voided ? tail : m->r < head ? m->r : head;
@@ -342,11 +375,8 @@ static void done_data(struct end *e, uint64_t n) {
 // told_how: is it known how the peer's process has ended? Its kernel says a reset, since the rest of a frame was unread.
 static bool told_how(struct end *e) {
 	struct remote *m = e->remote;
-	uint32_t flags = get_acquire(&e->peer->flags);
 	int64_t t = now();
-	if (flags & SMCI_SHUT || lost(e)) return true;
-	if (flags & SMCI_GONE && !m->gone_at) m->gone_at = t;
-	if (t - m->ended_at >= SHUT_WITHIN || (m->gone_at && t - m->gone_at >= GONE_WITHIN)) return true;
+	if (carrier_gone(e) || get_acquire(&e->peer->flags) & SMCI_SHUT || t - m->ended_at >= SHUT_WITHIN) return true; // who ends by a reset on purpose has left the ring
 	put(&hurry_until, t + SHUT_WITHIN);
 	return false;
 }
@@ -370,9 +400,13 @@ static bool died(struct end *e, int fd) {
 	e->died = true;
 	bool read_all = get_acquire(&e->peer->tail) == get(&e->own->head) && m->spilled == m->kept;
 	if (shut && !more && read_all) {
+		int reset = ECONNRESET;
+		struct pollfd p = {fd, 0, 0};
+		struct timespec zero = {0, 0};
 		e->rx_error = 0;
 		e->eof = true;
-		put(&e->forgives, err != 0);
+		put(&e->forgives, SYS(ppoll, &p, 1, &zero, 0, 8) == 1 && p.revents & POLLHUP); // the kernel has the reset
+		atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
 	} else {
 		e->rx_error = ECONNRESET;
 		e->eof = false;
@@ -388,13 +422,13 @@ static bool armed(struct end *e, int fd) {
 	smcgw_arm(e, SMCI_ARM_SELF);
 	for (int round = 0;; round++) {
 		uint32_t flags = get_acquire(&e->peer->flags);
-		int q = queued(fd), lowat = m->rx == BACK || !q ? 1 : q + 1;
+		int q = queued(fd), lowat = m->rx == BACK || !q ? 1 : q + 1, of = q + (int)m->in_n;
 		if (m->rx == LOOK && !m->unsure_until && q < (int)(NONCE + FRAME)) lowat = q ? q + 1 : 1;
 		upto = get_acquire(&e->peer->head);
 		if (m->rx == FRAMED) {
 			uint64_t tail = get(&e->own->tail);
-			bool due = m->type == NO_FRAME ? upto != tail && !m->voided : upto != tail && tail < m->r;
-			if (due || (m->type == NO_FRAME && q >= FRAME + m->rest)) return true;
+			bool due = m->type == NO_FRAME ? upto != tail && !m->voided && of <= m->rest : upto != tail && tail < m->r; // not before a part of a frame
+			if (due || (m->type == NO_FRAME && of >= FRAME + m->rest)) return true;
 			if (m->type != NO_FRAME && tail == m->r && q) return true;
 			if (m->type != NO_FRAME && upto < m->r && carrier_gone(e)) return true;
 		}
@@ -409,6 +443,24 @@ static bool armed(struct end *e, int fd) {
 	}
 }
 
+// squeezed: the kernel says readable for bytes that are too few, since its buffer is full: what is left in it holds all that came with it. So
+// the last bytes are taken. Without the rest the gateway cannot ring any more, and the peer is to send by the kernel.
+static void squeezed(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
+	struct timespec zero = {0, 0};
+	int lowat = 0, q = queued(fd);
+	socklen_t l = sizeof lowat;
+	if (m->rx != FRAMED || m->type != NO_FRAME || !q || q + m->in_n >= FRAME + (unsigned)m->rest) return;
+	if (SYS(ppoll, &p, 1, &zero, 0, 8) != 1 || p.revents != POLLIN || queued(fd) != q) return;
+	if (SYS(getsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &l) < 0 || lowat <= q) return; // it was rung
+	long n = SYS(recvfrom, fd, m->in + m->in_n, q, MSG_DONTWAIT);
+	if (n <= 0) return;
+	add(&e->kr, (uint64_t)n);
+	m->in_n += (uint32_t)n;
+	say(e, SMCI_RECALL);
+}
+
 // readable has the kernel say readable to waits, where something is left.
 static void readable(struct end *e, int fd) {
 	int one = 1;
@@ -417,12 +469,11 @@ static void readable(struct end *e, int fd) {
 	e->remote->lowat_head = UINT64_MAX; // it is set anew
 }
 
-// ended_now: the end of the stream, by either side.
+// ended_now: the end of the stream, by either side. Who has ended reading alone finds what is there, and then the end.
 static bool ended_now(struct end *e, int fd, bool told) {
 	if (get(&e->violated)) return true;
-	if (told || e->eof || e->rx_error) return died(e, fd);
-	if (get(&e->read_ended) && e->remote->rx != FRAMED) return false; // the kernel says it
-	return get(&e->read_ended) ? (e->eof = true) : false;
+	if (get(&e->read_ended) && !e->rx_error && !e->died && !smcgw_heard(fd)) return e->eof = true;
+	return (told || e->eof || e->rx_error) && died(e, fd);
 }
 static bool says_end(int fd) {
 	struct pollfd p = {fd, POLLRDHUP, 0};
@@ -489,6 +540,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 	int64_t until = 0;
 	int err = 0;
 	bool told = false;
+	unsigned woken = 0;
 	if (unlikely(!total(v, nv, &want))) return fault();
 	if (!want) return 0;
 	if (!smcgw_lock(e, &e->rl)) {
@@ -503,7 +555,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			smcgw_unlock(e, &e->rl);
 			return done ? (ssize_t)done : RETRY;
 		}
-		e->repair = false;
+		if (unlikely(e->repair)) repair(e, fd);
 		enum step s = step(e, fd, b, want - done, &n);
 		if (s == FROM_RING) {
 			uint64_t tail = get(&e->own->tail);
@@ -580,11 +632,14 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (k == 0) smcgw_remote_round();
 		if (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) told = true;
 		smcgw_lock(e, &e->rl);
-		if (get(&e->use) == use && k > 0) m->lowat_head = UINT64_MAX;
-		if (get(&e->use) != use) {
+		if (get(&e->use) != use || (!smcgw_still(e, fd) && (fd = smcgw_number(e, -1)) < 0)) { // another thread has closed the number
 			smcgw_unlock(e, &e->rl);
 			errno = EBADF;
-			return done ? (ssize_t)done : -1;
+			return done ? (ssize_t)done : told ? 0 : -1;
+		}
+		if (k > 0) {
+			m->lowat_head = UINT64_MAX;
+			if (!told && !(++woken % 4)) squeezed(e, fd);
 		}
 		if (stop) {
 			err = EINTR;
@@ -636,7 +691,9 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 		while (!(r = any(e, fd))) {
 			struct remote *m = e->remote;
 			if (m->rx == FRAMED || m->unsure_until) {
-				if (!armed(e, fd)) break;
+				if (armed(e, fd)) continue;
+				squeezed(e, fd);
+				break;
 			} else {
 				if (m->lowat != 1) readable(e, fd);
 				break;
@@ -688,7 +745,7 @@ bool smcgw_remote_room(struct end *e) { return e->remote->tx == OPENED && room(e
 
 static bool must_leave(struct end *e) {
 	struct remote *m = e->remote;
-	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL)) || lost(e) || sent_back(e) || get(&e->passed) || m->pid != smcgw.pid;
+	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || lost(e) || sent_back(e) || get(&e->passed) || m->pid != smcgw.pid;
 }
 static bool may_open(struct end *e) {
 	return (get_acquire(&e->peer->flags) & (SMCI_ATTACHED | SMCI_RECALL | SMCI_GONE)) == SMCI_ATTACHED && !must_leave(e) &&
@@ -737,7 +794,7 @@ static bool open_it(struct end *e, int fd) {
 }
 
 // leave has the direction go back: all that the peer may not have is sent once more. False if it has left before.
-static bool leave(struct end *e) {
+static bool leave(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (m->tx != OPENED) return false;
 	if (m->out_at < m->out_n || m->payload || m->out_rest) return false; // what is owed of a frame goes first
@@ -755,6 +812,8 @@ static bool leave(struct end *e) {
 	m->back_frame = m->frame_first;
 	m->tx = RETURNS;
 	add(&e->report.returns, 1);
+	int lowat = e->lowat < 0 ? 0 : e->lowat;
+	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
 	return true;
 }
 
@@ -793,8 +852,6 @@ static bool advance(struct end *e, int fd) {
 				if (k > SPILL - at) k = SPILL - at;
 				w[h.msg_iovlen++] = (struct iovec){m->spill + at, k};
 			} else {
-				int lowat = e->lowat < 0 ? 0 : e->lowat;
-				SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
 				m->tx = RETURNED;
 				put(&e->report.why, get(&e->report.why) ? get(&e->report.why) : SMCI_WHY_RECALLED);
 			}
@@ -843,7 +900,7 @@ bool smcgw_remote_pay(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (m->tx == OPENED && must_leave(e)) {
 		if (!advance(e, fd)) return false;
-		leave(e);
+		leave(e, fd);
 	}
 	return advance(e, fd);
 }
@@ -951,7 +1008,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 			smcgw_unlock(e, &e->wl);
 			return done ? (ssize_t)done : RETRY;
 		}
-		e->repair = false;
+		if (unlikely(e->repair)) repair(e, fd);
 		if (unlikely(get(&e->violated))) {
 			err = e->tx_error ? e->tx_error : EPIPE;
 			e->tx_error = 0;
@@ -975,7 +1032,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 		bool paid = !owes(m) || advance(e, fd);
 		if (e->tx_error) continue;
 		if (m->tx == OPENED && paid && unlikely(must_leave(e))) {
-			leave(e);
+			leave(e, fd);
 			continue;
 		}
 		if (m->tx == NATIVE && may_open(e) && open_it(e, fd)) continue;
@@ -1014,7 +1071,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 					wants(e);
 					if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
 				} else {
-					leave(e); // by the kernel for good
+					leave(e, fd); // by the kernel for good
 				}
 				continue;
 			}
@@ -1104,7 +1161,7 @@ static bool end_it(struct end *e, int fd) {
 	}
 	if (m->tx == OPENED && (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail))) {
 		int n = (int)(m->size + SPILL);
-		leave(e);
+		leave(e, fd);
 		if (!advance(e, fd) && SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) < 0) SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
 	}
 	if (m->tx == OPENED) {
@@ -1130,21 +1187,24 @@ bool smcgw_remote_ended(struct end *e, int fd, int how) {
 	return done;
 }
 
+// finish: the gateway has a duplicate of the socket for a moment still, so what the kernel does at the last close() is done here.
 void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	struct remote *m = e->remote;
+	struct sockaddr nobody = {.sa_family = AF_UNSPEC};
 	bool reset = smcgw_resets(e, fd);
 	int one = 1;
-	if (writes && !reset && !atomic_load(&e->write_ended) && !end_it(e, fd) && !e->tx_error) reset = true;
+	char b[LOOKED];
+	size_t n;
 	if (!reset && !e->rx_error) {
-		char b[LOOKED];
-		size_t n;
 		enum step s = step(e, fd, b, 1, &n);
-		if (s == FROM_RING || (s == FROM_KERNEL && m->rx == FRAMED)) reset = true;
-		else if (m->rx == FRAMED && m->type == NO_FRAME && m->rest && queued(fd) == 1) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
+		reset = s == FROM_RING || s == FROM_LOOK || (s == FROM_KERNEL && queued(fd)); // unread
 	}
-	if (reset) smcgw_reset_at_close(fd);
+	if (writes && !reset && !atomic_load(&e->write_ended) && !end_it(e, fd) && !e->tx_error) reset = true;
+	if (!reset && m->rx == FRAMED && m->type == NO_FRAME && m->rest && queued(fd) == 1) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	say(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
+	if (reset) SYS(connect, fd, &nobody, sizeof nobody);
+	else SYS(shutdown, fd, SHUT_WR);
 	atomic_fetch_sub(&smcgw_remotes, 1);
 }
 
@@ -1169,7 +1229,7 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	say(e, asked ? SMCI_RECALL | SMCI_ASKS : SMCI_RECALL);
 	while (smcgw_still(e, fd)) {
 		bool paid = advance(e, fd);
-		if (paid && m->tx == OPENED) leave(e);
+		if (paid && m->tx == OPENED) leave(e, fd);
 		paid = advance(e, fd);
 		enum step s = step(e, fd, b, 1, &n);
 		if (paid && m->rx == LOOK && opens_no_more(e, asked, until)) m->rx = BACK;
@@ -1223,8 +1283,8 @@ long smcgw_remote_round(void) {
 	}
 	return get(&hurry_until) ? HURRY : ROUND * 1000000L;
 }
-// calm is of a wait that the kernel has ended by what is not known yet to be an end.
-void smcgw_remote_calm(void) {
+// calm is of a wait that the kernel has ended again and again, by what is not known yet to be an end, or since its buffer is full.
+void smcgw_remote_calm(unsigned often) {
 	struct timespec ts = {0, 1000000};
-	if (get(&hurry_until)) SYS(nanosleep, &ts, 0);
+	if (often > 3) SYS(nanosleep, &ts, 0);
 }

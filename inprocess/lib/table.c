@@ -417,6 +417,7 @@ static bool waits(const struct end *e, int fd) {
 // by a number that is gone may come to release it in a process that has had it.
 static void leave(struct end *e, int fd, bool mine, bool reads, bool writes) {
 	bool unmapped = mine && writes && place_of(e)->memory.own && only(e, fd);
+	if (unlikely(unmapped && place_of(e)->memory.remote) && get(&e->refs) > 1) smcgw_remote_left(e);
 	if (unmapped) unmap_here(e);
 	bool last = mine && !disowns(e, smcgw.pid);
 	if (unmapped) {

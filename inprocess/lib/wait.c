@@ -802,6 +802,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		}
 	}
 	const struct timespec zero = {0, 0};
+	unsigned drops = 0;
 	for (int asked = 0;;) {
 		struct timespec left;
 		const struct timespec *t = 0;
@@ -893,7 +894,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			return n;
 		}
 		if (n > 0 || poll_only) return n;
-		if (unlikely(dropped && get(&smcgw_remotes))) smcgw_remote_calm();
+		if (unlikely(dropped && get(&smcgw_remotes))) smcgw_remote_calm(++drops);
 		if (timeout && now() >= until && !shrink) {
 			n = emit(hold_open(s, ep), v, max, 0);
 			let_go();
@@ -948,6 +949,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	const struct timespec zero = {0, 0};
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + ns_of(timeout) : 0;
+	unsigned drops = 0;
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		long watched = watches();
@@ -994,7 +996,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			r += (p[i].revents != 0) - (had != 0);
 		}
 		if (r || poll_only || (!dropped && !hot && !owing && !watched)) return r;
-		if (unlikely(dropped && watched)) smcgw_remote_calm();
+		if (unlikely(dropped && watched)) smcgw_remote_calm(++drops);
 		if (timeout && now() >= until) return 0;
 	}
 }
@@ -1034,6 +1036,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	if (r) memcpy(r0, r, bytes);
 	if (w) memcpy(w0, w, bytes);
 	if (x) memcpy(x0, x, bytes);
+	unsigned drops = 0;
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		long watched = watches();
@@ -1081,7 +1084,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			k += IS_SET(fd, r) - had;
 		}
 		if (k || poll_only || (!dropped && !hot && !owing && !watched)) return k;
-		if (unlikely(dropped && watched)) smcgw_remote_calm();
+		if (unlikely(dropped && watched)) smcgw_remote_calm(++drops);
 		if (timeout && now() >= until) return 0;
 		if (r) memcpy(r, r0, bytes);
 		if (w) memcpy(w, w0, bytes);

@@ -89,6 +89,9 @@ func (k *connection) collect(i int) bool {
 	if s.dead || k.broken {
 		return false
 	}
+	if s.own.w32(inprocess.EndFlags).Load()&inprocess.Gone != 0 { // also a process that has it from its parent
+		s.closed.Store(true)
+	}
 	closed, ended := s.closed.Load(), s.ended // before the last look
 	if f := s.own.w32(inprocess.EndFlags).Load(); f != k.flags[i] {
 		pass := f & (inprocess.Attached | inprocess.Recall)

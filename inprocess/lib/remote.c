@@ -381,6 +381,14 @@ static bool told_how(struct end *e) {
 	return false;
 }
 
+// kernel_due: a FIN shows before what came before it is read.
+static bool kernel_due(const struct end *e, int fd) {
+	const struct remote *m = e->remote;
+	unsigned q = (unsigned)queued(fd);
+	if (m->rx != FRAMED) return q;
+	return m->type == NO_FRAME ? q + m->in_n >= FRAME + (unsigned)m->rest : q && m->r == get(&e->own->tail);
+}
+
 // died is when the kernel has told the end of the stream, and the peer has not: its process has ended. True when it is known how.
 static bool died(struct end *e, int fd) {
 	struct remote *m = e->remote;
@@ -389,6 +397,7 @@ static bool died(struct end *e, int fd) {
 	if (m->type == END || (!fin && !err)) return e->eof;
 	if (e->died || hard || get(&e->violated) || m->rx == BACK || (m->rx == LOOK && (e->eof || m->tx == NATIVE))) return true;
 	if (!m->ended_at) m->ended_at = now();
+	if (!err && kernel_due(e, fd)) return false;
 	if (!told_how(e)) return false;
 	uint64_t head;
 	bool shut = get_acquire(&e->peer->flags) & SMCI_SHUT, left = ring_left(e, &head);
@@ -564,6 +573,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 				break;
 			}
 			done += n;
+			woken = 0;
 			if (peek) break;
 			m->got += n;
 			add(&e->report.rx_ring, n);
@@ -593,6 +603,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			}
 			smcgw_says(e, k);
 			if (k > 0) {
+				woken = 0;
 				done += (size_t)k;
 				if (peek) break;
 				done_data(e, (uint64_t)k);
@@ -629,7 +640,8 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 		int k = REAL(poll)(&p, 1, (int)left + (left != ROUND));
 		bool stop = k < 0 && errno == EINTR && (until != INT64_MAX || smcgw_interrupts());
-		if (k == 0) smcgw_remote_round();
+		smcgw_remote_round();
+		if (k > 0) smcgw_remote_calm(++woken);
 		if (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) told = true;
 		smcgw_lock(e, &e->rl);
 		if (get(&e->use) != use || (!smcgw_still(e, fd) && (fd = smcgw_number(e, -1)) < 0)) { // another thread has closed the number
@@ -639,7 +651,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 		if (k > 0) {
 			m->lowat_head = UINT64_MAX;
-			if (!told && !(++woken % 4)) squeezed(e, fd);
+			if (!told && woken > 3) squeezed(e, fd);
 		}
 		if (stop) {
 			err = EINTR;
@@ -660,6 +672,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 	if (err != EAGAIN || done) left_as(e, fd);
 	if (smcgw_still(e, fd)) try_native(e, fd);
 	smcgw_unlock(e, &e->rl);
+	if (err == EAGAIN) smcgw_remote_round();
 	smcgw_give_way(done);
 	if (done || !err) return r;
 	errno = err;
@@ -955,7 +968,7 @@ static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) 
 	smcgw_unlock(e, &e->wl);
 	int k = REAL(poll)(&p, 1, (int)left + 1);
 	bool stop = k < 0 && errno == EINTR && (*until != INT64_MAX || smcgw_interrupts());
-	if (k == 0) smcgw_remote_round();
+	smcgw_remote_round();
 	smcgw_lock(e, &e->wl);
 	if (stop) *err = EINTR;
 	return !stop;
@@ -983,7 +996,7 @@ static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *ful
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
 	bool stop = n == -EINTR && (*until != INT64_MAX || smcgw_interrupts());
 	pthread_testcancel();
-	if (n == -ETIMEDOUT) smcgw_remote_round();
+	smcgw_remote_round();
 	smcgw_lock(e, &e->wl);
 	if (stop) *err = EINTR;
 	else *full = n == -ETIMEDOUT && !some;
@@ -1103,6 +1116,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 		add(&e->report.tx_kernel, (uint64_t)n);
 	}
 	smcgw_unlock(e, &e->wl);
+	if (err == EAGAIN) smcgw_remote_round();
 	smcgw_give_way(done);
 	if (done || !err) return (ssize_t)done;
 	if (err == EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
@@ -1277,7 +1291,7 @@ long smcgw_remote_round(void) {
 			bool ends = e->remote->ended_at && !e->died;
 			heed(e, fd);
 			if (carrier_gone(e) || e->remote->unsure_until || ends) readable(e, fd); // who waits looks
-			if (ends && died(e, fd)) smcgw_remind(e); // the kernel has said all that it will
+			if (ends && any(e, fd)) smcgw_remind(e); // the kernel has said all that it will
 		}
 		smcgw_unlock(e, &e->rl);
 	}

@@ -57,11 +57,19 @@ func open(t *testing.T, f Faults) *Hosts {
 func run(t *testing.T, h *Hosts, within time.Duration, name string, args ...string) (string, error) {
 	t.Helper()
 	b := build(t)
+	if h == nil {
+		return start(t, h, within, nil, b.Program(name), args...)
+	}
+	return start(t, h, within, []string{"LD_PRELOAD=" + b.Library(), "SEMANTICS_PROMOTED=1"}, b.Program(name), args...)
+}
+
+func start(t *testing.T, h *Hosts, within time.Duration, env []string, name string, args ...string) (string, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	c := exec.CommandContext(ctx, b.Program(name), args...)
+	c := exec.CommandContext(ctx, name, args...)
 	if h != nil {
-		c.Env = append(os.Environ(), "SMCGW_SOCKET="+h.Socket(), "LD_PRELOAD="+b.Library())
+		c.Env = append(append(os.Environ(), "SMCGW_SOCKET="+h.Socket()), env...)
 	}
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
@@ -125,6 +133,71 @@ func TestEndsThatAreKilled(t *testing.T) {
 			require.NoError(t, err, "natively: %s", said)
 			h := open(t, Faults{Delay: 3 * time.Millisecond})
 			said, err = run(t, h, 5*time.Minute, "stress", args...)
+			require.NoError(t, err, said)
+			require.NotZero(t, h.Moved.Load())
+		})
+	}
+}
+
+// TestPrograms: what programs do with descriptors on the way, and one end that is killed, stopped or leaves.
+func TestPrograms(t *testing.T) {
+	for _, how := range []string{"-+", "a+"} {
+		t.Run(how, func(t *testing.T) {
+			h := open(t, Faults{Delay: 3 * time.Millisecond})
+			said, err := run(t, h, 5*time.Minute, "stress", "??", "?", "0.2", seed(t), "?", how, "25")
+			require.NoError(t, err, said)
+			require.NotZero(t, h.Moved.Load())
+		})
+	}
+}
+
+// TestCallsDoWhatTheyDoNatively compares cases whose outcome does not depend on when bytes arrive.
+func TestCallsDoWhatTheyDoNatively(t *testing.T) {
+	for _, name := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := open(t, Faults{Delay: 3 * time.Millisecond})
+			got, err := run(t, h, time.Minute, "semantics", "4", name)
+			require.NoError(t, err, got)
+			require.NotZero(t, h.Moved.Load())
+			want := ""
+			for range 4 { // where the kernel's own answer depends on how busy the machine is, one of its answers is right
+				want, err = run(t, nil, time.Minute, "semantics", "4", name)
+				if err == nil && want == got {
+					return
+				}
+			}
+			require.NoError(t, err, want)
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+// cases are of processes that share an end, of what ends a stream, and of who ends it.
+var cases = []string{
+	"answered_by_reset", "daemons", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
+	"killed", "killed_after_writing", "lingers", "lingers_at_exit", "reads_by_closed", "shut_reader", "unread",
+}
+
+// TestSanitizers: the sanitizers have nothing to say of the library.
+func TestSanitizers(t *testing.T) {
+	b := build(t)
+	for _, c := range []struct {
+		name  string
+		with  world.Sanitizer
+		env   []string
+		modes string
+		how   string
+	}{
+		{"addresses", world.Addresses, []string{"ASAN_OPTIONS=abort_on_error=0:detect_leaks=0", "UBSAN_OPTIONS=print_stacktrace=1"}, "??", "a+"},
+		{"threads block", world.Threads, []string{"TSAN_OPTIONS=report_thread_leaks=0 symbolize=0 halt_on_error=1"}, "BQ", "-+"},
+		{"threads wait", world.Threads, []string{"TSAN_OPTIONS=report_thread_leaks=0 symbolize=0 halt_on_error=1"}, "LE", "-+"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			program, err := b.Sanitized(c.with, "stress")
+			require.NoError(t, err)
+			h := open(t, Faults{Carrier: 0.3, Recall: 0.2, Within: 200 * time.Millisecond, Delay: 3 * time.Millisecond})
+			said, err := start(t, h, 5*time.Minute, c.env, program, c.modes, "?", "0.3", seed(t), "?", c.how, "15")
 			require.NoError(t, err, said)
 			require.NotZero(t, h.Moved.Load())
 		})

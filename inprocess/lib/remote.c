@@ -26,6 +26,8 @@
 #define ACKED_ROUND 1000000L
 #define KEPT_WITHIN 10000000L          // nanoseconds that a full copy may take to be passed
 #define KERNEL_LOWAT (16 << 10)        // unsent bytes in the kernel of a spill: less than the copy holds
+#define STANDS 100000000LL             // without a byte that the peer reads, it reads nothing
+#define MOMENT 1000000L
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL        // nanoseconds from the kernel's end of the stream to the news of the peer's process
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks while such news are waited for
@@ -70,6 +72,8 @@ struct remote {
 	uint64_t frame_end;     // the position in the kernel's stream where the last frame ends: the ring goes on when it is acknowledged
 	uint64_t back_r, back_s, back_frame;
 	uint32_t belled;
+	uint64_t moved;         // tail of the mirror when moves() last looked, and since when
+	int64_t moved_at;
 	struct frame frame[FRAMES];
 	char spill[SPILL];
 };
@@ -1003,6 +1007,23 @@ static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *ful
 	return !stop;
 }
 
+// moves: has the peer read anything for a while? A carrier is slower than the kernel, which says that it has room.
+static bool moves(struct end *e) {
+	struct remote *m = e->remote;
+	uint64_t tail = get_acquire(&e->peer->tail);
+	int64_t t = now();
+	if (tail != m->moved || !m->moved_at) {
+		m->moved = tail;
+		m->moved_at = t;
+	}
+	return t - m->moved_at < (get(&e->edge) ? KEPT_WITHIN : STANDS);
+}
+// may_go: is there room, in the ring or among what is kept of frames?
+static bool may_go(struct end *e) {
+	keep(e);
+	return room(e) || e->remote->spilled - e->remote->kept < SPILL;
+}
+
 ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	size_t want, done = 0;
@@ -1077,14 +1098,19 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 				full = false;
 				if (n) {
 					waited = false;
-				} else if (!waited) { // the peer has read what it had in the ring, or the kernel would be full: the gateway is about to say so
-					struct timespec ts = {0, KEPT_WITHIN};
+				} else if (waited && !moves(e)) {
+					leave(e, fd); // by the kernel for good
+				} else { // the peer has read what it had in the ring, or the kernel would be full: the gateway is about to say so
+					const bool edge = get(&e->edge);
+					struct timespec ts = {0, nowait && !edge ? MOMENT : KEPT_WITHIN};
 					uint32_t room = get_acquire(&e->peer->room);
 					waited = true;
 					wants(e);
 					if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
-				} else {
-					leave(e, fd); // by the kernel for good
+					if (nowait && !edge && moves(e) && !may_go(e)) { // who waits for the kernel asks again at once
+						err = EAGAIN;
+						break;
+					}
 				}
 				continue;
 			}

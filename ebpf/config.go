@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/smcgw/smcgw/ebpf/legs"
+	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
+	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
 // Mode says what the programs may do with new connections.
@@ -99,6 +101,9 @@ type Config struct {
 
 	answers int // a second and processor; tests only, default answerRate
 	maxOwn  int // own addresses, and devices; tests only, 0: as in maps.h
+
+	parse       func() (*bpf.CollectionSpec, error) // gives the object; tests only, default loadSmcgw
+	kernelTypes *btf.Cache                          // tests only, nil: each load looks for itself
 }
 
 // DefaultNeverPorts returns the ports whose loss would cost the operator the
@@ -121,6 +126,9 @@ func (c Config) withDefaults() Config {
 	c.answers = cmp.Or(c.answers, answerRate)
 	if c.NeverPorts == nil {
 		c.NeverPorts = DefaultNeverPorts()
+	}
+	if c.parse == nil {
+		c.parse = loadSmcgw
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

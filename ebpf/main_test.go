@@ -3,8 +3,11 @@ package ebpf
 import (
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
+	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netns"
 	"go.uber.org/goleak"
@@ -36,9 +39,20 @@ func newLegs(t testing.TB) *legs.Namespace {
 	return ns
 }
 
-// withLegs is cfg with a namespace that lives as long as the test.
+// object and kernelTypes are read once for all tests: under the race detector that takes longer
+// than the verifier does.
+var (
+	object      = sync.OnceValues(loadSmcgw)
+	kernelTypes = btf.NewCache()
+)
+
+// withLegs is cfg with a namespace that lives as long as the test, and with what is read once.
 func withLegs(t testing.TB, cfg Config) Config {
 	t.Helper()
+	cfg.kernelTypes, cfg.parse = kernelTypes, func() (*bpf.CollectionSpec, error) {
+		spec, err := object()
+		return spec.Copy(), err
+	}
 	cfg.Legs = newLegs(t)
 	t.Cleanup(func() { _ = cfg.Legs.Close() })
 	return cfg

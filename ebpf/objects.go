@@ -147,7 +147,7 @@ func (d *Datapath) loadFirst() (err error) {
 // load sets the constants and loads programs and maps; those which stay are from before, nil:
 // there are none.
 func (d *Datapath) load(before *objects) error {
-	spec, err := loadSmcgw()
+	spec, err := d.cfg.parse()
 	if err != nil {
 		return fmt.Errorf("object: %w", err)
 	}
@@ -189,9 +189,9 @@ func (d *Datapath) load(before *objects) error {
 			*carrying
 		}{&objs.counting, &objs.carrying}
 	}
-	var options *bpf.CollectionOptions
+	options := &bpf.CollectionOptions{Cache: d.cfg.kernelTypes}
 	if before != nil {
-		options = &bpf.CollectionOptions{MapReplacements: before.shared()}
+		options.MapReplacements = before.shared()
 	}
 	if err := spec.LoadAndAssign(want, options); err != nil {
 		return verifierError(err)

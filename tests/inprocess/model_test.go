@@ -31,11 +31,11 @@ func lengthOf(t *testing.T, variable string, d time.Duration) time.Duration {
 	return d
 }
 
-// TestModel runs connections as programs use them, at random, for a minute or SMCGW_INPROCESS, and compares every byte.
+// TestModel runs connections as programs use them, at random, for half a minute or SMCGW_INPROCESS, and compares every byte.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	b := build(t)
-	r, err := b.Model(t.Context(), matrix.Seed(t), long(t, time.Minute))
+	r, err := b.Model(t.Context(), matrix.Seed(t), long(t, 30*time.Second))
 	t.Log(r)
 	require.NoError(t, err)
 	require.NotZero(t, r.Inside, "ends killed at an instruction of the library")
@@ -87,7 +87,7 @@ var sanitizers = map[world.Sanitizer][]string{
 }
 
 // TestSanitizers: the sanitizers of addresses, undefined behaviour and threads have nothing to say of the library in connections at
-// random, for 20 seconds each or SMCGW_INPROCESS. That of threads sees both ends: they are of one process, and have one address for each
+// random, for 10 seconds each or SMCGW_INPROCESS. That of threads sees both ends: they are of one process, and have one address for each
 // memory where no ring grows.
 func TestSanitizers(t *testing.T) {
 	t.Parallel()
@@ -109,7 +109,7 @@ func TestSanitizers(t *testing.T) {
 			program, err := b.Sanitized(c.with, "stress")
 			require.NoError(t, err)
 			w := openWorld(t, "", broker.Config{Thresholds: broker.Thresholds{Calls: 1}, Limits: c.rings})
-			length := long(t, 20*time.Second)
+			length := long(t, 10*time.Second)
 			args := append([]string{c.modes, "?", "0.5", strconv.FormatUint(seed, 10)}, c.args...)
 			said, err := run(w, length+5*time.Minute, sanitizers[c.with], program, append(args, "1000000", strconv.Itoa(int(length/time.Second)))...)
 			require.NoError(t, err, said)

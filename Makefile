@@ -128,7 +128,7 @@ lint: ## golangci-lint as in .golangci.yml
 deadcode: ## functions that no program reaches, but for those in .ci/deadcode.doors
 	GO='$(GO)' .ci/deadcode
 
-cover: ## dist/cover.html
+cover: build ## dist/cover.html
 	mkdir -p dist
 	$(GO) test -coverpkg=./... -coverprofile dist/cover.out $(UNIT)
 	$(GO) tool cover -html dist/cover.out -o dist/cover.html

@@ -7,9 +7,12 @@ import (
 	"strings"
 )
 
-// Library builds the library that programs are preloaded with, for one test, and returns its path.
+// Library returns the library that programs are preloaded with: that of the Makefile, or one built for the test.
 func Library(tb TB) string {
 	tb.Helper()
+	if file := made("libsmcgw.so"); file != "" {
+		return file
+	}
 	Require(tb, "gcc")
 	dir, err := os.MkdirTemp("", "smcgw-library-")
 	if err != nil {
@@ -38,10 +41,8 @@ func Library(tb TB) string {
 // Program returns the smcgw that hosts run: that of the Makefile, or one built for the test.
 func Program(tb TB) string {
 	tb.Helper()
-	if file := os.Getenv("SMCGW_BINARY"); file != "" {
-		if _, err := os.Stat(file); err == nil {
-			return file
-		}
+	if file := made("smcgw"); file != "" {
+		return file
 	}
 	dir, err := os.MkdirTemp("", "smcgw-program-")
 	if err != nil {
@@ -51,6 +52,19 @@ func Program(tb TB) string {
 	file := filepath.Join(dir, "smcgw")
 	if out, err := exec.Command("go", "build", "-o", file, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput(); err != nil {
 		tb.Fatalf("smcgw: %v: %s", err, out)
+	}
+	return file
+}
+
+// made is a file that the Makefile has made and names by its program, or "".
+func made(name string) string {
+	program := os.Getenv("SMCGW_BINARY")
+	if program == "" {
+		return ""
+	}
+	file := filepath.Join(filepath.Dir(program), name)
+	if _, err := os.Stat(file); err != nil {
+		return ""
 	}
 	return file
 }

@@ -77,7 +77,7 @@ func TestStatusPage(t *testing.T) {
 // page has the page of h1's gateway served, and returns its address.
 func (w *world) page(t *testing.T) (url string) {
 	t.Helper()
-	p, err := w.h1.Start(filepath.Join(w.dir, "smcgw"), "status", "--web", "--socket", filepath.Join(w.dir, w.h1.Name+".sock"))
+	p, err := w.h1.Start(w.program, "status", "--web", "--socket", filepath.Join(w.dir, w.h1.Name+".sock"))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Kill() })
 	require.Eventually(t, func() bool {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -38,7 +37,8 @@ const (
 type world struct {
 	h1, h2, h3 *testnet.Host
 	g1         *admin.Client
-	dir        string // of the program and the sockets
+	program    string // smcgw
+	dir        string // of the sockets
 	metrics    []string
 }
 
@@ -62,9 +62,7 @@ func newWorld(t *testing.T) *world {
 	dir, err := os.MkdirTemp("", "smcgw-mon-") //nolint:usetesting // short: there are sockets in it
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	out, err := exec.Command("go", "build", "-o", filepath.Join(dir, "smcgw"), "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	w.dir = dir
+	w.program, w.dir = testnet.Program(t), dir
 	w.g1 = w.gateway(t, dir, w.h1)
 	w.gateway(t, dir, w.h2)
 	w.load(t)
@@ -81,7 +79,7 @@ func (w *world) gateway(t *testing.T, dir string, h *testnet.Host) *admin.Client
 	w.metrics = append(w.metrics, metrics.String())
 	socket := filepath.Join(dir, h.Name+".sock")
 	p, client, err := daemon.Start(t.Context(), h, daemon.Spec{
-		Executable: filepath.Join(dir, "smcgw"), File: filepath.Join(dir, h.Name+".yaml"), Socket: socket,
+		Executable: w.program, File: filepath.Join(dir, h.Name+".yaml"), Socket: socket,
 		Configuration: fmt.Sprintf(`schema: smcgw/v1
 mode: enforce
 admin: %s

@@ -146,8 +146,8 @@ bench-quick: build install-bench-deps ## ratios of the aims in 10 minutes, with 
 gobench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-# Tests with one of these words in their names are about faults.
-FAULTS = Fault|Flood|BlackHole|Silence|Remembered|Kinds|Legs|Keeper|OverSoft|Dies|Dead|Death|Kill|Hostile|Loss|Lost|Box|Fallback|Broken|Stall|Fuzz
+# Tests with one of these words in their names are about faults, or draw a part of what they do.
+FAULTS = Fault|Flood|BlackHole|Silence|Remembered|Kinds|Legs|Keeper|OverSoft|Dies|Dead|Death|Kill|Hostile|Loss|Lost|Box|Fallback|Broken|Stall|Fuzz|LoadTransfer|UnderLoad
 # What a run with a seed passes on: SEED=7 repeats it.
 SEEDED = $(if $(SEED),SMCGW_SEED=$(SEED))
 

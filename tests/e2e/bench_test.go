@@ -75,8 +75,9 @@ func notes(r *comparison.Report, variant string) (list []string) {
 // TestBenchPeer measures between two gateways whose policy does not know the
 // port: everything is measured both ways, and nothing of the trials remains.
 func TestBenchPeer(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	s := settings{Carriers: both2, Handshake: "2s"} // a busy machine's connections are carried, too
+	s := settings{Carriers: both2, Handshake: "10s"} // a busy machine's connections are carried, too
 	g1, g2 := w.upBoth(s)
 	token := w.serveBench(w.h2)
 	oneFamily(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -142,9 +143,10 @@ func seriesOf(t *testing.T, r *comparison.Report, work, variant string) comparis
 // TestBenchPeerSaysWhyNot: what cannot be carried is not measured, and its row
 // says the reason.
 func TestBenchPeerSaysWhyNot(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	w.up(w.h1, settings{Carriers: both2, Handshake: "2s"})
-	w.up(w.h2, settings{Carriers: both2, Handshake: "2s", ShmDir: "other"})
+	w.up(w.h1, settings{Carriers: both2, Handshake: "10s"})
+	w.up(w.h2, settings{Carriers: both2, Handshake: "10s", ShmDir: "other"})
 	token := w.serveBench(w.h2)
 	r := w.bench(w.h1, w.h2.Addr4.String(), token, "--rounds", "1")
 	require.Equal(t, []string{"fallback: no_common_carrier"}, notes(r, "shm"))

@@ -29,21 +29,18 @@ func capabilityMask() (mask uint64) {
 	return mask
 }
 
-// confine replaces the program of the gateways, until the test ends, by one that
-// has the capabilities that a gateway keeps from the start on, and no other.
-func confine(t *testing.T) {
-	t.Helper()
-	testnet.Require(t, "root", "setpriv")
+// confine replaces the program of a world's gateways by one that has the capabilities
+// that a gateway keeps from the start on, and no other.
+func (w *world) confine() {
+	w.t.Helper()
+	testnet.Require(w.t, "root", "setpriv")
 	set := []string{"-all"}
 	for _, c := range process.Capabilities() {
 		set = append(set, "+"+strings.ToLower(strings.TrimPrefix(c.Name, "CAP_")))
 	}
-	confined := filepath.Join(t.TempDir(), "smcgw")
-	require.NoError(t, os.WriteFile(confined, fmt.Appendf(nil,
+	w.program = filepath.Join(w.dir, "confined")
+	require.NoError(w.t, os.WriteFile(w.program, fmt.Appendf(nil,
 		"#!/bin/sh\nexec setpriv --bounding-set %s %s \"$@\"\n", strings.Join(set, ","), binary), 0o700))
-	whole := binary
-	binary = confined
-	t.Cleanup(func() { binary = whole })
 }
 
 // privileges checks that every thread of every process of a gateway has these
@@ -90,22 +87,24 @@ func (g *gw) privileges(t *testing.T) {
 // with all of root's or with those alone; and with those everything
 // works: every carrier, datagrams, the switch, and cleaning up.
 func TestCapabilities(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		all  bool
 	}{{"of root", true}, {"kept ones", false}} {
 		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
-			if !c.all {
-				confine(t)
-			}
-			capable(t)
+			t.Parallel()
+			capable(t, c.all)
 		})
 	}
 }
 
-func capable(t *testing.T) {
+func capable(t *testing.T, all bool) {
 	for _, carriers := range []string{"shm", "soft"} {
 		d := newDatagramWorld(t)
+		if !all {
+			d.confine()
+		}
 		d.via = report.Carrier("rdma-" + carriers)
 		d.serve(d.h2)
 		d.server = d.serveNumbered(d.h2)
@@ -141,7 +140,7 @@ func capable(t *testing.T) {
 		}
 		var out string
 		require.Eventually(t, func() bool { // the kernel takes the time it needs to close what they had
-			out, err = d.h1.Run(t.Context(), binary, "cleanup", "-c", died.config)
+			out, err = d.h1.Run(t.Context(), d.current(nil), "cleanup", "-c", died.config)
 			return err == nil
 		}, 30*time.Second, 50*time.Millisecond, "clean up")
 		now, err := d.h1.Rules()

@@ -40,6 +40,9 @@ func TestDatagramPrograms(t *testing.T) {
 // is said to be carried is.
 func TestDatagramSockets(t *testing.T) { datagramSockets(t, newDatagrams(t, false)) }
 
+// TestDatagramSocketsSoft: over soft, too.
+func TestDatagramSocketsSoft(t *testing.T) { datagramSockets(t, newDatagrams(t, false)) }
+
 // TestDatagramProgramsToPlainHost: with a host that has no gateway nothing is
 // different: everything the programs are tested for holds natively, and nothing but the programs' own datagrams reaches it, with one
 // question at most to each of its addresses, since a rule names them.

@@ -49,6 +49,9 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 // current is the smcgw for a gateway with that environment: one with fault knobs if there is any.
 func (w *world) current(env []string) string {
 	w.t.Helper()
+	if w.program != "" {
+		return w.program
+	}
 	if len(env) == 0 {
 		return binary
 	}

@@ -19,13 +19,13 @@ import (
 // TestFaultAcceptsInStorm: 200 clients begin at once on a busy machine. A listener that
 // accepts once and closes serves its client, and another has one accept() for each
 // connect() that succeeds, wherever native TCP does so: also where nearly every
-// negotiation is too late.
+// negotiation is too late. A run draws the carrier.
 func TestFaultAcceptsInStorm(t *testing.T) {
 	runs, rounds := 1, 1
 	if matrix.Whole() {
 		runs, rounds = 20, 6
 	}
-	for _, via := range []report.Carrier{report.CarrierShm, report.CarrierSoft} {
+	for _, via := range matrix.Cells(t, []report.Carrier{report.CarrierShm, report.CarrierSoft}, 1) {
 		for _, deadline := range []string{quick, "20ms"} {
 			t.Run(fmt.Sprintf("%s/%s", via, deadline), func(t *testing.T) {
 				w := newWorld(t, testnet.Config{})

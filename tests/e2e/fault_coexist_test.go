@@ -36,8 +36,12 @@ type company struct {
 // translation, a network manager at work and devices that change, connections
 // are carried or native, and none is broken.
 func TestFaultCoexistence(t *testing.T) {
+	t.Parallel()
 	for _, c := range matrix.Cells(t, companies(), 3) {
-		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) { c.coexist(t) })
+		t.Run(strings.ReplaceAll(c.name, " ", "_"), func(t *testing.T) {
+			t.Parallel()
+			c.coexist(t)
+		})
 	}
 }
 

@@ -102,25 +102,30 @@ func (w *world) files() (names []string) {
 // busy and in bulk, and while others begin and end by the hundred. No application
 // sees anything of it, every byte is right, connections that begin later are the
 // new gateway's, and the old one goes without a trace when its last one has ended.
-func TestFaultUpgrade(t *testing.T) { upgrades(t, [][]string{{"h1"}, {"h2"}, {"h1", "h2"}}) }
-
-// TestFaultUpgradeSoft: the new gateway needs the UDP port of the old one, whose
-// connections go on over the relay.
-func TestFaultUpgradeSoft(t *testing.T) { upgrades(t, [][]string{{"h1"}, {"h2"}}) }
-
-func upgrades(t *testing.T, rounds [][]string) {
-	count := newTally(t)
-	w := newServed(t)
-	w.upBoth(settings{})
-	alone := map[*testnet.Host]footprint{w.h1: w.footprint(w.h1).oneGateway(), w.h2: w.footprint(w.h2).oneGateway()}
-	for _, names := range matrix.Cells(t, rounds, 1) {
-		var hosts []*testnet.Host
-		for _, n := range names {
-			hosts = append(hosts, w.net.Host(n))
-		}
-		upgradeUnder(t, w, count, alone, hosts)
+// Over soft the new gateway needs the UDP port of the old one, whose connections go on over
+// the relay. A run draws the carrier and the hosts.
+func TestFaultUpgrade(t *testing.T) {
+	for _, via := range matrix.Cells(t, []report.Carrier{report.CarrierShm, report.CarrierSoft}, 1) {
+		t.Run(string(via), func(t *testing.T) {
+			rounds := [][]string{{"h1"}, {"h2"}}
+			if via == report.CarrierShm {
+				rounds = append(rounds, []string{"h1", "h2"})
+			}
+			count := newTally(t)
+			w := newServed(t)
+			w.via = via
+			w.upBoth(settings{})
+			alone := map[*testnet.Host]footprint{w.h1: w.footprint(w.h1).oneGateway(), w.h2: w.footprint(w.h2).oneGateway()}
+			for _, names := range matrix.Cells(t, rounds, 1) {
+				var hosts []*testnet.Host
+				for _, n := range names {
+					hosts = append(hosts, w.net.Host(n))
+				}
+				upgradeUnder(t, w, count, alone, hosts)
+			}
+			require.Zero(t, count.failed())
+		})
 	}
-	require.Zero(t, count.failed())
 }
 
 func upgradeUnder(t *testing.T, w *world, count *tally, alone map[*testnet.Host]footprint, hosts []*testnet.Host) {

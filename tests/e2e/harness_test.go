@@ -32,6 +32,7 @@ type world struct {
 	dir        string
 	gateways   map[*testnet.Host]*gw
 	via        report.Carrier // what carries in this test
+	program    string         // what runs as smcgw instead of binary, which it starts
 }
 
 // newWorld builds the network; every test has its own.
@@ -273,7 +274,7 @@ func (g *gw) client() *admin.Client {
 func (g *gw) cli(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, binary, append(args, "--socket", g.socket)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, g.w.current(nil), append(args, "--socket", g.socket)...).CombinedOutput()
 	return string(out), err
 }
 

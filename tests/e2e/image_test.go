@@ -31,6 +31,7 @@ soft: { udp_port: %d }
 // the network of its host, carries a connection of a program outside of the container, and
 // leaves nothing behind.
 func TestImage(t *testing.T) {
+	t.Parallel()
 	testnet.Require(t, "podman", "conmon", "crun")
 	w := newWorld(t, testnet.Config{})
 	dir := scratch(t)

@@ -17,14 +17,24 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // TestSemanticsUnderLoad: writes of any size, many connections in a row and at
 // once, applications that die, and after all of it the daemons are as small as
 // before.
+//
+// A run draws the carrier.
 func TestSemanticsUnderLoad(t *testing.T) {
+	for _, via := range matrix.Cells(t, []report.Carrier{report.CarrierShm, report.CarrierSoft}, 1) {
+		t.Run(string(via), func(t *testing.T) { semanticsUnderLoad(t, via) })
+	}
+}
+
+func semanticsUnderLoad(t *testing.T, via report.Carrier) {
 	w := newServed(t)
+	w.via = via
 	// Starting 500 at once takes two cores longer than the default allows.
 	patient := settings{Handshake: "2s"}
 	g1, g2 := w.upBoth(patient)

@@ -57,12 +57,9 @@ func TestServiceNotify(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	m := &manager{t, conn}
-	script := filepath.Join(w.dir, "managed")
-	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil,
+	w.program = filepath.Join(w.dir, "managed")
+	require.NoError(t, os.WriteFile(w.program, fmt.Appendf(nil,
 		"#!/bin/sh\nexport NOTIFY_SOCKET=%s WATCHDOG_USEC=400000 WATCHDOG_PID=$$\nexec %s \"$@\"\n", path, binary), 0o700))
-	whole := binary
-	binary = script
-	t.Cleanup(func() { binary = whole })
 
 	g := w.launch(w.h1, settings{})
 	m.await("READY=1")

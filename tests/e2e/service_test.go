@@ -124,13 +124,15 @@ func TestRemovalSparesOthers(t *testing.T) {
 // systemd as the first process: the device policy, and the namespaces of clock,
 // host name and kernel modules.
 func TestServiceSandbox(t *testing.T) {
+	t.Parallel()
 	testnet.Require(t, "root", "bpf", "systemd-analyze", "setpriv", "unshare")
 	unit := service(t)
 	for _, carriers := range []string{"shm", "soft"} {
 		t.Run(carriers, func(t *testing.T) {
+			t.Parallel()
 			d := newDatagramWorld(t)
 			d.via = report.Carrier("rdma-" + carriers)
-			sandbox(t, unit, d.dir)
+			d.sandbox(unit)
 			d.serve(d.h2)
 			d.server = d.serveNumbered(d.h2)
 			s := datagramSettings()
@@ -173,9 +175,10 @@ func (g *gw) confined(t *testing.T) {
 	}
 }
 
-// sandbox replaces the program of the gateways, until the test ends, by one that
-// runs as the unit says. dir stands for the directories that the unit makes.
-func sandbox(t *testing.T, unit map[string]string, dir string) {
+// sandbox replaces the program of a world's gateways by one that runs as the unit says.
+// The world's directory stands for those that the unit makes.
+func (w *world) sandbox(unit map[string]string) {
+	t, dir := w.t, w.dir
 	t.Helper()
 	for name, want := range map[string]string{ // what the script below does
 		"ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes", "ProtectProc": "invisible",
@@ -223,9 +226,7 @@ exec unshare --mount --propagation private sh -ec '
 		env %[2]s="$0/calls" "$0/sandbox" "$0/smcgw" "$@"
 ' %[3]s "$@"
 `, strings.Join(caps, ","), sandboxEnv, dir), 0o700))
-	whole := binary
-	binary = script
-	t.Cleanup(func() { binary = whole })
+	w.program = script
 }
 
 // syscallNumbers resolves the sets and names of a SystemCallFilter.

@@ -42,13 +42,13 @@ func onSoftPort(rules string) string {
 // variants by the test they are run by.
 var variants = map[string]variant{
 	"TestOverSoft":          {via: report.CarrierSoft},
-	"TestFaultUpgradeSoft":  {via: report.CarrierSoft},
 	"TestFaultHandoverSoft": {via: report.CarrierSoft},
 	// 2 % of the datagrams are lost, 1 % come twice, 2 % late; TCP is spared, so
 	// that what fails, fails by the carrier.
 	"TestLossySoft": {via: report.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
 		Port: rdmaPort, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
+	"TestDatagramSocketsSoft":   {via: report.CarrierSoft},
 	"TestDatagramsAllPortsSoft": {via: report.CarrierSoft},
 	"TestDatagramsPathLostSoft": {via: report.CarrierSoft},
 	"TestDatagramsOverLossySoft": {via: report.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
@@ -81,12 +81,13 @@ func again(t *testing.T, tests ...func(*testing.T)) {
 // gateway dies. A run draws some of it; make faults runs all, and make repeat the
 // rest of the suite, too.
 func TestOverSoft(t *testing.T) {
+	t.Parallel()
 	again(t, matrix.Cells(t, []func(*testing.T){
 		TestCombination, TestDiesGuardian, TestDiesInTime,
 		TestSemanticsOfOneConnection, TestSemanticsOfConnectErrors, TestSemanticsOfGivingUp, TestSemanticsOfAddresses,
-		TestSemanticsOfReuse, TestSemanticsUnderLoad, TestSemanticsOfSlowReader, TestSemanticsOfSteadyReader, TestSemanticsOfKilledApps,
-		TestDatagramPrograms, TestDatagramSockets, TestDatagramsBecomeCarried, TestDiesUnderDatagrams,
-	}, 8)...)
+		TestSemanticsOfReuse, TestSemanticsOfSlowReader, TestSemanticsOfSteadyReader, TestSemanticsOfKilledApps,
+		TestDatagramPrograms, TestDatagramsBecomeCarried, TestDiesUnderDatagrams,
+	}, 7)...)
 }
 
 // TestLossySoft: a network that loses packets changes nothing but times.

@@ -27,12 +27,12 @@ export SMCGW_BINARY = $(CURDIR)/bin/smcgw
 ROOT := $(filter 0,$(shell id -u))
 GENERATED = $(shell git ls-files '*_bpfel.go' '*_bpfel.o')
 # Those that take longest first: at the end nothing would run beside them.
-LONG = $(addprefix github.com/smcgw/smcgw/,ebpf verbs/soft lab/bench gateway/internal/conn gateway/internal/carrier netstack)
+LONG = $(addprefix github.com/smcgw/smcgw/,ebpf lab/bench gateway/internal/conn gateway/internal/carrier netstack)
 UNIT = $(LONG) $(filter-out $(LONG),$(shell $(GO) list ./... | grep -v /tests/))
 # Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
 PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 
-.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz lint deadcode cover bench bench-quick gobench faults repeat soak interop proof suites demo man install install-lib install-docs package image test-packaging install-test-deps install-hw-deps install-bench-deps install-suites-deps clean
+.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz vet lint deadcode cover bench bench-quick gobench faults repeat soak interop proof suites demo man install install-lib install-docs package image test-packaging install-test-deps install-hw-deps install-bench-deps install-suites-deps clean
 
 all: build build-hw lint test
 
@@ -85,7 +85,7 @@ docs: ## the pages of docs/reference, from the tables in the code
 check-generate: generate ## generated code is what is committed
 	git diff --exit-code --stat -- $(GENERATED)
 
-test: install-test-deps unit arch e2e guests ## everything
+test: install-test-deps vet unit arch e2e guests ## everything
 ifeq ($(ROOT),)
 	@echo "NOT RUN without root: the namespaces suites (tests/e2e, tests/monitoring), the eBPF programs (ebpf), the simulated hosts"
 	@echo "NOT RUN without root: (lab/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
@@ -97,19 +97,23 @@ HW_TAGS = $(if $(shell ls /usr/include/infiniband/verbs.h 2>/dev/null),-tags hw)
 # The race detector has every program sleep for a second before it exits, for races of goroutines that still run: the tests, which start
 # themselves as programs hundreds of times, look for these.
 #
-# The model explores in one goroutine, where there is nothing for the race detector, which makes it eight times as long.
-unit: ## race detector, random order
-	GORACE='atexit_sleep_ms=0 $(GORACE)' $(GO) test $(HW_TAGS) -race -shuffle=on -p $(PACKAGES_AT_ONCE) -timeout 15m $(filter-out %/inprocess/internal/model,$(UNIT))
-	$(GO) test -shuffle=on ./inprocess/internal/model
+# One goroutine does all that the packages of UNRACED and their tests do: the race detector finds nothing there, and makes them eight times as
+# long.
+#
+# go vet is a step of test, for all packages at once.
+UNRACED = $(addprefix github.com/smcgw/smcgw/,gateway/internal/flow inprocess/internal/model inprocess/scan rsocket/internal/resolution verbs/soft)
+unit: build ## race detector, random order
+	GORACE='atexit_sleep_ms=0 $(GORACE)' $(GO) test $(HW_TAGS) -race -vet=off -shuffle=on -p $(PACKAGES_AT_ONCE) -timeout 15m $(filter-out $(UNRACED),$(UNIT))
+	$(GO) test -vet=off -shuffle=on $(UNRACED)
 
 arch: ## the rules of the code base
-	$(GO) test -count=1 ./tests/arch
+	$(GO) test -count=1 -vet=off ./tests/arch
 
 e2e: build ## whole gateways, as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
+	$(SEEDED) $(GO) test -count=1 -vet=off -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
-	$(GO) test -count=1 -timeout 15m -skip '^TestPackage$$' ./tests/interop/...
+	$(GO) test -count=1 -vet=off -timeout 15m -skip '^TestPackage$$' ./tests/interop/...
 
 root: build ## the packages with tests that need root
 	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/soak
@@ -119,9 +123,11 @@ fuzz: ## every fuzz test for FUZZTIME
 	  for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
 	    echo "== $$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; done; done
 
-lint: ## golangci-lint as in .golangci.yml
+vet: ## go vet
 	$(GO) vet ./...
 	$(GO) vet $(HW_TAGS) ./verbs/hw/...
+
+lint: vet ## golangci-lint as in .golangci.yml
 	if command -v golangci-lint >/dev/null; then golangci-lint run; \
 	else $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run; fi
 
@@ -160,7 +166,7 @@ repeat: build ## the whole end-to-end suite, COUNT times, by every carrier
 	SMCGW_DATAGRAMS=all $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 ./tests/e2e/...
 	SMCGW_DATAGRAMS=all SMCGW_CARRIER=soft $(GO) test -count=$(COUNT) -shuffle=on -timeout 0 -skip 'TestOverSoft' ./tests/e2e
 
-# PROOF is for how long each of it runs. In make test the model has 60 seconds, and sanitizers have 20.
+# PROOF is for how long each of it runs. In make test the model has 30 seconds, and sanitizers have 10.
 PROOF = 10m
 proof: lib ## the libraries against a model at random, and under sanitizers, for PROOF each
 	$(SEEDED) SMCGW_INPROCESS=$(PROOF) $(GO) test -count=1 -v -timeout 0 -run '^(TestModel|TestCrowd|TestCrowdSanitized|TestKillAtInstructions|TestSanitizers)$$' ./tests/inprocess

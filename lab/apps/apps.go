@@ -68,6 +68,10 @@ type Event struct {
 	Errnos map[string]int `json:"errnos,omitempty"`
 	// Failures describes the first failed operations of many.
 	Failures []string `json:"failures,omitempty"`
+	// Server is what the server has told of a transfer, if it has a name, and Visits are
+	// those of the client visit, one by one.
+	Server *Server `json:"server,omitempty"`
+	Visits []Event `json:"visits,omitempty"`
 }
 
 // App is a program of another package, for those that can run it: what it needs
@@ -103,8 +107,8 @@ func (p *printer) print(e Event) {
 	_, _ = p.w.Write(append(line, '\n'))
 }
 
-var errUsage = errors.New("usage: serve MODE=ADDRESS... | serve-udp MODE=ADDRESS... | web ADDRESS | fetch [flags] | " +
-	"connect | ping | transfer | churn | short | hold [flags] | ping-udp [flags] | memcached [flags]")
+var errUsage = errors.New("usage: serve MODE=ADDRESS... | serve-udp MODE=ADDRESS... | web ADDRESS | forward ADDRESS... | fetch [flags] | " +
+	"connect | ping | transfer | visit | churn | short | hold [flags] | ping-udp [flags] | memcached [flags]")
 
 // Main runs the app that the arguments name and returns its exit status: 0 if
 // everything went as it should, 1 if not, 2 for wrong arguments.
@@ -134,6 +138,8 @@ func run(args []string, in io.Reader, p *printer, more []App) error {
 	switch args[0] {
 	case "serve":
 		return serve(args[1:], p)
+	case "forward":
+		return forward(args[1:], p)
 	case "serve-udp":
 		return serveUDP(args[1:], in, p)
 	case "ping-udp":
@@ -149,6 +155,7 @@ func run(args []string, in io.Reader, p *printer, more []App) error {
 		"connect":  (*client).connect,
 		"ping":     (*client).ping,
 		"transfer": (*client).transfer,
+		"visit":    (*client).visit,
 		"churn":    (*client).churn,
 		"short":    (*client).short,
 		"hold":     (*client).hold,

@@ -84,18 +84,14 @@ func (l *lying) Read(p []byte) (int, error) {
 
 // A receiver that cannot see an error would make every test pass.
 func TestReceiveSeesEverything(t *testing.T) {
-	o := order{seed: 3}
 	var sent bytes.Buffer
 	var n int64
-	require.NoError(t, o.send(&sent, o.upStream(), 200000, &n))
+	require.NoError(t, Send(&sent, 3, 200000, 0, &n))
 	require.EqualValues(t, 200000, n)
 	data := sent.Bytes()
 	get := func(r io.Reader) error {
 		n = 0
-		if err := receive(r, o.upStream(), 200000, &n); err != nil {
-			return err
-		}
-		return expectEnd(r)
+		return Receive(r, 3, 200000, &n)
 	}
 	require.NoError(t, get(bytes.NewReader(data)))
 	require.Equal(t, wrongByteError{150001}, get(&lying{Reader: bytes.NewReader(data), at: 150001, delta: 1}))
@@ -112,7 +108,7 @@ func loopback(t *testing.T, mode string, args ...string) (Event, int) {
 	require.NoError(t, err)
 	s := &server{out: &printer{w: io.Discard}}
 	served := make(chan struct{})
-	go func() { defer close(served); s.acceptAll(ln, mode) }()
+	go func() { defer close(served); s.acceptAll(ln, mode, serverModes[mode]) }()
 	var out bytes.Buffer
 	code := Main(append(args, "-to", ln.Addr().String()), strings.NewReader("ping\nfin\n"), &out)
 	require.NoError(t, ln.Close())
@@ -146,6 +142,64 @@ func TestClients(t *testing.T) {
 		require.Equal(t, c.code, code, "%v: %+v", c.args, e)
 		require.Equal(t, "result", e.Event)
 	}
+}
+
+// accepting serves connections until the test ends.
+func accepting(t *testing.T, s *server, do handler) *net.TCPAddr {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s.out, s.quiet = &printer{w: io.Discard}, true
+	served := make(chan struct{})
+	go func() { defer close(served); s.acceptAll(ln, "", do) }()
+	t.Cleanup(func() {
+		_ = ln.Close()
+		<-served
+	})
+	return ln.Addr().(*net.TCPAddr)
+}
+
+// TestVisitThroughProxy: a client sees the server it is forwarded to, whose client is the
+// proxy; no server is a reset, and no listener an error of connect().
+func TestVisitThroughProxy(t *testing.T) {
+	app := accepting(t, &server{tag: "app"}, serveTransfer).String()
+	visit := func(to string) Event {
+		var out bytes.Buffer
+		Main([]string{"visit", "-count", "4", "-to", to}, strings.NewReader(""), &out)
+		var e Event
+		require.NoError(t, json.Unmarshal(out.Bytes(), &e))
+		return e
+	}
+	e := visit(app)
+	require.Len(t, e.Visits, 4)
+	for i, v := range e.Visits {
+		require.Equal(t, "app at "+app+" saw client", v.Outcome())
+		require.Equal(t, v.Sent, v.Received)
+		require.Equal(t, i != 2, v.Sent == visitSize, "visit %d", i)
+	}
+	e = visit(accepting(t, &server{}, proxy{to: app}.pass).String())
+	require.Len(t, e.Visits, 4)
+	for _, v := range e.Visits {
+		require.Equal(t, "app at "+app+" saw client by another port", v.Outcome())
+	}
+	e = visit(accepting(t, &server{}, proxy{to: "127.0.0.1:1"}.pass).String())
+	require.Equal(t, 4, e.Failed)
+	require.Regexp(t, "^transfer: (ECONNRESET|EPIPE)$", e.Visits[0].Outcome())
+	require.Equal(t, "connect: ECONNREFUSED", visit("127.0.0.1:1").Visits[0].Outcome())
+	require.Equal(t, "a server without a name", visit(accepting(t, &server{}, serveTransfer).String()).Visits[0].Outcome())
+}
+
+func TestOutcome(t *testing.T) {
+	e := Event{OK: 1, Local: "10.0.0.1:40000", Server: &Server{Tag: "app", Local: "10.0.0.2:7001", Remote: "10.0.0.1:40000"}}
+	require.Equal(t, "app at 10.0.0.2:7001 saw client", e.Outcome())
+	e.Server.Remote = "10.0.0.1:40001"
+	require.Equal(t, "app at 10.0.0.2:7001 saw client by another port", e.Outcome())
+	e.Server.Remote = "10.0.0.9:40000"
+	require.Equal(t, "app at 10.0.0.2:7001 saw 10.0.0.9", e.Outcome())
+	e.Failed, e.Errno = 1, "TIMEOUT"
+	require.Equal(t, "transfer: TIMEOUT", e.Outcome())
+	require.True(t, e.TookTooLong())
+	require.False(t, Event{Failed: 1, Errno: "ECONNREFUSED"}.TookTooLong())
 }
 
 func TestMainUsage(t *testing.T) {

@@ -31,6 +31,7 @@ type client struct {
 	limit    time.Duration
 	gap      time.Duration
 	patience time.Duration
+	budget   time.Duration
 	order    order
 
 	in  io.Reader
@@ -51,6 +52,7 @@ func parseClient(name string, args []string) (*client, error) {
 	fs.DurationVar(&c.limit, "limit", 0, "give up reading or writing after it, counted from the connect")
 	fs.DurationVar(&c.gap, "gap", 0, "pause between operations")
 	fs.DurationVar(&c.patience, "patience", 5*time.Second, "hold: wait so long for the answer to a ping")
+	fs.DurationVar(&c.budget, "budget", 15*time.Second, "visit: begin no connection after it")
 	fs.IntVar(&c.count, "count", 1, "number of operations")
 	fs.IntVar(&c.parallel, "parallel", 1, "churn, short: connections at a time")
 	fs.IntVar(&c.size, "size", 64, "ping, short, hold: bytes of a request; churn: at most, each way")
@@ -92,9 +94,8 @@ func parseAddr(s string) (netip.AddrPort, error) {
 
 // open dials and notes the outcome in an event.
 func (c *client) open(e *Event) (*net.TCPConn, error) {
-	start := time.Now()
-	conn, err := c.dial(c.to)
-	e.Micros = time.Since(start).Microseconds()
+	conn, took, err := c.dial(c.to)
+	e.Micros = took.Microseconds()
 	e.ConnectMicros = e.Micros
 	e.Remote = c.to.String()
 	if err != nil {

@@ -28,7 +28,8 @@ import (
 //	close     closes at once
 //	hold      neither reads nor writes until the client is gone
 //	sink      reads to the end, answers with the count as 8 bytes
-var serverModes = map[string]func(*net.TCPConn, *Event) error{
+//	bound     never accepts, as what keeps the published ports of a container
+var serverModes = map[string]handler{
 	"echo":     echo,
 	"first":    greet,
 	"transfer": serveTransfer,
@@ -36,13 +37,18 @@ var serverModes = map[string]func(*net.TCPConn, *Event) error{
 	"close":    func(*net.TCPConn, *Event) error { return nil },
 	"hold":     serveHold,
 	"sink":     sink,
+	"bound":    nil,
 }
+
+// handler serves a connection and notes in the event what it did.
+type handler func(*net.TCPConn, *Event) error
 
 // Banner is what a server of mode first says.
 const Banner = "220 ready\r\n"
 
 type server struct {
 	out   *printer
+	tag   string // its name, which transfer tells
 	quiet bool
 	mptcp bool
 	tfo   bool
@@ -54,6 +60,7 @@ func serve(args []string, p *printer) error {
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	s := &server{out: p}
 	fs.BoolVar(&s.quiet, "quiet", false, "no events for connections")
+	fs.StringVar(&s.tag, "tag", "", "transfer: a name, which clients are told with the addresses")
 	fs.BoolVar(&s.mptcp, "mptcp", false, "MPTCP listeners")
 	fs.BoolVar(&s.tfo, "tfo", false, "accept TCP Fast Open")
 	if err := fs.Parse(args); err != nil {
@@ -62,25 +69,34 @@ func serve(args []string, p *printer) error {
 	if fs.NArg() == 0 {
 		return errUsage
 	}
-	var all sync.WaitGroup
-	for i, arg := range fs.Args() {
+	return s.run(fs.Args(), func(arg string) (ln net.Listener, mode string, do handler, err error) {
 		mode, addr, _ := strings.Cut(arg, "=")
-		ln, err := s.listen(mode, addr)
+		do, known := serverModes[mode]
+		if !known {
+			return nil, mode, nil, fmt.Errorf("mode %q: %w", mode, errUsage)
+		}
+		ln, err = s.listen(addr)
+		return ln, mode, do, err
+	})
+}
+
+// run listens where each argument says, and serves until it is killed.
+func (s *server) run(args []string, listen func(arg string) (ln net.Listener, mode string, do handler, err error)) error {
+	var all sync.WaitGroup
+	for i, arg := range args {
+		ln, mode, do, err := listen(arg)
 		if err != nil {
-			p.print(Event{Event: "result", Mode: mode, Failed: 1}.withError(err))
+			s.out.print(Event{Event: "result", Mode: mode, Failed: 1}.withError(err))
 			return err
 		}
-		p.print(Event{Event: "listening", Mode: mode, ID: i, Local: addrText(ln.Addr())})
-		all.Go(func() { s.acceptAll(ln, mode) })
+		s.out.print(Event{Event: "listening", Mode: mode, ID: i, Local: addrText(ln.Addr())})
+		all.Go(func() { s.acceptAll(ln, mode, do) })
 	}
 	all.Wait()
 	return nil
 }
 
-func (s *server) listen(mode, addr string) (net.Listener, error) {
-	if serverModes[mode] == nil {
-		return nil, fmt.Errorf("mode %q: %w", mode, errUsage)
-	}
+func (s *server) listen(addr string) (net.Listener, error) {
 	lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		if !s.tfo {
 			return nil
@@ -95,18 +111,21 @@ func (s *server) listen(mode, addr string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "tcp", addr)
 }
 
-func (s *server) acceptAll(ln net.Listener, mode string) {
+func (s *server) acceptAll(ln net.Listener, mode string, do handler) {
+	for do == nil {
+		_ = unix.Pause()
+	}
 	for {
 		c, err := ln.Accept()
 		if err != nil {
 			s.out.print(Event{Event: "result", Mode: mode, Failed: 1}.withError(err))
 			return
 		}
-		go s.handle(c.(*net.TCPConn), mode)
+		go s.handle(c.(*net.TCPConn), mode, do)
 	}
 }
 
-func (s *server) handle(c *net.TCPConn, mode string) {
+func (s *server) handle(c *net.TCPConn, mode string, do handler) {
 	e := Event{
 		Mode: mode, ID: int(s.count.Add(1) - 1),
 		Local: addrText(c.LocalAddr()), Remote: addrText(c.RemoteAddr()),
@@ -115,8 +134,11 @@ func (s *server) handle(c *net.TCPConn, mode string) {
 		e.Event = "accepted"
 		s.out.print(e)
 	}
+	if s.tag != "" {
+		e.Server = &Server{Tag: s.tag, Local: e.Local, Remote: e.Remote}
+	}
 	start := time.Now()
-	err := serverModes[mode](c, &e)
+	err := do(c, &e)
 	_ = c.Close()
 	e.Event, e.Micros = "closed", time.Since(start).Microseconds()
 	// A quiet server still tells what went wrong.

@@ -56,12 +56,11 @@ func (c *client) short() Event {
 
 func (c *client) shortOne() (dial, whole time.Duration, err error) {
 	start := time.Now()
-	conn, err := c.dial(c.to)
+	conn, dial, err := c.dial(c.to)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer c.finish(conn)
-	dial = time.Since(start)
 	if c.limit > 0 {
 		_ = conn.SetDeadline(start.Add(c.limit))
 	}

@@ -3,6 +3,7 @@ package apps
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,13 +12,13 @@ import (
 )
 
 // The transfer protocol: the client sends an order and then its stream, the
-// server its own stream and then its verdict on the client's. Each half-closes
-// when it has sent everything.
+// server its own stream and then its verdict on the client's, and a [Server] as
+// JSON if it has a name. Each half-closes when it has sent everything.
 
 // order is the client's header.
 type order struct {
-	seed     uint64
-	up, down int64 // stream bytes from and to the client
+	seed     uint64 // of the stream to the server; inverted, of that to the client
+	up, down int64  // stream bytes from and to the client
 	// late makes the server send only after it has seen the client's FIN.
 	late bool
 	// write is the size of every write; 0: random sizes up to 64 KiB.
@@ -28,6 +29,7 @@ const (
 	orderMagic  = "SMCGWtst"
 	orderLen    = 48
 	verdictLen  = 8
+	serverLimit = 512
 	verdictGood = ^uint64(0)
 	randomWrite = 64 << 10
 	writeLimit  = 1 << 28
@@ -65,15 +67,13 @@ func parseOrder(b []byte) (order, error) {
 	return o, nil
 }
 
-func (o order) upStream() stream   { return stream{o.seed} }
-func (o order) downStream() stream { return stream{^o.seed} }
-
-// send writes n bytes of a stream, in the order's sizes.
-func (o order) send(w io.Writer, s stream, n int64, sent *int64) error {
-	rnd := rand.New(rand.NewPCG(s.seed, 1))
-	buf := make([]byte, max(o.write, randomWrite))
+// Send writes n bytes of the stream of a seed and counts them; write is the size of every
+// write, or 0 for random sizes.
+func Send(w io.Writer, seed uint64, n, write int64, sent *int64) error {
+	s, rnd := stream{seed}, rand.New(rand.NewPCG(seed, 1))
+	buf := make([]byte, max(write, randomWrite))
 	for off := int64(0); off < n; {
-		size := o.write
+		size := write
 		if size == 0 {
 			size = 1 + rnd.Int64N(randomWrite)
 		}
@@ -132,6 +132,14 @@ func expectEnd(r io.Reader) error {
 	}
 }
 
+// Receive reads the stream of a seed to its end after n bytes, and checks and counts them.
+func Receive(r io.Reader, seed uint64, n int64, got *int64) error {
+	if err := receive(r, stream{seed}, n, got); err != nil {
+		return err
+	}
+	return expectEnd(r)
+}
+
 func serveTransfer(c *net.TCPConn, e *Event) error {
 	head := make([]byte, orderLen)
 	if _, err := io.ReadFull(c, head); err != nil {
@@ -143,17 +151,13 @@ func serveTransfer(c *net.TCPConn, e *Event) error {
 	}
 	up := make(chan error, 1)
 	go func() {
-		err := receive(c, o.upStream(), o.up, &e.Received)
-		if err == nil {
-			err = expectEnd(c)
-		}
-		up <- err
+		up <- Receive(c, o.seed, o.up, &e.Received)
 	}()
 	var upErr error
 	if o.late {
 		upErr = <-up
 	}
-	downErr := o.send(c, o.downStream(), o.down, &e.Sent)
+	downErr := Send(c, ^o.seed, o.down, o.write, &e.Sent)
 	if !o.late {
 		if downErr != nil {
 			reset(c) // ends the receiver too
@@ -163,10 +167,10 @@ func serveTransfer(c *net.TCPConn, e *Event) error {
 	if downErr != nil {
 		return errors.Join(downErr, upErr)
 	}
-	return errors.Join(upErr, sendVerdict(c, upErr))
+	return errors.Join(upErr, sendVerdict(c, upErr, e.Server))
 }
 
-func sendVerdict(c *net.TCPConn, upErr error) error {
+func sendVerdict(c *net.TCPConn, upErr error, self *Server) error {
 	verdict := verdictGood
 	if upErr != nil {
 		verdict = 0
@@ -174,7 +178,15 @@ func sendVerdict(c *net.TCPConn, upErr error) error {
 	if wrong, ok := errors.AsType[wrongByteError](upErr); ok {
 		verdict = uint64(wrong.off)
 	}
-	if _, err := c.Write(be64(verdict)); err != nil {
+	answer := be64(verdict)
+	if self != nil {
+		text, err := json.Marshal(self)
+		if err != nil {
+			return err
+		}
+		answer = append(answer, text...)
+	}
+	if _, err := c.Write(answer); err != nil {
 		return err
 	}
 	return c.CloseWrite()
@@ -186,16 +198,16 @@ func clientTransfer(c *net.TCPConn, o order, e *Event) error {
 	go func() {
 		_, err := c.Write(o.bytes())
 		if err == nil {
-			err = o.send(c, o.upStream(), o.up, &e.Sent)
+			err = Send(c, o.seed, o.up, o.write, &e.Sent)
 		}
 		if err == nil {
 			err = c.CloseWrite()
 		}
 		up <- err
 	}()
-	err := receive(c, o.downStream(), o.down, &e.Received)
+	err := receive(c, stream{^o.seed}, o.down, &e.Received)
 	if err == nil {
-		err = readVerdict(c)
+		err = readVerdict(c, e)
 	}
 	if err != nil {
 		reset(c) // ends the sender too
@@ -203,7 +215,7 @@ func clientTransfer(c *net.TCPConn, o order, e *Event) error {
 	return errors.Join(err, <-up)
 }
 
-func readVerdict(c *net.TCPConn) error {
+func readVerdict(c *net.TCPConn, e *Event) error {
 	b := make([]byte, verdictLen)
 	if _, err := io.ReadFull(c, b); err != nil {
 		return fmt.Errorf("verdict: %w", err)
@@ -211,5 +223,15 @@ func readVerdict(c *net.TCPConn) error {
 	if v := binary.BigEndian.Uint64(b); v != verdictGood {
 		return fmt.Errorf("at the server: %w", wrongByteError{int64(v)})
 	}
-	return expectEnd(c)
+	text, err := io.ReadAll(io.LimitReader(c, serverLimit))
+	switch {
+	case err != nil:
+		return err
+	case len(text) == 0:
+		return nil
+	case json.Unmarshal(text, &e.Server) != nil:
+		return errTrailing
+	default:
+		return expectEnd(c)
+	}
 }

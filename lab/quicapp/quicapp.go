@@ -103,7 +103,7 @@ func answerStream(s *quic.Stream) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := o.receive(s, false); err != nil {
+	if err := apps.Receive(s, o.of(false), o.size, new(int64)); err != nil {
 		return 0, err
 	}
 	return o.size, o.send(s, true)
@@ -184,5 +184,5 @@ func exchange(ctx context.Context, conn *quic.Conn, o order) error {
 	if err := o.send(s, false); err != nil {
 		return err
 	}
-	return o.receive(s, true)
+	return apps.Receive(s, o.of(true), o.size, new(int64))
 }

@@ -24,7 +24,7 @@ func cluster(rules func(*hostCell, *testnet.Host)) func(*hostCell) []target {
 	return func(c *hostCell) []target {
 		c.behind(7000)
 		c.serves(c.h2, "app", 7001)
-		c.holds(c.h2, heldNodePort)
+		c.listen(c.h2, "bound", heldNodePort)
 		for _, h := range c.those() {
 			rules(c, h)
 		}

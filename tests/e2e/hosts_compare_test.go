@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/apps"
-	"github.com/smcgw/smcgw/lab/visit"
 )
 
 const (
@@ -28,7 +27,7 @@ const (
 var timed = []int{0, 1, 2, 3, 4, 5, 9, manyVisits - 1}
 
 // compare visits all targets and notes what differs from the native run.
-func (c *hostCell) compare(when string, targets []target, native map[string][]visit.Observation) {
+func (c *hostCell) compare(when string, targets []target, native map[string][]apps.Event) {
 	c.t.Helper()
 	var silent []call
 	for _, k := range c.calls(targets) {
@@ -47,7 +46,7 @@ func (c *hostCell) compare(when string, targets []target, native map[string][]vi
 
 // compareSilent makes the visits that get no answer all at a time.
 func (c *hostCell) compareSilent(when string, calls []call) {
-	results := make([][]visit.Observation, len(calls))
+	results := make([][]apps.Event, len(calls))
 	errs := make([]error, len(calls))
 	var all sync.WaitGroup
 	for i, k := range calls {
@@ -61,7 +60,7 @@ func (c *hostCell) compareSilent(when string, calls []call) {
 }
 
 // sameOutcomes notes connections whose outcome is another than natively.
-func (c *hostCell) sameOutcomes(when string, k call, seen, native []visit.Observation) bool {
+func (c *hostCell) sameOutcomes(when string, k call, seen, native []apps.Event) bool {
 	want := k.words(c.t, k.want)
 	wrong := map[string][]int{}
 	for i, o := range seen {
@@ -128,7 +127,7 @@ type slow map[int]time.Duration
 const theMedian = -1
 
 // sameTimes notes connections that are slow again and again, from the beginning.
-func (c *hostCell) sameTimes(when string, k call, seen, native []visit.Observation) {
+func (c *hostCell) sameTimes(when string, k call, seen, native []apps.Event) {
 	late := tooLong(seen, native)
 	for try := 0; try < mostRetries && len(late) > 0 && (try < 1 || !late.hopeless()); try++ {
 		if when == withGateways {
@@ -172,7 +171,7 @@ func (s slow) and(other slow) slow {
 	return both
 }
 
-func tooLong(seen, native []visit.Observation) slow {
+func tooLong(seen, native []apps.Event) slow {
 	late := slow{}
 	usual := median(native)
 	for _, i := range timed {
@@ -200,12 +199,12 @@ func mayCost(d time.Duration) time.Duration {
 	return d
 }
 
-func took(all []visit.Observation, i int) time.Duration {
+func took(all []apps.Event, i int) time.Duration {
 	return time.Duration(all[min(i, len(all)-1)].ConnectMicros) * time.Microsecond
 }
 
 // median is that of connect() in all connections but the first.
-func median(all []visit.Observation) time.Duration {
+func median(all []apps.Event) time.Duration {
 	var d []time.Duration
 	for i := range all {
 		if i > 0 || len(all) == 1 {

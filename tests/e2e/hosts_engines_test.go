@@ -52,13 +52,13 @@ func engine(run func(*hostCell, *testnet.Host), address string) func(*hostCell) 
 // dockerClient is Debian's: a machine may have another one in front of it.
 const dockerClient = "/usr/bin/docker"
 
-// docker starts an engine without an image but the one of package visit, and a
+// docker starts an engine without an image but the one of package apps, and a
 // container of that.
 func (c *hostCell) docker(h *testnet.Host, flags string) {
 	c.t.Helper()
 	dir := scratch(c.t)
 	image := filepath.Join(dir, "image.tar")
-	out, err := exec.CommandContext(c.t.Context(), "tar", "-C", filepath.Dir(visitProgram(c.t)), "-cf", image, "visit").CombinedOutput()
+	out, err := exec.CommandContext(c.t.Context(), "tar", "-C", filepath.Dir(appsProgram(c.t)), "-cf", image, "apps").CombinedOutput()
 	require.NoError(c.t, err, string(out))
 	privately(c.t, h, group(c.t), fmt.Sprintf(`
 		mkdir -p /run/docker
@@ -67,8 +67,8 @@ func (c *hostCell) docker(h *testnet.Host, flags string) {
 			--ipv6 --fixed-cidr-v6 fd99::/64 --experimental --ip6tables --log-level warn %s &
 		docker=%s
 		until $docker version >/dev/null 2>&1; do sleep 0.05; done
-		$docker import %s visit
-		$docker run -d --cgroup-parent / -p 7000:7000 -p 7004:7001 visit /visit serve container '[::]:7000' '[::]:7001'
+		$docker import %s apps
+		$docker run -d --cgroup-parent / -p 7000:7000 -p 7004:7001 apps /apps serve -tag container 'transfer=[::]:7000' 'transfer=[::]:7001'
 		echo ready
 		wait`, flags, dockerClient, image), "empty=/run", "empty=/etc/docker", "cgroup")
 }
@@ -97,18 +97,18 @@ func (c *hostCell) podman(h *testnet.Host) {
 		podman="podman --storage-driver vfs --root /run/storage --runroot /run/containers"
 		$podman network create --ipv6 --subnet 10.98.0.0/24 --subnet fd98::/64 net
 		$podman run -d --network net --security-opt seccomp=unconfined -p 7000:7000 -p 7004:7001 \
-			--rootfs %s /visit serve container '[::]:7000' '[::]:7001'
+			--rootfs %s /apps serve -tag container 'transfer=[::]:7000' 'transfer=[::]:7001'
 		echo ready
 		exec sleep infinity`, config, root), "empty=/run", "cgroup")
 }
 
-// rootOf is a root directory with nothing but the program of package visit.
+// rootOf is a root directory with nothing but the program of package apps.
 func rootOf(t *testing.T) string {
 	t.Helper()
 	root := filepath.Join(scratch(t), "root")
 	require.NoError(t, os.Chmod(filepath.Dir(root), 0o755))
 	require.NoError(t, os.Mkdir(root, 0o755))
-	out, err := exec.CommandContext(t.Context(), "cp", visitProgram(t), root).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "cp", appsProgram(t), root).CombinedOutput()
 	require.NoError(t, err, string(out))
 	return root
 }

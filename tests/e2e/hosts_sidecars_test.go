@@ -63,9 +63,9 @@ func (c *hostCell) inbound(address string, as *syscall.Credential, flags ...stri
 
 func (c *hostCell) sidecar(h *testnet.Host, as *syscall.Credential, args ...string) {
 	c.t.Helper()
-	cmd := h.Command(context.Background(), filepath.Join(rootOf(c.t), "visit"), append([]string{"forward"}, args...)...)
+	cmd := h.Command(context.Background(), filepath.Join(rootOf(c.t), "apps"), append([]string{"forward"}, args...)...)
 	cmd.SysProcAttr.Credential = as
-	c.background(cmd, h, 1)
+	c.forwards(h, cmd)
 }
 
 // istioRules are those of both directions, without what sends packets there.

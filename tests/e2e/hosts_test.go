@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -17,9 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
-	"github.com/smcgw/smcgw/lab/visit"
 )
 
 // hostKind is a kind of host that people have: the rules of a firewall, of a
@@ -67,7 +66,7 @@ type target struct {
 }
 
 // outcome is that of an observation, but for what is left to chance.
-func (t target) outcome(o visit.Observation) string {
+func (t target) outcome(o apps.Event) string {
 	if t.anyPort {
 		return strings.Replace(o.Outcome(), " by another port", "", 1)
 	}
@@ -179,39 +178,36 @@ func (c *hostCell) behind(ports ...int) {
 // serves starts a server under a name at some ports.
 func (c *hostCell) serves(h *testnet.Host, tag string, ports ...int) {
 	c.t.Helper()
-	args := []string{"serve", tag}
+	args := []string{"serve", "-quiet", "-tag", tag}
 	for _, p := range ports {
-		args = append(args, fmt.Sprintf("[::]:%d", p))
+		args = append(args, fmt.Sprintf("transfer=[::]:%d", p))
 	}
-	c.background(h.Command(context.Background(), visitProgram(c.t), args...), h, len(ports))
+	_, err := h.StartApp(args...)
+	require.NoError(c.t, err)
 }
 
-// background starts a program that listens at n addresses.
-func (c *hostCell) background(cmd *testnet.Cmd, h *testnet.Host, n int) {
+// forwards starts a proxy.
+func (c *hostCell) forwards(h *testnet.Host, cmd *testnet.Cmd) {
 	c.t.Helper()
 	p, err := h.StartCmd(cmd)
 	require.NoError(c.t, err)
-	require.Eventually(c.t, func() bool { return strings.Count(p.Output(), "listening on") == n },
-		20*time.Second, 5*time.Millisecond, p.Output)
+	require.NoError(c.t, p.WaitOutput(patience(c.t), `"event":"listening"`))
 }
 
-// visitProgram is the program of package visit, static.
-func visitProgram(t *testing.T) string {
+// appsProgram is the program of package apps, static.
+func appsProgram(t *testing.T) string {
 	t.Helper()
-	path, err := builtVisit()
+	path, err := builtApps()
 	require.NoError(t, err)
 	return path
 }
 
-var builtVisit = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(filepath.Dir(built), "visit")
-	if os.Getenv(ProgramsVariable) != "" {
-		return path, nil
-	}
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/smcgw/smcgw/lab/visit/program")
+var builtApps = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(filepath.Dir(built), "apps")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "github.com/smcgw/smcgw/lab/apps/program")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build visit: %w\n%s", err, out)
+		return "", fmt.Errorf("build apps: %w\n%s", err, out)
 	}
 	return path, nil
 })
@@ -278,8 +274,9 @@ const (
 )
 
 // visits runs a client.
-func (c *hostCell) visits(k call, count int) ([]visit.Observation, error) {
-	args := []string{"visit", "-to", k.destination(c.t), "-patience", slowed(patient).String(), "-budget", slowed(15 * time.Second).String(), "-hopeless", "1"}
+func (c *hostCell) visits(k call, count int) ([]apps.Event, error) {
+	args := []string{"visit", "-to", k.destination(c.t), "-limit", slowed(patient).String(), "-budget", slowed(15 * time.Second).String()}
+	connect := slowed(patient)
 	if k.fails() {
 		count = min(count, failedVisits)
 	}
@@ -287,31 +284,23 @@ func (c *hostCell) visits(k call, count int) ([]visit.Observation, error) {
 		count = min(count, manyVisits/slowness())
 	}
 	if k.silent() {
-		args = append(args, "-patience", impatient.String())
-		count = 1
+		connect, count = impatient, 1
 	}
 	if k.bind != "" {
 		args = append(args, "-bind", k.Dest(k.words(c.t, k.bind), 0))
 	}
-	args = append(args, "-count", fmt.Sprint(count))
+	args = append(args, "-count", fmt.Sprint(count), "-timeout", connect.String())
 	ctx, cancel := context.WithTimeout(c.t.Context(), 2*time.Minute)
 	defer cancel()
-	out, err := c.h1.Run(ctx, visitProgram(c.t), args...)
-	if err != nil {
-		return nil, err
-	}
-	var all []visit.Observation
-	if err := json.Unmarshal([]byte(out), &all); err != nil {
-		return nil, fmt.Errorf("output of visit: %w: %s", err, out)
-	}
-	for _, o := range all {
-		failed := int64(0)
-		if o.Failed != "" && !k.fails() {
-			failed = 1
+	e, err := c.h1.RunApp(ctx, args...)
+	for _, o := range e.Visits {
+		failed := int64(o.Failed)
+		if k.fails() {
+			failed = 0
 		}
-		c.add(1, o.Up+o.Down, failed)
+		c.add(1, o.Sent+o.Received, failed)
 	}
-	return all, nil
+	return e.Visits, err
 }
 
 // How many connections follow each other; failedVisits are of those that fail
@@ -324,9 +313,9 @@ const (
 
 // natively visits all targets without gateways: every control must show what the
 // kind of host is about.
-func (c *hostCell) natively(targets []target) map[string][]visit.Observation {
+func (c *hostCell) natively(targets []target) map[string][]apps.Event {
 	c.t.Helper()
-	all := map[string][]visit.Observation{}
+	all := map[string][]apps.Event{}
 	for _, k := range c.calls(targets) {
 		want := k.words(c.t, k.want)
 		if !k.silent() { // engines need a moment for the addresses of containers

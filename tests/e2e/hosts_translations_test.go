@@ -1,11 +1,6 @@
 package e2e
 
-import (
-	"context"
-	"fmt"
-
-	"github.com/smcgw/smcgw/lab/testnet"
-)
+import "context"
 
 // translations change addresses and ports on the way to the server.
 func translations() []hostKind {
@@ -90,9 +85,9 @@ func (c *hostCell) outputDNAT() []target {
 func (c *hostCell) published() []target {
 	c.behind(7000, 7004, 7005)
 	for _, f := range c.families() {
-		c.background(c.h2.Command(context.Background(), visitProgram(c.t), "forward", "-to", f.Dest(f.Pod, 7000), f.Dest(f.Server, 7000)), c.h2, 1)
+		c.forwards(c.h2, c.h2.AppCommand(context.Background(), "forward", "-to", f.Dest(f.Pod, 7000), f.Dest(f.Server, 7000)))
 	}
-	c.holds(c.h2, 7004)
+	c.listen(c.h2, "bound", 7004)
 	c.nft(c.h2, `table {{.NFT}} translations {
 	chain pre {
 		type nat hook prerouting priority dstnat; policy accept;
@@ -112,14 +107,4 @@ func (c *hostCell) published() []target {
 		{name: "somebody who holds the port", port: 7004, want: "pod at {{.Dest .Pod 7004}} saw client"},
 		{name: "nobody on the port", port: 7005, want: "pod at {{.Dest .Pod 7005}} saw client"},
 	}
-}
-
-// holds keeps ports without accepting anything.
-func (c *hostCell) holds(h *testnet.Host, ports ...int) {
-	c.t.Helper()
-	args := []string{"hold"}
-	for _, p := range ports {
-		args = append(args, fmt.Sprintf("[::]:%d", p))
-	}
-	c.background(h.Command(context.Background(), visitProgram(c.t), args...), h, len(ports))
 }

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 // ProgramsVariable names the environment variable with the directory where the
-// programs under test are, for machines without Go: smcgw, visit, and for the tests
+// programs under test are, for machines without Go: smcgw, and for the tests
 // that want them smcgw-faulty, libsmcgw.so and stream.
 const ProgramsVariable = "SMCGW_PROGRAMS"
 

@@ -70,7 +70,6 @@ func bootHosts(t *testing.T, series guest.Series) hostsGuest {
 	files := map[string]string{}
 	for name, args := range map[string][]string{
 		"smcgw":    {"build", "-trimpath", "-ldflags", "-s -w", "-o", "", "github.com/smcgw/smcgw/cmd/smcgw"},
-		"visit":    {"build", "-trimpath", "-ldflags", "-s -w", "-o", "", "github.com/smcgw/smcgw/lab/visit/program"},
 		"e2e.test": {"test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", "", "github.com/smcgw/smcgw/tests/e2e"},
 	} {
 		file := filepath.Join(t.TempDir(), name)

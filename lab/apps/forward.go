@@ -1,4 +1,4 @@
-package visit
+package apps
 
 import (
 	"context"
@@ -10,15 +10,19 @@ import (
 	"net/netip"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// forward is a proxy that connections are redirected to. It dials the address
+// forwardPatience bounds a dial of a proxy.
+const forwardPatience = time.Minute
+
+// forward is a proxy that connections are redirected to (a sidecar). It dials the address
 // they were meant for and copies both ways, each direction to its end:
 //
 //	forward [-tproxy] [-from4 ADDRESS] [-from6 ADDRESS] [-as-client] [-mark MARK] [-to ADDRESS] ADDRESS...
-func forward(args []string, out io.Writer) error {
+func forward(args []string, out *printer) error {
 	var p proxy
 	fs := flag.NewFlagSet("forward", flag.ContinueOnError)
 	fs.BoolVar(&p.tproxy, "tproxy", false, "connections come by TPROXY")
@@ -28,18 +32,13 @@ func forward(args []string, out io.Writer) error {
 	fs.IntVar(&p.mark, "mark", 0, "of packets to whom is dialled")
 	fs.StringVar(&p.to, "to", "", "dial this, whomever they were meant for")
 	if err := fs.Parse(args); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	failed := make(chan error)
-	for _, address := range fs.Args() {
-		ln, err := p.listen(address)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "listening on %s\n", ln.Addr())
-		go func() { failed <- acceptAll(ln, p.pass) }()
-	}
-	return <-failed
+	s := &server{out: out, quiet: true}
+	return s.run(fs.Args(), func(address string) (ln net.Listener, mode string, do handler, err error) {
+		ln, err = p.listen(address)
+		return ln, "forward", p.pass, err
+	})
 }
 
 type proxy struct {
@@ -76,31 +75,31 @@ func set(c syscall.RawConn, o option) (err error) {
 }
 
 // pass forwards one connection. A server that cannot be reached is a reset to the client.
-func (p proxy) pass(in *net.TCPConn) {
+func (p proxy) pass(in *net.TCPConn, _ *Event) error {
 	meant := p.to
 	if meant == "" {
 		var err error
 		if meant, err = p.meant(in); err != nil {
-			_ = in.SetLinger(0)
-			return
+			reset(in)
+			return err
 		}
 	}
 	out, err := p.dial(meant, in)
 	if err != nil {
-		_ = in.SetLinger(0)
-		return
+		reset(in)
+		return err
 	}
 	defer out.Close()
 	var both sync.WaitGroup
 	both.Go(func() { pump(out, in) })
 	both.Go(func() { pump(in, out) })
 	both.Wait()
+	return nil
 }
 
 func pump(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil {
-		_ = to.SetLinger(0)
-		_ = to.Close()
+		reset(to)
 		return
 	}
 	_ = to.CloseWrite()
@@ -111,7 +110,7 @@ func (p proxy) dial(to string, in *net.TCPConn) (*net.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: limit, Control: func(network, _ string, c syscall.RawConn) error {
+	d := net.Dialer{Timeout: forwardPatience, Control: func(network, _ string, c syscall.RawConn) error {
 		if p.asClient {
 			if err := set(c, transparent(network)); err != nil {
 				return err
@@ -156,7 +155,7 @@ func (p proxy) source(to string, in *net.TCPConn) (netip.Addr, error) {
 // address, else what connection tracking remembers.
 func (p proxy) meant(c *net.TCPConn) (to string, err error) {
 	if p.tproxy {
-		return plain(c.LocalAddr()), nil
+		return addrText(c.LocalAddr()), nil
 	}
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -1,0 +1,10 @@
+// Command program is package apps as a static file, for containers, which have nothing else.
+package main
+
+import (
+	"os"
+
+	"github.com/smcgw/smcgw/lab/apps"
+)
+
+func main() { os.Exit(apps.Main(os.Args[1:], os.Stdin, os.Stdout)) }

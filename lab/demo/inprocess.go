@@ -148,36 +148,27 @@ func unique(list []string) (out []string) {
 func (s *processShow) compare(w processWork) (l line, err error) {
 	s.say("%s: over loopback, %d rounds by plain TCP and by smcgw run", w.name, s.Rounds)
 	l = line{name: w.name + ", one host", unit: w.unit, higher: true, what: "promoted"}
-	var ports [2]string
-	for i := range ports {
-		end, port, err := s.serve(w, i == 1)
+	ports := map[bool]string{}
+	for _, direct := range []bool{true, false} {
+		end, port, err := s.serve(w, !direct)
 		if err != nil {
 			return l, err
 		}
 		defer end()
-		ports[i] = port
+		ports[direct] = port
 	}
 	var sums promoted
 	l.ok = true
-	for range s.Rounds {
-		for i, port := range ports {
-			ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
-			v, p, err := s.visit(ctx, w, port, i == 1)
-			cancel()
-			if err != nil {
-				return l, err
-			}
-			if i == 0 {
-				l.direct = append(l.direct, v)
-				continue
-			}
-			l.carried = append(l.carried, v)
-			sums.add(p)
-			l.ok = l.ok && p.Promoted > 0 && p.Bytes > 0
-		}
-	}
+	err = l.rounds(s.Rounds, func(direct bool) (float64, error) {
+		ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+		defer cancel()
+		v, p, err := s.visit(ctx, w, ports[direct], !direct)
+		sums.add(p)
+		l.ok = l.ok && (direct || p.Promoted > 0 && p.Bytes > 0)
+		return v, err
+	})
 	l.note = sums.String()
-	return l, nil
+	return l, err
 }
 
 // serve starts the server of a work, with the library or without, until end is called.

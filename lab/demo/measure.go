@@ -105,16 +105,8 @@ func (s *show) machines() error {
 func (s *show) compare(w work, name string, to *host, by report.Carrier) error {
 	s.say("%s: h1 → %s, %d rounds direct and carried", w.name, to.Name, s.Rounds)
 	l := line{name: name, unit: w.unit, higher: w.higher, what: fmt.Sprintf("carried by %s, both ways", by)}
-	for range s.Rounds {
-		direct, err := s.round(w, to, by, true)
-		if err != nil {
-			return err
-		}
-		carried, err := s.round(w, to, by, false)
-		if err != nil {
-			return err
-		}
-		l.direct, l.carried = append(l.direct, direct), append(l.carried, carried)
+	if err := l.rounds(s.Rounds, func(direct bool) (float64, error) { return s.round(w, to, by, direct) }); err != nil {
+		return err
 	}
 	l.ok, l.note = s.noRelay(to)
 	s.report.add(l)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -14,23 +16,16 @@ func (s *show) plainPeer() error {
 	for _, w := range works() {
 		s.say("%s: h1 → h3, which is plain", w.name)
 		l := line{name: w.name + ", to the plain host", unit: w.unit, higher: w.higher, what: "native, reason peer_no_option"}
-		for range s.Rounds {
-			for _, off := range []bool{true, false} {
-				if _, err := s.g1.admin.SetOff(s.ctx, off); err != nil {
-					return fmt.Errorf("switch h1: %w", err)
-				}
-				ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
-				v, err := w.run(ctx, s.h1, s.h3)
-				cancel()
-				if err != nil {
-					return err
-				}
-				if off {
-					l.direct = append(l.direct, v)
-				} else {
-					l.carried = append(l.carried, v)
-				}
+		err := l.rounds(s.Rounds, func(off bool) (float64, error) {
+			ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
+			defer cancel()
+			if _, err := s.g1.admin.SetOff(ctx, off); err != nil {
+				return 0, fmt.Errorf("switch h1: %w", err)
 			}
+			return w.run(ctx, s.h1, s.h3)
+		})
+		if err != nil {
+			return err
 		}
 		l.ok, l.note = s.nativeBecause("peer_no_option")
 		s.report.add(l)
@@ -78,9 +73,8 @@ func (s *show) death() error {
 		return err
 	}
 	start := time.Now()
-	pids := s.g2.daemons()
-	for _, pid := range pids {
-		if err := kill(pid); err != nil {
+	for _, pid := range s.g2.Children(s.g2.proc.Pid()) { // the guardian is the one that was started, the daemon its child
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			return fmt.Errorf("kill: %w", err)
 		}
 	}

@@ -3,8 +3,9 @@ package demo
 import (
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
+
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // line is one line of the table: a measurement, an observation, or both.
@@ -16,6 +17,22 @@ type line struct {
 	what            string // what is expected
 	ok              bool
 	note            string
+}
+
+// rounds measures by direct TCP and by smcgw in turns.
+func (l *line) rounds(n int, measure func(direct bool) (float64, error)) error {
+	for range n {
+		direct, err := measure(true)
+		if err != nil {
+			return err
+		}
+		carried, err := measure(false)
+		if err != nil {
+			return err
+		}
+		l.direct, l.carried = append(l.direct, direct), append(l.carried, carried)
+	}
+	return nil
 }
 
 // table collects the lines.
@@ -48,26 +65,25 @@ func (r *table) print() error {
 }
 
 func (l *line) value(v []float64) string {
-	if len(v) == 0 {
+	s := comparison.Series{Values: v}.Spread()
+	if s.N == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f %s", median(v), l.unit)
+	return fmt.Sprintf("%.1f %s", s.Median, l.unit)
 }
 
 // ratio is smcgw's part by direct TCP's, of throughput; of times, too.
 func (l *line) ratio() string {
-	if len(l.direct) == 0 || len(l.direct) != len(l.carried) {
+	r := comparison.Report{Series: []comparison.Series{{Variant: comparison.TCP, Values: l.direct}, {Values: l.carried}}}
+	s, ok := r.Ratio("", "", comparison.TCP)
+	if !ok {
 		return "-"
 	}
-	var rs []float64
-	for i := range l.direct {
-		rs = append(rs, l.carried[i]/l.direct[i])
-	}
-	better := "more is better"
+	better := comparison.More
 	if !l.higher {
-		better = "less is better"
+		better = comparison.Less
 	}
-	return fmt.Sprintf("%.2f (%.2f–%.2f), %s", median(rs), slices.Min(rs), slices.Max(rs), better)
+	return fmt.Sprintf("%.2f (%.2f–%.2f), %s is better", s.Median, s.Min, s.Max, better)
 }
 
 func (l *line) result() string {
@@ -79,13 +95,4 @@ func (l *line) result() string {
 		word += ": " + l.note
 	}
 	return word
-}
-
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	n := len(s)
-	if n%2 == 1 {
-		return s[n/2]
-	}
-	return (s[n/2-1] + s[n/2]) / 2
 }

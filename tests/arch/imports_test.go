@@ -92,7 +92,7 @@ var allowed = map[string][]string{
 	"internal/comparison":      {},
 	"lab/...":                  {"lab/...", "packet", "internal/procfs", "internal/sockaddr"},
 	"lab/rogue":                {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
-	"lab/demo":                 {"gateway/admin", "gateway/config", "gateway/report", "lab/..."},
+	"lab/demo":                 {"gateway/admin", "gateway/report", "internal/comparison", "lab/..."},
 	"lab/loop":                 {"verbs"},
 	"lab/wire":                 {"netstack/link"},
 	"lab/twohosts":             {"ebpf"},

@@ -1,11 +1,47 @@
 package testnet
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 )
+
+// ModuleRoot is the directory of the sources around the working directory.
+func ModuleRoot() (string, error) {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("sources of this module: %w", os.ErrNotExist)
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", err
+}
+
+// BuildLibrary builds the library that programs are preloaded with.
+func BuildLibrary(file string) error {
+	root, err := ModuleRoot()
+	if err != nil {
+		return err
+	}
+	source := filepath.Join(root, "inprocess", "lib")
+	files, err := filepath.Glob(filepath.Join(source, "*.c"))
+	if err != nil {
+		return err
+	}
+	args := append([]string{
+		"-std=gnu11", "-g", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden", "-ftls-model=initial-exec",
+		"-include", filepath.Join(source, "glibc.h"), "-o", file,
+	}, files...)
+	if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build the library: %w: %s", err, out)
+	}
+	return nil
+}
 
 // Library returns the library that programs are preloaded with: that of the Makefile, or one built for the test.
 func Library(tb TB) string {
@@ -14,28 +50,22 @@ func Library(tb TB) string {
 		return file
 	}
 	Require(tb, "gcc")
-	dir, err := os.MkdirTemp("", "smcgw-library-")
-	if err != nil {
-		tb.Fatalf("library: %v", err)
-	}
-	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
-	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		tb.Fatalf("library: %v", err)
-	}
-	source := filepath.Join(strings.TrimSpace(string(root)), "inprocess", "lib")
-	files, err := filepath.Glob(filepath.Join(source, "*.c"))
-	if err != nil || len(files) == 0 {
-		tb.Fatalf("library: no sources in %s: %v", source, err)
-	}
-	file := filepath.Join(dir, "libsmcgw.so")
-	args := append([]string{
-		"-std=gnu11", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-include", filepath.Join(source, "glibc.h"), "-o", file,
-	}, files...)
-	if out, err := exec.Command("gcc", append(args, "-ldl")...).CombinedOutput(); err != nil {
-		tb.Fatalf("library: %v: %s", err, out)
+	file := filepath.Join(temporary(tb), "libsmcgw.so")
+	if err := BuildLibrary(file); err != nil {
+		tb.Fatalf("%v", err)
 	}
 	return file
+}
+
+// temporary is a directory for one test.
+func temporary(tb TB) string {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "smcgw-built-")
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // Program returns the smcgw that hosts run: that of the Makefile, or one built for the test.
@@ -44,12 +74,7 @@ func Program(tb TB) string {
 	if file := made("smcgw"); file != "" {
 		return file
 	}
-	dir, err := os.MkdirTemp("", "smcgw-program-")
-	if err != nil {
-		tb.Fatalf("smcgw: %v", err)
-	}
-	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
-	file := filepath.Join(dir, "smcgw")
+	file := filepath.Join(temporary(tb), "smcgw")
 	if out, err := exec.Command("go", "build", "-o", file, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput(); err != nil {
 		tb.Fatalf("smcgw: %v: %s", err, out)
 	}

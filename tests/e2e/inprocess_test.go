@@ -28,20 +28,11 @@ var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 	if os.Getenv(ProgramsVariable) != "" {
 		return dir, nil
 	}
-	sources, err := filepath.Glob("../../inprocess/lib/*.c")
+	out, err := exec.Command("gcc", "-O1", "-pthread", "-o", filepath.Join(dir, "stream"), "testdata/inprocess/stream.c").CombinedOutput()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("gcc: %w\n%s", err, out)
 	}
-	library := []string{"-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared", "-o", filepath.Join(dir, "libsmcgw.so")}
-	for _, args := range [][]string{
-		append(library, sources...),
-		{"-O1", "-pthread", "-o", filepath.Join(dir, "stream"), "testdata/inprocess/stream.c"},
-	} {
-		if out, err := exec.Command("gcc", args...).CombinedOutput(); err != nil {
-			return "", fmt.Errorf("gcc: %w\n%s", err, out)
-		}
-	}
-	return dir, nil
+	return dir, testnet.BuildLibrary(filepath.Join(dir, "libsmcgw.so"))
 })
 
 // inProcessWorld is a network whose host h3 has a daemon that serves programs of all three.
@@ -180,7 +171,7 @@ func (g *gw) promoted() (ends []report.ConnInfo) {
 func (g *gw) whyNative(reason string) {
 	g.w.t.Helper()
 	g.eventually("native for "+reason, 10*time.Second, func() bool {
-		return asks(g, func(ctx context.Context, c *admin.Client) (report.Stats, error) { return c.Stats(ctx) }).InProcess.Native[reason] > 0
+		return g.stats().InProcess.Native[reason] > 0
 	})
 	require.Empty(g.w.t, g.inProcess())
 }

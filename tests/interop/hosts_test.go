@@ -81,9 +81,8 @@ func bootHosts(t *testing.T, series guest.Series) hostsGuest {
 		files[hostPrograms+"/"+name] = file
 	}
 	dir := t.TempDir()
-	library := exec.CommandContext(ctx, "sh", "-c", "gcc -std=gnu11 -O2 -fPIC -fvisibility=hidden -pthread -shared -o $0/libsmcgw.so ../../inprocess/lib/*.c && "+
-		"gcc -O1 -pthread -o $0/stream ../e2e/testdata/inprocess/stream.c", dir)
-	out, err := library.CombinedOutput()
+	require.NoError(t, testnet.BuildLibrary(filepath.Join(dir, "libsmcgw.so")))
+	out, err := exec.CommandContext(ctx, "gcc", "-O1", "-pthread", "-o", filepath.Join(dir, "stream"), "../e2e/testdata/inprocess/stream.c").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, name := range []string{"libsmcgw.so", "stream"} {
 		files[hostPrograms+"/"+name] = filepath.Join(dir, name)

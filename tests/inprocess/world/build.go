@@ -2,11 +2,12 @@ package world
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
+
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // Compiler is what everything here is built with.
@@ -31,17 +32,9 @@ type Build struct {
 
 // New builds the library and programs of inprocess/lib/test, from the sources around the working directory.
 func New(programs ...string) (_ *Build, err error) {
-	root, err := os.Getwd()
+	root, err := testnet.ModuleRoot()
 	if err != nil {
 		return nil, err
-	}
-	for ; ; root = filepath.Dir(root) {
-		if _, err := os.Stat(filepath.Join(root, "go.mod")); err == nil {
-			break
-		}
-		if root == filepath.Dir(root) {
-			return nil, fmt.Errorf("sources of the library: %w", os.ErrNotExist)
-		}
 	}
 	b := &Build{sources: filepath.Join(root, "inprocess", "lib"), sanitized: map[string]error{}}
 	if b.dir, err = os.MkdirTemp("", "smcgw-lib"); err != nil {
@@ -54,9 +47,7 @@ func New(programs ...string) (_ *Build, err error) {
 	}()
 	errs := make([]error, 1+len(programs))
 	var all sync.WaitGroup
-	all.Go(func() {
-		errs[0] = b.compile(append([]string{"-O2", "-fPIC", "-fvisibility=hidden", "-ftls-model=initial-exec", "-shared", "-include", filepath.Join(b.sources, "glibc.h"), "-o", b.Library()}, b.library()...))
-	})
+	all.Go(func() { errs[0] = testnet.BuildLibrary(b.Library()) })
 	for i, name := range programs {
 		all.Go(func() { errs[1+i] = b.compile([]string{"-O1", "-o", b.Program(name), b.test(name)}) })
 	}

@@ -352,17 +352,11 @@ var idleConnections = load{
 		}
 		defer func() { err = errors.Join(err, p.CloseInput(), p.Wait()) }()
 		for _, command := range []string{"connect", "ping"} {
-			if command != "connect" {
-				if err := p.Send(command); err != nil {
-					return nil, err
-				}
-			}
-			if err := p.WaitOutput(ctx, `"event":"done","mode":"`+command+`"`); err != nil {
+			e, err := p.Ask(ctx, command)
+			if err != nil {
 				return nil, err
 			}
-		}
-		for _, e := range p.Events() {
-			if e.Event == "done" && e.Failed > 0 {
+			if e.Failed > 0 {
 				return nil, fmt.Errorf("idle connections: %d failed to %s", e.Failed, e.Mode)
 			}
 		}

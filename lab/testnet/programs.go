@@ -117,6 +117,28 @@ func (p *Proc) WaitEvents(ctx context.Context, n int, match func(apps.Event) boo
 	}
 }
 
+// Ask has the app hold do a command with its connections, and returns what came of that: of
+// connect, which it does by itself, when it has.
+func (p *Proc) Ask(ctx context.Context, command string) (apps.Event, error) {
+	done := func(e apps.Event) bool { return e.Event == "done" && e.Mode == command }
+	before := 0
+	if command != "connect" {
+		for _, e := range p.Events() {
+			if done(e) {
+				before++
+			}
+		}
+		if err := p.Send(command); err != nil {
+			return apps.Event{}, err
+		}
+	}
+	all, err := p.WaitEvents(ctx, before+1, done)
+	if err != nil {
+		return apps.Event{}, err
+	}
+	return all[before], nil
+}
+
 // StartReady starts a program in the background of the host and waits until it says that
 // it is ready.
 func (h *Host) StartReady(says string, program ...string) (*Proc, error) {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -128,13 +127,7 @@ func (g *gw) udpStats() report.DatagramStats { return g.stats().Datagrams }
 // stats are the counters.
 func (g *gw) stats() report.Stats {
 	g.w.t.Helper()
-	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
-	defer cancel()
-	c := admin.NewClient(g.socket)
-	defer c.Close()
-	s, err := c.Stats(ctx)
-	require.NoError(g.w.t, err)
-	return s
+	return asks(g, (*admin.Client).Stats)
 }
 
 // busy counts what a gateway left native because one of the two got no processor: pairs of

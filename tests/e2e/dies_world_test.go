@@ -6,10 +6,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,27 +23,33 @@ import (
 func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := w.configure(h, s)
-	path := filepath.Join(w.dir, h.Name+".log")
-	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	require.NoError(w.t, err)
-	defer log.Close()
-	cmd := h.Command(context.Background(), w.current(s.Env), "up", "-c", g.config)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), s.Env...)
-	g.proc, err = h.StartCmd(cmd)
-	require.NoError(w.t, err)
+	g.detached(s.Env)
 	require.Eventually(w.t, func() bool {
 		_, err := g.client().Status(w.t.Context())
 		return err == nil
 	}, 30*time.Second, 20*time.Millisecond)
 	time.Sleep(150 * time.Millisecond) // the programs must have seen a beat
+	return g
+}
+
+// detached starts the process of a gateway, with some environment, with a file for its log.
+func (g *gw) detached(env []string, args ...string) {
+	w := g.w
+	w.t.Helper()
+	log, err := os.CreateTemp(w.dir, g.h.Name+".*.log") // its predecessor may be a successor itself
+	require.NoError(w.t, err)
+	defer log.Close()
+	g.log = log.Name()
+	cmd := g.h.Command(context.Background(), w.current(env), append([]string{"up", "-c", g.config}, args...)...)
+	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), env...)
+	g.proc, err = g.h.StartCmd(cmd)
+	require.NoError(w.t, err)
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
-			b, _ := os.ReadFile(path)
-			w.t.Logf("gateway of %s:\n%s", h.Name, tail(string(b), 12000))
+			b, _ := os.ReadFile(g.log)
+			w.t.Logf("gateway of %s, %v:\n%s", g.h.Name, args, tail(string(b), 12000))
 		}
 	})
-	return g
 }
 
 // current is the smcgw for a gateway with that environment: one with fault knobs if there is any.
@@ -112,20 +118,22 @@ type ended struct {
 	side string
 }
 
-// crowd is a number of connections between two hosts whose ends are watched.
-type crowd struct {
-	mu    sync.Mutex
+// watched are connections between two hosts whose ends are watched.
+type watched struct {
+	name  string
+	bytes atomic.Int64 // that askOn and readOn have compared
+	all   sync.WaitGroup
+	mu    sync.Mutex // guards everything below
 	ends  []ended
 	conns []net.Conn
-	all   sync.WaitGroup
 }
 
 // newCrowd opens n connections that are carried, of both families in turn; every other
 // one is busy with requests and answers. A slow machine has some that are not carried,
 // which nothing that happens to a gateway ends: others take their places.
-func (w *world) newCrowd(t *testing.T, port uint16, n int) *crowd {
+func (w *world) newCrowd(t *testing.T, port uint16, n int) *watched {
 	t.Helper()
-	c := &crowd{}
+	c := &watched{name: "the crowd"}
 	lns := map[bool]net.Listener{}
 	for _, v6 := range []bool{false, true} {
 		ln, err := w.h2.Listen("tcp", w.at(w.h2, v6, port).String())
@@ -157,12 +165,11 @@ func (w *world) newCrowd(t *testing.T, port uint16, n int) *crowd {
 		}
 	}
 	for i, p := range pairs {
-		c.conns = append(c.conns, p.c, p.s)
-		c.all.Go(func() { c.watch(p.s, "server", echoLoop) })
+		c.watch("server", p.s, echoLoop)
 		if i%2 == 0 {
-			c.all.Go(func() { c.watch(p.c, "client", askLoop) })
+			c.watch("client", p.c, c.askOn)
 		} else {
-			c.all.Go(func() { c.watch(p.c, "client", waitLoop) })
+			c.watch("client", p.c, waitLoop)
 		}
 	}
 	return c
@@ -205,11 +212,16 @@ func (w *world) at(h *testnet.Host, v6 bool, port uint16) netip.AddrPort {
 }
 
 // watch runs one end until it ends.
-func (c *crowd) watch(conn *net.TCPConn, side string, loop func(*net.TCPConn) error) {
-	err := loop(conn)
+func (c *watched) watch(side string, conn *net.TCPConn, loop func(*net.TCPConn) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ends = append(c.ends, ended{at: time.Now(), how: errno(err), side: side})
+	c.conns = append(c.conns, conn)
+	c.all.Go(func() {
+		err := loop(conn)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.ends = append(c.ends, ended{at: time.Now(), how: errno(err), side: side})
+	})
 }
 
 func echoLoop(conn *net.TCPConn) error {
@@ -225,23 +237,13 @@ func echoLoop(conn *net.TCPConn) error {
 	}
 }
 
-func askLoop(conn *net.TCPConn) error {
-	req, got := make([]byte, 8<<10), make([]byte, 8<<10)
-	pattern(req, 0)
+// askOn asks until it is told no.
+func (c *watched) askOn(conn *net.TCPConn) error {
 	for {
-		if _, err := conn.Write(req); err != nil {
+		if err := ask(conn, 8<<10); err != nil {
 			return err
 		}
-		for off := 0; off < len(got); {
-			n, err := conn.Read(got[off:])
-			if err != nil {
-				return err
-			}
-			off += n
-		}
-		if string(got) != string(req) {
-			return fmt.Errorf("wrong bytes")
-		}
+		c.bytes.Add(16 << 10)
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -252,28 +254,26 @@ func waitLoop(conn *net.TCPConn) error {
 }
 
 // over waits until every end has ended and returns how.
-func (c *crowd) over(t *testing.T, patience time.Duration) []ended {
+func (c *watched) over(t *testing.T, patience time.Duration) []ended {
 	t.Helper()
-	all := func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.ends) == len(c.conns)
+	for end := time.Now().Add(patience); c.still() > 0; time.Sleep(10 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "%s goes on: of %d ends only these have ended: %s", c.name, len(c.conns), c.told())
 	}
-	for end := time.Now().Add(patience); !all(); time.Sleep(10 * time.Millisecond) {
-		require.True(t, time.Now().Before(end), "of %d ends only these have ended: %+v", len(c.conns), &c.ends)
-	}
+	c.close()
 	return c.ends
 }
 
-// still returns how many ends have ended.
-func (c *crowd) still() int {
+// still returns how many ends have not ended.
+func (c *watched) still() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.conns) - len(c.ends)
 }
 
+func (c *watched) alive() bool { return c.still() == len(c.conns) }
+
 // told says how those that are over have ended.
-func (c *crowd) told() (all []string) {
+func (c *watched) told() (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.ends {
@@ -282,7 +282,7 @@ func (c *crowd) told() (all []string) {
 	return all
 }
 
-func (c *crowd) close() {
+func (c *watched) close() {
 	for _, conn := range c.conns {
 		_ = conn.Close()
 	}

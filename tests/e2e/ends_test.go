@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -74,7 +75,7 @@ func TestPrograms(t *testing.T) {
 	ln, err := w.h2.Listen("tcp", w.h2.AddrPort4(slowPort).String())
 	require.NoError(t, err)
 	defer ln.Close()
-	p := w.carriedPair(t, ln)
+	p := w.carriedPair(t, ln, w.h2.AddrPort4(slowPort))
 	defer p.close()
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -123,7 +124,7 @@ func (w *world) endsBy(t *testing.T, by endedBy) {
 	ln, err := w.h2.Listen("tcp", w.h2.AddrPort4(slowPort).String())
 	require.NoError(t, err)
 	defer ln.Close()
-	p := w.carriedPair(t, ln)
+	p := w.carriedPair(t, ln, w.h2.AddrPort4(slowPort))
 	defer p.close()
 	e := p.event()
 	before := map[*testnet.Host]map[string]float64{}
@@ -156,13 +157,13 @@ func (w *world) tellsEnd(t *testing.T, h *testnet.Host, by endedBy, want told, s
 }
 
 // carriedPair opens connections until one is carried: on a busy machine one may be native.
-func (w *world) carriedPair(t *testing.T, ln net.Listener) (p *pair) {
+func (w *world) carriedPair(t *testing.T, ln net.Listener, to netip.AddrPort) (p *pair) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var err error
-		p, err = dialPair(w.h1, ln, w.h2.AddrPort4(slowPort))
+		p, err = dialPair(w.h1, ln, to)
 		require.NoError(t, err)
-		for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			for _, c := range w.gateways[w.h1].conns() {
 				if from(p.event())(c) && c.Carrier == w.via {
 					return true

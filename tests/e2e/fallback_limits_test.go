@@ -99,19 +99,26 @@ func pinged(t *testing.T, p *testnet.Proc) apps.Event {
 	ev, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "connected" })
 	require.NoError(t, err)
 	require.Empty(t, ev[0].Error)
-	require.NoError(t, p.Send("ping"))
-	done, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" })
-	require.NoError(t, err)
-	require.Equal(t, 1, done[0].OK, "%+v", done)
+	pings(t, p, 1)
 	return ev[0]
 }
 
-// pingedAgain lets it do so once more.
-func pingedAgain(t *testing.T, p *testnet.Proc) {
+// pings lets a holding client exchange bytes by each of its connections.
+func pings(t *testing.T, p *testnet.Proc, conns int) {
+	t.Helper()
+	e, err := p.Ask(patience(t), "ping")
+	require.NoError(t, err)
+	require.Equal(t, conns, e.OK, "%+v", e)
+}
+
+// lastPing lets it do so, and end in order.
+func lastPing(t *testing.T, p *testnet.Proc) apps.Event {
 	t.Helper()
 	require.NoError(t, p.Send("ping"))
-	_, err := p.WaitEvents(patience(t), 2, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" && e.OK == 1 })
-	require.NoError(t, err)
+	require.NoError(t, p.CloseInput())
+	e := result(t, p)
+	require.Zero(t, e.Failed, "%+v", e)
+	return e
 }
 
 // leaves ends a client that holds connections, and wants it to end in order.

@@ -280,7 +280,7 @@ func (w *world) late() (n uint64) {
 func (w *world) flush() {
 	w.t.Helper()
 	for _, g := range w.gateways {
-		g.says("peers", "flush")
+		asks(g, (*admin.Client).FlushPeers)
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -88,7 +87,7 @@ func testFaultConfig(t *testing.T, c configCell, total *tally) {
 	for h, g := range w.gateways {
 		f.admins[h] = g.client()
 	}
-	log := &logTail{path: filepath.Join(w.dir, c.host+".log")}
+	log := &logTail{path: g.log}
 
 	carried := f.carry(t)
 	echo := f.echoAt(t, changingPort)
@@ -135,7 +134,7 @@ func testFaultConfig(t *testing.T, c configCell, total *tally) {
 			require.Contains(t, []string{"ECONNRESET", "EPIPE"}, e.how, "%s of %s", e.side, c.name)
 			require.Less(t, e.at.Sub(f.hit), slack, "%s of %s", e.side, c.name)
 		}
-		total.add(1, c.moved(), 0)
+		total.add(1, c.bytes.Load(), 0)
 	}
 	f.follows(t, echo, "off", "off --now")
 	f.throw(t, "on")

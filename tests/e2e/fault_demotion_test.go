@@ -18,7 +18,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -130,19 +129,9 @@ func (d *demotionTest) hold(to string) {
 func (d *demotionTest) ask(p *testnet.Proc) string {
 	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 	defer cancel()
-	asked := func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" }
-	n := 0
-	for _, e := range p.Events() {
-		if asked(e) {
-			n++
-		}
-	}
-	err := p.Send("ping")
-	if err == nil {
-		var done []apps.Event
-		if done, err = p.WaitEvents(ctx, n+1, asked); err == nil && done[n].Failed == 0 {
-			return ""
-		}
+	e, err := p.Ask(ctx, "ping")
+	if err == nil && e.Failed == 0 {
+		return ""
 	}
 	return fmt.Sprintf("idle connections: %v\n%s", err, p.Output())
 }

@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/netip"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,7 +106,7 @@ func (f *faultWorld) holdAt(t *testing.T, s heldStep) *heldConn {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; {
 		h := f.listen(t, s)
-		f.forget(t)
+		f.flush()
 		h.dial(f.h1)
 		if f.isHeld(t, h) {
 			return h
@@ -303,34 +300,24 @@ func (f *faultWorld) talk(t *testing.T, h *heldConn) {
 	f.tally.add(1, 2*n, 0)
 }
 
-// watched is a carried connection both of whose ends are watched.
-type watched struct {
-	name  string
-	mu    sync.Mutex
-	ends  []ended
-	bytes atomic.Int64
-	conns []net.Conn
-	wg    sync.WaitGroup
-}
-
 // carry opens connections that are carried: idle, busy and half-closed.
 func (f *faultWorld) carry(t *testing.T) (list []*watched) {
 	t.Helper()
-	for i, name := range []string{"idle", "busy", "closing", "idle6", "busy6"} {
+	for _, name := range []string{"idle", "busy", "closing", "idle6", "busy6"} {
 		to := f.at(f.h2, strings.HasSuffix(name, "6"), ownPort)
 		ln, err := f.h2.Listen("tcp", to.String())
 		require.NoError(t, err)
-		p := f.dialCarried(t, ln, to, i+1)
+		p := f.carriedPair(t, ln, to)
 		_ = ln.Close()
 		_, _ = p.c.SetDeadline(time.Time{}), p.s.SetDeadline(time.Time{})
-		c := &watched{name: name, conns: []net.Conn{p.c, p.s}}
+		c := &watched{name: name}
 		list = append(list, c)
 		switch strings.TrimSuffix(name, "6") {
 		case "idle":
 			c.watch("client", p.c, waitLoop)
 			c.watch("server", p.s, waitLoop)
 		case "busy":
-			c.watch("client", p.c, func(conn *net.TCPConn) error { return c.askOn(conn) })
+			c.watch("client", p.c, c.askOn)
 			c.watch("server", p.s, echoLoop)
 		case "closing":
 			require.NoError(t, p.c.CloseWrite())
@@ -339,36 +326,6 @@ func (f *faultWorld) carry(t *testing.T) (list []*watched) {
 		}
 	}
 	return list
-}
-
-// dialCarried opens the nth connection that is carried: on a busy machine some are
-// native.
-func (f *faultWorld) dialCarried(t *testing.T, ln net.Listener, to netip.AddrPort, n int) *pair {
-	t.Helper()
-	for range 10 {
-		f.forget(t)
-		p, err := dialPair(f.h1, ln, to)
-		require.NoError(t, err)
-		for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-			if f.g.status().Flows[f.c.via] >= n {
-				return p
-			}
-		}
-		_, _ = p.c.Close(), p.s.Close()
-	}
-	require.Fail(t, "is not carried", "connection %d: %+v", n, f.g.status())
-	return nil
-}
-
-// askOn asks until it is told no.
-func (c *watched) askOn(conn *net.TCPConn) error {
-	for {
-		if err := ask(conn, 8<<10); err != nil {
-			return err
-		}
-		c.bytes.Add(16 << 10)
-		time.Sleep(time.Millisecond)
-	}
 }
 
 // readOn reads the other direction of a connection whose own has ended.
@@ -397,40 +354,4 @@ func writeOn(conn *net.TCPConn) error {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-}
-
-func (c *watched) watch(side string, conn *net.TCPConn, loop func(*net.TCPConn) error) {
-	c.wg.Go(func() {
-		err := loop(conn)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.ends = append(c.ends, ended{at: time.Now(), how: errno(err), side: side})
-	})
-}
-
-// over waits until both ends have ended.
-func (c *watched) over(t *testing.T, patience time.Duration) []ended {
-	t.Helper()
-	require.Eventually(t, func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return len(c.ends) == len(c.conns)
-	}, patience, 10*time.Millisecond, "%s goes on: %v", c.name, &c.ends)
-	c.close()
-	return c.ends
-}
-
-func (c *watched) alive() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.ends) == 0
-}
-
-func (c *watched) moved() int64 { return c.bytes.Load() }
-
-func (c *watched) close() {
-	for _, conn := range c.conns {
-		_ = conn.Close()
-	}
-	c.wg.Wait()
 }

@@ -82,14 +82,14 @@ func testFaultPanic(t *testing.T, c processCell, total *tally) {
 	carried := f.carry(t)
 	load := f.newLoad(t, loadPort, 3)
 	for i, p := range steps {
-		f.forget(t)
+		f.flush()
 		f.panics(t, p, f.echoAt(t, uint16(first+i)))
 		total.faults(1)
 	}
 	load.stop(t)
 	for _, c := range carried {
 		require.True(t, c.alive(), "%s", c.name)
-		total.add(1, c.moved(), 0)
+		total.add(1, c.bytes.Load(), 0)
 		c.close()
 	}
 	require.Equal(t, f.daemon, f.g.daemon())
@@ -108,7 +108,7 @@ func testFaultPanic(t *testing.T, c processCell, total *tally) {
 func (f *faultWorld) panics(t *testing.T, p panicStep, to netip.AddrPort) {
 	t.Helper()
 	before := f.g.metrics(t)[panicsTotal]
-	for end := time.Now().Add(time.Minute); !f.panicking(t, p, to, before); f.forget(t) {
+	for end := time.Now().Add(time.Minute); !f.panicking(t, p, to, before); f.flush() {
 		require.True(t, time.Now().Before(end), "%s: no panic", p.step)
 	}
 }

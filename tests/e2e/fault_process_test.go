@@ -129,7 +129,7 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 	f.asked = f.g.client()
 	held := f.hold(t, steps)
 	if storm == nil { // its connections are refused again and again, and what is held would be native
-		f.forget(t)
+		f.flush()
 		storm = w.newCaller(t, ownPort+1)
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -184,16 +184,6 @@ func (f *faultWorld) replaceGuardian(t *testing.T) {
 	time.Sleep(300 * time.Millisecond) // it has been handed what it keeps
 }
 
-// forget has both gateways forget refusals: where only the relay carries, or the
-// machine is busy, new connections would be native for a while.
-func (f *faultWorld) forget(t *testing.T) {
-	t.Helper()
-	for _, g := range f.gateways {
-		_, err := g.client().FlushPeers(t.Context())
-		require.NoError(t, err)
-	}
-}
-
 // ended: what is carried ends by resets, in time, at both ends, and never by
 // anything that looks like the end of a stream.
 func (f *faultWorld) ended(t *testing.T, carried []*watched, held []*heldConn) {
@@ -212,7 +202,7 @@ func (f *faultWorld) ended(t *testing.T, carried []*watched, held []*heldConn) {
 		for _, e := range c.over(t, limit+3*slack) {
 			check(c.name, e)
 		}
-		f.tally.add(1, c.moved(), 0)
+		f.tally.add(1, c.bytes.Load(), 0)
 	}
 	for _, h := range held {
 		if !h.at.connected {
@@ -257,7 +247,7 @@ func (f *faultWorld) goesOn(t *testing.T, carried []*watched, held []*heldConn) 
 			continue
 		}
 		require.True(t, c.alive(), "%s", c.name)
-		f.tally.add(1, c.moved(), 0)
+		f.tally.add(1, c.bytes.Load(), 0)
 		c.close()
 	}
 	t.Logf("%s: frozen for %v, %d of %d carried connections were given up by the peer", f.c, frozen, lost, len(carried))
@@ -316,7 +306,7 @@ func (f *faultWorld) clean(t *testing.T, before residue, kernel map[string][]int
 	require.Equal(t, before, after)
 	again := f.upDetached(f.host, ownSettings().with(f.via))
 	f.serve(f.h2)
-	f.forget(t) // what they remember of the fault
+	f.flush() // what they remember of the fault
 	e := f.carried(t, f.h1, f.h2.AddrPort4(echoPort).String())
 	f.tally.add(1, e.Sent+e.Received, 0)
 	again.signal(again.proc.Pid(), syscall.SIGTERM)

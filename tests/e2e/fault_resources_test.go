@@ -124,24 +124,15 @@ func (w *world) holders(t *testing.T, c *tally, from *testnet.Host, n int, to st
 	require.NoError(t, err)
 	ask := func() {
 		t.Helper()
-		require.NoError(t, p.Send("ping"))
-	}
-	answered := 0
-	await := func() {
-		t.Helper()
-		answered++
-		done, err := p.WaitEvents(patience(t), answered, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" })
+		e, err := p.Ask(patience(t), "ping")
 		require.NoError(t, err)
-		last := done[answered-1]
-		c.add(int64(last.OK+last.Failed), int64(last.OK)*1024, int64(last.Failed))
-		require.Equal(t, n, last.OK, "%+v", last)
+		c.add(int64(e.OK+e.Failed), int64(e.OK)*1024, int64(e.Failed))
+		require.Equal(t, n, e.OK, "%+v", e)
 	}
 	ask()
-	await()
 	return func() {
 		t.Helper()
 		ask()
-		await()
 		leaves(t, p)
 	}
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -23,20 +22,7 @@ func (g *gw) launchSuccessor(env []string, args ...string) *gw {
 	w := g.w
 	w.t.Helper()
 	next := &gw{w: w, h: g.h, socket: filepath.Join(w.dir, g.h.Name+".sock"), config: g.config}
-	log, err := os.CreateTemp(w.dir, g.h.Name+".*.log") // its predecessor may be a successor itself
-	require.NoError(w.t, err)
-	defer log.Close()
-	next.log = log.Name()
-	cmd := g.h.Command(context.Background(), w.current(env), append([]string{"up", "--takeover", "-c", g.config}, args...)...)
-	cmd.Stdout, cmd.Stderr, cmd.Env = log, log, append(os.Environ(), env...)
-	next.proc, err = g.h.StartCmd(cmd)
-	require.NoError(w.t, err)
-	w.t.Cleanup(func() {
-		if w.t.Failed() {
-			b, _ := os.ReadFile(next.log)
-			w.t.Logf("gateway that takes over on %s:\n%s", g.h.Name, tail(string(b), 12000))
-		}
-	})
+	next.detached(env, append([]string{"--takeover"}, args...)...)
 	return next
 }
 
@@ -175,11 +161,7 @@ func upgradeUnder(t *testing.T, w *world, count *tally, alone map[*testnet.Host]
 	// The first with a new gateway finds the offer of shared memory used by the old one.
 	e := w.comesToCarry(w.h2.AddrPort4(echoPort).String(), func() {})
 	count.result(e)
-	require.NoError(t, held.Send("ping"))
-	require.NoError(t, held.CloseInput())
-	e = result(t, held)
-	require.Zero(t, e.Failed, "%+v", e)
-	count.result(e)
+	count.result(lastPing(t, held))
 	require.NotContains(t, held.Output(), `"errno"`)
 	for _, g := range old {
 		g.ended(t)

@@ -296,20 +296,20 @@ func (g *gw) cliJSON(v any, args ...string) {
 
 // asks puts a question to the gateway. What is asked again and again is asked without a
 // process for each time: where a machine is emulated, that takes a second.
-func asks[T any](g *gw, question func(context.Context, *admin.Client) (T, error)) T {
+func asks[T any](g *gw, question func(*admin.Client, context.Context) (T, error)) T {
 	g.w.t.Helper()
 	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
 	defer cancel()
 	c := admin.NewClient(g.socket)
 	defer c.Close()
-	answer, err := question(ctx, c)
+	answer, err := question(c, ctx)
 	require.NoError(g.w.t, err)
 	return answer
 }
 
 func (g *gw) status() report.Status {
 	g.w.t.Helper()
-	return asks(g, func(ctx context.Context, c *admin.Client) (report.Status, error) { return c.Status(ctx) })
+	return asks(g, (*admin.Client).Status)
 }
 
 // conns lists connections: those alive, with the native ones of late (--all), or the past
@@ -317,7 +317,7 @@ func (g *gw) status() report.Status {
 func (g *gw) conns(flags ...string) []report.ConnInfo {
 	g.w.t.Helper()
 	q := report.ConnQuery{All: slices.Contains(flags, "--all"), Closed: slices.Contains(flags, "--closed")}
-	return asks(g, func(ctx context.Context, c *admin.Client) (admin.ConnList, error) { return c.Conns(ctx, q) }).Conns
+	return asks(g, func(c *admin.Client, ctx context.Context) (admin.ConnList, error) { return c.Conns(ctx, q) }).Conns
 }
 
 // closedConn waits for a carried connection in the history.

@@ -209,10 +209,7 @@ func TestSemanticsOfAddresses(t *testing.T) {
 
 			require.Equal(t, 1, w.established(t, w.h1, local, tc.to), "ss at the client")
 			require.Equal(t, 1, w.established(t, w.h2, tc.to, local), "ss at the server")
-			require.NoError(t, p.Send("ping"))
-			done, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "ping" })
-			require.NoError(t, err)
-			require.Equal(t, 1, done[0].OK)
+			pings(t, p, 1)
 			require.NoError(t, p.CloseInput())
 			w.carriedBy(e, w.via)
 		})

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -37,9 +36,9 @@ func TestIdleOfOnePeer(t *testing.T) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), slowed(5*time.Minute))
 	defer cancel()
-	all, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "done" && e.Mode == "connect" })
+	e, err := p.Ask(ctx, "connect")
 	require.NoError(t, err)
-	require.Zero(t, all[0].Failed)
+	require.Zero(t, e.Failed)
 	st := g1.status()
 	require.InEpsilon(t, most, st.Flows[report.CarrierSoft], 0.05)
 	require.Positive(t, st.FallbacksTotal["no_memory"])

@@ -107,15 +107,13 @@ func (d death) hold(p pairing) *victim {
 		return nil
 	}
 	v.proc = proc
-	if err := proc.Send("ping"); err == nil {
-		ctx, cancel := context.WithTimeout(d.s.life, patience)
-		defer cancel()
-		done, err := proc.WaitEvents(ctx, 2, func(e apps.Event) bool { return e.Event == "done" })
+	ctx, cancel := context.WithTimeout(d.s.life, patience)
+	defer cancel()
+	for _, step := range []string{"connect", "ping"} {
+		e, err := proc.Ask(ctx, step)
 		d.s.broke(began, "hold connections", err)
-		for _, e := range done {
-			if e.Failed > 0 {
-				d.s.ledger.fail(began, "held connections before a death", e.Error)
-			}
+		if e.Failed > 0 {
+			d.s.ledger.fail(began, "held connections before a death", e.Error)
 		}
 	}
 	d.s.ledger.add(victims, 0)

@@ -158,17 +158,13 @@ func (h holding) run(ctx context.Context) (r result) {
 	for i, step := range steps {
 		if i > 0 {
 			time.Sleep(h.idle)
-			if err := proc.Send(step); err != nil {
-				r.err = err
-				return r
-			}
 		}
-		done, err := proc.WaitEvents(ctx, i+1, func(e apps.Event) bool { return e.Event == "done" })
+		e, err := proc.Ask(ctx, step)
 		if err != nil {
 			r.err = fmt.Errorf("step %d, %s: %w", i, step, err)
 			return r
 		}
-		if e := done[i]; e.Failed > 0 {
+		if e.Failed > 0 {
 			r.err = fmt.Errorf("%w: step %d, %s: %d of %d: %s%s", errProgram, i, step, e.Failed, h.count, e.Error, unexpected(proc.Events(), h.end, &r))
 			return r
 		}

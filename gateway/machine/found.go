@@ -48,7 +48,7 @@ const (
 func Find(ctx context.Context) ([]Found, error) {
 	ctx, cancel := context.WithTimeout(ctx, searchPatience)
 	defer cancel()
-	own, err := os.Readlink("/proc/self/ns/net")
+	own, err := os.Readlink("/proc/thread-self/ns/net") // the first thread may be elsewhere
 	if err != nil {
 		return nil, fmt.Errorf("own network namespace: %w", err)
 	}

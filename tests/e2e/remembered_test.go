@@ -1,6 +1,11 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +24,20 @@ func (g *gw) frozen(fn func()) {
 	g.signal(daemon, syscall.SIGSTOP)
 	defer g.signal(guardian, syscall.SIGCONT)
 	defer g.signal(daemon, syscall.SIGCONT)
+	for _, pid := range []int{guardian, daemon} {
+		require.Eventually(g.w.t, func() bool { return stopped(pid) }, 10*time.Second, time.Millisecond)
+	}
 	fn()
+}
+
+// stopped reports whether no thread of a process runs: on a busy machine others go on until the
+// one that the signal came to stops them.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return !slices.ContainsFunc(threads, func(stat string) bool {
+		b, err := os.ReadFile(stat)
+		return err == nil && !strings.Contains(string(b), ") T ")
+	})
 }
 
 // carriedSoon makes connections until one is carried, which it returns.

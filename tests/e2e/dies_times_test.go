@@ -37,6 +37,7 @@ type passing struct {
 	death
 	resets time.Duration // when carried connections have ended at the latest, at a host that hears of it
 	status int           // of the guardian; -1: killed
+	side   string        // of the gateway that dies
 }
 
 // TestDiesInTime: however a gateway ends, on either host, each end of what it
@@ -44,20 +45,23 @@ type passing struct {
 // nothing is left.
 func TestDiesInTime(t *testing.T) {
 	t.Parallel()
-	for _, p := range matrix.Cells(t, []passing{
-		{deaths[0], prompt, 1},
-		{deaths[1], prompt, -1},
-		{deaths[2], stuck + prompt, 1},
-		{deaths[3], prompt, 0},
-	}, 2) {
-		t.Run("client/"+p.name, func(t *testing.T) { testPassing(t, p, func(w *world) *testnet.Host { return w.h1 }) })
-		t.Run("server/"+p.name, func(t *testing.T) { testPassing(t, p, func(w *world) *testnet.Host { return w.h2 }) })
+	var cells []passing
+	for _, side := range []string{"client", "server"} {
+		cells = append(cells,
+			passing{deaths[0], prompt, 1, side},
+			passing{deaths[1], prompt, -1, side},
+			passing{deaths[2], stuck + prompt, 1, side},
+			passing{deaths[3], prompt, 0, side},
+		)
+	}
+	for _, p := range matrix.Cells(t, cells, 2) {
+		t.Run(p.side+"/"+p.name, func(t *testing.T) { testPassing(t, p) })
 	}
 }
 
-func testPassing(t *testing.T, d passing, where func(*world) *testnet.Host) {
+func testPassing(t *testing.T, d passing) {
 	w := newWorld(t, testnet.Config{})
-	host := where(w)
+	host := map[string]*testnet.Host{"client": w.h1, "server": w.h2}[d.side]
 	before := w.bare(host)
 	patient := ownSettings() // or some of the crowd are native on a slow machine
 	patient.Handshake = "1s"

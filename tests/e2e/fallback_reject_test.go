@@ -31,11 +31,11 @@ func TestFallbackBoxRejects(t *testing.T) {
 		"host":       "icmpx type host-unreachable",
 	} {
 		t.Run(name, func(t *testing.T) {
+			w.flush()
+			require.NoError(t, w.h2.NFT("table inet box {\nchain forward { type filter hook forward priority 0;\n"+
+				"tcp flags syn tcp option 254 exists reject with "+with+"\n}\n}"))
+			t.Cleanup(func() { require.NoError(t, w.h2.FlushNFT()) })
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-				w.flush()
-				require.NoError(t, w.h2.NFT("table inet box {\nchain forward { type filter hook forward priority 0;\n"+
-					"tcp flags syn tcp option 254 exists reject with "+with+"\n}\n}"))
-				t.Cleanup(func() { require.NoError(t, w.h2.FlushNFT()) })
 				to := addr(inner, echoPort)
 				f := fallback{w: w, t: t, from: w.h1, to: to, client: remote("option_rejected")}
 				for i := range 3 {
@@ -51,8 +51,10 @@ func TestFallbackBoxRejects(t *testing.T) {
 				require.Equal(t, "option_rejected", p.Reason)
 				require.Equal(t, report.PeerIncapable, p.State)
 				require.LessOrEqual(t, p.ExpiresSeconds, 5.0)
-				require.NoError(t, w.h2.FlushNFT())
-				e := w.carriedSoon(t, to, 30*time.Second) // a rest is over within seconds
+			})
+			require.NoError(t, w.h2.FlushNFT())
+			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
+				e := w.carriedSoon(t, addr(inner, echoPort), 30*time.Second) // a rest is over within seconds
 				require.Equal(t, w.via, g2.closedConn(at(e)).Carrier)
 			})
 		})

@@ -64,7 +64,7 @@ type demotionTest struct {
 // carrier again, and nothing is left.
 func TestFaultDemotion(t *testing.T) {
 	t.Parallel()
-	for _, f := range matrix.Cells(t, demotionFaults, 3) {
+	for _, f := range matrix.Cells(t, demotionFaults, 2) {
 		t.Run(f.name+"/"+string(f.via), func(t *testing.T) { testDemotion(t, f) })
 	}
 }

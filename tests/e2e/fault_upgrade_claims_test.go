@@ -139,7 +139,7 @@ func claimCells() (cells []claimCell) {
 // carries to the end, and goes.
 func TestFaultUpgradeDrained(t *testing.T) {
 	t.Parallel()
-	for _, c := range matrix.Cells(t, claimCells(), 2) {
+	for _, c := range matrix.Cells(t, claimCells(), 1) {
 		t.Run(c.step+"-"+c.host, func(t *testing.T) {
 			w := newClaimWorld(t, c.host, false)
 			next := w.old.launchSuccessor([]string{"SMCGW_DEBUG_TAKEOVER=" + c.step})

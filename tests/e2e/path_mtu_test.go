@@ -60,7 +60,7 @@ func TestPathMTUBlackHole(t *testing.T) {
 	if !matrix.Whole() { // beside its floods even plain TCP takes minutes
 		t.Parallel()
 	}
-	for _, b := range matrix.Cells(t, blackHoles, 4) {
+	for _, b := range matrix.Cells(t, blackHoles, 2) {
 		t.Run(b.name, b.run)
 	}
 }

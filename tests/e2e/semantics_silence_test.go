@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -180,25 +181,30 @@ func TestSemanticsOfSilence(t *testing.T) {
 }
 
 // silentWays runs a test of connections to a host that go natively, and in some of the ways
-// there are, through gateways that run.
+// there are, through gateways that run. It mostly waits: all ways wait at once, and take the
+// place of one test among those that run beside each other.
 func silentWays(t *testing.T, test func(t *testing.T, w *world, server *testnet.Host, way string)) {
+	var all sync.WaitGroup
 	for _, way := range append([]string{"native"}, matrix.Cells(t, []string{"rdma-shm", "rdma-soft", "demoted", "raw"}, 2)...) {
-		t.Run(way, func(t *testing.T) {
-			w := newWorld(t, testnet.Config{})
-			via, server := report.CarrierSoft, w.h2
-			switch way {
-			case "native":
-				server = w.h3
-			case "rdma-shm":
-				via = report.CarrierShm
-			}
-			w.upBoth(ownSettings().with(via))
-			if way == "raw" {
-				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
-			}
-			test(t, w, server, way)
-		})
+		all.Go(func() { t.Run(way, func(t *testing.T) { silentWay(t, way, test) }) })
 	}
+	all.Wait()
+}
+
+func silentWay(t *testing.T, way string, test func(t *testing.T, w *world, server *testnet.Host, way string)) {
+	w := newWorld(t, testnet.Config{})
+	via, server := report.CarrierSoft, w.h2
+	switch way {
+	case "native":
+		server = w.h3
+	case "rdma-shm":
+		via = report.CarrierShm
+	}
+	w.upBoth(ownSettings().with(via))
+	if way == "raw" {
+		require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
+	}
+	test(t, w, server, way)
 }
 
 // demoted has n connections leave their queue pairs, if that is the way.

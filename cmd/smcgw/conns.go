@@ -20,7 +20,6 @@ import (
 type connsFlags struct {
 	query  report.ConnQuery
 	filter filterFlags
-	since  time.Duration
 }
 
 func newConns(e *env) *cobra.Command {
@@ -33,39 +32,36 @@ func newConns(e *env) *cobra.Command {
 stayed native, with --all all three. Of the past the gateway keeps the last %d of
 each kind, for TCP and for UDP; "smcgw watch" misses none.
 
---since measures: TX/S and RX/S are what a connection moved a second in that time.
 PROGRAM and PID are of the process that has the socket, while there is one that the
-gateway may look into. -o wide adds its user and cgroup, the round trip and the packets
-that were sent again (soft), and of connections in process the bytes of both directions
-that went by rings and by the kernel, and the tokens that woke a program. --details
-shows the queue pair: its number, how far each direction is, and what the peer lets
-come. CARRIER of a connection that nothing carries is its state. AT is when one ended,
-or was decided to stay native.`, report.HistorySize),
+gateway may look into. CARRIER of a connection that nothing carries is its state. AT is
+when one ended, or was decided to stay native. "smcgw top" shows what connections move a
+second.
+
+-o wide adds the user and cgroup of the process; of the queue pair its number, the round
+trip, the packets that were sent again (soft), the bytes that wait to be sent, the credits
+that the peer has given, and what it waits for (BLOCKED); of connections in process the
+bytes of both directions that went by rings and by the kernel, and the tokens that woke a
+program. --json -o wide has how far each direction of a queue pair is, too.`, report.HistorySize),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), e) },
 	}
 	fs := c.Flags()
 	fs.BoolVar(&f.query.Closed, "closed", false, "list the last carried connections that ended")
 	fs.BoolVar(&f.query.Native, "native", false, "list the last connections that stayed native")
 	fs.BoolVar(&f.query.All, "all", false, "list what is carried, what ended and what stayed native")
-	fs.BoolVarP(&f.query.Details, "details", "d", false, "show the queue pairs")
-	fs.DurationVar(&f.since, "since", 0, "measure rates for this time, such as 2s")
 	f.filter.register(c)
 	return withSocket(e, noun(e, withList(e, c)))
 }
 
 func (f *connsFlags) run(ctx context.Context, e *env) error {
-	var err error
-	switch f.query.Filter, err = f.filter.parse(); {
-	case err != nil:
+	filter, err := f.filter.parse()
+	if err != nil {
 		return err
-	case f.since < 0:
-		return usagef("--since %s: not a time to wait for", f.since)
 	}
 	q := f.query
-	q.Details = q.Details || e.output == outputWide
+	q.Filter, q.Programs, q.Details = filter, true, e.output == outputWide
 	c := e.reach()
 	defer c.Close()
-	list, err := connsSince(ctx, c, q, f.since)
+	list, err := c.Conns(ctx, q)
 	if err != nil {
 		return err
 	}
@@ -82,38 +78,14 @@ func (f *connsFlags) hint(e *env, list admin.ConnList) error {
 }
 
 func (f *connsFlags) show(e *env, list admin.ConnList) error {
-	switch {
-	case e.json:
+	if e.json {
 		return e.printJSON(list)
-	case f.query.Details:
-		return e.list(screen.Listing{Rows: pairRows(list.Conns), Wide: []string{"CARRIER"}})
 	}
 	hidden := append(wideOfEnds(), "STATE", "RTT", "RETRANS")
 	if !slices.ContainsFunc(list.Conns, func(c report.ConnInfo) bool { return c.Proto != string(report.ProtoTCP) }) {
 		hidden = append(hidden, "PROTO")
 	}
-	return e.list(screen.Listing{Rows: connRows(list.Conns, f.query.Ended() || f.query.Natives(), f.since > 0), Wide: hidden, Spare: spareOfConns()})
-}
-
-// connsSince lists connections and their programs, with what each moved a second if there is a time for that.
-func connsSince(ctx context.Context, c *admin.Client, q report.ConnQuery, span time.Duration) (list admin.ConnList, err error) {
-	before, began := map[uint64]report.ConnInfo{}, time.Now()
-	if span > 0 {
-		if list, err = c.Conns(ctx, q); err != nil {
-			return list, err
-		}
-		for _, i := range list.Conns {
-			before[i.ID] = i
-		}
-		if err := pause(ctx, span); err != nil {
-			return list, fmt.Errorf("measure: %w", err)
-		}
-	}
-	q.Programs = true
-	if list, err = c.Conns(ctx, q); err == nil && span > 0 {
-		rates(list.Conns, before, time.Since(began).Seconds())
-	}
-	return list, err
+	return e.list(screen.Listing{Rows: connRows(list.Conns, f.query.Ended() || f.query.Natives(), false), Wide: hidden, Spare: spareOfConns()})
 }
 
 // pause waits, unless ctx ends first.
@@ -153,6 +125,10 @@ func connRows(conns []report.ConnInfo, ended, measured bool) [][]string {
 	if inProcess {
 		rows[0] = append(rows[0], "RING", "SPILLED", "TOKENS")
 	}
+	paired := slices.ContainsFunc(conns, func(c report.ConnInfo) bool { return c.Pair != nil })
+	if paired {
+		rows[0] = append(rows[0], "QPN", "UNSENT", "CREDITS", "BLOCKED")
+	}
 	if measured {
 		rows[0] = append(rows[0], "TX/S", "RX/S")
 	}
@@ -172,6 +148,9 @@ func connRows(conns []report.ConnInfo, ended, measured bool) [][]string {
 		if inProcess {
 			row = append(row, endCells(c.InProcess)...)
 		}
+		if paired {
+			row = append(row, pairCells(c.Pair)...)
+		}
 		if p := c.Pair; p != nil && p.RoundTripSeconds > 0 {
 			row[12], row[13] = screen.RoundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
 		}
@@ -189,8 +168,10 @@ func connRows(conns []report.ConnInfo, ended, measured bool) [][]string {
 // spareOfConns are the columns that say least about why a connection is not carried.
 func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE", "AT"} }
 
-// wideOfEnds are the columns of programs and of connections in process that say least.
-func wideOfEnds() []string { return []string{"UID", "CGROUP", "RING", "SPILLED", "TOKENS"} }
+// wideOfEnds are the columns of programs, queue pairs and connections in process that say least.
+func wideOfEnds() []string {
+	return []string{"UID", "CGROUP", "RING", "SPILLED", "TOKENS", "QPN", "UNSENT", "CREDITS", "BLOCKED"}
+}
 
 // programCells are empty where it is not known whose the socket is, or there is none any more.
 func programCells(p *report.Program) []string {
@@ -251,25 +232,10 @@ func reasonCell(c *report.ConnInfo) string {
 	return fmt.Sprintf("%s(%s)", c.Reason, c.DecidedBy)
 }
 
-// pairRows are the queue pairs of those connections that have one.
-func pairRows(conns []report.ConnInfo) [][]string {
-	rows := [][]string{{
-		"ID", "CARRIER", "QPN", "SENT", "ACKED", "RECEIVED", "CONSUMED", "UNSENT", "RING", "WINDOW", "CREDITS", "RTT", "RETRANS", "BLOCKED",
-	}}
-	for i := range conns {
-		p := conns[i].Pair
-		if p == nil {
-			continue
-		}
-		row := []string{strconv.FormatUint(conns[i].ID, 10), string(conns[i].Carrier), strconv.FormatUint(uint64(p.QPN), 10)}
-		for _, n := range []uint64{p.Sent, p.Acknowledged, p.Received, p.Consumed} {
-			row = append(row, strconv.FormatUint(n, 10))
-		}
-		row = append(row, screen.Size(uint64(p.Unsent)), screen.Size(uint64(p.RingBytes)), screen.Size(uint64(p.Window)), strconv.Itoa(p.Credits), "", "", p.Blocked)
-		if p.RoundTripSeconds > 0 {
-			row[11], row[12] = screen.RoundTrip(p.RoundTripSeconds), strconv.FormatUint(p.Retransmits, 10)
-		}
-		rows = append(rows, row)
+// pairCells are what is known of the queue pair of a connection.
+func pairCells(p *report.PairInfo) []string {
+	if p == nil {
+		return make([]string, 4)
 	}
-	return rows
+	return []string{strconv.FormatUint(uint64(p.QPN), 10), screen.Size(uint64(p.Unsent)), strconv.Itoa(p.Credits), p.Blocked}
 }

@@ -84,7 +84,7 @@ func jsonExamples(t *testing.T, dir string) map[string]jsonExample {
 	require.NoError(t, os.WriteFile(file, []byte("policy: [{ match: { ports: [80] }, action: accelerate }]\nmdoe: off\n"), 0o600))
 	return map[string]jsonExample{
 		"status": {}, "stats": {}, "peers": {}, "devices": {args: []string{"--counters"}}, "version": {}, "policy": {},
-		"conns": {args: []string{"--all", "-d"}}, "codes": {args: []string{"peer_no_option"}},
+		"conns": {args: []string{"--all", "-o", "wide"}}, "codes": {args: []string{"peer_no_option"}},
 		"watch": {args: []string{"-n", "2"}}, "top": {args: []string{"-n", "1", "--interval", "100ms"}},
 		"reload": {}, "off": {}, "on": {}, "peers flush": {}, "set": {args: []string{"log.level", "debug"}},
 		"demote": {args: []string{"--all"}}, "check": {args: []string{"-c", file}, status: exitFindings},

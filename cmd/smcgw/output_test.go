@@ -44,7 +44,7 @@ func TestOnATerminal(t *testing.T) {
 	}
 	escape := regexp.MustCompile(`\x1b\[[0-9;]*m`)
 	for _, verb := range []string{
-		"status", "stats", "conns --all", "conns -d", "conns --all --since 1ms", "peers", "devices", "devices --counters", "devices --adapters",
+		"status", "stats", "conns --all", "peers", "devices", "devices --counters", "devices --adapters",
 	} {
 		out := show(200, "", strings.Fields(verb)...)
 		require.Regexp(t, escape, out, verb)

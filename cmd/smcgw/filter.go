@@ -14,8 +14,8 @@ import (
 
 // filterFlags are those that select connections.
 type filterFlags struct {
-	port                                                  uint16
-	peer, carrier, reason, state, way, side, proto, ended string
+	port                              uint16
+	peer, carrier, reason, way, ended string
 }
 
 func (f *filterFlags) register(c *cobra.Command) {
@@ -23,10 +23,7 @@ func (f *filterFlags) register(c *cobra.Command) {
 	fs := c.Flags()
 	fs.StringVar(&f.carrier, "carrier", "", "only carried by shm, hw, ib, soft or relay")
 	fs.StringVar(&f.reason, "reason", "", "only with this reason: \"smcgw codes\" lists them; operator and peer are those of demotions")
-	fs.StringVar(&f.state, "state", "", "only in this state, such as carrying or native")
 	fs.StringVar(&f.way, "way", "", "only going this way: native, in-process or steered")
-	fs.StringVar(&f.side, "side", "", "only begun here (client) or at the peer (server)")
-	fs.StringVar(&f.proto, "proto", "", "only tcp or udp")
 	fs.StringVar(&f.ended, "end", "", "only ended so: closed, aborted or native")
 	for name, known := range f.known() {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
@@ -55,14 +52,8 @@ func (*filterFlags) known() map[string][]string {
 	return map[string][]string{
 		"carrier": carriers,
 		"reason":  append(reasonNames(), report.DemotedByOperator, report.DemotedByPeer),
-		"state": {
-			"offered", "accepted", "negotiating", "completing", "carrying", "closing", "closed", "native", "released", "aborted", "dead",
-			"asked", "mapped", "promoted",
-		},
-		"way":   ways,
-		"side":  {string(report.SideClient), string(report.SideServer)},
-		"proto": {string(report.ProtoTCP), string(report.ProtoUDP)},
-		"end":   {string(report.EndClosed), string(report.EndAborted), string(report.EndNative)},
+		"way":     ways,
+		"end":     {string(report.EndClosed), string(report.EndAborted), string(report.EndNative)},
 	}
 }
 
@@ -70,7 +61,7 @@ func (*filterFlags) known() map[string][]string {
 func (f *filterFlags) parse() (out report.ConnFilter, err error) {
 	known := f.known()
 	for name, given := range map[string]string{
-		"carrier": f.carrier, "reason": f.reason, "state": f.state, "way": f.way, "side": f.side, "proto": f.proto, "end": f.ended,
+		"carrier": f.carrier, "reason": f.reason, "way": f.way, "end": f.ended,
 	} {
 		if given != "" && !slices.Contains(known[name], given) {
 			list := ""
@@ -80,9 +71,7 @@ func (f *filterFlags) parse() (out report.ConnFilter, err error) {
 			return out, usagef("--%s: %q is not one%s%s", name, given, list, meant(given, known[name]))
 		}
 	}
-	out = report.ConnFilter{
-		Port: f.port, Reason: f.reason, State: f.state, Way: report.Way(f.way), Side: report.Side(f.side), Proto: f.proto, End: report.End(f.ended),
-	}
+	out = report.ConnFilter{Port: f.port, Reason: f.reason, Way: report.Way(f.way), End: report.End(f.ended)}
 	if f.carrier != "" {
 		if out.Carrier, err = config.ParseCarrier(f.carrier); err != nil {
 			return out, usagef("--carrier: %w", err)

@@ -27,9 +27,7 @@ func TestConnFilter(t *testing.T) {
 		{report.ConnFilter{Peer: netip.MustParsePrefix("10.0.0.0/8")}, [3]bool{true, false, true}},
 		{report.ConnFilter{Carrier: report.CarrierRelay}, [3]bool{false, false, true}},
 		{report.ConnFilter{Reason: "wire_reset"}, [3]bool{false, false, true}},
-		{report.ConnFilter{State: "native"}, [3]bool{false, true, false}},
-		{report.ConnFilter{Side: report.SideServer}, [3]bool{false, true, false}},
-		{report.ConnFilter{Proto: "udp"}, [3]bool{}},
+		{report.ConnFilter{Way: report.WayNative}, [3]bool{false, true, false}},
 		{report.ConnFilter{End: report.EndAborted, Port: 6379}, [3]bool{false, false, true}},
 	} {
 		for i := range conns {

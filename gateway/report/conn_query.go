@@ -42,10 +42,7 @@ type ConnFilter struct {
 	Carrier Carrier      `json:"carrier,omitempty"`
 	// Reason is why a connection is native, was reset, or has left its carrier.
 	Reason string `json:"reason,omitempty"`
-	State  string `json:"state,omitempty"`
 	Way    Way    `json:"way,omitempty"`
-	Side   Side   `json:"side,omitempty"`
-	Proto  string `json:"proto,omitempty"`
 	End    End    `json:"end,omitempty"`
 }
 
@@ -55,6 +52,5 @@ func (f ConnFilter) Matches(c *ConnInfo) bool {
 		(!f.Peer.IsValid() || f.Peer.Contains(c.Remote.Addr().Unmap())) &&
 		(f.Carrier == CarrierNone || f.Carrier == c.Carrier) &&
 		(f.Reason == "" || f.Reason == c.Reason || f.Reason == c.Demoted) &&
-		(f.State == "" || f.State == c.State) && (f.Way == "" || f.Way == cmp.Or(c.Way, c.way())) && (f.Side == "" || f.Side == c.Side) &&
-		(f.Proto == "" || f.Proto == c.Proto) && (f.End == "" || f.End == c.End)
+		(f.Way == "" || f.Way == cmp.Or(c.Way, c.way())) && (f.End == "" || f.End == c.End)
 }

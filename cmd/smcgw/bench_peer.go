@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,25 +33,21 @@ const (
 // peerBench are the flags of bench --peer and --serve.
 type peerBench struct {
 	host   string
-	port   uint16
 	token  string
 	serve  bool
 	listen string
 
 	rounds   int
 	duration time.Duration
-	idle     int
 }
 
 func (p *peerBench) register(fs *pflag.FlagSet) {
 	fs.IntVar(&p.rounds, "rounds", 0, "how often everything is measured (default 5)")
 	fs.DurationVar(&p.duration, "duration", 0, "of one measurement (default 2s)")
-	fs.IntVar(&p.idle, "idle", 0, "connections that are held for the memory of each (default 200)")
-	fs.StringVar(&p.host, "peer", "", "compare with this host, where bench --serve runs")
-	fs.Uint16Var(&p.port, "port", benchPort, "port of the serving host")
+	fs.StringVar(&p.host, "peer", "", "compare with this host, HOST or HOST:PORT, where bench --serve runs")
 	fs.StringVar(&p.token, "token", "", "what bench --serve printed (default $"+benchTokenVariable+"); with --serve: a new one")
 	fs.BoolVar(&p.serve, "serve", false, "serve measurements in the foreground, one at a time")
-	fs.StringVar(&p.listen, "listen", "", "with --serve: address and port (default every address, --port)")
+	fs.StringVar(&p.listen, "listen", "", "with --serve: address and port (default every address, port "+strconv.Itoa(benchPort)+")")
 }
 
 // secret is the token that was given, if one was.
@@ -89,14 +86,14 @@ func (p *peerBench) runServe(ctx context.Context, e *env) error {
 	}
 	listen := p.listen
 	if listen == "" {
-		listen = net.JoinHostPort("", strconv.Itoa(int(p.port)))
+		listen = net.JoinHostPort("", strconv.Itoa(benchPort))
 	}
 	var lc net.ListenConfig
 	lc.SetMultipathTCP(false)
 	ln, err := lc.Listen(ctx, "tcp", listen)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%w: another bench --serve may run; --port takes another port, here and there", err)
+			err = fmt.Errorf("%w: another bench --serve may run; --listen :PORT takes another port", err)
 		}
 		return fmt.Errorf("bench --serve: %w", err)
 	}
@@ -120,7 +117,10 @@ func (e *env) sayServing(at netip.AddrPort, token bench.Token) error {
 	if at.Addr().IsUnspecified() {
 		host = "THIS_HOST"
 	}
-	_, err := fmt.Fprintf(e.stdout, "Serving measurements on %v until ^C. On the other host:\n  smcgw bench --peer %s --port %d --token %s\n", at, host, at.Port(), token)
+	if at.Port() != benchPort {
+		host = net.JoinHostPort(host, strconv.Itoa(int(at.Port())))
+	}
+	_, err := fmt.Fprintf(e.stdout, "Serving measurements on %v until ^C. On the other host:\n  smcgw bench --peer %s --token %s\n", at, host, token)
 	return printed(err)
 }
 
@@ -133,7 +133,11 @@ func (p *peerBench) run(ctx context.Context, e *env) error {
 	if !given {
 		return usagef("bench: --peer needs --token, which bench --serve prints")
 	}
-	addr, err := lookUpHost(ctx, p.host)
+	host, port, err := hostPort(p.host)
+	if err != nil {
+		return err
+	}
+	addr, err := lookUpHost(ctx, host)
 	if err != nil {
 		return fmt.Errorf("bench --peer: %w", err)
 	}
@@ -147,7 +151,7 @@ func (p *peerBench) run(ctx context.Context, e *env) error {
 		log = io.Discard // the bar says it
 	}
 	r, err := bench.Run(ctx, bench.Options{
-		To: netip.AddrPortFrom(addr, p.port), Token: token, Duration: p.duration, Rounds: p.rounds, Idle: p.idle,
+		To: netip.AddrPortFrom(addr, cmp.Or(port, benchPort)), Token: token, Duration: p.duration, Rounds: p.rounds,
 		Gateway: g, Log: log, Command: p.command(),
 		Progress: func(done, total int) {
 			progress.Show(float64(done), float64(total), fmt.Sprintf("measurement %d of %d", done+1, total))
@@ -170,17 +174,11 @@ func (p *peerBench) run(ctx context.Context, e *env) error {
 // command is the command line without the token.
 func (p *peerBench) command() string {
 	words := []string{"smcgw bench --peer", p.host}
-	if p.port != benchPort {
-		words = append(words, "--port", strconv.Itoa(int(p.port)))
-	}
 	if p.rounds != 0 {
 		words = append(words, "--rounds", strconv.Itoa(p.rounds))
 	}
 	if p.duration != 0 {
 		words = append(words, "--duration", p.duration.String())
-	}
-	if p.idle != 0 {
-		words = append(words, "--idle", strconv.Itoa(p.idle))
 	}
 	return strings.Join(words, " ")
 }

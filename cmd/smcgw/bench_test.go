@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/cmd/smcgw/internal/bench"
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
@@ -48,7 +49,7 @@ func TestBenchBetweenTwoProcesses(t *testing.T) {
 	at, token := serveBench(t)
 	none := filepath.Join(t.TempDir(), "none")
 	args := []string{
-		"bench", "--peer", at.Addr().String(), "--port", at.String()[len("127.0.0.1:"):],
+		"bench", "--peer", at.String(),
 		"--rounds", "1", "--duration", "20ms", "--socket", none,
 	}
 	e, stdout, stderr := testEnv()
@@ -81,5 +82,18 @@ func TestServeWherePortIsTaken(t *testing.T) {
 	e, stdout, stderr := testEnv()
 	require.Equal(t, exitFailed, run(t.Context(), e, []string{"bench", "--serve", "--listen", ln.Addr().String(), "--socket", "/nope/sock"}))
 	require.Empty(t, stdout.String())
-	require.Contains(t, stderr.String(), "address already in use: another bench --serve may run; --port takes another port, here and there")
+	require.Contains(t, stderr.String(), "address already in use: another bench --serve may run; --listen :PORT takes another port")
+}
+
+// What a serving host prints can be typed on the other one.
+func TestServingSaysWhatToType(t *testing.T) {
+	for at, want := range map[string]string{
+		"0.0.0.0:4792": "THIS_HOST", "[::]:5000": "THIS_HOST:5000", "10.0.0.2:4792": "10.0.0.2", "[fd00::2]:4792": "fd00::2", "[fd00::2]:5000": "[fd00::2]:5000",
+	} {
+		e, stdout, _ := testEnv()
+		require.NoError(t, e.sayServing(netip.MustParseAddrPort(at), bench.NewToken()))
+		require.Contains(t, stdout.String(), "smcgw bench --peer "+want+" --token ")
+		_, _, err := hostPort(want)
+		require.NoError(t, err)
+	}
 }

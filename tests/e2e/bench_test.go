@@ -51,7 +51,7 @@ func (w *world) bench(h *testnet.Host, to, token string, args ...string) *compar
 	var out, errs bytes.Buffer
 	require.NoError(w.t, h.Do(func() error {
 		cmd := exec.CommandContext(ctx, binary, append([]string{
-			"bench", "--peer", to, "--token", token, "--json", "--rounds", "2", "--duration", "100ms", "--idle", "40",
+			"bench", "--peer", to, "--token", token, "--json", "--rounds", "2", "--duration", "100ms",
 			"--socket", filepath.Join(w.dir, h.Name+".sock"),
 		}, args...)...)
 		cmd.Stdout, cmd.Stderr = &out, &errs

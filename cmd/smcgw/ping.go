@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -64,8 +63,6 @@ no connection, 3 no daemon answers.`,
 	}
 	addConfigFlag(c, &configPath, "")
 	c.Flags().IntVar(&o.Count, "count", 3, "connections to each port")
-	c.Flags().DurationVar(&o.Interval, "interval", 200*time.Millisecond, "time from one connection to the next")
-	c.Flags().DurationVar(&o.Timeout, "timeout", 5*time.Second, "time for a connection to be made")
 	c.Flags().BoolVar(&o.Offer, "offer", false, "make the offer whatever the rules of this host say")
 	c.Flags().StringVar(&carrier, "carrier", "", "with --offer: offer this carrier only: shm, hw, ib or soft")
 	return withSocket(e, verb(e, c))

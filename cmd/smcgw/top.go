@@ -6,10 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +23,7 @@ type topFlags struct {
 	filter   filterFlags
 	interval time.Duration
 	frames   int
-	sort     string
+	sort     string // a key of topOrders
 }
 
 // topOrders are the orders of top, by name.
@@ -38,7 +36,7 @@ func topOrders() map[string]func(a, b report.ConnInfo) int {
 }
 
 func newTop(e *env) *cobra.Command {
-	f := &topFlags{}
+	f := &topFlags{sort: "rate"}
 	c := &cobra.Command{
 		Use:   "top",
 		Short: "Watch the busiest connections",
@@ -47,14 +45,11 @@ them, again and again: what each moves a second, its round trip and the packets 
 were sent again (soft). Keys: r, b and a sort by rate, bytes and age, q ends. Where
 standard output is no terminal it prints one picture, or as many as -n says.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			orders := slices.Sorted(maps.Keys(topOrders()))
 			switch {
 			case f.interval < 100*time.Millisecond:
 				return usagef("--interval %s: shorter than 100ms", f.interval)
 			case f.frames < 0:
 				return usagef("--count %d: a number below 0", f.frames)
-			case !slices.Contains(orders, f.sort):
-				return usagef("--sort: %q is not one of %s%s", f.sort, strings.Join(orders, ", "), meant(f.sort, orders))
 			}
 			filter, err := f.filter.parse()
 			if err != nil {
@@ -67,7 +62,6 @@ standard output is no terminal it prints one picture, or as many as -n says.`,
 	}
 	c.Flags().DurationVar(&f.interval, "interval", 2*time.Second, "time between two pictures")
 	c.Flags().IntVarP(&f.frames, "count", "n", 0, "end after this many pictures")
-	c.Flags().StringVar(&f.sort, "sort", "rate", "order: rate, bytes or age")
 	f.filter.registerAddress(c)
 	return withSocket(e, noun(e, c))
 }

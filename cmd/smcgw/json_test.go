@@ -91,7 +91,7 @@ func jsonExamples(t *testing.T, dir string) map[string]jsonExample {
 		"cleanup": {args: []string{"--if-orphaned"}}, "doctor": {}, "ping": {args: []string{"127.0.0.1:1", "--count", "1"}, status: exitFailed},
 		"bugreport":      {args: []string{"-o", filepath.Join(dir, "report.tar.gz")}},
 		"run":            {args: []string{"--", "true"}},
-		"preload enable": {args: []string{"redis", "--root", dir}}, "preload disable": {args: []string{"redis", "--root", dir}}, "preload": {args: []string{"--root", dir}}, "preload status": {args: []string{"--root", dir}},
+		"preload enable": {args: []string{"redis", "--root", dir}}, "preload disable": {args: []string{"redis", "--root", dir}}, "preload": {args: []string{"--root", dir}},
 		"drain": {}, // the last one: there is no daemon after it
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
-// preloadSchema names the document of preload status.
+// preloadSchema names the document of preload.
 const preloadSchema = "smcgw.preload/v1"
 
 // preloadDoc tells what starts with the library.
@@ -35,7 +35,7 @@ func newPreload(e *env) *cobra.Command {
 		Short: "Have units, or all programs of the host, start with the library",
 		Long: `Preload has programs start with libsmcgw, so that their connections to programs of this
 host that have it, too, can be promoted. One command is started so by "smcgw run".
-Without more, it says what "smcgw preload status" does.`,
+Without more, it lists what starts with the library.`,
 		RunE: func(*cobra.Command, []string) error { return e.preloadStatus(root) },
 	}
 	c = verb(e, c)
@@ -55,7 +55,7 @@ or there are programs of 32 bits. Programs of musl do not read /etc/ld.so.preloa
 		Short: `Undo "smcgw preload enable"`,
 		Long: `Disable removes the drop-in, or the line. What runs goes on as it is, and is without the
 library from its next start.`,
-	}), newPreloadStatus(e, &root))
+	}))
 	return c
 }
 
@@ -194,14 +194,6 @@ func nativePrograms(h *adopt.Installation, u *adopt.Unit) (list []string) {
 		}
 	}
 	return list
-}
-
-func newPreloadStatus(e *env, root *string) *cobra.Command {
-	return withJSON(e, &cobra.Command{
-		Use:   "status",
-		Short: "List what starts with the library",
-		RunE:  func(*cobra.Command, []string) error { return e.preloadStatus(*root) },
-	})
 }
 
 // preloadStatus lists what starts with the library.

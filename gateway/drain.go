@@ -56,6 +56,7 @@ func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 }
 
 // beginDrain begins a drain when new connections are refused; the caller holds reloading.
+// A timeout of 0 is that of the configuration.
 func (g *gateway) beginDrain(timeout time.Duration) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
@@ -69,7 +70,7 @@ func (g *gateway) beginDrain(timeout time.Duration) {
 }
 
 // Leave implements handover.Gateway. From here on the successor speaks for the service.
-func (g *gateway) Leave(commit func(off bool) error, timeout time.Duration, main int) error {
+func (g *gateway) Leave(commit func(off bool) error, main int) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	if err := g.refuseDrained(true); err != nil {
@@ -79,7 +80,7 @@ func (g *gateway) Leave(commit func(off bool) error, timeout time.Duration, main
 		return errors.Join(fmt.Errorf("leave: %w", err), g.refuseDrained(false))
 	}
 	g.renewal.Manager.HandOver(main) // before the end of the drain, which may come at once
-	g.beginDrain(timeout)
+	g.beginDrain(0)
 	return nil
 }
 

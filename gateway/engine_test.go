@@ -125,7 +125,7 @@ func TestForecastBesideReload(t *testing.T) {
 // TestLateLeave: a gateway whose successor has gone meanwhile does not leave.
 func TestLateLeave(t *testing.T) {
 	g, steer := steeredGateway(t, config.Config{Mode: report.ModeObserve}.WithDefaults(), retiring{})
-	require.ErrorIs(t, g.Leave(func(bool) error { return errStopping }, time.Second, 0), errStopping)
+	require.ErrorIs(t, g.Leave(func(bool) error { return errStopping }, 0), errStopping)
 	require.Zero(t, steer.refused)
 	require.Nil(t, g.Draining())
 	for _, off := range []bool{true, false} { // the kill switch goes with it
@@ -133,7 +133,7 @@ func TestLateLeave(t *testing.T) {
 		require.NoError(t, g.Leave(func(told bool) error {
 			require.Equal(t, off, told)
 			return nil
-		}, time.Second, 0))
+		}, 0))
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
@@ -59,10 +58,8 @@ type RunOptions struct {
 	// Program is started to take over from this daemon; nil: nothing is.
 	Program *process.Program
 	// TakeOver is to take over from the daemon on the admin socket, if there is one:
-	// it serves its connections for DrainTimeout at most (0: what its configuration
-	// says), new ones are this daemon's.
-	TakeOver     bool
-	DrainTimeout time.Duration
+	// it drains, and new connections are this daemon's.
+	TakeOver bool
 	// Faults are those that a test wants; nil: none.
 	Faults faults.Injector
 }
@@ -76,7 +73,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 		return err
 	}
 	before, server, err := handover.Begin(ctx, cfg, handover.Options{
-		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, DrainTimeout: opts.DrainTimeout, Main: mainProcess(opts.Supervisor),
+		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, Main: mainProcess(opts.Supervisor),
 		BeatEvery: loop.BeatInterval, Faults: opts.Faults, Die: crash,
 	})
 	if err != nil {

@@ -57,12 +57,6 @@ running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
 			if err != nil {
 				return e.refuseStart(configPath, err)
 			}
-			if opts.DrainTimeout != 0 && !opts.TakeOver {
-				return usagef("--drain-timeout is about --takeover")
-			}
-			if opts.DrainTimeout < 0 {
-				return usagef("--drain-timeout: %v is negative", opts.DrainTimeout)
-			}
 			opts.Reload, opts.Load = hup, func() (config.Config, error) { return config.Effective(configPath) }
 			program, err := process.OwnProgram("-c", configPath)
 			if err != nil {
@@ -78,7 +72,6 @@ running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
 	c.GroupID = groupVerbs
 	addConfigFlag(c, &configPath, config.DefaultPath)
 	c.Flags().BoolVar(&opts.TakeOver, "takeover", false, "take over from the gateway that runs")
-	c.Flags().DurationVar(&opts.DrainTimeout, "drain-timeout", 0, "with --takeover: time for the connections of the other gateway to end (default: what its configuration says)")
 	c.Flags().BoolVar(&alone, "no-guardian", false, "run without a guardian (for debuggers)")
 	_ = c.Flags().MarkHidden("no-guardian") // it is there
 	return c

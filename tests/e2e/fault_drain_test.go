@@ -102,7 +102,7 @@ func TestFaultDrain(t *testing.T) {
 	t.Run("one that was replaced, sooner", func(t *testing.T) {
 		g := w.up(w.h1, settings{})
 		held := w.holdCarried(t, g, 2)
-		next := g.upgrade("--drain-timeout", "5m")
+		next := g.upgrade()
 		count.faults(1)
 		out, err := next.cli("reload", "--replace")
 		require.Error(t, err)

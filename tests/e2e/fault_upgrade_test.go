@@ -38,9 +38,9 @@ func (g *gw) hasLogged(text string) bool {
 }
 
 // upgrade has another process take over from g, which then is found beside it.
-func (g *gw) upgrade(args ...string) *gw {
+func (g *gw) upgrade() *gw {
 	g.w.t.Helper()
-	next := g.launchSuccessor(nil, args...)
+	next := g.launchSuccessor(nil)
 	next.logged("gateway is up")
 	g.socket += ".old"
 	g.w.gateways[g.h] = next

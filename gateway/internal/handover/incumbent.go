@@ -43,7 +43,7 @@ type Gateway interface {
 	// before commit, which tells the successor of the kill switch; if that fails, the successor
 	// has gone, and nothing changes. A service manager is to watch the process main; 0: it is
 	// not known.
-	Leave(commit func(off bool) error, timeout time.Duration, main int) error
+	Leave(commit func(off bool) error, main int) error
 }
 
 // Place is where operators find the gateway.
@@ -160,7 +160,7 @@ func (i *Incumbent) follow(t *takeover, n ebpf.Neighbour) error {
 	}
 	return i.step(stepLeave, func() error {
 		commit := func(off bool) error { return t.say(message{Step: stepLeave, Off: off}) }
-		return i.gateway.Leave(commit, time.Duration(m.DrainSeconds*float64(time.Second)), m.Main)
+		return i.gateway.Leave(commit, m.Main)
 	})
 }
 

@@ -39,7 +39,6 @@ type fakeGateway struct {
 	mu    sync.Mutex // guards everything below
 	steps []string
 	fail  error
-	drain time.Duration
 	main  int
 }
 
@@ -60,7 +59,7 @@ func (f *fakeGateway) Yield() error { return f.does("yield") }
 
 func (f *fakeGateway) TakeBack() error { return f.does("take back") }
 
-func (f *fakeGateway) Leave(commit func(bool) error, timeout time.Duration, main int) error {
+func (f *fakeGateway) Leave(commit func(bool) error, main int) error {
 	err := f.does("leave")
 	if err == nil && f.leave != nil {
 		err = f.leave()
@@ -71,7 +70,7 @@ func (f *fakeGateway) Leave(commit func(bool) error, timeout time.Duration, main
 	if err == nil {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.drain, f.main = timeout, main
+		f.main = main
 	}
 	return err
 }
@@ -173,14 +172,13 @@ func TestTakeover(t *testing.T) {
 	held.to(t, yielded)
 	require.Equal(t, []string{"yield"}, old.done())
 
-	m, err := held.step(t.Context(), message{Step: stepLeave, DrainSeconds: 7, Main: 4711})
+	m, err := held.step(t.Context(), message{Step: stepLeave, Main: 4711})
 	require.NoError(t, err)
 	require.True(t, m.Off)
 	<-old.incumbent.left
 	held.finish()
 	<-old.incumbent.followed
 	old.await(t, "yield", "leave")
-	require.Equal(t, 7*time.Second, old.drain)
 	require.Equal(t, 4711, old.main)
 	refused(t, cfg.Admin+config.DrainingSuffix, stepClaim, ErrDraining)
 }
@@ -265,7 +263,7 @@ func TestTakeoverThatIsLate(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	held.close()
 	old.await(t, "yield", "leave", "take back")
-	require.Zero(t, old.drain)
+	require.Zero(t, old.main)
 }
 
 // A gateway that has left before its successor loses patience has left.

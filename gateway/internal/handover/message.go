@@ -22,9 +22,6 @@ type message struct {
 	// Neighbour is the datapath beside which the successor opens its own. Of the answers to
 	// look and claim.
 	Neighbour *ebpf.Neighbour `json:"neighbour,omitempty"`
-	// DrainSeconds is how long the old gateway serves its connections; 0: what its
-	// configuration says. Of leave.
-	DrainSeconds float64 `json:"drain_seconds,omitempty"`
 	// Main is the process by which a service manager knows the successor; 0: none. Of leave.
 	Main int `json:"main,omitempty"`
 	// Off is the kill switch of the old gateway, which a file may not tell. Of the answer to leave.
@@ -35,8 +32,6 @@ type message struct {
 
 const (
 	maxMessage = 4 << 10
-	// maxDrain bounds DrainSeconds.
-	maxDrain = 7 * 24 * time.Hour
 	// sayPatience is for a message to be taken; there is room for it.
 	sayPatience = 5 * time.Second
 )
@@ -60,8 +55,6 @@ func parseMessage(line []byte) (m message, err error) {
 	switch {
 	case (m.Step == "") == (m.Error == ""):
 		return message{}, errors.New("takeover: neither a step nor an error")
-	case !(m.DrainSeconds >= 0 && m.DrainSeconds <= maxDrain.Seconds()):
-		return message{}, fmt.Errorf("takeover: a drain of %v seconds", m.DrainSeconds)
 	case m.Main < 0:
 		return message{}, fmt.Errorf("takeover: process %d", m.Main)
 	case m.Neighbour != nil:

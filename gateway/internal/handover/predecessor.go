@@ -21,9 +21,8 @@ type Options struct {
 	// Version is what status reports.
 	Version string
 	// TakeOver is to take over from the gateway on the admin socket, if there is one,
-	// which then serves its connections for DrainTimeout at most.
-	TakeOver     bool
-	DrainTimeout time.Duration
+	// which then drains.
+	TakeOver bool
 	// Main is the process by which a service manager knows this gateway.
 	Main int
 	// BeatEvery is how often the datapath is told that this process lives.
@@ -192,7 +191,7 @@ func (p *Predecessor) TakeOver(ctx context.Context, h Heir) error {
 	if err := p.reach(ctx, faults.TakeoverBuilt); err != nil {
 		return err
 	}
-	last, err := p.step(ctx, message{Step: stepLeave, DrainSeconds: p.o.DrainTimeout.Seconds(), Main: p.o.Main})
+	last, err := p.step(ctx, message{Step: stepLeave, Main: p.o.Main})
 	if err == nil && last.Off { // not of one that has died: this gateway restores what it has found
 		err = h.SetOff(true)
 	}

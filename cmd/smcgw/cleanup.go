@@ -15,7 +15,6 @@ import (
 
 func newCleanup(e *env) *cobra.Command {
 	var configPath string
-	var orphaned bool
 	c := &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove what a daemon that died may have left",
@@ -33,10 +32,7 @@ this network namespace.`,
 			if err == nil && configPath == "" && e.socket == "" {
 				err = e.othersHere(cmd.Context())
 			}
-			switch {
-			case orphaned && errors.Is(err, admin.ErrDaemonAlive):
-				return e.done(admin.Result{Verb: "cleanup", Message: "a daemon is running; nothing to clean up"})
-			case err != nil:
+			if err != nil {
 				return err
 			}
 			msg := fmt.Sprintf("nothing is left of a gateway at %s and in %s; of one with another configuration: -c FILE", cfg.Admin, cfg.ShmDir)
@@ -47,7 +43,6 @@ this network namespace.`,
 		},
 	}
 	addConfigFlag(c, &configPath, "")
-	c.Flags().BoolVar(&orphaned, "if-orphaned", false, "succeed without doing anything while a daemon runs")
 	return withSocket(e, verb(e, c))
 }
 

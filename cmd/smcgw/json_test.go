@@ -76,19 +76,20 @@ type jsonExample struct {
 // jsonExamples has one for every verb with --json, by its name.
 func jsonExamples(t *testing.T, dir string) map[string]jsonExample {
 	t.Helper()
-	file := filepath.Join(dir, "smcgw.yaml")
+	file, gone := filepath.Join(dir, "smcgw.yaml"), filepath.Join(dir, "gone.yaml")
 	for name, text := range map[string]string{"usr/lib/smcgw/libsmcgw.so": "", "usr/lib/smcgw/lib64/libsmcgw.so": "", "etc/systemd/system/redis.service": "[Service]\n"} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	require.NoError(t, os.WriteFile(file, []byte("policy: [{ match: { ports: [80] }, action: accelerate }]\nmdoe: off\n"), 0o600))
+	require.NoError(t, os.WriteFile(gone, fmt.Appendf(nil, "{ admin: %[1]s/gone, shm_dir: %[1]s/shm }", dir), 0o600))
 	return map[string]jsonExample{
 		"status": {}, "stats": {}, "peers": {}, "devices": {args: []string{"--counters"}}, "version": {}, "policy": {},
 		"conns": {args: []string{"--all", "-o", "wide"}}, "codes": {args: []string{"peer_no_option"}},
 		"watch": {args: []string{"-n", "2"}}, "top": {args: []string{"-n", "1", "--interval", "100ms"}},
 		"reload": {}, "off": {}, "on": {}, "peers flush": {}, "set": {args: []string{"log.level", "debug"}},
 		"demote": {args: []string{"--all"}}, "check": {args: []string{"-c", file}, status: exitFindings},
-		"cleanup": {args: []string{"--if-orphaned"}}, "doctor": {}, "ping": {args: []string{"127.0.0.1:1", "--count", "1"}, status: exitFailed},
+		"cleanup": {args: []string{"-c", gone, "--socket", filepath.Join(dir, "gone")}}, "doctor": {}, "ping": {args: []string{"127.0.0.1:1", "--count", "1"}, status: exitFailed},
 		"bugreport":      {args: []string{"-o", filepath.Join(dir, "report.tar.gz")}},
 		"run":            {args: []string{"--", "true"}},
 		"preload enable": {args: []string{"redis", "--root", dir}}, "preload disable": {args: []string{"redis", "--root", dir}}, "preload": {args: []string{"--root", dir}},

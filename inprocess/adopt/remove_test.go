@@ -42,6 +42,6 @@ func TestPreremove(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err, "%s", said)
-		require.Equal(t, "preload disable --host\npreload disable -- -a.service\npreload disable -- b\\x2dc@1.service\ncleanup --if-orphaned\n", string(called))
+		require.Equal(t, "preload disable --host\npreload disable -- -a.service\npreload disable -- b\\x2dc@1.service\ncleanup\n", string(called))
 	}
 }

@@ -24,4 +24,4 @@ if [ -d /run/systemd/system ]; then
 	systemctl disable --quiet --now smcgw.service || true
 fi
 # What a gateway that was killed has left. Gateways that run elsewhere go on.
-/usr/bin/smcgw cleanup --if-orphaned >/dev/null || true
+/usr/bin/smcgw cleanup >/dev/null || true

@@ -63,6 +63,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       golden.Updating(),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("GORACE", os.Getenv("GORACE")) // see the Makefile
+			e.Setenv("VERSION", buildVersion())
 			return nil
 		},
 		Condition: func(cond string) (bool, error) {

@@ -145,3 +145,12 @@ func TestLostEvents(t *testing.T) {
 	require.NoError(t, e.showEvent()(report.Event{Event: report.EventLost, Lost: 7}))
 	require.Regexp(t, `^[0-9:.]+ lost +7 events: they came too fast\n$`, stdout)
 }
+
+// TestOtherVersion: a gateway that drains has its successor already.
+func TestOtherVersion(t *testing.T) {
+	e, _, _ := testEnv()
+	s := e.screen(io.Discard)
+	require.Contains(t, details(s, report.Status{Version: "9.9.9"}, ""), "smcgw reload has it take over")
+	require.NotContains(t, details(s, report.Status{Version: "9.9.9", Draining: &report.DrainInfo{}}, ""), "take over")
+	require.NotContains(t, details(s, report.Status{Version: buildVersion()}, ""), "take over")
+}

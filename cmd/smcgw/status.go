@@ -179,8 +179,11 @@ func details(s *screen.Screen, st report.Status, socket string) string {
 	}
 	line("memory", "%s used, %s reserved of %s", screen.Size(st.Memory.UsedBytes), screen.Size(st.Memory.ReservedBytes), screen.Size(st.Memory.LimitBytes))
 	line("peers", "%d known", st.Peers)
-	if st.Draining != nil {
+	switch {
+	case st.Draining != nil:
 		line("draining", "%s", drainText(*st.Draining))
+	case st.Version != buildVersion():
+		line("version", "this program is %s: smcgw reload has it take over", buildVersion())
 	}
 	if st.Predecessor != nil {
 		line("old", "the gateway before this one serves its last connections: %s; see smcgw conns --socket %s", drainText(*st.Predecessor), socket+config.DrainingSuffix)

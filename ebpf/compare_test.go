@@ -46,7 +46,7 @@ func TestCompared(t *testing.T) {
 		h2.echo(port)
 	}
 	cfg := config([]Rule{{Ports: []uint16{9001}}, {Ports: []uint16{9000}, Action: ActionAccelerate}, {Ports: []uint16{9002}, Action: ActionNotWorthIt}})
-	cfg.Rollout = Rollout{Seed: 1, Share: ShareOf(50)}
+	cfg.Rollout = Rollout{Share: ShareOf(50)}
 	d := h1.open(cfg)
 	const conns, small, bulk = 40, 1000, 2 << 20
 	run := func(port string, n int) {

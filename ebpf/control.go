@@ -25,7 +25,7 @@ func (d *Datapath) setupState() error {
 		Mode: uint32(d.cfg.Mode), Off: bit(d.cfg.Off),
 		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
 		BlackholeAfter: uint32(d.cfg.BlackholeAfter), Handshake: uint64(d.cfg.Handshake),
-		Mtu: defaultMTU, Seed: d.cfg.Rollout.Seed, Share: d.cfg.Rollout.Share.Threshold(),
+		Mtu: defaultMTU, Share: d.cfg.Rollout.Share.Threshold(),
 		Compare: bit(d.cfg.Compare), Setups: uint32(max(d.cfg.SetUps, 0)),
 	}
 	p, err := CompilePolicy(d.cfg.Policy, d.cfg.NeverPorts)
@@ -150,7 +150,7 @@ func (d *Datapath) SetRollout(r Rollout) error {
 	d.cfg.Rollout = r
 	d.noteRolloutLocked()
 	return d.changeControl(func(c *smcgwControl) {
-		c.Seed, c.Share = r.Seed, r.Share.Threshold()
+		c.Share = r.Share.Threshold()
 		c.nextEpoch()
 	})
 }

@@ -75,7 +75,7 @@ func naiveOutside(r Rule, q Query) bool {
 	if r.Share == ShareDefault || !q.Local.IsValid() {
 		return false
 	}
-	return r.Share == ShareNone || r.Share != ShareAll && policy.Place(0, q.Local, q.Remote) >= uint32(r.Share)
+	return r.Share == ShareNone || r.Share != ShareAll && policy.Place(q.Local, q.Remote) >= uint32(r.Share)
 }
 
 var (

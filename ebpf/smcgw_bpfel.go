@@ -71,7 +71,6 @@ type smcgwControl struct {
 	Handshake        uint64
 	Proofs           uint32
 	Shed             uint32
-	Seed             uint64
 	Share            uint32
 	Compare          uint32
 	Setups           uint32

@@ -65,7 +65,6 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		if err := g.followAdapters(); err != nil {
 			g.log.Warn("rules with action auto", "error", err)
 		}
-		g.rollout.Grow(time.Now())
 		g.host.promotion.Share(g.shareNow())
 		g.look()
 		g.watchOver(time.Now())

@@ -55,7 +55,7 @@ type gateway struct {
 
 	keys     *conn.Keyring
 	trials   *policy.Trials
-	rollout  *policy.Progress
+	rollout  *policy.Rollout
 	refusals peers.Refusals
 	pulse    loop.Pulse
 	heart    loop.Heart
@@ -83,7 +83,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 		cfg: cfg, log: log, site: at, host: &at.localHost, steer: at.Steering, started: time.Now(),
 		counters: conn.NewCounters(), closed: history(), native: history(), udp: pastDatagrams{closed: history(), native: history()},
 		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(policy.Observed), guard: new(guard.Keeper),
-		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewProgress(cfg.Rollout, at.Steering, log),
+		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewRollout(cfg.Rollout, at.Steering, log),
 		refusals: peers.Refusals{Tell: at.Steering.Refuse}, reloads: new(handover.Reloads), drainer: handover.NewDrainer(),
 		logDropped: func() uint64 { return 0 },
 	}

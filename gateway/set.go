@@ -25,7 +25,7 @@ func (g *gateway) Set(s admin.Setting) error {
 }
 
 // setShare changes the share of the connections that is carried, until the configuration is
-// read again. A ramp goes on from there.
+// read again.
 func (g *gateway) setShare(percent string) error {
 	share, err := config.ParseShare(percent)
 	if err != nil {
@@ -33,9 +33,7 @@ func (g *gateway) setShare(percent string) error {
 	}
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	r := g.live.Load().Rollout
-	r.Percent = share
-	if err := g.rollout.Begin(r); err != nil {
+	if err := g.rollout.Set(share); err != nil {
 		return err
 	}
 	g.host.promotion.Share(g.shareNow())

@@ -18,8 +18,7 @@ the file stays as it is. NAME is one of:
   log.level         debug, info, warn or error: what daemon and guardian log
   log.access        off, carried or all: which connections have a line each
   log.access_limit  how many of those lines a second
-  rollout.percent   the share of the connections that is carried, such as 25%;
-                    a ramp goes on from there
+  rollout.percent   the share of the connections that is carried, such as 25%
 
 NAME=VALUE is the same as NAME VALUE.`,
 		Example: "  smcgw set log.level debug\n  smcgw set rollout.percent=25%",

@@ -178,7 +178,6 @@ struct control {
 	u64 handshake; /* the gateway ends a negotiation within it and four round trips */
 	u32 proofs;    /* connections of peers that user space takes on in a second; 0: any number */
 	u32 shed;      /* != 0: why it takes on none now */
-	u64 seed;      /* of the places of connections (policy.h) */
 	u32 share;     /* rules without a share of their own carry the places below it; SHARE_ALL: all */
 	u32 compare;   /* 1: connections inside and outside of the share are compared (compare.h) */
 	u32 setups;    /* connections of this host that may be set up at a time (room.h); 0: any number */

@@ -70,7 +70,7 @@ global int outside_share(const struct flow_key *k, u32 share)
 		share = c->share;
 	if (share == SHARE_ALL)
 		return 0;
-	u64 at = mix(mixed_end(k->laddr, k->lport, c->seed) + mixed_end(k->raddr, k->rport, c->seed));
+	u64 at = mix(mixed_end(k->laddr, k->lport, 0) + mixed_end(k->raddr, k->rport, 0));
 	return (u32)(at >> 32) >= share;
 }
 

@@ -72,7 +72,7 @@ func (f *fakeControl) Policy() report.PolicyReport { return samplePolicy() }
 func samplePolicy() report.PolicyReport {
 	ten := 10.0
 	return report.PolicyReport{
-		Schema: policySchema, Mode: report.ModeObserve, Rollout: report.RolloutReport{Percent: 10, Seed: "blue", Ramp: "10%/h"}, Forgotten: 1,
+		Schema: policySchema, Mode: report.ModeObserve, Rollout: report.RolloutReport{Percent: 10}, Forgotten: 1,
 		Rules: []report.RuleReport{
 			{Name: "redis", Action: report.ActionAccelerate, Proto: report.ProtoTCP, Direction: report.DirectionBoth, Percent: &ten, Selected: 7, Passed: 63, Bytes: 4000, Bulk: 0},
 			{Name: "default", Action: report.ActionPass, Passed: 5},

@@ -44,7 +44,7 @@ policy:
   - { name: web, match: { direction: client, ports: [80, 443, 6000-7000], cgroups: ["/system.slice/nginx*"], users: [redis, 0, 1000] }, action: auto, percent: 25%, way: in-process }
   - { name: dns, match: { proto: udp, ports: [53] }, action: accelerate }
   - { name: default, action: pass }
-rollout: { percent: 0.5, seed: blue, ramp: 10%/h }
+rollout: { percent: 0.5 }
 guard: { aborted: 1%, slower: 50%, window: 30s, minimum: 7 }
 steering: off
 in_process: { enabled: on, socket: /run/x.sock, calls: 3, bytes: 1KiB, spin: 20us, memory: 1GiB, max_connections: 4, shaped: on }
@@ -82,7 +82,7 @@ func TestParseFullConfig(t *testing.T) {
 		Steering: SwitchOff, InProcess: InProcess{
 			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Bytes: KiB, Spin: Spin(20 * time.Microsecond), Memory: GiB, MaxConnections: 4, Shaped: SwitchOn,
 		},
-		Rollout: Rollout{Percent: 50, Seed: "blue", Ramp: 10 * percent * 24}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
+		Rollout: Rollout{Percent: 50}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
 		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792},
 		HW: HW{TrafficClass: 104, ServiceLevel: 3, Mixed: SwitchOn}, DatagramPort: 4800,
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, NewFlowsAtOnce: 8, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30, StallTimeout: 30 * time.Second},
@@ -257,9 +257,6 @@ func TestSingleErrors(t *testing.T) {
 		"policy: [{action: accelerate, percent: 0}]":                "line 1: policy[0].percent: 0% is written as action: pass",
 		"rollout: {percent: 101}":                                   `line 1: rollout.percent: "101" is not a share from 0% to 100%`,
 		"rollout: {percent: 0.001}":                                 `"0.001" is not a share`,
-		"rollout: {percent: 5, ramp: 10}":                           `line 1: rollout.ramp: "10" is not a growth such as 10%/h`,
-		"rollout: {ramp: 10%/h}":                                    "line 1: rollout.ramp: percent is 100% already",
-		"rollout: {seed: " + strings.Repeat("x", 65) + "}":          "line 1: rollout.seed: longer than 64 bytes",
 		"guard: {window: 1ms}":                                      "line 1: guard.window: 1ms is not between 1s and 24h",
 		"guard: {slower: 5%}":                                       "line 1: guard.slower: 5% is below 10%: of connections that are as fast as native ones 5% count as slower",
 		"guard: {minimum: 0}":                                       "line 1: guard.minimum: must not be 0",

@@ -32,8 +32,6 @@ var configFields = []field{
 	{"policy[].way", "any", "any: in process where both programs have the library, else steered; in-process: not steered; steered: not in process"},
 	{"rollout", "", "share of the connections that is carried"},
 	{"rollout.percent", "100%", "share of the connections of each rule without percent; 0: none"},
-	{"rollout.seed", "", "text that chooses the connections, the same on two hosts with the same text; host: the name of the host; empty: a text like any other"},
-	{"rollout.ramp", "", "by how much the share grows: 10%/h, or with /m or /d; empty: not at all"},
 	{"guard", "", "what takes the mode back to observe"},
 	{"guard.aborted", "0%", "share of the carried connections reset by gateways from which on the mode is observe; 0: resets do not count"},
 	{"guard.slower", "0%", "share of a rule's carried connections that took longer than 95% of those the rollout left native, from which on the mode is observe, at least 10%; 0: they are not compared"},

@@ -2,9 +2,7 @@ package config
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -16,11 +14,6 @@ import (
 type Rollout struct {
 	// Percent is the share, of each rule that has none of its own. Default: 100%.
 	Percent Share `yaml:"percent"`
-	// Seed chooses which connections these are. The same text on two hosts chooses the
-	// same ones; host stands for the name of the host. Default: empty.
-	Seed string `yaml:"seed"`
-	// Ramp is by how much the share grows. Default: not at all.
-	Ramp Ramp `yaml:"ramp"`
 }
 
 // Share is a part of all, in hundredths of a percent. In a file it is a number of percent
@@ -81,85 +74,6 @@ func hundredths(text string) (int, bool) {
 	}
 	n := int(math.Round(v * percent))
 	return n, n > 0 || v == 0
-}
-
-// Ramp is a growth, in hundredths of a percent a day. In a file it is 10%/h, or with /m
-// or /d.
-type Ramp int64
-
-// rampUnits are the units, the longest last.
-var rampUnits = []struct {
-	name   string
-	perDay Ramp
-}{{"m", 24 * 60}, {"h", 24}, {"d", 1}}
-
-// String renders the growth in the longest unit in which it is at most everything.
-func (r Ramp) String() string {
-	for _, u := range rampUnits {
-		if r%u.perDay == 0 && (u.perDay == 1 || r/u.perDay >= percent) {
-			return fmt.Sprintf("%v/%s", Share(r/u.perDay), u.name)
-		}
-	}
-	return ""
-}
-
-// MarshalText renders the growth as String does; nothing for none.
-func (r Ramp) MarshalText() ([]byte, error) {
-	if r == 0 {
-		return nil, nil
-	}
-	return []byte(r.String()), nil
-}
-
-// UnmarshalYAML reads a growth.
-func (r *Ramp) UnmarshalYAML(n *yaml.Node) error { return fromText(n, r.setText) }
-
-func (r *Ramp) setText(text string) error {
-	*r = 0
-	if text == "" {
-		return nil
-	}
-	part, unit, _ := strings.Cut(text, "/")
-	v, ok := hundredths(part)
-	for _, u := range rampUnits {
-		if ok && v > 0 && u.name == unit {
-			*r = Ramp(v) * u.perDay
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is not a growth such as 10%%/h", text)
-}
-
-// At returns the share a time after the rollout began.
-func (r Rollout) At(after time.Duration) Share {
-	if r.Ramp == 0 || r.Percent == AllShare {
-		return r.Percent
-	}
-	grown := float64(r.Ramp) * float64(max(after, 0)) / float64(24*time.Hour)
-	now := min(float64(max(r.Percent, 0))+grown, float64(AllShare))
-	if s := Share(now); s > 0 {
-		return s
-	}
-	return NoShare
-}
-
-// SeedNumber is the seed as the programs have it.
-func (r Rollout) SeedNumber() uint64 {
-	text := r.Seed
-	if text == "host" {
-		text, _ = os.Hostname()
-	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(text))
-	return h.Sum64()
-}
-
-// maxSeed bounds the text.
-const maxSeed = 64
-
-func (k *checker) rollout(r Rollout) {
-	k.must(len(r.Seed) <= maxSeed, "rollout.seed", "longer than %d bytes", maxSeed)
-	k.must(r.Ramp == 0 || r.Percent != AllShare, "rollout.ramp", "percent is 100%% already")
 }
 
 // Guard takes the mode back to observe when carrying does harm.

@@ -62,7 +62,6 @@ func (c Config) validate() []*FieldError {
 	k.socketPath("admin", c.Admin)
 	k.devices(c.Devices)
 	k.policy(c.Policy)
-	k.rollout(c.Rollout)
 	k.guard(c.Guard)
 	k.carriers(c.Carriers)
 	// The rendezvous sockets in shm_dir have names of up to 40 bytes.

@@ -19,8 +19,6 @@ type PolicyReport struct {
 // RolloutReport is the share of the connections of rules without one of their own.
 type RolloutReport struct {
 	Percent float64 `json:"percent"`
-	Seed    string  `json:"seed"`
-	Ramp    string  `json:"ramp,omitempty"`
 }
 
 // RuleReport is a rule, or what happens where none matches.

@@ -20,7 +20,7 @@ import (
 func TestRolloutShare(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
-	half := settings{Extra: "rollout: { percent: 50, seed: blue }\n"}
+	half := settings{Extra: "rollout: { percent: 50 }\n"}
 	g1, g2 := w.upBoth(half)
 	const conns = 60
 	churn := func() (carried, canary uint64) {

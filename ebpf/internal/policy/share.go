@@ -45,24 +45,22 @@ func (s Share) Threshold() uint32 {
 // Rollout is which connections are carried of those that rules select. The zero value is
 // all.
 type Rollout struct {
-	// Seed chooses other connections for the same share.
-	Seed uint64
 	// Share is that of rules without one of their own.
 	Share Share
 }
 
 // Place is where a connection stands among all. It is the same at both ends and does not
 // change while the connection begins. The programs compute the same (outside_share).
-func Place(seed uint64, a, b netip.AddrPort) uint32 {
-	return uint32(mix(mixedEnd(seed, a)+mixedEnd(seed, b)) >> 32)
+func Place(a, b netip.AddrPort) uint32 {
+	return uint32(mix(mixedEnd(a)+mixedEnd(b)) >> 32)
 }
 
 // mixedEnd is one end of a connection. An IPv4 address is the first four bytes, as in the
 // keys of the programs.
-func mixedEnd(seed uint64, end netip.AddrPort) uint64 {
+func mixedEnd(end netip.AddrPort) uint64 {
 	var b [16]byte
 	copy(b[:], end.Addr().Unmap().AsSlice())
-	x := mix(seed ^ binary.LittleEndian.Uint64(b[:]))
+	x := mix(binary.LittleEndian.Uint64(b[:]))
 	x = mix(x ^ binary.LittleEndian.Uint64(b[8:]))
 	return mix(x ^ uint64(end.Port()))
 }
@@ -86,7 +84,7 @@ func (p *Policy) inside(r *Rule, q *Query) bool {
 		share = p.Rollout.Share
 	}
 	t := share.Threshold()
-	return t == uint32(ShareAll) || Place(p.Rollout.Seed, q.Local, q.Remote) < t
+	return t == uint32(ShareAll) || Place(q.Local, q.Remote) < t
 }
 
 // Shares are those of the rules as the programs have them; 0: that of the rollout.

@@ -10,10 +10,7 @@ import (
 func (b *Observed) Report(c config.Config, share config.Share, decided []report.DecisionCount) report.PolicyReport {
 	p := report.PolicyReport{
 		Observed: b.List(), Forgotten: b.lost(),
-		Rollout: report.RolloutReport{Percent: share.Percent(), Seed: c.Rollout.Seed},
-	}
-	if c.Rollout.Ramp != 0 {
-		p.Rollout.Ramp = c.Rollout.Ramp.String()
+		Rollout: report.RolloutReport{Percent: share.Percent()},
 	}
 	for i := range c.Policy {
 		p.Rules = append(p.Rules, ruleReport(&c.Policy[i], share))

@@ -17,7 +17,7 @@ func Translate(c config.Config, adapters bool, log *slog.Logger) ebpf.Config {
 		Devices: c.Devices, InfiniBand: slices.Contains(c.Carriers, report.DeviceIB), CgroupPath: c.CgroupPath, Mode: Mode(c.Mode),
 		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
 		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
-		Rollout: rollout(c.Rollout, c.Rollout.Percent), Compare: c.Guard.Compares(), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
+		Rollout: rollout(c.Rollout.Percent), Compare: c.Guard.Compares(), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
 		MaxFlows: max(65536, 4*c.Limits.MaxFlows), SetUps: c.Limits.NewFlowsAtOnce,
 	}
 	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
@@ -42,10 +42,8 @@ func Translate(c config.Config, adapters bool, log *slog.Logger) ebpf.Config {
 // before the programs take it for one that the gateway does not know.
 const handshakeSlack = 500 * time.Millisecond
 
-// rollout translates the rollout of a configuration with the share that holds now.
-func rollout(r config.Rollout, now config.Share) ebpf.Rollout {
-	return ebpf.Rollout{Seed: r.SeedNumber(), Share: share(now)}
-}
+// rollout translates the share of a configuration.
+func rollout(s config.Share) ebpf.Rollout { return ebpf.Rollout{Share: share(s)} }
 
 // share translates a share; the default stays one.
 func share(s config.Share) ebpf.Share {

@@ -46,7 +46,7 @@ func newRules(c config.Config, share ebpf.Share) (rules, error) {
 	if out.server, err = ebpf.CompilePolicy(server, all.NeverPorts); err != nil {
 		return out, fmt.Errorf("rules of the in-process way: %w", err)
 	}
-	out.client.Rollout = ebpf.Rollout{Seed: all.Rollout.Seed, Share: share}
+	out.client.Rollout = ebpf.Rollout{Share: share}
 	return out, nil
 }
 

@@ -15,10 +15,9 @@ func newSet(e *env) *cobra.Command {
 		Long: `Set changes how the daemon works, until it ends or reads its configuration again;
 the file stays as it is. NAME is one of:
 
-  log.level         debug, info, warn or error: what daemon and guardian log
-  log.access        off, carried or all: which connections have a line each
-  log.access_limit  how many of those lines a second
-  rollout.percent   the share of the connections that is carried, such as 25%
+  log.level        debug, info, warn or error: what daemon and guardian log
+  log.access       off, carried or all: which connections have a line each
+  rollout.percent  the share of the connections that is carried, such as 25%
 
 NAME=VALUE is the same as NAME VALUE.`,
 		Example: "  smcgw set log.level debug\n  smcgw set rollout.percent=25%",

@@ -116,21 +116,20 @@ type InProcess struct {
 	// Socket is the path at which programs ask, 1 to 107 bytes, absolute; the library looks
 	// for the default. Default: /run/smcgw/in-process/broker.sock.
 	Socket string `yaml:"socket"`
-	// Calls and Bytes say when a connection is worth asking for: after so many calls that
-	// moved bytes, or so many bytes. Default: 32, 64KiB.
-	Calls int   `yaml:"calls"`
-	Bytes Bytes `yaml:"bytes"`
+	// Calls is after how many calls that moved bytes a connection is worth asking for, or
+	// after [BytesPerCall] for each of them. Default: 32.
+	Calls int `yaml:"calls"`
 	// Spin is how long a program that waits looks at its rings before it sleeps. Default: off.
 	Spin Spin `yaml:"spin"`
 	// Memory bounds what the rings of all promoted connections could hold. Default: 64GiB.
 	Memory Bytes `yaml:"memory"`
-	// MaxConnections bounds promoted connections; half of them may have an end that is one
-	// user's, and half one in the same cgroup. Default: 65536.
-	MaxConnections int `yaml:"max_connections"`
 	// Shaped is whether connections are promoted whose path shapes traffic: bytes in rings
 	// are not shaped. Default: off.
 	Shaped Switch `yaml:"shaped"`
 }
+
+// BytesPerCall makes bytes of [InProcess.Calls].
+const BytesPerCall = 2 << 10
 
 // Soft configures the device for RoCEv2 over UDP.
 type Soft struct {
@@ -148,13 +147,14 @@ func (s Soft) AlternatePort() uint16 { return s.UDPPort + 2 }
 type HW struct {
 	// TrafficClass is that of the packets: DSCP times four. Default: 0.
 	TrafficClass uint8 `yaml:"traffic_class"`
-	// ServiceLevel is that of the packets, the priority in a VLAN tag, 0 to 7.
-	// Default: 0.
-	ServiceLevel uint8 `yaml:"service_level"`
 	// Mixed is whether a host without an adapter talks to the adapter of its peer, by the
 	// soft device: both hosts have to want that. Default: off.
 	Mixed Switch `yaml:"mixed"`
 }
+
+// ServiceLevel is that of the packets, the priority in a VLAN tag: the upper three bits of
+// the traffic class, which is what switches make of a DSCP unless they are told otherwise.
+func (h HW) ServiceLevel() uint8 { return h.TrafficClass >> 5 }
 
 // Limits bound what the gateway may use; beyond them connections stay native.
 type Limits struct {
@@ -190,13 +190,11 @@ type Fallback struct {
 	// NegativeCache is how long a peer that declined is left native.
 	// Default: 10m.
 	NegativeCache time.Duration `yaml:"negative_cache"`
-	// BlackholeAfter is the number of connections in a row that came up only
-	// after the bare retry before the option is withheld. Default: 2.
-	BlackholeAfter int `yaml:"blackhole_after"`
-	// Retry is the first time a blackholed destination is left alone; it
-	// doubles every time. Default: 1h.
-	Retry time.Duration `yaml:"retry"`
 }
+
+// Blackholed is how long a destination is left alone the first time that SYNs with the
+// option are lost on the way to it; it doubles every time.
+func (f Fallback) Blackholed() time.Duration { return 6 * f.NegativeCache }
 
 // Security says which gateways this one believes.
 type Security struct {
@@ -221,8 +219,6 @@ type Log struct {
 	Format LogFormat `yaml:"format"`
 	// Access says which connections have lines of their own. Default: off.
 	Access AccessLog `yaml:"access"`
-	// AccessLimit is the most lines of that kind in a second. Default: 100.
-	AccessLimit int `yaml:"access_limit"`
 }
 
 // maxRules is the number of policy rules the programs can hold: one bit each.

@@ -47,14 +47,14 @@ policy:
 rollout: { percent: 0.5 }
 guard: { aborted: 1%, slower: 50%, window: 30s, minimum: 7 }
 steering: off
-in_process: { enabled: on, socket: /run/x.sock, calls: 3, bytes: 1KiB, spin: 20us, memory: 1GiB, max_connections: 4, shaped: on }
+in_process: { enabled: on, socket: /run/x.sock, calls: 3, spin: 20us, memory: 1GiB, shaped: on }
 carriers: [shm, hw, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
-hw: { traffic_class: 104, service_level: 3, mixed: on }
+hw: { traffic_class: 104, mixed: on }
 datagram_port: 4800
 limits: { max_flows: 2000, memory: 2GiB, handshake_timeout: 300ms, new_flows_per_second: 100, new_flows_at_once: 8, drain_timeout: 5m, hw_flows: 50, peer_share: 30%, stall_timeout: 30s }
-fallback: { negative_cache: 5m, blackhole_after: 3, retry: 30m }
+fallback: { negative_cache: 5m }
 metrics: { listen: "127.0.0.1:9469" }
 state_dir: /srv/smcgw
 cgroup_path: /sys/fs/cgroup/unified
@@ -80,17 +80,17 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "default", Match: Match{Proto: report.ProtoTCP, Direction: report.DirectionBoth}, Action: report.ActionPass, Way: report.WayAny},
 		},
 		Steering: SwitchOff, InProcess: InProcess{
-			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Bytes: KiB, Spin: Spin(20 * time.Microsecond), Memory: GiB, MaxConnections: 4, Shaped: SwitchOn,
+			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Spin: Spin(20 * time.Microsecond), Memory: GiB, Shaped: SwitchOn,
 		},
 		Rollout: Rollout{Percent: 50}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
 		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792},
-		HW: HW{TrafficClass: 104, ServiceLevel: 3, Mixed: SwitchOn}, DatagramPort: 4800,
+		HW: HW{TrafficClass: 104, Mixed: SwitchOn}, DatagramPort: 4800,
 		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, NewFlowsAtOnce: 8, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30, StallTimeout: 30 * time.Second},
-		Fallback: Fallback{NegativeCache: 5 * time.Minute, BlackholeAfter: 3, Retry: 30 * time.Minute},
+		Fallback: Fallback{NegativeCache: 5 * time.Minute},
 		Security: Security{PSKFile: "/etc/smcgw/psk"},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
 		StateDir: "/srv/smcgw", CgroupPath: "/sys/fs/cgroup/unified", Shards: 2,
-		Log: Log{Level: LogDebug, Format: LogJSON, Access: AccessOff, AccessLimit: 100},
+		Log: Log{Level: LogDebug, Format: LogJSON, Access: AccessOff},
 	}
 	require.Equal(t, want, c)
 	require.True(t, c.Policy[1].outboundOnly())
@@ -103,14 +103,14 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	require.Equal(t, Config{
 		Schema: schema, Mode: report.ModeObserve, Admin: "/run/smcgw/smcgw.sock",
 		Steering: SwitchOn, InProcess: InProcess{
-			Enabled: SwitchOn, Socket: "/run/smcgw/in-process/broker.sock", Calls: 32, Bytes: 64 * KiB, Spin: NoSpin, Memory: 64 * GiB, MaxConnections: 65536, Shaped: SwitchOff,
+			Enabled: SwitchOn, Socket: "/run/smcgw/in-process/broker.sock", Calls: 32, Spin: NoSpin, Memory: 64 * GiB, Shaped: SwitchOff,
 		},
 		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Slower: NoShare, Window: time.Minute, Minimum: 5},
 		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
 		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, NewFlowsAtOnce: 32, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: time.Minute},
-		Fallback: Fallback{NegativeCache: 10 * time.Minute, BlackholeAfter: 2, Retry: time.Hour},
+		Fallback: Fallback{NegativeCache: 10 * time.Minute},
 		StateDir: "/var/lib/smcgw",
-		Log:      Log{Level: LogInfo, Format: LogAuto, Access: AccessOff, AccessLimit: 100},
+		Log:      Log{Level: LogInfo, Format: LogAuto, Access: AccessOff},
 	}, want)
 	require.NoError(t, validated(want))
 	for _, text := range []string{"", "# nothing\n", "---\n", "mode:\nlimits:\n", "limits: {}\n", "limits: { memory: }\n"} {
@@ -191,7 +191,7 @@ func TestSingleErrors(t *testing.T) {
 		"<<: {shards: 3}":                              "line 1: <<: anchors and aliases are not supported",
 		"in_process: {spin: 1ms}":                      "line 1: in_process.spin: 1ms is longer than 100us",
 		"in_process: {socket: a}":                      `line 1: in_process.socket: "a" is not an absolute path`,
-		"in_process: {calls: 0, max_connections: -1}":  "line 1: in_process.max_connections: -1 is not between 1 and 1000000",
+		"in_process: {calls: 0, memory: 1MiB}":         "line 1: in_process.memory: 1MiB is not between 16MiB and 1024TiB",
 		"steering: off\nin_process: {enabled: off}":    "line 1: steering: off, and in_process.enabled too: nothing is left to do",
 		`mode: ""`:                `line 1: mode: "" is not a name`,
 		"policy: [{way: native}]": `line 1: policy[0].way: "native" is not one of any, in-process or steered`,
@@ -202,7 +202,7 @@ func TestSingleErrors(t *testing.T) {
 		"shards: 010":               `line 1: shards: "010" is not written in decimal`,
 		"shards: 0x10":              `line 1: shards: "0x10" is not written in decimal`,
 		"shards: 1_0":               `line 1: shards: "1_0" is not written in decimal`,
-		"hw: {service_level: 2.7}":  `line 1: hw.service_level: "2.7" is not a number from 0 to 255`,
+		"hw: {traffic_class: 2.7}":  `line 1: hw.traffic_class: "2.7" is not a number from 0 to 255`,
 		"hw: {traffic_class: 0104}": `line 1: hw.traffic_class: "0104" is not written in decimal`,
 		"hw: {traffic_class: 256}":  `line 1: hw.traffic_class: "256" is not a number from 0 to 255`,
 		"shards: [1]":               "line 1: shards: must be a single value, not a list",
@@ -213,8 +213,8 @@ func TestSingleErrors(t *testing.T) {
 		"policy: [{match: {users: [~]}}]":                           "line 1: policy[0].match.users[0]: has no value",
 		"policy: [{name: '70000', match: {ports: [70000, 70000]}}]": `line 1: policy[0].match.ports[0]: "70000" is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here`,
 		"policy: [a, {name: b, action: drop}]":                      `line 1: policy[0]: must be a set of fields, not "a"`,
-		"fallback: {retry: soon}":                                   `line 1: fallback.retry: "soon" is not a duration such as 200ms, 10m or 1h`,
-		"fallback: {retry: 10}":                                     `line 1: fallback.retry: "10" is not a duration such as 200ms, 10m or 1h`,
+		"fallback: {negative_cache: soon}":                          `line 1: fallback.negative_cache: "soon" is not a duration such as 200ms, 10m or 1h`,
+		"fallback: {negative_cache: 10}":                            `line 1: fallback.negative_cache: "10" is not a duration such as 200ms, 10m or 1h`,
 		"admin: &x /a\nshm_dir: *x":                                 "line 1: admin: anchors and aliases are not supported",
 		"limits: {max_flows: 0}":                                    "line 1: limits.max_flows: must not be 0",
 		"limits: {handshake_timeout: 0s}":                           "line 1: limits.handshake_timeout: must not be 0",
@@ -432,4 +432,11 @@ func TestPercent(t *testing.T) {
 	require.Equal(t, "30%", Percent(30).String())
 	require.Equal(t, 1, Percent(1).Of(10))
 	require.Equal(t, 7, Percent(70).Of(10))
+}
+
+func TestDerived(t *testing.T) {
+	require.Equal(t, time.Hour, Config{}.WithDefaults().Fallback.Blackholed())
+	for class, level := range map[uint8]uint8{0: 0, 31: 0, 104: 3, 255: 7} {
+		require.Equal(t, level, HW{TrafficClass: class}.ServiceLevel(), class)
+	}
 }

@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -15,12 +14,6 @@ func (l Log) With(field, value string) (Log, error) {
 		err = pick(&l.Level, value, logLevels())
 	case "log.access":
 		err = pick(&l.Access, value, accessLogs())
-	case "log.access_limit":
-		n, errNumber := strconv.ParseUint(value, 10, 32)
-		if errNumber != nil || n < 1 || n > maxAccessLimit {
-			err = fmt.Errorf("%q is not a number from 1 to %d", value, maxAccessLimit)
-		}
-		l.AccessLimit = int(n)
 	default:
 		err = fmt.Errorf("takes a restart; at once can be changed: %s", strings.Join(LogSettings(), ", "))
 	}
@@ -31,4 +24,4 @@ func (l Log) With(field, value string) (Log, error) {
 }
 
 // LogSettings lists the fields that With changes.
-func LogSettings() []string { return []string{"log.level", "log.access", "log.access_limit"} }
+func LogSettings() []string { return []string{"log.level", "log.access"} }

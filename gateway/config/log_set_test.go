@@ -9,14 +9,13 @@ import (
 
 func TestLogSettings(t *testing.T) {
 	was := Config{}.WithDefaults().Log
-	require.Equal(t, Log{Level: LogInfo, Format: LogAuto, Access: AccessOff, AccessLimit: 100}, was)
+	require.Equal(t, Log{Level: LogInfo, Format: LogAuto, Access: AccessOff}, was)
 	for _, c := range []struct {
 		field, value string
 		want         Log
 	}{
-		{"log.level", "debug", Log{LogDebug, LogAuto, AccessOff, 100}},
-		{"log.access", "carried", Log{LogInfo, LogAuto, AccessCarried, 100}},
-		{"log.access_limit", "7", Log{LogInfo, LogAuto, AccessOff, 7}},
+		{"log.level", "debug", Log{LogDebug, LogAuto, AccessOff}},
+		{"log.access", "carried", Log{LogInfo, LogAuto, AccessCarried}},
 	} {
 		got, err := was.With(c.field, c.value)
 		require.NoError(t, err)
@@ -26,10 +25,6 @@ func TestLogSettings(t *testing.T) {
 		{"log.level", "loud"},
 		{"log.level", ""},
 		{"log.access", "some"},
-		{"log.access_limit", "0"},
-		{"log.access_limit", "-1"},
-		{"log.access_limit", "100001"},
-		{"log.access_limit", "9999999999999999999"},
 		{"log.format", "json"},
 		{"mode", "off"},
 		{"", ""},
@@ -59,10 +54,8 @@ func FuzzLogSetting(f *testing.F) {
 
 func TestAccessLog(t *testing.T) {
 	for text, want := range map[string]string{
-		`log: { access: some }`:         `"some" is not one of off, carried or all`,
-		`log: { access_limit: 0 }`:      "must not be 0",
-		`log: { access_limit: 100001 }`: "is not between 1 and 100000",
-		`log: { access: off }`:          "", // no boolean
+		`log: { access: some }`: `"some" is not one of off, carried or all`,
+		`log: { access: off }`:  "", // no boolean
 	} {
 		_, err := parseConfig("x.yaml", []byte(text), nil)
 		if want == "" {

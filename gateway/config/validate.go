@@ -24,9 +24,6 @@ const DrainingSuffix = ".old"
 // NewSuffix is appended to the path of an admin socket while it is made.
 const NewSuffix = ".new"
 
-// maxAccessLimit is more lines than a log takes in a second.
-const maxAccessLimit = 100_000
-
 // maxSocketPath is the room for a path in a sockaddr_un, without its NUL.
 const maxSocketPath = 107
 
@@ -69,13 +66,12 @@ func (c Config) validate() []*FieldError {
 	k.must(len(c.ShmDir) <= maxSocketPath-40, "shm_dir", "%d bytes long, and its sockets have room for %d", len(c.ShmDir), maxSocketPath-40)
 	// The soft device sends from ports of the dynamic range.
 	between(k, "soft.udp_port", int(c.Soft.UDPPort), 1, 0xbffd)
-	between(k, "hw.service_level", int(c.HW.ServiceLevel), 0, 7)
 	oneOf(k, "hw.mixed", c.HW.Mixed, switches())
 	oneOf(k, "steering", c.Steering, switches())
 	k.inProcess(c)
 	k.datagrams(c)
 	k.limits(c.Limits)
-	k.fallback(c.Fallback)
+	between(k, "fallback.negative_cache", c.Fallback.NegativeCache, 100*time.Millisecond, 7*24*time.Hour)
 	if p := c.Security.PSKFile; p != "" { // which may be a key by mistake: it is not said again
 		k.must(isAbsolute(p), "security.psk_file", "not an absolute path, which the name of the file of the keys is")
 	}
@@ -199,17 +195,9 @@ func (k *checker) inProcess(c Config) {
 	k.must(len(p.Socket) <= maxSocketPath, "in_process.socket", "%d bytes long, and a socket has room for %d", len(p.Socket), maxSocketPath)
 	k.must(p.Socket != c.Admin, "in_process.socket", "%q is the admin socket", p.Socket)
 	between(k, "in_process.calls", p.Calls, 1, math.MaxInt32)
-	between(k, "in_process.bytes", p.Bytes, 1, 16*TiB)
 	k.must(p.Spin == NoSpin || p.Spin > 0 && p.Spin <= maxSpin, "in_process.spin", "%v is longer than %v", p.Spin, maxSpin)
 	between(k, "in_process.memory", p.Memory, 16*MiB, 1024*TiB)
-	between(k, "in_process.max_connections", p.MaxConnections, 1, 1_000_000)
 	k.must(p.Enabled == SwitchOn || c.Steering == SwitchOn, "steering", "off, and in_process.enabled too: nothing is left to do")
-}
-
-func (k *checker) fallback(f Fallback) {
-	between(k, "fallback.negative_cache", f.NegativeCache, 100*time.Millisecond, 7*24*time.Hour)
-	between(k, "fallback.blackhole_after", f.BlackholeAfter, 1, 100)
-	between(k, "fallback.retry", f.Retry, 100*time.Millisecond, 7*24*time.Hour)
 }
 
 func (k *checker) listen(field, addr string) {
@@ -235,5 +223,4 @@ func (k *checker) advanced(c Config) {
 	oneOf(k, "log.level", c.Log.Level, logLevels())
 	oneOf(k, "log.format", c.Log.Format, logFormats())
 	oneOf(k, "log.access", c.Log.Access, accessLogs())
-	between(k, "log.access_limit", c.Log.AccessLimit, 1, maxAccessLimit)
 }

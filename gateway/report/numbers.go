@@ -196,7 +196,7 @@ func Numbers(build VersionInfo) []Number {
 			each(e, s.Bounds.Datapath)
 		}},
 		{"log_dropped_total", "Lines of the log that could not be written.", nil, Counter, func(s *Snapshot, e Series) { e.Value(float64(s.Bounds.LogDropped)) }},
-		{"access_log_left_out_total", "Lines of the access log above log.access_limit.", nil, Counter, func(s *Snapshot, e Series) {
+		{"access_log_left_out_total", "Lines of the access log that were too many in a second.", nil, Counter, func(s *Snapshot, e Series) {
 			e.Value(float64(s.Bounds.AccessLeftOut))
 		}},
 		{"dgram_flows", "Pairs of UDP ends between which datagrams are carried now.", Labels{"carrier"}, Gauge, func(s *Snapshot, e Series) {

@@ -16,7 +16,7 @@ import (
 func TestFallbackBoxDrops(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
-	g1 := w.up(w.h1, settings{Handshake: quick, Retry: "2s"})
+	g1 := w.up(w.h1, settings{Handshake: quick, NegativeCache: "350ms"})
 	w.up(w.h2, settings{Handshake: quick})
 	for _, c := range []struct {
 		name string

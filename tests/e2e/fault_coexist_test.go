@@ -52,7 +52,7 @@ func (c company) coexist(t *testing.T) {
 		c.before(t, w)
 	}
 	via := strings.TrimPrefix(string(w.via), "rdma-")
-	s := settings{Carriers: via, NegativeCache: "1s", Retry: "1s"}
+	s := settings{Carriers: via, NegativeCache: "200ms"}
 	w.upBoth(s)
 	before := w.gateways[w.h1].status().FlowsTotal[w.via]
 	traffic := w.startTraffic(t, server, !c.idle)
@@ -354,7 +354,7 @@ func containers(t *testing.T, w *world) {
 	for _, own := range []bool{false, true} {
 		if own {
 			for _, h := range []*testnet.Host{routed, masked, inner} {
-				w.up(h, settings{NegativeCache: "1s", Retry: "1s"})
+				w.up(h, settings{NegativeCache: "200ms"})
 			}
 		}
 		for _, from := range []*testnet.Host{routed, masked, w.h1} {

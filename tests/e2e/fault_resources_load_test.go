@@ -24,7 +24,7 @@ func faultQueues(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
 	w := newServed(t)
 	// SYNs that a queue drops look like those that a box eats.
-	gs := []*gw{w.up(w.h1, settings{NegativeCache: "1s", Retry: "1s"}), w.up(w.h2, settings{NegativeCache: "1s", Retry: "1s"})}
+	gs := []*gw{w.up(w.h1, settings{NegativeCache: "200ms"}), w.up(w.h2, settings{NegativeCache: "200ms"})}
 	done := w.watchLeaks(t)
 	w.setQueues(t, 4)
 	pids := []int{gs[0].daemon(), gs[1].daemon()}

@@ -97,7 +97,6 @@ type settings struct {
 	Handshake     string
 	AtOnce        int // connections that are set up; 0: as many as may be configured
 	NegativeCache string
-	Retry         string
 	Policy        string // lines before the rule test
 	Devices       string
 	ShmDir        string // below the test's directory
@@ -118,7 +117,7 @@ carriers: [{{.S.Carriers}}]
 shm_dir: {{.Dir}}/{{.S.ShmDir}}
 state_dir: {{.Dir}}/{{.Name}}.state
 {{.InProcess}}limits: { max_flows: {{.S.MaxFlows}}, memory: {{.S.Memory}}, handshake_timeout: {{.S.Handshake}}, new_flows_at_once: {{.S.AtOnce}} }
-fallback: { negative_cache: {{.S.NegativeCache}}, retry: {{.S.Retry}} }
+fallback: { negative_cache: {{.S.NegativeCache}} }
 log: {{.S.Log}}
 {{.S.Extra}}`))
 
@@ -152,7 +151,6 @@ func (s settings) withDefaults(via report.Carrier) settings {
 	set(&s.Memory, "1GiB")
 	set(&s.Handshake, slowed(2*time.Second).String()) // tests of the deadline have the default: quick
 	set(&s.NegativeCache, "10m")
-	set(&s.Retry, "1h")
 	set(&s.Log, "{ level: debug, format: text }")
 	if rdmaPort != 4791 && !strings.Contains(s.Extra, "soft:") {
 		s.Extra += fmt.Sprintf("soft: { udp_port: %d }\n", rdmaPort)

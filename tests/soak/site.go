@@ -114,7 +114,7 @@ shm_dir: %[1]s/%[4]s
 state_dir: %[1]s/%[2]s.state
 in_process: { socket: %[1]s/%[2]s.in-process }
 limits: { memory: 512MiB, new_flows_at_once: 1024, handshake_timeout: 1s }
-fallback: { negative_cache: 1s, retry: 1s }
+fallback: { negative_cache: 200ms }
 log: { level: debug, format: text }
 `
 

@@ -41,7 +41,7 @@ func (n *ethernet) attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr {
 	return verbs.QPAttr{
 		DestQPNum: to.RoCE.QPN, RQPSN: to.RoCE.PSN, PathMTU: commonMTU(hl.mtu, to.RoCE.MTU),
 		AH: verbs.AHAttr{
-			DGID: to.RoCE.GID, SGIDIndex: hl.index, HopLimit: hwHops, Port: 1, TrafficClass: cfg.TrafficClass, SL: cfg.ServiceLevel,
+			DGID: to.RoCE.GID, SGIDIndex: hl.index, HopLimit: hwHops, Port: 1, TrafficClass: cfg.TrafficClass, SL: cfg.ServiceLevel(),
 		},
 	}
 }

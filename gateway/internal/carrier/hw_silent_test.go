@@ -28,7 +28,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 			name += " of one that goes"
 		}
 		t.Run(name, func(t *testing.T) {
-			cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceHW}, HW: config.HW{TrafficClass: 104, ServiceLevel: 3}}
+			cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceHW}, HW: config.HW{TrafficClass: 104}}
 			s := openSide(t, cfg, always(twohosts.Hosts(t)[0].Addr), nil, twohosts.FreePort(t))
 			dev, held := s.host.last(), make(chan struct{})
 			release := sync.OnceFunc(func() { close(held) })

@@ -24,7 +24,7 @@ func mixedSides(t *testing.T, changes ...func(*config.Config)) (sides [2]*side) 
 	for i, kind := range []report.DeviceKind{report.DeviceSoft, report.DeviceHW} {
 		cfg := besideConfig(t)
 		cfg.Carriers = []report.DeviceKind{kind}
-		cfg.HW, cfg.Limits.HWFlows = config.HW{TrafficClass: 104, ServiceLevel: 3, Mixed: config.SwitchOn}, 40
+		cfg.HW, cfg.Limits.HWFlows = config.HW{TrafficClass: 104, Mixed: config.SwitchOn}, 40
 		if i < len(changes) {
 			changes[i](&cfg)
 		}

@@ -50,7 +50,7 @@ type side struct {
 func newSide(t testing.TB, dir string, addr netip.Addr, port, hwPort uint16, share config.Percent) *side {
 	t.Helper()
 	cfg := config.Config{ShmDir: dir, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}}
-	cfg.HW = config.HW{TrafficClass: 104, ServiceLevel: 3}
+	cfg.HW = config.HW{TrafficClass: 104}
 	cfg.Limits.HWFlows, cfg.Limits.HandshakeTimeout = 40, patience // for calls of adapters
 	cfg.Soft.UDPPort, cfg.Limits.PeerShare = port, share
 	return openSide(t, cfg, func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil }, nil, hwPort)

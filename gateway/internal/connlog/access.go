@@ -20,6 +20,9 @@ type access struct {
 	told    atomic.Uint64 // of them, those that a line has told of
 }
 
+// accessLimit is the most lines in a second.
+const accessLimit = 100
+
 // setting is what the configuration asks for.
 type setting struct {
 	which config.AccessLog
@@ -27,7 +30,7 @@ type setting struct {
 }
 
 func (a *access) configure(c config.Log) {
-	a.setting.Store(&setting{c.Access, rate.NewLimiter(rate.Limit(c.AccessLimit), c.AccessLimit)})
+	a.setting.Store(&setting{c.Access, rate.NewLimiter(accessLimit, accessLimit)})
 }
 
 // wants reports whether connections of a kind have lines.
@@ -72,7 +75,7 @@ func (a *access) flush(log *slog.Logger) {
 			return
 		}
 		if a.told.CompareAndSwap(before, before+n) {
-			log.Warn("lines of the access log left out: more than log.access_limit", "count", n)
+			log.Warn("lines of the access log left out: too many in a second", "count", n)
 			return
 		}
 	}

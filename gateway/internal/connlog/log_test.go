@@ -44,9 +44,9 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-func newWritten(access config.AccessLog, limit int) written {
+func newWritten(access config.AccessLog) written {
 	w := written{out: &lockedBuffer{}}
-	w.Log = New(slog.New(slog.NewJSONHandler(w.out, nil)), config.Log{Access: access, AccessLimit: limit})
+	w.Log = New(slog.New(slog.NewJSONHandler(w.out, nil)), config.Log{Access: access})
 	return w
 }
 
@@ -98,7 +98,7 @@ func TestAccessLog(t *testing.T) {
 	for access, want := range map[config.AccessLog][]map[string]any{
 		config.AccessOff: nil, config.AccessCarried: {opened, complete}, config.AccessAll: {opened, complete, left, left},
 	} {
-		w := newWritten(access, 100)
+		w := newWritten(access)
 		w.Carried(func() report.ConnInfo { return carried(7) })
 		w.Ended(ended(7))
 		w.Native(native())
@@ -111,27 +111,27 @@ func TestAccessLog(t *testing.T) {
 // What is above the limit is counted, and told with the next line.
 func TestAccessLogIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWritten(config.AccessCarried, 3)
-		for id := range uint64(10) {
+		w := newWritten(config.AccessCarried)
+		for id := range uint64(accessLimit + 7) {
 			w.Ended(ended(id))
 		}
-		require.Len(t, w.lines(t), 3)
+		require.Len(t, w.lines(t), accessLimit)
 		require.EqualValues(t, 7, w.LeftOut())
 		time.Sleep(time.Second)
 		w.Ended(ended(11))
 		lines := w.lines(t)
-		require.Len(t, lines, 5)
-		require.Equal(t, map[string]any{"level": "WARN", "msg": "lines of the access log left out: more than log.access_limit", "count": 7.0}, lines[3])
-		w.Configure(config.Log{Access: config.AccessOff, AccessLimit: 3})
+		require.Len(t, lines, accessLimit+2)
+		require.Equal(t, map[string]any{"level": "WARN", "msg": "lines of the access log left out: too many in a second", "count": 7.0}, lines[accessLimit])
+		w.Configure(config.Log{Access: config.AccessOff})
 		w.Ended(ended(12))
 		w.Flush()
-		require.Len(t, w.lines(t), 5)
+		require.Len(t, w.lines(t), accessLimit+2)
 	})
 }
 
 // Without an access log nothing is asked of a connection.
 func TestAccessLogOffAsksNothing(t *testing.T) {
-	w := newWritten(config.AccessOff, 100)
+	w := newWritten(config.AccessOff)
 	w.Carried(func() report.ConnInfo { panic("asked") })
 	info := ended(1)
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.Ended(info) }))
@@ -140,7 +140,7 @@ func TestAccessLogOffAsksNothing(t *testing.T) {
 // Resets of one reason within a second have one line; those by an application have none.
 func TestResetsAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWritten(config.AccessOff, 1)
+		w := newWritten(config.AccessOff)
 		reset := func(reason string) report.ConnInfo {
 			c := ended(3)
 			c.End, c.Reason, c.DecidedBy = report.EndAborted, reason, report.DecidedRemote
@@ -167,7 +167,7 @@ func TestResetsAreGathered(t *testing.T) {
 
 func TestDemotionsAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWritten(config.AccessOff, 1)
+		w := newWritten(config.AccessOff)
 		for id := range uint64(4) {
 			w.Demoted(carried(id), report.CarrierSoft, "carrier_unreachable", errors.New("no answer"))
 		}
@@ -184,7 +184,7 @@ func TestDemotionsAreGathered(t *testing.T) {
 // when the gateway ends.
 func TestDemotionsByCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWritten(config.AccessOff, 1)
+		w := newWritten(config.AccessOff)
 		for id := range uint64(3) {
 			w.Demoted(carried(id), report.CarrierSoft, "carrier_unreachable", nil)
 			w.Demoted(carried(id), report.CarrierShm, "operator", nil)

@@ -71,7 +71,7 @@ func (d hwNetwork) DeviceAt(local, remote netip.Addr) (dev device, err error) {
 	}
 	return device{
 		Device: at.Device, Port: at.Port, GID: at.GID,
-		TrafficClass: d.cfg.TrafficClass, ServiceLevel: d.cfg.ServiceLevel, Mixed: d.cfg.Mixed == config.SwitchOn,
+		TrafficClass: d.cfg.TrafficClass, ServiceLevel: d.cfg.ServiceLevel(), Mixed: d.cfg.Mixed == config.SwitchOn,
 		Hold: func() (*loop.Queue, func(), error) { return at.Hold(d.shard, queueNeed) },
 	}, nil
 }

@@ -15,8 +15,7 @@ import (
 func Translate(c config.Config, adapters bool, log *slog.Logger) ebpf.Config {
 	out := ebpf.Config{
 		Devices: c.Devices, InfiniBand: slices.Contains(c.Carriers, report.DeviceIB), CgroupPath: c.CgroupPath, Mode: Mode(c.Mode),
-		NeverPorts: c.NeverPorts(), BlackholeAfter: c.Fallback.BlackholeAfter,
-		Retry: c.Fallback.Retry, DatagramPort: c.DatagramPort.Port(), Logger: log,
+		NeverPorts: c.NeverPorts(), Retry: c.Fallback.Blackholed(), DatagramPort: c.DatagramPort.Port(), Logger: log,
 		Rollout: rollout(c.Rollout.Percent), Compare: c.Guard.Compares(), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
 		MaxFlows: max(65536, 4*c.Limits.MaxFlows), SetUps: c.Limits.NewFlowsAtOnce,
 	}

@@ -3,6 +3,7 @@ package policy
 import (
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -24,5 +25,6 @@ func TestSteeringConfigHasTheProtocol(t *testing.T) {
 		got = append(got, r.Proto)
 	}
 	require.EqualValues(t, 4790, s.DatagramPort)
+	require.Equal(t, time.Hour, s.Retry)
 	require.Equal(t, []ebpf.Proto{ebpf.ProtoUDP, ebpf.ProtoTCP, ebpf.ProtoTCP}, got)
 }

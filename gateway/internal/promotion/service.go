@@ -159,11 +159,8 @@ func (s *Service) serve(ctx context.Context) error {
 		return errors.Join(err, l.Close())
 	}
 	defer own.Remove()
-	half := (s.config.MaxConnections + 1) / 2
 	c := broker.Config{
-		Limits: broker.Limits{
-			Conns: s.config.MaxConnections, ConnsPerUser: half, ConnsPerCgroup: half, Memory: int64(s.config.Memory),
-		},
+		Limits:  broker.Limits{Memory: int64(s.config.Memory)},
 		Scanner: scan.New(), Log: s.log, Tell: s.tell,
 	}
 	if s.program != nil {
@@ -343,7 +340,7 @@ func (s *Service) applyLocked() {
 	s.told.rules.Store(&r)
 	p := s.live.InProcess
 	sel := &selection{service: s, rules: r, observes: s.mode != report.ModeEnforce, shaped: p.Shaped == config.SwitchOn}
-	s.now.SetPolicy(sel, broker.Thresholds{Calls: uint32(p.Calls), Bytes: uint64(p.Bytes), Spin: p.Spin.Duration()})
+	s.now.SetPolicy(sel, broker.Thresholds{Calls: uint32(p.Calls), Bytes: uint64(p.Calls) * config.BytesPerCall, Spin: p.Spin.Duration()})
 	s.now.SetOff(s.mode == report.ModeOff)
 }
 

@@ -52,6 +52,14 @@ func count(n any) string {
 	return b.String()
 }
 
+// plural counts things.
+func plural[N int | uint64](n N, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return count(n) + " " + thing
+}
+
 // age renders seconds with the two largest units.
 func age(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))

@@ -59,7 +59,7 @@ type About struct {
 // New returns the page of a gateway.
 func New(src Source, about About) *Page {
 	text := template.Must(template.New("page").Funcs(template.FuncMap{
-		"size": size, "rate": rate, "count": count, "age": age, "join": report.JoinCarriers, "percent": func(part float64) float64 { return 100 * part },
+		"size": size, "rate": rate, "count": count, "age": age, "plural": plural[int], "join": report.JoinCarriers, "percent": func(part float64) float64 { return 100 * part },
 	}).Parse(pageHTML))
 	return &Page{src: src, about: about, text: text, headers: map[string]string{
 		"Content-Type": "text/html; charset=utf-8",

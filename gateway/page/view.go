@@ -29,6 +29,7 @@ type View struct {
 	State     State
 	Problems  []Problem
 
+	Moved    string // what has gone around TCP
 	Tiles    []Tile
 	Carriers []CarrierRow
 	Native   []ReasonRow
@@ -105,6 +106,7 @@ func (p *Page) view(now time.Time) View {
 		v.RuleCount = p.about.Rules()
 	}
 	v.State, v.Problems = health(&snap, v.Status, now)
+	v.Moved = moved(&snap)
 	v.Tiles = tiles(&snap, past)
 	v.Carriers = carriers(&snap, past)
 	v.Native, v.Ends = natives(past), ends(past)
@@ -203,6 +205,26 @@ func isReset(k endKey) bool { return k.reason != string(report.EndClosed) && k.r
 
 func every[K any](K) bool { return true }
 
+// moved says what shared memory and RDMA have moved instead of TCP, since the start.
+func moved(s *report.Snapshot) string {
+	bytes, conns, native := s.InProcess.RingBytesTotal, s.InProcess.ConnectionsTotal, uint64(0)
+	for c, n := range s.BytesTotal {
+		if c != report.CarrierRelay { // which is TCP
+			bytes += n.Tx + n.Rx
+		}
+	}
+	for _, n := range s.FlowsTotal {
+		conns += n
+	}
+	for _, f := range s.Fallbacks {
+		native += f.Count
+	}
+	if bytes == 0 {
+		return "Nothing has gone by shared memory or RDMA since the start."
+	}
+	return fmt.Sprintf("Since the start %s of %s went by shared memory or RDMA instead of TCP; %s stayed native.", size(bytes), plural(conns, "connection"), count(native))
+}
+
 func tiles(s *report.Snapshot, past []sample) []Tile {
 	first, now := past[0], past[len(past)-1]
 	tile := func(title, value, note, class string, list []float64, format func(float64) string) Tile {
@@ -225,7 +247,7 @@ func tiles(s *report.Snapshot, past []sample) []Tile {
 	for _, n := range s.UDP.Flows {
 		datagrams += n.Now
 	}
-	note := "of " + count(s.Bounds.Flows) + " that may be"
+	note := "of " + count(s.Bounds.Flows) + " at most"
 	if datagrams > 0 {
 		note += ", and " + count(datagrams) + " UDP pairs"
 	}
@@ -333,12 +355,10 @@ func meters(s *report.Snapshot) []Meter {
 	if q := s.Memory["quarantined"]; q > 0 {
 		list = append(list, meter("memory in quarantine", q, s.MemoryLimit, size(q)))
 	}
-	for _, m := range s.Maps {
-		text := count(m.Entries)
-		if m.Capacity > 0 {
-			text += " of " + count(m.Capacity)
+	for _, m := range s.Maps { // only those that may soon cost connections their carrier
+		if full := meter("eBPF map "+m.Map, m.Entries, m.Capacity, count(m.Entries)+" of "+count(m.Capacity)); full.Class != "" {
+			list = append(list, full)
 		}
-		list = append(list, meter("map "+m.Map, m.Entries, m.Capacity, text))
 	}
 	return list
 }

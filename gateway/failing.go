@@ -187,7 +187,7 @@ func idleRules(rules []report.RuleReport, noneInProcess bool, age time.Duration)
 	var notes []string
 	for i := range rules {
 		if r := &rules[i]; r.Selected+r.Passed == 0 && r.Action != report.ActionPass && r.Proto != report.ProtoUDP {
-			notes = append(notes, fmt.Sprintf("policy: rule %s has matched no connection in %s: smcgw ping HOST PORT tells which rule decides", r.Name, age.Truncate(time.Minute)))
+			notes = append(notes, fmt.Sprintf("policy: rule %s has matched no connection in %s: smcgw ping HOST:PORT tells which rule decides", r.Name, age.Truncate(time.Minute)))
 		}
 	}
 	return notes

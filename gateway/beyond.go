@@ -3,7 +3,14 @@ package gateway
 import (
 	"github.com/smcgw/smcgw/gateway/internal/beyond"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+)
+
+// maxBeyond bounds the connections that are promoted between hosts. Each has four descriptors, and queue pairs.
+const (
+	maxBeyond         = 16384
+	descriptorsOfEach = 16
 )
 
 // settleBeyond has connections promoted whose programs are on two hosts, or those that are go on by the kernel, as mode,
@@ -32,7 +39,7 @@ func (e *engine) settleBeyond() {
 func (e *engine) openBeyond(served *promotion.Service, port uint16) {
 	s, err := beyond.Open(beyond.Config{
 		GatewayID: e.env.GatewayID, HostID: e.env.HostID, Port: port, Priority: e.host.Priority, Keys: e.env.Keys.Load,
-		Shards: e.shards, Providers: e.env.Providers, MaxConns: e.cfg.InProcess.MaxConnections, NativeFor: e.cfg.Fallback.NegativeCache,
+		Shards: e.shards, Providers: e.env.Providers, MaxConns: min(maxBeyond, process.DescriptorLimit()/descriptorsOfEach), NativeFor: e.cfg.Fallback.NegativeCache,
 		Pays: served.Pays, Log: e.g.log,
 	})
 	if err != nil {

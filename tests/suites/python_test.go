@@ -25,7 +25,7 @@ var python = []suite{
 	unittests("test_smtplib", 60),
 	unittests("test_telnetlib test_poplib", 70), // telnetlib alone moves next to nothing
 	unittests("test_imaplib", 90),
-	unittests("test_nntplib", 50),
+	short(unittests("test_nntplib", 50)),
 	unittests("test_xmlrpc", 50),
 	short(unittests("test_docxmlrpc", 4)),
 	unittests("test_urllib2_localnet", 20),

@@ -430,6 +430,7 @@ static bool inherited(int fd) {
 void smcgw_ask(struct end *e, int fd) {
 	static uint32_t tags;
 	uint64_t mask;
+	if (!smcgw_remote_again(e)) return;
 	smcgw_hold_control(&mask);
 	uint32_t native = SMCI_NATIVE;
 	uint32_t ops = get(&e->ops);

@@ -179,6 +179,7 @@ struct place {
 	_Atomic bool stray;                // no token speaks of its bytes, and any set or poll may be waited in for them
 	_Atomic bool late;                 // it was to be settled while a reader was inside
 	_Atomic bool sought;               // a thread has waited for it in poll or select
+	_Atomic bool back;                 // from another host, with memory that nobody needs any more
 	int fd;                            // one of its numbers, while it is listed
 	struct set *_Atomic set;           // whose slot serves it, 0: none
 	int registered;                    // how often it is in a set, by any of its descriptors
@@ -397,6 +398,7 @@ void smcgw_recalled(struct end *e);       // by a writer that has left
 // ---- remote.c
 bool smcgw_remote_grant(struct end *e, int bell);
 void smcgw_remote_unmap(void *m);
+bool smcgw_remote_again(struct end *e);
 void smcgw_remote_attached(struct end *e);
 void smcgw_remote_left(struct end *e);
 int smcgw_remote_error(struct end *e);    // SO_ERROR
@@ -424,6 +426,7 @@ void smcgw_strand(struct end *e, int fd); // lists one with bytes
 void smcgw_forget(struct end *e);
 void smcgw_renumber(struct end *e, int fd); // fd is its number no longer
 void smcgw_attached(struct end *e, int fd);
+void smcgw_unmap_waited(struct end *e);   // waits look at it under their own lock
 void smcgw_remind(struct end *e);         // has the kernel tell the sets of this end anew
 void smcgw_wait_before_fork(void);        // no other thread changes what the child gets
 void smcgw_wait_forked(bool child);       // after it, in both

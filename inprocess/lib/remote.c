@@ -32,8 +32,11 @@
 #define SHUT_WITHIN 2000000000LL        // nanoseconds from the kernel's end of the stream to the news of the peer's process
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks while such news are waited for
 #define LAST_WITHIN 2000000000LL
+#define AGAIN 1024                     // calls until an end that has gone back asks once more
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW };
+
+enum way { NATIVE, OPENED, RETURNS, RETURNED };
 
 struct frame {
 	uint64_t r;
@@ -45,6 +48,7 @@ struct remote {
 	uint32_t talk;          // the conversation with the gateway that it is of
 	int32_t pid;            // and its process
 	_Atomic bool gone;      // the gateway is
+	_Atomic int asleep;     // threads, which come back to it
 	uint64_t size;          // of the ring
 	// As the consumer: rl.
 	enum { LOOK, FRAMED, BACK } rx;
@@ -62,16 +66,17 @@ struct remote {
 	uint32_t lowat_flags;
 	int64_t unsure_until, ended_at;
 	uint64_t freed;         // tail when the bell was last rung for it
-	// As the producer: wl.
-	enum { NATIVE, OPENED, RETURNS, RETURNED } tx;
+	// As the producer: wl. What is atomic the reader looks at, too.
+	_Atomic int tx;         // enum way
 	unsigned char out[NONCE + FRAME + 1]; // what is being sent: these, payload from the copy, and the rest
 	uint32_t out_at, out_n, payload;
 	bool out_rest;
-	uint64_t spilled, paid, kept; // bytes of all frames: put into the copy; given to the kernel; no longer kept before this
+	_Atomic uint64_t spilled, kept; // bytes of all frames: put into the copy; no longer kept before this
+	uint64_t paid;          // and given to the kernel
 	uint64_t frame_first, frame_last;
-	uint64_t frame_end;     // the position in the kernel's stream where the last frame ends: the ring goes on when it is acknowledged
+	_Atomic uint64_t frame_end; // the position in the kernel's stream where the last frame ends: the ring goes on when it is acknowledged
 	uint64_t back_r, back_s, back_frame;
-	uint32_t belled;
+	_Atomic uint32_t belled;
 	uint64_t moved;         // tail of the mirror when moves() last looked, and since when
 	int64_t moved_at;
 	struct frame frame[FRAMES];
@@ -525,7 +530,8 @@ static void left_as(struct end *e, int fd) {
 	}
 }
 
-// native has an end whose directions have both gone back be like any other. Both locks are held.
+// native has an end whose directions have both gone back be like any other, which asks again. Both locks are held. Its memory stays until
+// then: a thread may be asleep with it.
 static void native(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int one = 1;
@@ -536,7 +542,27 @@ static void native(struct end *e, int fd) {
 	smcgw_closed(e);
 	e->attached = false;
 	atomic_fetch_sub(&smcgw_remotes, 1);
-	put_release(&e->report.state, SMCI_NEVER);
+	bool again = m->pid == smcgw.pid && smcgw_alone(e) && !get(&e->passed);
+	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
+	e->again = get(&e->ops) > UINT32_MAX - AGAIN ? UINT32_MAX : get(&e->ops) + AGAIN;
+	put_release(&place_of(e)->back, again);
+	put_release(&e->report.state, again ? SMCI_NATIVE : SMCI_NEVER);
+}
+// again is before an end asks: false while a thread has the memory that it has gone back from.
+bool smcgw_remote_again(struct end *e) {
+	bool done = true;
+	if (likely(!get_acquire(&place_of(e)->back))) return true;
+	if (!smcgw_try(e, &e->rl)) return false;
+	if (smcgw_try(e, &e->wl)) {
+		done = state_of(e) == SMCI_NATIVE && !(e->remote && atomic_load(&e->remote->asleep));
+		if (done && e->remote) smcgw_unmap_waited(e);
+		if (done) put(&place_of(e)->back, false);
+		smcgw_unlock(e, &e->wl);
+	} else {
+		done = false;
+	}
+	smcgw_unlock(e, &e->rl);
+	return done;
 }
 static void try_native(struct end *e, int fd) { // rl is held
 	struct remote *m = e->remote;
@@ -637,6 +663,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		struct pollfd p = {ending ? -1 : fd, POLLIN | POLLRDHUP, 0};
 		const uint32_t use = get(&e->use);
 		try_native(e, fd);
+		atomic_fetch_add(&m->asleep, 1);
 		smcgw_unlock(e, &e->rl);
 		if (get(&smcgw_owing)) {
 			smcgw_pay();
@@ -648,6 +675,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (k > 0) smcgw_remote_calm(++woken);
 		if (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) told = true;
 		smcgw_lock(e, &e->rl);
+		if (e->remote == m) atomic_fetch_sub(&m->asleep, 1); // it may be released
 		if (get(&e->use) != use || (!smcgw_still(e, fd) && (fd = smcgw_number(e, -1)) < 0)) { // another thread has closed the number
 			smcgw_unlock(e, &e->rl);
 			errno = EBADF;
@@ -716,7 +744,6 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 				break;
 			}
 		}
-		try_native(e, fd);
 	}
 	smcgw_unlock(e, &e->rl);
 	return r;
@@ -960,8 +987,13 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	return (long)n;
 }
 
+// awake is after a sleep without wl, by which the entry may have become another connection's.
+static void awake(struct end *e, uint32_t use) {
+	if (get(&e->use) == use && e->remote) atomic_fetch_sub(&e->remote->asleep, 1);
+}
 static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) { // wl is let go: false where the call is to end
 	struct pollfd p = {fd, POLLOUT, 0};
+	const uint32_t use = get(&e->use);
 	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
 	int64_t left = *until == INT64_MAX ? most : (*until - now()) / 1000000;
 	if (left < 0) {
@@ -969,11 +1001,13 @@ static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) 
 		return false;
 	}
 	if (left > most) left = most;
+	atomic_fetch_add(&e->remote->asleep, 1);
 	smcgw_unlock(e, &e->wl);
 	int k = REAL(poll)(&p, 1, (int)left + 1);
 	bool stop = k < 0 && errno == EINTR && (*until != INT64_MAX || smcgw_interrupts());
 	smcgw_remote_round();
 	smcgw_lock(e, &e->wl);
+	awake(e, use);
 	if (stop) *err = EINTR;
 	return !stop;
 }
@@ -985,6 +1019,7 @@ static void wants(struct end *e) {
 }
 static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *full) {
 	uint32_t r = get_acquire(&e->peer->room);
+	const uint32_t use = get(&e->use);
 	*full = false;
 	wants(e);
 	bool some = room(e);
@@ -996,12 +1031,14 @@ static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *ful
 		return false;
 	}
 	struct timespec ts = {0, left < most ? left : most};
+	atomic_fetch_add(&e->remote->asleep, 1);
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
 	bool stop = n == -EINTR && (*until != INT64_MAX || smcgw_interrupts());
 	pthread_testcancel();
 	smcgw_remote_round();
 	smcgw_lock(e, &e->wl);
+	awake(e, use);
 	if (stop) *err = EINTR;
 	else *full = n == -ETIMEDOUT && !some;
 	return !stop;

@@ -586,6 +586,12 @@ void smcgw_attached(struct end *e, int fd) {
 	let_go();
 }
 
+void smcgw_unmap_waited(struct end *e) {
+	hold();
+	smcgw_unmap(e);
+	let_go();
+}
+
 void smcgw_remind(struct end *e) {
 	hold();
 	for (struct set *s = open_sets; s; s = s->next)

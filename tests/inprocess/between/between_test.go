@@ -196,10 +196,19 @@ func TestSanitizers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			program, err := b.Sanitized(c.with, "stress")
 			require.NoError(t, err)
-			h := open(t, Faults{Carrier: 0.3, Recall: 0.2, Within: 200 * time.Millisecond, Delay: 3 * time.Millisecond})
+			h := open(t, Faults{Delay: 3 * time.Millisecond}) // an end that goes back by itself may have fewer bytes after a look
 			said, err := start(t, h, 5*time.Minute, c.env, program, c.modes, "?", "0.3", seed(t), "?", c.how, "15")
 			require.NoError(t, err, said)
 			require.NotZero(t, h.Moved.Load())
 		})
 	}
+}
+
+// TestAgain: an end that has gone back asks once more.
+func TestAgain(t *testing.T) {
+	const rounds = 6
+	h := open(t, Faults{Recall: 1, Within: 200 * time.Millisecond, Delay: time.Millisecond})
+	said, err := run(t, h, 2*time.Minute, "stress", "??", "4", "1", seed(t), "0", "-", strconv.Itoa(rounds))
+	require.NoError(t, err, said)
+	require.Greater(t, h.Promoted.Load(), int64(rounds), said)
 }

@@ -221,6 +221,9 @@ func (k *connection) strike(t time.Time) {
 		k.recallAt = time.Time{}
 		k.h.Struck.Add(1)
 		k.flag(k.side[k.gateway], inprocess.Recall)
+		if k.rng.IntN(2) == 0 { // both directions go back
+			k.flag(k.side[1-k.gateway], inprocess.Recall)
+		}
 	}
 	for i, s := range k.side {
 		if s.c.dead.Load() && !s.dead { // by another connection's doing

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/beyond"
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/gateway/process"
@@ -13,8 +14,8 @@ const (
 	descriptorsOfEach = 16
 )
 
-// settleBeyond has connections promoted whose programs are on two hosts, or those that are go on by the kernel, as mode,
-// switch and drain say. It does nothing where no program is served, or the port is configured away; where it is another
+// settleBeyond has connections promoted whose programs are on two hosts, or those that are go on by the kernel, as
+// configuration, mode, switch and drain say. It does nothing where no program is served, or the port is configured away; where it is another
 // gateway's the chores try again.
 func (e *engine) settleBeyond() {
 	if e == nil {
@@ -25,7 +26,7 @@ func (e *engine) settleBeyond() {
 	served, port := e.host.promotion, e.cfg.DatagramPort.Port()
 	switch g := e.g; {
 	case served == nil || port == 0:
-	case g.off.Load() || g.mode() != report.ModeEnforce || e.ends() || g.stopping.Load() || g.drainer.Draining():
+	case g.live.Load().InProcess.BetweenHosts != config.SwitchOn || g.off.Load() || g.mode() != report.ModeEnforce || e.ends() || g.stopping.Load() || g.drainer.Draining():
 		if e.beyond != nil {
 			served.SetBeyond(nil)
 			e.beyond.Close()

@@ -126,6 +126,9 @@ type InProcess struct {
 	// Shaped is whether connections are promoted whose path shapes traffic: bytes in rings
 	// are not shaped. Default: off.
 	Shaped Switch `yaml:"shaped"`
+	// BetweenHosts is whether connections are promoted, too, whose other end is on another
+	// host, where a rule has the way in-process. Default: off.
+	BetweenHosts Switch `yaml:"between_hosts"`
 }
 
 // BytesPerCall makes bytes of [InProcess.Calls].

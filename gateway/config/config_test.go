@@ -47,7 +47,7 @@ policy:
 rollout: { percent: 0.5 }
 guard: { aborted: 1%, slower: 50%, window: 30s, minimum: 7 }
 steering: off
-in_process: { enabled: on, socket: /run/x.sock, calls: 3, spin: 20us, memory: 1GiB, shaped: on }
+in_process: { enabled: on, socket: /run/x.sock, calls: 3, spin: 20us, memory: 1GiB, shaped: on, between_hosts: on }
 carriers: [shm, hw, soft]
 shm_dir: /run/smcgw/shm
 soft: { udp_port: 4792 }
@@ -80,7 +80,7 @@ func TestParseFullConfig(t *testing.T) {
 			{Name: "default", Match: Match{Proto: report.ProtoTCP, Direction: report.DirectionBoth}, Action: report.ActionPass, Way: report.WayAny},
 		},
 		Steering: SwitchOff, InProcess: InProcess{
-			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Spin: Spin(20 * time.Microsecond), Memory: GiB, Shaped: SwitchOn,
+			Enabled: SwitchOn, Socket: "/run/x.sock", Calls: 3, Spin: Spin(20 * time.Microsecond), Memory: GiB, Shaped: SwitchOn, BetweenHosts: SwitchOn,
 		},
 		Rollout: Rollout{Percent: 50}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
 		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792},
@@ -103,7 +103,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 	require.Equal(t, Config{
 		Schema: schema, Mode: report.ModeObserve, Admin: "/run/smcgw/smcgw.sock",
 		Steering: SwitchOn, InProcess: InProcess{
-			Enabled: SwitchOn, Socket: "/run/smcgw/in-process/broker.sock", Calls: 32, Spin: NoSpin, Memory: 64 * GiB, Shaped: SwitchOff,
+			Enabled: SwitchOn, Socket: "/run/smcgw/in-process/broker.sock", Calls: 32, Spin: NoSpin, Memory: 64 * GiB, Shaped: SwitchOff, BetweenHosts: SwitchOff,
 		},
 		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Slower: NoShare, Window: time.Minute, Minimum: 5},
 		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,

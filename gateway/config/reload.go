@@ -29,7 +29,7 @@ func (c Config) reloadable() Config {
 	c.Limits.MaxFlows, c.Limits.HandshakeTimeout, c.Limits.NewFlowsPerSecond = 0, 0, 0
 	c.Log = Log{Format: c.Log.Format}
 	p := &c.InProcess
-	p.Calls, p.Spin, p.Shaped = 0, 0, ""
+	p.Calls, p.Spin, p.Shaped, p.BetweenHosts = 0, 0, "", ""
 	return c
 }
 

@@ -191,6 +191,7 @@ func (k *checker) inProcess(c Config) {
 	p := c.InProcess
 	oneOf(k, "in_process.enabled", p.Enabled, switches())
 	oneOf(k, "in_process.shaped", p.Shaped, switches())
+	oneOf(k, "in_process.between_hosts", p.BetweenHosts, switches())
 	k.absolute("in_process.socket", p.Socket)
 	k.must(len(p.Socket) <= maxSocketPath, "in_process.socket", "%d bytes long, and a socket has room for %d", len(p.Socket), maxSocketPath)
 	k.must(p.Socket != c.Admin, "in_process.socket", "%q is the admin socket", p.Socket)

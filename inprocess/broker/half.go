@@ -115,6 +115,7 @@ func (b *Broker) seek(e *end) {
 // socket takes in that of an end that was granted, which its process gives after it has its memory; -1: there was no
 // descriptor for it, and the end cannot be rung for.
 func (c *client) socket(r inprocess.Record, fd int) error {
+	c.news.released() // it counts as a question, though it is kept
 	var cookie uint64
 	if fd >= 0 {
 		var err error

@@ -164,7 +164,7 @@ policy:
 %[4]scarriers: %[5]s
 shm_dir: %[1]s/%[6]s
 state_dir: %[1]s/%[2]s.state
-in_process: { socket: %[9]s }
+in_process: { socket: %[9]s, between_hosts: on }
 cgroup_path: %[7]s
 limits: { handshake_timeout: 1s, new_flows_per_second: 100000, new_flows_at_once: 1024, memory: 4GiB, peer_share: 100%% }
 %[8]s`

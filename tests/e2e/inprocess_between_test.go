@@ -25,7 +25,7 @@ func newBetweenWorld(t *testing.T, s settings) *betweenWorld {
 	t.Helper()
 	w := &betweenWorld{inProcessWorld: newProgramsWorld(t)}
 	w.apart = true
-	s.Policy += betweenRule
+	s.Policy, s.InProcess = s.Policy+betweenRule, ", between_hosts: on"
 	w.gs = [2]*gw{w.up(w.h1, s), w.up(w.h2, s)}
 	return w
 }

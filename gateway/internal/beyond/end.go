@@ -166,6 +166,9 @@ func (t *talk) said(now time.Time, e *end) {
 	if more&inprocess.Asks != 0 {
 		t.do(t.ctl.Where(now, e.number))
 	}
+	if more&inprocess.Gone != 0 { // of a child, too, which cannot tell the broker of its parent's end
+		t.ended(now, e, true)
+	}
 }
 
 // Drained implements mirror.Owner.

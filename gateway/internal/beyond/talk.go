@@ -569,7 +569,8 @@ func (t *talk) alone(_ time.Time, e *end) {
 
 // drained is when the peer has all that a process has written that has ended.
 func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
-	t.opened(e, func(now time.Time) { t.leave(now, e, true, bytes) })
+	reset := e.latest().Flags&inprocess.Reset != 0 // on purpose: what it has written is worth nothing
+	t.opened(e, func(now time.Time) { t.leave(now, e, !reset, bytes) })
 }
 
 // leave ends an end, and tells the peer.

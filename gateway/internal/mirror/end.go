@@ -35,7 +35,7 @@ type Owner interface {
 
 // Said is what a library says of itself beside its bytes.
 type Said struct {
-	Flags   uint32 // inprocess.Attached, Recall, Gone, Asks
+	Flags   uint32 // inprocess.Attached, Recall, Gone, Asks, Reset
 	Opening Opening
 }
 
@@ -80,7 +80,7 @@ const (
 // Flags that a gateway passes on, and those that a library says.
 const (
 	passedOn = inprocess.Attached | inprocess.Recall
-	said     = passedOn | inprocess.Gone | inprocess.Asks
+	said     = passedOn | inprocess.Gone | inprocess.Asks | inprocess.Reset
 )
 
 // End is one end of a promoted connection between hosts. Its methods may be called by any goroutine: what they ask for is
@@ -209,6 +209,9 @@ func (e *End) TellOpening(o Opening) {
 		if o.Opened {
 			e.mir.first.k.Store(o.At)
 			e.mir.nx.Store(1)
+		}
+		if e.own.flags.Load()&inprocess.Asks != 0 { // this is the answer
+			e.mir.flags.Store(e.mir.flags.Load() | inprocess.Asks)
 		}
 		e.announce()
 	})

@@ -78,6 +78,9 @@ func (e *End) hear() {
 			s.Opening = o
 		}
 	}
+	if s.Flags&inprocess.Asks == 0 && e.mir.flags.Load()&inprocess.Asks != 0 {
+		e.mir.flags.Store(e.mir.flags.Load() &^ inprocess.Asks)
+	}
 	if s != e.said {
 		e.said = s
 		e.cfg.Owner.Said(s)

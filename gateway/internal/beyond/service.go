@@ -267,15 +267,19 @@ func (s *Service) Waits(h *broker.Half) {
 		if t == nil {
 			return
 		}
-		s.known[h], e.talk = e, t
-		t.post(func(now time.Time) { t.begin(now, e) })
+		e.talk = t
+		if t.post(func(now time.Time) { t.begin(now, e) }) { // or it has just ended
+			s.known[h] = e
+		}
 	case broker.RoleServer:
 		name := mirrored(h.Socket.Sequences)
 		s.known[h] = e
 		if w, ok := s.wished[name]; ok {
 			delete(s.wished, name)
 			e.talk = w.talk
-			w.talk.post(func(now time.Time) { w.talk.found(now, w.number, e) })
+			if !w.talk.post(func(now time.Time) { w.talk.found(now, w.number, e) }) {
+				delete(s.known, h)
+			}
 			return
 		}
 		s.asked[name] = e
@@ -348,7 +352,11 @@ func (s *Service) tell(h *broker.Half, what func(*talk, time.Time, *end)) bool {
 		}
 		return false
 	}
-	return t.post(func(now time.Time) { what(t, now, e) })
+	if !t.post(func(now time.Time) { what(t, now, e) }) {
+		delete(s.known, h)
+		return false
+	}
+	return true
 }
 
 // dropped is when an end is no more.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
@@ -32,6 +33,8 @@ const (
 	maxTalksOf = 16
 	// maxWishes bounds the offers of all peers for which no end has asked.
 	maxWishes = 16384
+	// linesAtOnce are written about connections that go back, and one a second after that.
+	linesAtOnce = 10
 	// acceptPause is between attempts to accept that fail for want of descriptors or memory.
 	acceptPause = 50 * time.Millisecond
 	// closeTime is how long the end of the service waits for peers to be told.
@@ -72,6 +75,7 @@ type Service struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	conns  atomic.Int64
+	lines  *rate.Limiter // of the log, about connections that go back
 
 	mu     sync.Mutex           // guards everything below
 	talks  map[netip.Addr]*talk // that this gateway has opened, by peer
@@ -104,7 +108,7 @@ var _ broker.Beyond = (*Service)(nil)
 // Open starts a service, whose shards run.
 func Open(cfg Config) (*Service, error) {
 	s := &Service{
-		cfg: cfg, talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{},
+		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{},
 		known: map[*broker.Half]*end{}, asked: map[broker.Sequences]*end{}, wished: map[broker.Sequences]wish{}, desks: map[uint64]*desk{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

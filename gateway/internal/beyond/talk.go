@@ -497,7 +497,9 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 		return
 	}
 	e.lost = true
-	t.s.cfg.Log.Info("a connection in process between hosts goes on by the kernel", "peer", t.peer, "reason", why, "error", err)
+	if t.s.lines.Allow() {
+		t.s.cfg.Log.Info("a connection in process between hosts goes on by the kernel", "peer", t.peer, "reason", why, "error", err)
+	}
 	if !t.over {
 		t.do(t.ctl.Decline(now, e.number, why))
 	}

@@ -45,7 +45,7 @@ var configFields = []field{
 	{"in_process.spin", "off", "how long a program looks at its rings before it sleeps: off, or up to 100us"},
 	{"in_process.memory", "64GiB", "total size of the rings of all promoted connections, 65536 at most; they take only what is used"},
 	{"in_process.shaped", "off", "on: promote connections whose path shapes traffic (tbf, htb, netem and the like), and no longer shape them"},
-	{"in_process.between_hosts", "off", "on: promote connections to programs on other hosts, too, whose gateways do: their bytes go by the carriers"},
+	{"in_process.between_hosts", "off", "experimental; on: promote connections to programs on other hosts, too, whose gateways do: their bytes go by the carriers"},
 	{"carriers", "[shm, hw, soft]", "RDMA devices in order of preference; ib is adapters on InfiniBand; []: none"},
 	{"shm_dir", "/run/smcgw/shm", "directory of the rendezvous sockets of shm"},
 	{"soft", "", "the software RoCEv2 device"},

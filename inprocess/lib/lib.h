@@ -131,7 +131,7 @@ struct end {
 	_Atomic bool read_ended;           // by shutdown(): an end that is read need not be the peer's
 	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
 	_Atomic int32_t tx_blocked;        // the thread that sleeps in the kernel's send with wl held, 0: none
-	struct remote *remote;             // of an end whose peer is on another host: remote.c
+	struct remote *_Atomic remote;     // of an end whose peer is on another host: remote.c; looked at without a lock, too
 };
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
 

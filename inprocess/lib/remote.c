@@ -391,11 +391,12 @@ static bool told_how(struct end *e) {
 }
 
 // kernel_due: a FIN shows before what came before it is read.
-static bool kernel_due(const struct end *e, int fd) {
+static bool kernel_due(struct end *e, int fd) {
 	const struct remote *m = e->remote;
 	unsigned q = (unsigned)queued(fd);
 	if (m->rx != FRAMED) return q;
-	return m->type == NO_FRAME ? q + m->in_n >= FRAME + (unsigned)m->rest : q && m->r == get(&e->own->tail);
+	if (m->type == NO_FRAME) return q + m->in_n >= FRAME + (unsigned)m->rest;
+	return q && (m->r == get(&e->own->tail) || carrier_gone(e)); // without a carrier a frame that is not due is void
 }
 
 // died is when the kernel has told the end of the stream, and the peer has not: its process has ended. True when it is known how.
@@ -404,7 +405,8 @@ static bool died(struct end *e, int fd) {
 	int err = e->rx_error;
 	bool fin = e->eof || smcgw_heard(fd), hard = err && err != ECONNRESET;
 	if (m->type == END || (!fin && !err)) return e->eof;
-	if (e->died || hard || get(&e->violated) || m->rx == BACK || (m->rx == LOOK && (e->eof || m->tx == NATIVE))) return true;
+	if (e->died || hard || get(&e->violated)) return true;
+	if (m->rx == BACK || (m->rx == LOOK && (e->eof || m->tx == NATIVE))) return err || e->eof || !kernel_due(e, fd);
 	if (!m->ended_at) m->ended_at = now();
 	if (!err && kernel_due(e, fd)) return false;
 	if (!told_how(e)) return false;

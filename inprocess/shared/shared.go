@@ -124,6 +124,13 @@ type Portion struct {
 // NoPortion is none.
 var NoPortion = Portion{None, None, -1}
 
+// Take hands the portion over: what is left is none.
+func (p *Portion) Take() Portion {
+	given := *p
+	*p = NoPortion
+	return given
+}
+
 // Close closes what there is.
 func (p *Portion) Close() {
 	p.Own.Close()

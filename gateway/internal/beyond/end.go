@@ -26,8 +26,8 @@ type end struct {
 	number  uint64 // 0: not offered
 	order   uint32
 	nonces  [2][inprocess.NonceSize]byte // of client and server
-	portion portion
-	said    mirror.Said // what the peer was told
+	portion shared.Portion               // until it is granted
+	said    mirror.Said                  // what the peer was told
 	granted bool
 	lost    bool // the carrier
 	alone   bool
@@ -42,18 +42,8 @@ type end struct {
 
 var _ mirror.Owner = (*end)(nil)
 
-// portion is that of an end until it is granted.
-type portion struct{ shared.Portion }
-
-// take hands the portion over.
-func (p *portion) take() shared.Portion {
-	given := p.Portion
-	p.Portion = shared.NoPortion
-	return given
-}
-
 func newEnd(s *Service, h *broker.Half) *end {
-	return &end{s: s, half: h, portion: portion{shared.NoPortion}, closing: make(chan struct{})}
+	return &end{s: s, half: h, portion: shared.NoPortion, closing: make(chan struct{})}
 }
 
 // make makes what carries the end, with rings of 2^order bytes.
@@ -80,7 +70,7 @@ func (e *end) make(t *talk, order uint32) error {
 		e.s.conns.Add(-1)
 		return err
 	}
-	e.order, e.portion = order, portion{p}
+	e.order, e.portion = order, p
 	e.mir.Store(m)
 	return nil
 }

@@ -462,7 +462,7 @@ func (t *talk) carry(e *end, kind negotiate.CarrierKind) {
 		return
 	}
 	e.mir.Load().Start()
-	e.granted = e.half.Grant(e.portion.take(), e.order, kind.String())
+	e.granted = e.half.Grant(e.portion.Take(), e.order, kind.String())
 	if !e.granted {
 		t.do(t.ctl.Decline(time.Now(), e.number, negotiate.ReasonFlowLimit))
 		t.do(t.ctl.Left(time.Now(), e.number))
@@ -544,13 +544,13 @@ func (t *talk) ended(_ time.Time, e *end, closed bool) {
 		return
 	}
 	if closed {
-		t.opened(e, func(now time.Time) { t.leave(now, e, false, 0) })
+		t.left(e)
 		return
 	}
 	e.later = time.AfterFunc(aloneTime, func() { // it lives, and goes on by the kernel
 		t.post(func(now time.Time) {
 			if !e.dropped && !e.alone {
-				t.opened(e, func(now time.Time) { t.leave(now, e, false, 0) })
+				t.left(e)
 			}
 		})
 	})
@@ -563,7 +563,7 @@ func (t *talk) alone(_ time.Time, e *end) {
 	}
 	e.alone = true
 	if e.lost {
-		t.opened(e, func(now time.Time) { t.leave(now, e, false, 0) })
+		t.left(e)
 		return
 	}
 	e.mir.Load().ProcessEnded()
@@ -574,6 +574,9 @@ func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
 	reset := e.latest().Flags&inprocess.Reset != 0 // on purpose: what it has written is worth nothing
 	t.opened(e, func(now time.Time) { t.leave(now, e, !reset, bytes) })
 }
+
+// left ends an end whose library has left the ring, after the last word of where it is.
+func (t *talk) left(e *end) { t.opened(e, func(now time.Time) { t.leave(now, e, false, 0) }) }
 
 // leave ends an end, and tells the peer.
 func (t *talk) leave(now time.Time, e *end, exited bool, bytes uint64) {

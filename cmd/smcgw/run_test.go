@@ -312,7 +312,11 @@ func (s *speaker) send(r inprocess.Record, fd int) {
 // receive closes the files: these tests have no use for them.
 func (s *speaker) receive() inprocess.Record {
 	b, oob := make([]byte, inprocess.RecordSize), make([]byte, unix.CmsgSpace(3*4))
-	n, oobn, _, _, err := unix.Recvmsg(s.fd, b, oob, 0)
+	var n, oobn int
+	err := error(unix.EINTR) // SO_RCVTIMEO takes SA_RESTART from the signals of Go's scheduler
+	for err == unix.EINTR {
+		n, oobn, _, _, err = unix.Recvmsg(s.fd, b, oob, 0)
+	}
 	require.NoError(s.t, err)
 	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
 	require.NoError(s.t, err)

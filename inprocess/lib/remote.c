@@ -358,8 +358,9 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 			continue;
 		}
 		if (m->r != tail) return NOTHING; // ring bytes are on their way
-		if (m->type == END) {
-			if (queued(fd)) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
+		if (m->type == END) { // its rest, too: close() with an unread byte is a reset, which takes what the kernel has not sent yet
+			long k = SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
+			if (k == -EAGAIN || k == -EINTR) return NOTHING;
 			e->eof = true;
 			return AT_END;
 		}
@@ -1211,10 +1212,18 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 
 // ---- ends
 
+// pay_all has the kernel take what is owed, if it may have so much.
+static bool pay_all(struct end *e, int fd) {
+	int n = (int)(e->remote->size + SPILL);
+	if (likely(advance(e, fd))) return true;
+	if (SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) < 0) SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
+	return advance(e, fd);
+}
 // last gives the kernel what is owed before a FIN or before somebody else sends: at the pace of the peer, as long as that takes any.
 static bool last(struct end *e, int fd) {
 	int64_t until = now() + LAST_WITHIN;
 	uint64_t had = 0;
+	if (pay_all(e, fd)) return !e->tx_error;
 	while (!advance(e, fd)) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		struct timespec ts = {0, 10000000};
@@ -1238,11 +1247,7 @@ static bool end_it(struct end *e, int fd) {
 		wants(e);
 		if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
 	}
-	if (m->tx == OPENED && (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail))) {
-		int n = (int)(m->size + SPILL);
-		leave(e, fd);
-		if (!advance(e, fd) && SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) < 0) SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
-	}
+	if (m->tx == OPENED && (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail))) leave(e, fd);
 	if (m->tx == OPENED) {
 		frame(m->out, END, 0, get(&e->own->head));
 		m->out_at = 0;
@@ -1278,12 +1283,12 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 		enum step s = step(e, fd, b, 1, &n);
 		reset = s == FROM_RING || s == FROM_LOOK || (s == FROM_KERNEL && queued(fd)); // unread
 	}
-	if (writes && !reset && !atomic_load(&e->write_ended) && !end_it(e, fd) && !e->tx_error) reset = true;
+	if (writes && !reset && e->fin != FIN_SENT && !(e->fin == FIN_OWED ? last(e, fd) : end_it(e, fd)) && !e->tx_error) reset = true;
 	if (!reset && m->rx == FRAMED && m->type == NO_FRAME && m->rest && queued(fd) == 1) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+	if (!reset) SYS(shutdown, fd, SHUT_WR); // before its word: it keeps a socket that has bytes to send before a FIN
 	say(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
 	if (reset) SYS(connect, fd, &nobody, sizeof nobody);
-	else SYS(shutdown, fd, SHUT_WR);
 	atomic_fetch_sub(&smcgw_remotes, 1);
 }
 
@@ -1307,9 +1312,8 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	bool asked = m->rx == LOOK && !((get(&e->own->flags) | get_acquire(&e->peer->flags)) & SMCI_ASKS); // a question of its own
 	say(e, asked ? SMCI_RECALL | SMCI_ASKS : SMCI_RECALL);
 	while (smcgw_still(e, fd)) {
-		bool paid = advance(e, fd);
-		if (paid && m->tx == OPENED) leave(e, fd);
-		paid = advance(e, fd);
+		if (pay_all(e, fd) && m->tx == OPENED) leave(e, fd);
+		bool paid = pay_all(e, fd);
 		enum step s = step(e, fd, b, 1, &n);
 		if (paid && m->rx == LOOK && opens_no_more(e, asked, until)) m->rx = BACK;
 		if (paid && m->rx == BACK && !m->drop) {

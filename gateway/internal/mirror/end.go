@@ -251,13 +251,15 @@ func (e *End) Lose(err error) {
 	})
 }
 
-// Close ends the end: the duplicate of the socket first, then its link, and its memory when no device has it. A library that
-// is still there learns that the carrier has ended. then is called on the shard when the end looks at nothing any more.
+// Close ends the end: its link, and its memory when no device has it. A library that is still there learns that the carrier
+// has ended. then is called on the shard when the end looks at nothing any more. The duplicate of a socket that has bytes to send
+// before its FIN is kept until the peer's kernel has them.
 func (e *End) Close(then func()) {
 	defer e.shard.Post(then)
 	e.post(func() {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
-		e.letGo()
+		e.cfg.Hub.linger(e.sock)
+		e.sock = -1
 		e.leave()
 		e.phase = closed
 		e.shard.Unwatch(e.bell)

@@ -17,19 +17,27 @@ const hotFor = time.Millisecond
 //	         ▲                                     │ ▲                          │
 //	         └────── nothing for hotFor ───────────┘ └───── shard awake ────────┘
 type Hub struct {
-	shard *loop.Shard
-	hot   []*End
+	shard     *loop.Shard
+	hot       []*End
+	lingering map[int]*lingerer
 }
 
 // NewHub makes the hub of a shard.
 func NewHub(s *loop.Shard) *Hub {
-	h := &Hub{shard: s}
+	h := &Hub{shard: s, lingering: map[int]*lingerer{}}
 	s.Post(func() { s.AddDriver(h) })
 	return h
 }
 
 // Stop ends the hub. All its ends are closed.
-func (h *Hub) Stop() { h.shard.Call(func() { h.shard.DropDriver(h) }) }
+func (h *Hub) Stop() {
+	h.shard.Call(func() {
+		for _, l := range h.lingering {
+			h.release(l)
+		}
+		h.shard.DropDriver(h)
+	})
+}
 
 // heat has an end looked at in every turn, and its library keep from its bell.
 func (h *Hub) heat(e *End) {

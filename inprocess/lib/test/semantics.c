@@ -3029,6 +3029,31 @@ static void closed_full(void) { // as shut_full, by close()
 	say("%zd", got[1]);
 	reap(p);
 }
+static void reads_slowly(int b) {
+	ssize_t n[2] = {0}, k;
+	for (int i = 0; (k = read(b, in, 4000)) > 0; i++) {
+		n[0] += k;
+		poll(&(struct pollfd){b, POLLIN, 0}, 1, 5000);
+		if (i % 4 == 0) ms(i ? 5 : 300);
+	}
+	n[1] = k < 0 ? errno : 0;
+	if (write(report[1], n, sizeof n) != sizeof n) die("write");
+}
+static void closed_much(void) { // by one that has nothing to read, and whose peer comes to it for long
+	for (int i = 0; i < 3; i++) {
+		int a;
+		ssize_t n = 0, k, got[2];
+		if (pipe(report) < 0) die("pipe");
+		window = (int[]){4096, 65536, 0}[i];
+		pid_t p = peer(&a, reads_slowly);
+		while (n < 1500000 && (k = send(a, big, 50000, 0)) > 0) n += k;
+		close(a);
+		if (read(report[0], got, sizeof got) != sizeof got) die("report");
+		if (got[0] != n) say("%zd of %zd", got[0], n);
+		say("%zd", got[1]);
+		reap(p);
+	}
+}
 
 // ---- descriptors
 
@@ -4614,7 +4639,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 
 int main(int argc, char **argv) {

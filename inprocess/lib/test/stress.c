@@ -10,7 +10,7 @@
 // round's plan follows from its seed, SEED + its number, alone. What the other end has read must be a beginning of what was sent, all of
 // it unless it was reset, and it must come to its end in time.
 //
-// stress resume DESCRIPTOR SIDE goes on after exec.
+// stress resume DESCRIPTOR SIDE goes on after exec. With STRESS_RECALLS set, somebody else has connections go back.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -726,6 +726,7 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 	for (int i = 0; i < 2; i++) {
 		struct end *e = &shared->end[i];
 		*e = (struct end){.side = i, .urgent = e->urgent, .number = i, .fd = -1, .mode = (char)tolower(p->modes[i]), .kind = 3, .want = POLLIN | POLLOUT, .ep = -1, .old = -1};
+		shared->recalls[i] = getenv("STRESS_RECALLS") != 0;
 		e->reads = draw(&x) | 1;
 		e->writes = draw(&x) | 1;
 		if (strchr("crx", p->fate) && i == shared->victim) e->leave = 1 + draw(&x) % (1u << (draw(&x) % 13));

@@ -116,6 +116,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := open(t, f)
+			t.Setenv("STRESS_RECALLS", "1")
 			said, err := run(t, h, 5*time.Minute, "stress", "??", "4", "0.2", seed(t), "?", "-", "30")
 			require.NoError(t, err, said)
 			require.NotZero(t, h.Struck.Load(), said)
@@ -175,7 +176,7 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 
 // cases are of processes that share an end, of what ends a stream, and of who ends it.
 var cases = []string{
-	"answered_by_reset", "daemons", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
+	"answered_by_reset", "closed_full", "closed_much", "shut_full", "daemons", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
 	"killed", "killed_after_writing", "lingers", "lingers_at_exit", "reads_by_closed", "shut_reader", "unread",
 }
 

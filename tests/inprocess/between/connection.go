@@ -251,7 +251,7 @@ func (k *connection) look(s *side) (any bool) {
 	}
 	if s.closed.Load() {
 		if fd := s.came.Swap(-1); fd > 0 {
-			_ = unix.Close(int(fd - 1))
+			k.h.all.Go(func() { k.h.linger(int(fd - 1)) })
 			any = true
 		}
 		return any
@@ -261,6 +261,22 @@ func (k *connection) look(s *side) (any bool) {
 		k.ring(s)
 	}
 	return any
+}
+
+// linger closes a socket when its FIN is acknowledged, if it has sent one.
+func (h *Hosts) linger(fd int) {
+	defer func() { _ = unix.Close(fd) }()
+	for {
+		i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		if err != nil || (i.State != 4 && i.State != 9 && i.State != 11) { // FIN_WAIT1, LAST_ACK, CLOSING
+			return
+		}
+		select {
+		case <-h.done:
+			return
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
 
 func (k *connection) run() {

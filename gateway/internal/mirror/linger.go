@@ -1,0 +1,65 @@
+package mirror
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a hub keeps of sockets that their programs have closed.
+const (
+	mostLingering = 1024
+	lingerLook    = 20 * time.Millisecond
+	lingerTime    = time.Minute // without a byte that the peer's kernel acknowledges
+)
+
+// lingerer is a socket that is closed for its program, and has bytes to send. The peer's library may answer its end by a frame. At a
+// socket that nobody has any more the kernel would answer that by a reset, and throw away what it has not sent.
+type lingerer struct {
+	fd    int
+	acked uint64
+	since time.Time
+	stop  func()
+}
+
+// linger closes a socket as soon as its FIN is acknowledged; at once, if it has sent none.
+func (h *Hub) linger(fd int) {
+	if fd < 0 {
+		return
+	}
+	l := &lingerer{fd: fd, since: h.shard.Now()}
+	if len(h.lingering) >= mostLingering {
+		_ = unix.Close(fd)
+		return
+	}
+	h.lingering[fd] = l
+	h.look(l)
+}
+
+func (h *Hub) look(l *lingerer) {
+	now := h.shard.Now()
+	info, err := unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil || !finOnItsWay(info.State) {
+		h.release(l)
+		return
+	}
+	if info.Bytes_acked != l.acked {
+		l.acked, l.since = info.Bytes_acked, now
+	}
+	if now.Sub(l.since) > lingerTime {
+		h.release(l)
+		return
+	}
+	l.stop = h.shard.After(lingerLook, func() { h.look(l) })
+}
+
+// finOnItsWay tells of FIN_WAIT1, LAST_ACK and CLOSING.
+func finOnItsWay(state uint8) bool { return state == 4 || state == 9 || state == 11 }
+
+func (h *Hub) release(l *lingerer) {
+	if l.stop != nil {
+		l.stop()
+	}
+	delete(h.lingering, l.fd)
+	_ = unix.Close(l.fd)
+}

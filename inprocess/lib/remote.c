@@ -204,22 +204,22 @@ static void heed(struct end *e, int fd) {
 static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	struct remote *m = e->remote;
 	size_t ask = want > LOOKED - 64 ? LOOKED : want + 64;
-	long n = SYS(recvfrom, fd, b, ask, MSG_PEEK | MSG_DONTWAIT);
-	smcgw_says(e, n);
-	if (n <= 0) return -1;
 	const unsigned char *x = nonce(e, 0);
-	long i = 0;
-	for (; i < n; i++)
-		if ((unsigned char)b[i] == x[0] && !memcmp(b + i, x, (size_t)(n - i < NONCE ? n - i : NONCE))) break;
-	if (i) return i;
-	if (n >= NONCE) {
-		if (n < NONCE + FRAME) return -1;
+	bool heard = false; // the end of the stream, before the look: then it has all that there is
+	long n, i;
+	for (;;) {
+		n = SYS(recvfrom, fd, b, ask, MSG_PEEK | MSG_DONTWAIT);
+		smcgw_says(e, n);
+		if (n <= 0) return -1;
+		for (i = 0; i < n; i++)
+			if ((unsigned char)b[i] == x[0] && !memcmp(b + i, x, (size_t)(n - i < NONCE ? n - i : NONCE))) break;
+		if (i) return i;
+		if (n >= NONCE + FRAME || heard || !smcgw_heard(fd)) break;
+		heard = true;
+	}
+	if (n >= NONCE + FRAME) {
 		const unsigned char *f = (const unsigned char *)b + NONCE;
-		if (f[0] != OPEN || number(f + 4, 4) || number(f + 8, 8)) {
-			smcgw_violated(e);
-			return -1;
-		}
-		if (SYS(recvfrom, fd, b, NONCE + FRAME, MSG_DONTWAIT) != NONCE + FRAME) {
+		if (f[0] != OPEN || number(f + 4, 4) || number(f + 8, 8) || SYS(recvfrom, fd, b, NONCE + FRAME, MSG_DONTWAIT) != NONCE + FRAME) {
 			smcgw_violated(e);
 			return -1;
 		}
@@ -231,13 +231,18 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	}
 	// A beginning of it at the end of what is there.
 	uint64_t kr = get(&e->kr);
+	bool opens = n >= NONCE;
 	if (get_acquire(&e->peer->nx)) {
 		uint64_t k = get(&e->peer->x[0].k);
 		if (kr + (uint64_t)n <= k) return n;
 		if (kr < k) return (long)(k - kr);
+		opens = true;
+	}
+	if (opens) {
+		if (heard) e->eof = true; // the peer's process has died while it opened
 		return -1;
 	}
-	if (kr + (uint64_t)n <= get_acquire(&e->peer->ksent) || smcgw_heard(fd)) return n;
+	if (kr + (uint64_t)n <= get_acquire(&e->peer->ksent) || heard) return n;
 	if (!m->unsure_until) {
 		m->unsure_until = now() + UNSURE_WITHIN;
 		say(e, SMCI_ASKS);
@@ -858,6 +863,7 @@ static bool leave(struct end *e, int fd) {
 	m->back_s = m->kept;
 	m->back_frame = m->frame_first;
 	m->tx = RETURNS;
+	smcgw_at_risk(e, fd);
 	add(&e->report.returns, 1);
 	int lowat = e->lowat < 0 ? 0 : e->lowat;
 	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
@@ -900,6 +906,7 @@ static bool advance(struct end *e, int fd) {
 				w[h.msg_iovlen++] = (struct iovec){m->spill + at, k};
 			} else {
 				m->tx = RETURNED;
+				smcgw_no_risk(e, fd);
 				put(&e->report.why, get(&e->report.why) ? get(&e->report.why) : SMCI_WHY_RECALLED);
 			}
 		}

@@ -1108,14 +1108,19 @@ static void spill(struct end *e, int fd, bool nowait) {
 	transition(e);
 }
 
-// at_risk has a process that is killed end its connection by a reset, until the kernel has taken what was taken back: those bytes were
+// smcgw_at_risk has a process that is killed end its connection by a reset, until the kernel has taken what was taken back: those bytes were
 // taken from the program.
-static void at_risk(struct end *e, int fd) {
+void smcgw_at_risk(struct end *e, int fd) {
 	struct linger l = {1, 0};
 	socklen_t n = sizeof e->linger;
 	if (get(&e->at_risk) || SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &e->linger, &n) < 0) return;
 	SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &l, sizeof l);
 	put(&e->at_risk, true);
+}
+void smcgw_no_risk(struct end *e, int fd) {
+	if (!get(&e->at_risk)) return;
+	SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &e->linger, sizeof e->linger);
+	put(&e->at_risk, false);
 }
 
 // pay sends what the kernel has refused so far: tokens that are counted, then bytes that were taken back, and the end after them. False
@@ -1140,10 +1145,7 @@ static bool pay(struct end *e, int fd) {
 		} else {
 			e->back += (uint64_t)k;
 			sent(e, (uint64_t)k);
-			if (e->back == e->back_end && get(&e->at_risk)) {
-				SYS(setsockopt, fd, SOL_SOCKET, SO_LINGER, &e->linger, sizeof e->linger);
-				put(&e->at_risk, false);
-			}
+			if (e->back == e->back_end) smcgw_no_risk(e, fd);
 		}
 	}
 	if (unlikely(e->fin == FIN_OWED)) {
@@ -1328,7 +1330,7 @@ static void take_back(struct end *e, int fd) {
 		smcgw_violated(e);
 		return;
 	}
-	if (tail != head) at_risk(e, fd);
+	if (tail != head) smcgw_at_risk(e, fd);
 	put(&e->own->head, tail);
 	transition(e);
 	e->back = tail;

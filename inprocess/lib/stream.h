@@ -17,6 +17,8 @@ void smcgw_says(struct end *e, long n);
 bool smcgw_heard(int fd);
 void smcgw_untune(struct end *e, int fd);
 bool smcgw_resets(const struct end *e, int fd);
+void smcgw_at_risk(struct end *e, int fd);
+void smcgw_no_risk(struct end *e, int fd);
 void smcgw_reset_at_close(int fd);
 int64_t smcgw_timeout_of(int fd, int option);
 bool smcgw_interrupts(void);

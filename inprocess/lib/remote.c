@@ -65,6 +65,7 @@ struct remote {
 	uint64_t lowat_head;    // and what it had to say then
 	uint32_t lowat_flags;
 	int64_t unsure_until, ended_at;
+	bool asked;             // the gateway, after RECALL
 	uint64_t freed;         // tail when the bell was last rung for it
 	// As the producer: wl. What is atomic the reader looks at, too.
 	_Atomic int tx;         // enum way
@@ -165,6 +166,12 @@ static int queued(int fd) {
 	return q;
 }
 
+// unread: at an urgent byte the kernel counts none of what is behind it.
+static bool unread(int fd) {
+	char c;
+	return SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
 static bool ring_left(struct end *e, uint64_t *head) {
 	*head = get_acquire(&e->peer->head);
 	uint64_t n = *head - get(&e->own->tail);
@@ -254,6 +261,7 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 static void sure(struct end *e) {
 	if (!e->remote->unsure_until) return;
 	e->remote->unsure_until = 0;
+	e->remote->asked = false;
 	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
 	bell(e); // or the next question would be none
 }
@@ -399,8 +407,8 @@ static bool told_how(struct end *e) {
 // kernel_due: a FIN shows before what came before it is read.
 static bool kernel_due(struct end *e, int fd) {
 	const struct remote *m = e->remote;
+	if (m->rx != FRAMED) return unread(fd);
 	unsigned q = (unsigned)queued(fd);
-	if (m->rx != FRAMED) return q;
 	if (m->type == NO_FRAME) return q + m->in_n >= FRAME + (unsigned)m->rest;
 	return q && (m->r == get(&e->own->tail) || carrier_gone(e)); // without a carrier a frame that is not due is void
 }
@@ -453,10 +461,10 @@ static bool armed(struct end *e, int fd) {
 		upto = get_acquire(&e->peer->head);
 		if (m->rx == FRAMED) {
 			uint64_t tail = get(&e->own->tail);
-			bool due = m->type == NO_FRAME ? upto != tail && !m->voided && of <= m->rest : upto != tail && tail < m->r; // not before a part of a frame
-			if (due || (m->type == NO_FRAME && of >= FRAME + m->rest)) return true;
-			if (m->type != NO_FRAME && tail == m->r && q) return true;
-			if (m->type != NO_FRAME && upto < m->r && carrier_gone(e)) return true;
+			bool due = !m->voided && upto != tail;
+			if (m->type == NO_FRAME) due = of >= FRAME + m->rest || (due && of <= m->rest); // not before a part of a frame
+			else due = (due && tail < m->r) || (q && (m->voided || tail == m->r)) || (!m->voided && upto < m->r && carrier_gone(e));
+			if (due) return true;
 		}
 		if (m->lowat == lowat && m->lowat_head == upto && m->lowat_flags == flags) return false;
 		SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
@@ -727,7 +735,7 @@ static bool any(struct end *e, int fd) {
 	switch (step(e, fd, b, 1, &n)) {
 	case FROM_RING: case FROM_LOOK: return true;
 	case FROM_KERNEL:
-		if (queued(fd) > 0) return true;
+		if (unread(fd)) return true;
 		break;
 	case AT_END:
 	case NOTHING: break;
@@ -1288,7 +1296,7 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	size_t n;
 	if (!reset && !e->rx_error) {
 		enum step s = step(e, fd, b, 1, &n);
-		reset = s == FROM_RING || s == FROM_LOOK || (s == FROM_KERNEL && queued(fd)); // unread
+		reset = s == FROM_RING || s == FROM_LOOK || (s == FROM_KERNEL && unread(fd));
 	}
 	if (writes && !reset && e->fin != FIN_SENT && !(e->fin == FIN_OWED ? last(e, fd) : end_it(e, fd)) && !e->tx_error) reset = true;
 	if (!reset && m->rx == FRAMED && m->type == NO_FRAME && m->rest && queued(fd) == 1) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
@@ -1300,9 +1308,15 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 }
 
 // opens_no_more: the peer may open its direction until it has seen RECALL. The gateway asks it after that, and says when it has the answer.
-static bool opens_no_more(struct end *e, bool asked, int64_t until) {
+// Without a gateway nobody knows.
+static bool opens_no_more(struct end *e) {
+	struct remote *m = e->remote;
 	uint32_t answered = get_acquire(&e->peer->flags) & SMCI_ASKS; // before nx
-	return !get_acquire(&e->peer->nx) && ((asked && answered) || now() > until);
+	if (!m->asked && !answered && !(get(&e->own->flags) & SMCI_ASKS)) { // no other question is on its way
+		m->asked = true;
+		say(e, SMCI_ASKS);
+	}
+	return m->asked && answered && !get_acquire(&e->peer->nx);
 }
 
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
@@ -1316,13 +1330,12 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 		return false;
 	}
 	struct remote *m = e->remote;
-	bool asked = m->rx == LOOK && !((get(&e->own->flags) | get_acquire(&e->peer->flags)) & SMCI_ASKS); // a question of its own
-	say(e, asked ? SMCI_RECALL | SMCI_ASKS : SMCI_RECALL);
+	say(e, SMCI_RECALL);
 	while (smcgw_still(e, fd)) {
 		if (pay_all(e, fd) && m->tx == OPENED) leave(e, fd);
 		bool paid = pay_all(e, fd);
 		enum step s = step(e, fd, b, 1, &n);
-		if (paid && m->rx == LOOK && opens_no_more(e, asked, until)) m->rx = BACK;
+		if (paid && m->rx == LOOK && opens_no_more(e)) m->rx = BACK;
 		if (paid && m->rx == BACK && !m->drop) {
 			native(e, fd);
 			done = true;

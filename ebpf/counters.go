@@ -53,28 +53,27 @@ func (d *Datapath) Counters() (Counters, error) {
 		return c, err
 	}
 	defer d.leave()
+	native, err := sumCPUs(d.objs.Native)
+	if err != nil {
+		return c, err
+	}
 	for slot, counts := range []*map[uint8]uint64{&c.Native[0], &c.Native[1], &c.Datagrams[0], &c.Datagrams[1]} { // as SIDE_DATAGRAM of maps.h says
 		*counts = map[uint8]uint64{}
-		for reason := range uint32(reasonSlots) {
-			n, err := sumCPUs(d.objs.Native, uint32(slot)*reasonSlots+reason)
-			if err != nil {
-				return c, err
-			}
+		for reason, n := range native[slot*reasonSlots:][:reasonSlots] {
 			if n > 0 {
 				(*counts)[uint8(reason)] = n
 			}
 		}
 	}
-	var err error
 	if c.Decided, err = d.decided(); err != nil {
 		return c, err
 	}
+	stats, err := sumCPUs(d.objs.Stats)
+	if err != nil {
+		return c, err
+	}
 	for i, name := range statNames {
-		n, err := sumCPUs(d.objs.Stats, uint32(i))
-		if err != nil {
-			return c, err
-		}
-		c.Stats[name] = n
+		c.Stats[name] = stats[i]
 	}
 	if d.counting {
 		return c, nil
@@ -106,14 +105,12 @@ func (d *Datapath) queueDrops(index int) (uint64, error) {
 
 // decided reads the decisions by rule.
 func (d *Datapath) decided() (list []Decided, err error) {
-	for slot := range uint32(ruleSlots) {
-		r := Decided{Rule: ruleIndex(uint8(slot))}
-		if r.Accelerate, err = sumCPUs(d.objs.Decided, slot); err != nil {
-			return nil, err
-		}
-		if r.Pass, err = sumCPUs(d.objs.Decided, ruleSlots+slot); err != nil {
-			return nil, err
-		}
+	n, err := sumCPUs(d.objs.Decided)
+	if err != nil {
+		return nil, err
+	}
+	for slot := range ruleSlots {
+		r := Decided{Rule: ruleIndex(uint8(slot)), Accelerate: n[slot], Pass: n[ruleSlots+slot]}
 		if r.Accelerate+r.Pass > 0 {
 			list = append(list, r)
 		}
@@ -121,17 +118,25 @@ func (d *Datapath) decided() (list []Decided, err error) {
 	return list, nil
 }
 
-// sumCPUs adds up a per-CPU counter.
-func sumCPUs(m *bpf.Map, key uint32) (uint64, error) {
-	var perCPU []uint64
-	if err := m.Lookup(key, &perCPU); err != nil {
-		return 0, fmt.Errorf("counter %d: %w", key, err)
+// sumCPUs adds up every counter of a per-CPU array, which it reads by one call: there are hundreds.
+func sumCPUs(m *bpf.Map) ([]uint64, error) {
+	cpus, err := bpf.PossibleCPU()
+	if err != nil {
+		return nil, err
 	}
-	var n uint64
-	for _, v := range perCPU {
-		n += v
+	keys := make([]uint32, m.MaxEntries())
+	perCPU := make([]uint64, len(keys)*cpus)
+	n, err := m.BatchLookup(new(bpf.MapBatchCursor), keys, perCPU, nil)
+	if n < len(keys) { // all, and that there are no more
+		return nil, fmt.Errorf("%d of %d counters: %w", n, len(keys), err)
 	}
-	return n, nil
+	sums := make([]uint64, len(keys))
+	for i, key := range keys {
+		for _, v := range perCPU[i*cpus:][:cpus] {
+			sums[key] += v
+		}
+	}
+	return sums, nil
 }
 
 // MapUsage is the fill level of a map.

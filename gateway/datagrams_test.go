@@ -97,7 +97,10 @@ func (d *fakeDatagrams) steer(t testing.TB, of ebpf.Tuple, payload []byte) {
 // receive returns the end of the next packet that the gateway writes.
 func (d *fakeDatagrams) receive(t testing.TB, n int) []byte {
 	t.Helper()
-	_, err := unix.Poll([]unix.PollFd{{Fd: int32(d.test), Events: unix.POLLIN}}, int(patience/time.Millisecond))
+	err := error(unix.EINTR)
+	for err == unix.EINTR { // poll() ends with any signal of Go's
+		_, err = unix.Poll([]unix.PollFd{{Fd: int32(d.test), Events: unix.POLLIN}}, int(patience/time.Millisecond))
+	}
 	require.NoError(t, err)
 	b := make([]byte, 2000)
 	got, err := unix.Read(d.test, b)

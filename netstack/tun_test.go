@@ -31,7 +31,7 @@ func fakeTUN(t *testing.T) (s *Stack, h *recorder, kernel int) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
 	require.NoError(t, unix.SetNonblock(fds[1], false))
-	tv := unix.Timeval{Sec: 5}
+	tv := unix.Timeval{Sec: 30}
 	require.NoError(t, unix.SetsockoptTimeval(fds[1], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	require.NoError(t, unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20))
 	link, err := link.TUN(fds[0], testMTU)
@@ -82,7 +82,10 @@ func kernelWrite(t *testing.T, fd int, flags byte, pkt []byte) {
 func kernelRead(t *testing.T, fd int) (vnet, pkt []byte) {
 	t.Helper()
 	b := make([]byte, 70000)
-	n, err := unix.Read(fd, b)
+	n, err := 0, error(unix.EINTR)
+	for err == unix.EINTR { // SO_RCVTIMEO takes SA_RESTART from Go's signals
+		n, err = unix.Read(fd, b)
+	}
 	require.NoError(t, err)
 	return b[:virtioLen], b[virtioLen:n]
 }

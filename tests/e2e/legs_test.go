@@ -155,7 +155,11 @@ func echoed(fd int) error {
 		return err
 	}
 	b := make([]byte, 1)
-	if n, err := unix.Read(fd, b); err != nil || n != 1 || b[0] != '?' {
+	n, err := 0, error(unix.EINTR)
+	for err == unix.EINTR { // SO_RCVTIMEO takes SA_RESTART from Go's signals
+		n, err = unix.Read(fd, b)
+	}
+	if err != nil || n != 1 || b[0] != '?' {
 		return fmt.Errorf("read %d bytes, %q: %w", n, b, err)
 	}
 	return nil

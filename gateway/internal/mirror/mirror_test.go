@@ -128,7 +128,10 @@ func TestProcessEnds(t *testing.T) {
 				sides[0].ProcessEnded()
 				sides[0].lib.hangUp()
 				fds := []unix.PollFd{{Fd: int32(sides[1].lib.sock), Events: unix.POLLRDHUP}}
-				n, err := unix.Poll(fds, int(patience.Milliseconds()))
+				n, err := 0, error(unix.EINTR)
+				for err == unix.EINTR { // poll() ends with any signal of Go's
+					n, err = unix.Poll(fds, int(patience.Milliseconds()))
+				}
 				require.NoError(t, err)
 				require.Equal(t, 1, n, "the kernel connection ends")
 				require.Equal(t, uint32(inprocess.Attached), expect(t, sides[0].said, "last words").Flags)

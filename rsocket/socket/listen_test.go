@@ -337,7 +337,7 @@ func TestListenerBacklog(t *testing.T) {
 
 // Many connections at once, made and used by many goroutines; in the end nothing is left of them.
 func TestManyConns(t *testing.T) {
-	const conns, rounds = 150, 20
+	const conns, rounds = 150, 8
 	each(t, func(t *testing.T, d *duo) {
 		var all sync.WaitGroup
 		errs := make(chan error, 2*conns)

@@ -286,7 +286,7 @@ func TestHWBytes(t *testing.T) {
 	for _, breaks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("breaks %v", breaks), func(t *testing.T) {
 			sides := newLibrarySides(t)
-			const atOnce, each = 8, 12
+			const atOnce, each = 8, 6
 			var wg sync.WaitGroup
 			failures := make(chan error, atOnce)
 			for w := range uint64(atOnce) {

@@ -78,7 +78,7 @@ func newAdapterPair(ctx context.Context, t *testing.T) *adapterPair {
 	dir := t.TempDir()
 	for path, cgo := range map[string]string{guestProgram: "1", guestApps: "0"} {
 		file := filepath.Join(dir, filepath.Base(path))
-		build(ctx, t, cgo, "build", "-trimpath", "-tags", "hw,netgo,osusergo", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/cmd/"+filepath.Base(path))
+		build(ctx, t, cgo, "build", "-o", file, "github.com/smcgw/smcgw/cmd/"+filepath.Base(path))
 		p.files[path] = file
 	}
 	p.host, err = testnet.NewTapped(1500)

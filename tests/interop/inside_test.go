@@ -154,7 +154,7 @@ func insideLab(t *testing.T) *lab {
 	t.Helper()
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	file := filepath.Join(t.TempDir(), "interop.test")
-	build(t.Context(), t, "1", "test", "-c", "-tags", "hw", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/tests/interop")
+	build(t.Context(), t, "1", "test", "-c", "-o", file, "github.com/smcgw/smcgw/tests/interop")
 	return bootWith(patience(t, 10*time.Minute), t, guest.Linux612, guest.Config{Files: map[string]string{insideProgram: file}})
 }
 

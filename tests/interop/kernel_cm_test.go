@@ -30,7 +30,7 @@ func TestKernelCM(t *testing.T) {
 	files := map[string]string{}
 	for program, pkg := range kernelTests {
 		file := filepath.Join(t.TempDir(), filepath.Base(program))
-		build(t.Context(), t, "0", "test", "-c", "-trimpath", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/"+pkg)
+		build(t.Context(), t, "0", "test", "-c", "-o", file, "github.com/smcgw/smcgw/"+pkg)
 		files[program] = file
 	}
 	for _, k := range kernels() {

@@ -44,7 +44,7 @@ func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
 	dir := t.TempDir()
 	program := func(cgo, name, file string) string {
 		file = filepath.Join(dir, file)
-		build(ctx, t, cgo, "build", "-trimpath", "-tags", "hw,netgo,osusergo", "-ldflags", "-s -w", "-o", file, "github.com/smcgw/smcgw/cmd/"+name)
+		build(ctx, t, cgo, "build", "-o", file, "github.com/smcgw/smcgw/cmd/"+name)
 		return file
 	}
 	m := newGuest(ctx, t, program("1", "smcgw", "smcgw-hw"), program("0", "smcgw-lab", "smcgw-lab"))

@@ -78,7 +78,7 @@ type Config struct {
 	Second bool
 	// Hosts loads what namespaces in the guest need to play hosts of many kinds.
 	Hosts bool
-	// BootTimeout bounds the start. Default 2 minutes.
+	// BootTimeout bounds the start. Default 4 minutes: seconds on a machine that does nothing else.
 	BootTimeout time.Duration
 }
 
@@ -96,7 +96,7 @@ func (c Config) withDefaults() Config {
 		c.Accel = "tcg,thread=multi"
 	}
 	if c.BootTimeout == 0 {
-		c.BootTimeout = 2 * time.Minute
+		c.BootTimeout = 4 * time.Minute
 	}
 	return c
 }

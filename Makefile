@@ -103,7 +103,7 @@ HW_TAGS = $(if $(shell ls /usr/include/infiniband/verbs.h 2>/dev/null),-tags hw)
 # long.
 #
 # go vet is a step of test, for all packages at once.
-UNRACED = $(addprefix github.com/smcgw/smcgw/,gateway/internal/flow inprocess/scan rsocket/internal/resolution verbs/soft)
+UNRACED = $(addprefix github.com/smcgw/smcgw/,gateway/config gateway/internal/flow inprocess/scan negotiate/between negotiate/resolve rsocket/internal/resolution verbs/soft)
 # So it is with this one, which is explored whole: without -shuffle go test knows its result from before if nothing of it has changed.
 MODEL = github.com/smcgw/smcgw/inprocess/internal/model
 unit: build ## race detector, random order

@@ -93,43 +93,6 @@ func TestRelayLeavesRoom(t *testing.T) {
 	p.empty(t)
 }
 
-// BenchmarkRelayBeside is a ping-pong over shared memory on a shard that does nothing
-// else, and on one with bulk relays.
-func BenchmarkRelayBeside(b *testing.B) {
-	for name, relays := range map[string]int{"alone": 0, "1 bulk relay": 1, "8 bulk relays": 8} {
-		b.Run(name, func(b *testing.B) {
-			p := newPair(b)
-			var conns []*pairConn
-			for range relays {
-				c := p.dial(b, negotiate.CarrierRelay)
-				conns = append(conns, c)
-				go func() {
-					for _, err := c.app[0].Write(make([]byte, 1<<20)); err == nil; {
-						_, err = c.app[0].Write(make([]byte, 1<<20))
-					}
-				}()
-				go func() { _, _ = io.Copy(io.Discard, c.app[1]) }()
-			}
-			c := p.dial(b, negotiate.CarrierSHM)
-			buf := make([]byte, 64)
-			for b.Loop() {
-				for i := range c.app {
-					if _, err := c.app[i].Write(buf); err != nil {
-						b.Fatal(err)
-					}
-					if _, err := io.ReadFull(c.app[1-i], buf); err != nil {
-						b.Fatal(err)
-					}
-				}
-			}
-			for _, c := range append(conns, c) {
-				c.closeApps()
-				c.over(b)
-			}
-		})
-	}
-}
-
 // TestOneRecordWaits: while the wire leg takes nothing, one record of what the
 // application wrote waits and nothing more is read; a reset of the application is
 // noticed all the same.

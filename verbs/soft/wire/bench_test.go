@@ -2,7 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"hash/crc32"
 	"testing"
 )
 
@@ -22,58 +21,6 @@ func BenchmarkVerify(b *testing.B) {
 				}
 			})
 		}
-	}
-}
-
-// BenchmarkPlain is the CRC alone, which BenchmarkVerify is to be measured by.
-func BenchmarkPlain(b *testing.B) {
-	for _, size := range []int{0, 1024, 4096} {
-		d := make([]byte, BTHLen+size)
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			b.SetBytes(int64(len(d)))
-			for b.Loop() {
-				sink += crc32.ChecksumIEEE(d)
-			}
-		})
-	}
-}
-
-func BenchmarkBegin(b *testing.B) {
-	c := NewICRC(flow4)
-	for _, h := range []*Header{{Opcode: RCSendMiddle}, {Opcode: RCWriteOnly}, {Opcode: RCCompareSwap}} {
-		b.Run(h.Opcode.String(), func(b *testing.B) {
-			hdr := h.Append(nil, 1024)
-			for b.Loop() {
-				sink += c.Begin(5, 1024, hdr)
-			}
-		})
-	}
-}
-
-func BenchmarkHeader(b *testing.B) {
-	buf := make([]byte, 0, 128)
-	for _, o := range []Opcode{RCSendMiddle, RCWriteOnlyImm, RCAcknowledge} {
-		h := Header{Opcode: o, Migrated: true, PKey: 0xffff, DestQP: 17, PSN: 99, Length: 1024}
-		b.Run("append/"+o.String(), func(b *testing.B) {
-			for b.Loop() {
-				buf = h.Append(buf[:0], 1024)
-			}
-		})
-		d := append(h.Append(nil, 0), make([]byte, ICRCLen)...)
-		b.Run("parse/"+o.String(), func(b *testing.B) {
-			for b.Loop() {
-				if _, err := h.Parse(d); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
-func BenchmarkNewICRC(b *testing.B) {
-	for b.Loop() {
-		c := NewICRC(flow6)
-		sink += c.state
 	}
 }
 

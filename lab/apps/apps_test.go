@@ -202,13 +202,6 @@ func TestOutcome(t *testing.T) {
 	require.False(t, Event{Failed: 1, Errno: "ECONNREFUSED"}.TookTooLong())
 }
 
-func TestMainUsage(t *testing.T) {
-	for _, args := range [][]string{nil, {"x"}, {"ping"}, {"ping", "-to", "1.2.3.4:5", "-count", "0"}, {"serve", "nonsense"}} {
-		var out bytes.Buffer
-		require.NotZero(t, Main(args, strings.NewReader(""), &out), args)
-	}
-}
-
 func TestErrnoName(t *testing.T) {
 	require.Equal(t, "ECONNREFUSED", errnoName(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}))
 	require.Equal(t, "TIMEOUT", errnoName(os.ErrDeadlineExceeded))

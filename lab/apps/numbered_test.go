@@ -81,16 +81,3 @@ func TestParseMemcachedCut(t *testing.T) {
 	_, err := parseMemcached(b)
 	require.NoError(t, err)
 }
-
-func TestServeUDPUsage(t *testing.T) {
-	for _, args := range [][]string{
-		{"serve-udp"},
-		{"serve-udp", "-nonsense"},
-		{"ping-udp"},
-		{"ping-udp", "-to", "x"},
-		{"ping-udp", "-to", "127.0.0.1:1", "-size", "-1"},
-		{"memcached", "-count", "0"},
-	} {
-		require.ErrorIs(t, run(args, nil, &printer{}, nil), errUsage, "%v", args)
-	}
-}

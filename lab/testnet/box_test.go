@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -179,80 +177,6 @@ func TestBoxIgnoresOthers(t *testing.T) {
 	require.Zero(t, boxStats(t, n).Eaten)
 }
 
-func TestBoxDuplicates(t *testing.T) {
-	n, h1, h2 := start(t, Config{Hosts: []string{"h1", "h2"}})
-	in, out := sniff(t, h1), sniff(t, h2)
-	require.NoError(t, h1.SetBox(Box{Dup: 1000, StripSYN: true}))
-	in.send(t, buildFrame(h1.AddrPort4(5000), h2.AddrPort4(9999), mac(h1), mac(h2), flagSYN, testOption(1), nil))
-	for range 2 {
-		v, ok := out.next(t, arrives, between(5000, 9999))
-		require.True(t, ok)
-		require.Equal(t, nops(12), v.options())
-		require.True(t, v.goodChecksum())
-	}
-	_, ok := out.next(t, staysAway, between(5000, 9999))
-	require.False(t, ok, "a copy was copied")
-	require.EqualValues(t, 1, boxStats(t, n).Duplicated)
-}
-
-func TestBoxLossIsPerHost(t *testing.T) {
-	n, h1, h2 := start(t, Config{})
-	startApp(t, h2, "serve", "echo=[::]:7000")
-	require.NoError(t, h1.SetBox(Box{Loss: 1000}))
-	to := h2.AddrPort4(7000).String()
-	e := runApp(t, h1, "connect", "-to", to, "-timeout", "50ms")
-	require.Equal(t, "GAVE_UP", e.Errno)
-	e = runApp(t, n.Host("h3"), "ping", "-to", to)
-	require.Equal(t, 1, e.OK, e.Error)
-	require.Positive(t, boxStats(t, n).Lost)
-	require.NoError(t, h1.SetBox(Box{}))
-	e = runApp(t, h1, "ping", "-to", to)
-	require.Equal(t, 1, e.OK, e.Error)
-}
-
-func TestDelay(t *testing.T) {
-	n, h1, h2 := start(t, Config{})
-	startApp(t, h2, "serve", "echo=[::]:7000", "transfer=[::]:7001")
-	require.NoError(t, n.SetBox(Box{Delay: 10 * time.Millisecond}))
-	e := runApp(t, h1, "ping", "-to", h2.AddrPort6(7000).String(), "-count", "5")
-	require.Equal(t, 5, e.OK, e.Error)
-	require.GreaterOrEqual(t, e.MedianMicros, int64(20000))
-	require.Less(t, e.MedianMicros, int64(200000))
-	// Super-packets pass the hop whole.
-	e = runApp(t, h1, "transfer", "-to", h2.AddrPort4(7001).String(), "-up", "20000000")
-	require.Equal(t, 1, e.OK, e.Error)
-	require.NoError(t, n.SetBox(Box{}))
-	e = runApp(t, h1, "ping", "-to", h2.AddrPort6(7000).String(), "-count", "5")
-	require.Less(t, e.MedianMicros, int64(10000))
-}
-
-func TestReorder(t *testing.T) {
-	n, h1, h2 := start(t, Config{Hosts: []string{"h1", "h2"}})
-	in, out := sniff(t, h1), sniff(t, h2)
-	const frames = 200
-	inversions := func(b Box) (count int) {
-		require.NoError(t, n.SetBox(b))
-		for i := range frames {
-			in.send(t, buildFrame(h1.AddrPort4(uint16(10000+i)), h2.AddrPort4(9999), mac(h1), mac(h2), flagACK, nil, nil))
-		}
-		last := -1
-		for range frames {
-			v, ok := out.next(t, arrives, func(v frameView) bool {
-				return v.flags()&flagRST == 0 && binary.BigEndian.Uint16(v.frame[v.tcp+2:]) == 9999
-			})
-			require.True(t, ok)
-			i := int(binary.BigEndian.Uint16(v.frame[v.tcp:])) - 10000
-			if i < last {
-				count++
-			}
-			last = i
-		}
-		return count
-	}
-	require.Zero(t, inversions(Box{Delay: time.Millisecond, Jitter: 5 * time.Millisecond}), "jitter keeps the order")
-	require.Positive(t, inversions(Box{Reorder: 300, ReorderBy: 3 * time.Millisecond}))
-}
-
 func TestMirrorFrames(t *testing.T) {
 	_, h1, h2 := fakeHosts()
 	syn := func(options []byte) []byte {
@@ -314,22 +238,4 @@ func FuzzMirror(f *testing.F) {
 			}
 		}
 	})
-}
-
-// The whole path again through the apps, to see that traffic without our
-// option is never touched, whatever the mode.
-func TestBoxLeavesNativeAlone(t *testing.T) {
-	n, h1, h2 := start(t, Config{})
-	srv := startApp(t, h2, "serve", "transfer=[::]:7000")
-	require.NoError(t, n.SetBox(Box{
-		EatOffers: true, StripSYN: true, StripSYNACK: true, StripRest: true, DropAccepts: true, Mirror: true,
-	}))
-	e := runApp(t, h1, "churn", "-to", h2.AddrPort6(7000).String(), "-count", "50", "-parallel", "5", "-size", strconv.Itoa(100000))
-	require.Equal(t, 50, e.OK, e.Error)
-	require.Zero(t, e.Failed)
-	_, err := srv.WaitEvents(patience(t, 30*time.Second), 50, func(e apps.Event) bool { return e.Event == "closed" && e.Error == "" })
-	require.NoError(t, err)
-	s := boxStats(t, n)
-	require.Zero(t, s.Eaten+s.Stripped+s.DroppedAccepts+s.Mirrored)
-	require.GreaterOrEqual(t, s.SYNs, uint64(50))
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -77,43 +76,6 @@ func TestPathMTU(t *testing.T) {
 			require.Greater(t, boxStats(t, n).TooBig, before)
 		})
 	}
-}
-
-// TestFirewallForgets: an idle connection is forgotten: dropped in silence, then
-// reset. A new one passes.
-func TestFirewallForgets(t *testing.T) {
-	n, h1, h2 := start(t, Config{Hosts: []string{"h1", "h2"}, NoOffload: true})
-	startApp(t, h2, "serve", "echo=[::]:7000")
-	require.NoError(t, n.SetBox(Box{Firewall: Firewall{Idle: 300 * time.Millisecond, Resets: 300 * time.Millisecond}}))
-	e := runApp(t, h1, "ping", "-to", h2.AddrPort4(7000).String(), "-count", "3", "-gap", "20ms")
-	require.Equal(t, 3, e.OK, e.Error)
-	e = runApp(t, h1, "ping", "-to", h2.AddrPort4(7000).String(), "-count", "3", "-gap", "800ms")
-	require.Equal(t, 1, e.OK)
-	require.Equal(t, "ECONNRESET", e.Errno)
-	require.Positive(t, boxStats(t, n).Expired)
-	e = runApp(t, h1, "ping", "-to", h2.AddrPort4(7000).String(), "-count", "3")
-	require.Equal(t, 3, e.OK, e.Error)
-}
-
-// TestDatagramsBySizeAndRate: large datagrams are dropped, and those over a rate.
-func TestDatagramsBySizeAndRate(t *testing.T) {
-	n, h1, h2 := start(t, Config{Hosts: []string{"h1", "h2"}})
-	startApp(t, h2, "serve-udp", "echo=[::]:7000")
-	ping := func(args ...string) apps.Event {
-		e, err := h1.RunApp(patience(t, 30*time.Second), append([]string{"ping-udp", "-patient", "-limit", "1s"}, args...)...)
-		require.NoError(t, err)
-		return e
-	}
-	require.NoError(t, n.SetBox(Box{UDP: Datagrams{Port: 7000, Larger: 500}}))
-	for _, to := range []string{h2.AddrPort4(7000).String(), h2.AddrPort6(7000).String()} {
-		require.Equal(t, 5, ping("-to", to, "-count", "5", "-size", "500").OK)
-		require.Zero(t, boxStats(t, n).Larger)
-	}
-	ping("-to", h2.AddrPort6(7000).String(), "-count", "1", "-size", "501")
-	require.Positive(t, boxStats(t, n).Larger)
-	require.NoError(t, n.SetBox(Box{UDP: Datagrams{Port: 7000, Rate: 100}}))
-	ping("-to", h2.AddrPort4(7000).String(), "-count", "30", "-size", "100", "-limit", "100ms")
-	require.Positive(t, boxStats(t, n).TooFast)
 }
 
 // TestCorruptionIsOneBit of the part it names, and mended if it says so.

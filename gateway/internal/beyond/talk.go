@@ -491,17 +491,21 @@ func (t *talk) lose(a between.Lose) {
 	}
 }
 
-// lostBy is when a device has lost the carrier of an end.
+// lostBy is when a device has lost the carrier of an end, or what was to be its carrier.
 func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 	if e.dropped || e.lost {
 		return
 	}
 	e.lost = true
-	if t.s.lines.Allow() {
-		t.s.cfg.Log.Info("a connection in process between hosts goes on by the kernel", "peer", t.peer, "reason", why, "error", err)
-	}
 	if !t.over {
 		t.do(t.ctl.Decline(now, e.number, why))
+	}
+	switch {
+	case !e.granted:
+		e.debug("not promoted: "+why.String(), err)
+		t.drop(e)
+	case t.s.lines.Allow():
+		t.s.cfg.Log.Info("a connection in process between hosts goes on by the kernel", "peer", t.peer, "reason", why, "error", err)
 	}
 }
 

@@ -29,6 +29,9 @@ const (
 // errNoGateway is a peer that has ended the control connection before it said who it is.
 var errNoGateway = errors.New("the peer does not greet")
 
+// errDropped is an end that is no more.
+var errDropped = errors.New("the end is over")
+
 // talk is one control connection. What happens comes as jobs, which one goroutine does.
 type talk struct {
 	s    *Service
@@ -392,39 +395,24 @@ func (t *talk) found(now time.Time, number uint64, e *end) {
 func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 	p := &negotiate.Proposal{HostID: t.hello.HostID, GatewayID: t.hello.GatewayID, Carriers: offers}
 	for i := range offers {
-		at := slices.IndexFunc(t.s.cfg.Providers, func(p carrier.Provider) bool { return p.Kind() == offers[i].Kind })
-		if at < 0 || !t.s.cfg.Pays(e.half, offers[i].Kind.OfAdapter()) {
-			continue
-		}
-		prov := t.s.cfg.Providers[at]
-		if !prov.Met(offers[i], p) {
-			ctx, cancel := context.WithTimeout(t.s.ctx, dialTime)
-			err := prov.Meet(ctx, t.peer, offers[i])
-			cancel()
-			if err != nil {
-				e.debug("answer", err)
+		for _, prov := range t.s.cfg.Providers {
+			if !t.s.cfg.Pays(e.half, prov.Kind().OfAdapter()) || !answers(prov, offers, i) {
 				continue
 			}
-		}
-		done := make(chan error, 1)
-		var answer negotiate.CarrierOffer
-		e.mir.Load().Answer(prov, offers[i], p, func(o negotiate.CarrierOffer, err error) {
-			answer = o
-			done <- err
-		})
-		select {
-		case err := <-done:
-			if err == nil {
+			answer, err := t.answerBy(e, prov, offers[i], p)
+			switch {
+			case err == nil:
 				t.post(func(now time.Time) {
 					if !e.dropped {
+						e.by = prov.Kind()
 						t.do(t.ctl.Answer(now, e.number, []negotiate.CarrierOffer{answer}))
 					}
 				})
 				return
+			case errors.Is(err, errDropped):
+				return
 			}
 			e.debug("answer", err)
-		case <-e.closing: // then nobody is told
-			return
 		}
 	}
 	t.post(func(now time.Time) {
@@ -433,6 +421,36 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 			t.drop(e)
 		}
 	})
+}
+
+// answers reports whether a device may answer an offer, one of the other kind's device, too. An adapter does not answer for
+// soft where the peer has one itself.
+func answers(prov carrier.Provider, offers []negotiate.CarrierOffer, i int) bool {
+	own := negotiate.FindCarrier(offers, prov.Kind())
+	return carrier.Answers(prov, &offers[i]) && (prov.Kind() != negotiate.CarrierHW || own == nil || own == &offers[i])
+}
+
+// answerBy has one device answer an offer.
+func (t *talk) answerBy(e *end, prov carrier.Provider, from negotiate.CarrierOffer, p *negotiate.Proposal) (negotiate.CarrierOffer, error) {
+	if !prov.Met(from, p) {
+		ctx, cancel := context.WithTimeout(t.s.ctx, dialTime)
+		defer cancel()
+		if err := prov.Meet(ctx, t.peer, from); err != nil {
+			return negotiate.CarrierOffer{}, err
+		}
+	}
+	type answer struct {
+		offer negotiate.CarrierOffer
+		err   error
+	}
+	done := make(chan answer, 1)
+	e.mir.Load().Answer(prov, from, p, func(o negotiate.CarrierOffer, err error) { done <- answer{o, err} })
+	select {
+	case a := <-done:
+		return a.offer, a.err
+	case <-e.closing: // then nobody is told
+		return negotiate.CarrierOffer{}, errDropped
+	}
 }
 
 // prove proves the first carrier that the peer has answered, in the order of this side.
@@ -460,6 +478,9 @@ func (t *talk) prove(e *end, carriers []negotiate.CarrierOffer) {
 func (t *talk) carry(e *end, kind negotiate.CarrierKind) {
 	if e == nil || e.dropped {
 		return
+	}
+	if e.half.Socket.Role == broker.RoleServer {
+		kind = e.by
 	}
 	e.mir.Load().Start()
 	e.granted = e.half.Grant(e.portion.Take(), e.order, kind.String())

@@ -25,7 +25,7 @@ type end struct {
 
 	number  uint64 // 0: not offered
 	order   uint32
-	by      negotiate.CarrierKind        // of a server: the device that has answered, maybe for one of the other kind
+	by      negotiate.CarrierKind        // the own device; a server's may have answered for one of the other kind
 	nonces  [2][inprocess.NonceSize]byte // of client and server
 	portion shared.Portion               // until it is granted
 	said    mirror.Said                  // what the peer was told

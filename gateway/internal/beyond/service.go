@@ -19,6 +19,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/mirror"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -58,6 +59,8 @@ type Config struct {
 	Providers []carrier.Provider
 	// Pays reports whether an adapter, or another device, may carry for an end, by the rule that selects it.
 	Pays func(of *broker.Half, adapter bool) bool
+	// Peers knows which carriers rest, by peer.
+	Peers *peers.Table
 	// MaxConns bounds the connections.
 	MaxConns int
 	// NativeFor is for how long a peer without a gateway is not asked again.

@@ -13,8 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/beyond"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/twohosts"
@@ -37,6 +39,7 @@ func open(t *testing.T, keys negotiate.Keys) (*beyond.Service, netip.AddrPort) {
 	s, err := beyond.Open(beyond.Config{
 		GatewayID: [16]byte{1}, Port: h.Port, Only: h.Addr, Keys: func() negotiate.Keys { return keys }, Shards: []*loop.Shard{shard},
 		Pays:     func(*broker.Half, bool) bool { return true },
+		Peers:    peers.NewTable(config.Limits{}),
 		MaxConns: 100, NativeFor: time.Second, Log: log,
 	})
 	require.NoError(t, err)

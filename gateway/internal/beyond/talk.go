@@ -341,7 +341,7 @@ func (t *talk) offer(e *end) {
 	t.s.work.Go(func() {
 		var offers []negotiate.CarrierOffer
 		for _, p := range t.s.cfg.Providers {
-			if !t.s.cfg.Pays(e.half, p.Kind().OfAdapter()) {
+			if !t.admits(e, p) {
 				continue
 			}
 			if o, err := m.Offer(p); err != nil {
@@ -372,6 +372,11 @@ func (t *talk) offer(e *end) {
 	})
 }
 
+// admits reports whether a device may carry for an end: by the rule that selects it, and since the carrier does not rest.
+func (t *talk) admits(e *end, p carrier.Provider) bool {
+	return t.s.cfg.Pays(e.half, p.Kind().OfAdapter()) && !t.s.cfg.Peers.Resting(t.peer, p.Kind(), time.Now())
+}
+
 // found is when the end that a peer wants has asked.
 func (t *talk) found(now time.Time, number uint64, e *end) {
 	o, ok := t.wishes[number]
@@ -396,7 +401,7 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 	p := &negotiate.Proposal{HostID: t.hello.HostID, GatewayID: t.hello.GatewayID, Carriers: offers}
 	for i := range offers {
 		for _, prov := range t.s.cfg.Providers {
-			if !t.s.cfg.Pays(e.half, prov.Kind().OfAdapter()) || !answers(prov, offers, i) {
+			if !t.admits(e, prov) || !answers(prov, offers, i) {
 				continue
 			}
 			answer, err := t.answerBy(e, prov, offers[i], p)
@@ -465,6 +470,7 @@ func (t *talk) prove(e *end, carriers []negotiate.CarrierOffer) {
 			case e.dropped:
 			case err != nil:
 				e.debug("prove", err)
+				t.s.cfg.Peers.Failed(t.peer, to.Kind, now)
 				t.do(t.ctl.Decline(now, e.number, negotiate.ReasonCarrierUnreachable))
 				t.drop(e)
 			default:
@@ -479,11 +485,11 @@ func (t *talk) carry(e *end, kind negotiate.CarrierKind) {
 	if e == nil || e.dropped {
 		return
 	}
-	if e.half.Socket.Role == broker.RoleServer {
-		kind = e.by
+	if e.half.Socket.Role == broker.RoleClient {
+		e.by = kind
 	}
 	e.mir.Load().Start()
-	e.granted = e.half.Grant(e.portion.Take(), e.order, kind.String())
+	e.granted = e.half.Grant(e.portion.Take(), e.order, e.by.String())
 	if !e.granted {
 		t.do(t.ctl.Decline(time.Now(), e.number, negotiate.ReasonFlowLimit))
 		t.do(t.ctl.Left(time.Now(), e.number))
@@ -525,7 +531,11 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 	case !e.granted:
 		e.debug("not promoted: "+why.String(), err)
 		t.drop(e)
-	case t.s.lines.Allow():
+		return
+	case why == negotiate.ReasonDeviceFailed, why == negotiate.ReasonCarrierUnreachable:
+		t.s.cfg.Peers.Failed(t.peer, e.by, now)
+	}
+	if t.s.lines.Allow() {
 		t.s.cfg.Log.Info("a connection in process between hosts goes on by the kernel", "peer", t.peer, "reason", why, "error", err)
 	}
 }

@@ -1,11 +1,19 @@
 package beyond
 
 import (
+	"errors"
+	"log/slog"
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -39,4 +47,25 @@ func TestAnswers(t *testing.T) {
 			require.Equal(t, want, answers(device{kind: c.kind}, c.offers, i), "%v: offer %d of %+v", c.kind, i, c.offers)
 		}
 	}
+}
+
+// TestCarriersRest: a carrier that fails with a peer again and again is left alone with that peer, and no other is. What an
+// operator or the peer ends has not failed.
+func TestCarriersRest(t *testing.T) {
+	const failures = 3
+	s := &Service{lines: rate.NewLimiter(0, 0), cfg: Config{
+		Pays: func(*broker.Half, bool) bool { return true }, Peers: peers.NewTable(config.Limits{}), Log: slog.New(slog.DiscardHandler),
+	}}
+	bad, good := s.newTalk(netip.MustParseAddr("10.0.0.1")), s.newTalk(netip.MustParseAddr("10.0.0.2"))
+	began := time.Now().Add(time.Hour) // so it rests yet, however slow the test is
+	for i := range failures {
+		for tk, why := range map[*talk]negotiate.Reason{bad: negotiate.ReasonDeviceFailed, good: negotiate.ReasonDrained} {
+			tk.over = true
+			require.True(t, tk.admits(&end{}, device{kind: negotiate.CarrierHW}))
+			tk.lostBy(began.Add(time.Duration(i)*10*time.Second), &end{granted: true, by: negotiate.CarrierHW}, why, errors.New("a failure"))
+		}
+	}
+	require.False(t, bad.admits(&end{}, device{kind: negotiate.CarrierHW}))
+	require.True(t, bad.admits(&end{}, device{kind: negotiate.CarrierSoft}))
+	require.True(t, good.admits(&end{}, device{kind: negotiate.CarrierHW}))
 }

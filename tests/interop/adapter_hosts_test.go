@@ -20,6 +20,9 @@ var adapterParts = []struct {
 	run    func(*adapterPair, context.Context, *testing.T)
 }{
 	{"carries", true, (*adapterPair).carriesAll},
+	{"rings", false, (*adapterPair).rings},
+	{"rings with one adapter", false, (*adapterPair).ringsOfOne},
+	{"rings and a link that goes down", false, (*adapterPair).ringsDown},
 	{"redis", false, (*adapterPair).redis},
 	{"many at a time", false, (*adapterPair).churn},
 	{"iperf3", false, (*adapterPair).iperf},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ shm_dir: /run/shm
 state_dir: /run/state
 limits: { memory: 512MiB, handshake_timeout: 10s%s }
 fallback: { negative_cache: 1s }
-`
+%s`
 
 // adapterSettings are what the configurations of two gateways differ in from the
 // usual. The zero value is that.
@@ -41,6 +42,7 @@ type adapterSettings struct {
 	rule     string // more of the policy
 	carriers string // default: hw
 	limits   string // more of them
+	more     string // lines of the configuration
 	whole    string // the configuration, instead of all that
 }
 
@@ -56,7 +58,7 @@ func (s adapterSettings) text() string {
 	for _, p := range []uint16{echoPort, transferPort, redisPort, iperfPort, webPort, talkPort} {
 		ports = append(ports, fmt.Sprint(p))
 	}
-	return fmt.Sprintf(adapterConfig, strings.Join(ports, ", "), s.rule, s.carriers, s.limits)
+	return fmt.Sprintf(adapterConfig, strings.Join(ports, ", "), s.rule, s.carriers, s.limits, s.more)
 }
 
 // adapterPair is two guests on one network, each with rdma_rxe, a gateway and the
@@ -81,6 +83,7 @@ func newAdapterPair(ctx context.Context, t *testing.T) *adapterPair {
 		build(ctx, t, cgo, "build", "-o", file, "github.com/smcgw/smcgw/cmd/"+filepath.Base(path))
 		p.files[path] = file
 	}
+	maps.Copy(p.files, ringPrograms(ctx, t))
 	p.host, err = testnet.NewTapped(1500)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, p.host.Close()) })

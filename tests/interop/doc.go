@@ -15,8 +15,8 @@
 // libibverbs and the kernel's connection manager, as it runs on an adapter.
 //
 // TestAdapterHosts has two guests on one network, with gateways that carry on rxe what
-// stock programs send, and takes from them what they need: links, addresses, drivers,
-// memory, gateways, a host.
+// stock programs send, or what programs with the library have in their rings, and takes
+// from them what they need: links, addresses, drivers, memory, gateways, a host.
 //
 // `make test` runs a sample with kernel 6.12, `make interop` (SMCGW_INTEROP=all)
 // everything with 6.12 and 6.1 and more iterations. Both need root,

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,9 +41,10 @@ var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 type inProcessWorld struct {
 	*world
 	g       *gw
-	dir     string // of the programs
-	library bool   // programs are started with it
-	apart   bool   // each host has a daemon of its own
+	dir     string                          // of the programs
+	library bool                            // programs are started with it
+	apart   bool                            // each host has a daemon of its own
+	within  map[*testnet.Host]*testnet.Host // then: whose daemon serves the programs of containers
 }
 
 func newInProcessWorld(t *testing.T, s settings) *inProcessWorld {
@@ -72,7 +75,7 @@ func (w *inProcessWorld) start(h *testnet.Host, name string, args ...string) *te
 	if w.library {
 		at := w.h3
 		if w.apart {
-			at = h
+			at = cmp.Or(w.within[h], h)
 		}
 		cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(at))
 	}
@@ -90,12 +93,18 @@ type flow struct {
 // stream begins one from h1 to a server there, which a client finds at an address. It ends by itself after some bytes.
 func (w *inProcessWorld) stream(server, client *testnet.Host, address string, port, bytes int) *flow {
 	w.t.Helper()
+	return w.streamTo(server, transferPort, client, netip.AddrPortFrom(netip.MustParseAddr(address), uint16(port)), bytes)
+}
+
+// streamTo is stream, to a server at a port.
+func (w *inProcessWorld) streamTo(server *testnet.Host, port int, client *testnet.Host, to netip.AddrPort, bytes int) *flow {
+	w.t.Helper()
 	f := &flow{w: w}
-	f.server = w.start(server, filepath.Join(w.dir, "stream"), "serve", fmt.Sprint(transferPort))
+	f.server = w.start(server, filepath.Join(w.dir, "stream"), "serve", fmt.Sprint(port))
 	ctx, cancel := context.WithTimeout(w.t.Context(), slowed(10*time.Second))
 	defer cancel()
 	require.NoError(w.t, f.server.WaitOutput(ctx, "serving"))
-	f.client = w.start(client, filepath.Join(w.dir, "stream"), "send", address, fmt.Sprint(port), fmt.Sprint(bytes), "16384", "1000")
+	f.client = w.start(client, filepath.Join(w.dir, "stream"), "send", to.Addr().String(), fmt.Sprint(to.Port()), fmt.Sprint(bytes), "16384", "1000")
 	w.t.Cleanup(func() {
 		if w.t.Failed() {
 			w.t.Logf("server: %s\nclient: %s", tail(f.server.Output(), 300), tail(f.client.Output(), 300))
@@ -131,6 +140,26 @@ func (f *flow) goesOn(patience time.Duration) {
 		require.Less(f.w.t, time.Since(since), slowed(patience), "the stream stands at %d: %s %s", was, tail(f.server.Output(), 200), tail(f.client.Output(), 200))
 		time.Sleep(10 * time.Millisecond)
 	}
+}
+
+// saw is the client as the server sees it, once that has bytes.
+func (f *flow) saw() netip.AddrPort {
+	f.w.t.Helper()
+	_, line, ok := strings.Cut(f.server.Output(), "saw ")
+	require.True(f.w.t, ok, f.server.Output())
+	line, _, _ = strings.Cut(line, "\n")
+	return netip.MustParseAddrPort(line)
+}
+
+// ends has the client end the stream, and wants it whole.
+func (f *flow) ends() {
+	f.w.t.Helper()
+	require.NoError(f.w.t, f.client.Signal(syscall.SIGTERM))
+	ctx, cancel := context.WithTimeout(f.w.t.Context(), slowed(30*time.Second))
+	defer cancel()
+	require.NoError(f.w.t, f.server.WaitOutput(ctx, "whole "), tail(f.server.Output(), 300))
+	_, bytes, _ := strings.Cut(f.server.Output(), "whole ")
+	require.NoError(f.w.t, f.client.WaitOutput(ctx, "whole "+bytes), tail(f.client.Output(), 300))
 }
 
 // whole wants the stream to have ended in order, with all of its bytes.

@@ -1,6 +1,7 @@
 // A stream whose every byte is checked, and counted on stdout:
 //   stream serve PORT                        one connection at a time, each to its end
-//   stream send ADDRESS PORT BYTES CHUNK PAUSE  CHUNK bytes, a pause of PAUSE microseconds, and so on; then the end
+//   stream send ADDRESS PORT BYTES CHUNK PAUSE  CHUNK bytes, a pause of PAUSE microseconds, and so on; then the end, which
+//                                               SIGTERM makes come early
 // The server answers each 4 KiB by 8 bytes that count them; the sender waits for the end of those.
 #include <arpa/inet.h>
 #include <errno.h>
@@ -51,8 +52,11 @@ static int serve(int port) {
 	fflush(stdout);
 	static uint8_t b[65536];
 	for (;;) {
-		int s = accept(l, 0, 0);
+		socklen_t len = sizeof a;
+		int s = accept(l, (void *)&a, &len);
 		if (s < 0) die("accept");
+		printf("saw %s:%d\n", inet_ntoa(a.sin_addr), ntohs(a.sin_port));
+		fflush(stdout);
 		uint64_t n = 0, told = 0;
 		ssize_t r;
 		while ((r = read(s, b, sizeof b)) > 0) {
@@ -74,6 +78,13 @@ static int serve(int port) {
 		fflush(stdout);
 		close(s);
 	}
+}
+
+static volatile sig_atomic_t ends;
+
+static void end(int sig) {
+	(void)sig;
+	ends = 1;
 }
 
 static void *answers(void *arg) {
@@ -102,11 +113,12 @@ int main(int n, char **v) {
 	inet_pton(AF_INET, v[2], &a.sin_addr);
 	int s = socket(AF_INET, SOCK_STREAM, 0);
 	if (connect(s, (void *)&a, sizeof a) < 0) die("connect");
+	signal(SIGTERM, end);
 	uint64_t total = strtoull(v[4], 0, 10), chunk = strtoull(v[5], 0, 10);
 	uint8_t *b = malloc(chunk);
 	pthread_t t;
 	pthread_create(&t, 0, answers, &s);
-	for (uint64_t i = 0; i < total; i += chunk) {
+	for (uint64_t i = 0; i < total && !ends; i += chunk) {
 		for (uint64_t k = 0; k < chunk; k++) b[k] = at(i + k);
 		if (write_all(s, b, chunk) < 0) die("write");
 		tell(i + chunk);

@@ -177,7 +177,7 @@ var fences = []fence{
 	{"C", []string{"verbs/hw/ibv/"}}, // what cgo binds to, which make build leaves out
 	{"gvisor.dev/gvisor", []string{"netstack/", "lab/wire/"}},
 	{"github.com/cilium/ebpf", []string{"ebpf/", "lab/", "tests/e2e/ipoib_test.go"}},
-	{"github.com/vishvananda", []string{"ebpf/", "gateway/process/", "gateway/internal/promotion/", "verbs/hw/sysfs/", "cmd/smcgw/internal/doctor/", "lab/", "tests/e2e/ipoib_test.go"}},
+	{"github.com/vishvananda", []string{"ebpf/", "gateway/process/", "gateway/internal/beyond/", "gateway/internal/promotion/", "verbs/hw/sysfs/", "cmd/smcgw/internal/doctor/", "lab/", "tests/e2e/ipoib_test.go"}},
 	{"github.com/prometheus", []string{"gateway/page/metrics*.go"}},
 	{"github.com/spf13", []string{"cmd/*/*.go"}},
 	{"github.com/coreos/go-systemd", []string{"gateway/process/"}},

@@ -31,6 +31,9 @@ type translatedPath struct {
 	saw      netip.Addr     // the address of the client, as the server sees it
 }
 
+// serviceAddress is one that no host has.
+var serviceAddress = netip.MustParseAddr("10.96.0.1")
+
 func newTranslatedWorld(t *testing.T) *translatedWorld {
 	t.Helper()
 	w := &translatedWorld{}
@@ -63,11 +66,17 @@ func newTranslatedWorld(t *testing.T) *translatedWorld {
 	require.NoError(t, w.h2.NFT(fmt.Sprintf(`table ip nat {
 	chain post {
 		type nat hook postrouting priority srcnat;
-		ip saddr %[1]s oifname "eth0" tcp dport { 7101, 7152 } masquerade random
+		ip saddr %[1]s oifname "eth0" tcp dport { 7101, 7103, 7152 } masquerade random
 		ip saddr %[2]s tcp dport 7111 snat to %[3]s
 	}
+	chain out {
+		type nat hook output priority -100;
+		ip daddr %[4]s tcp dport 7112 dnat to %[5]s
+		ip daddr %[4]s tcp dport 7115 dnat to %[6]s:7105
+	}
+	chain pre { type nat hook prerouting priority dstnat; ip daddr %[4]s tcp dport 7103 dnat to %[5]s; }
 }
-`, w.client.Addr4, h2, alias)))
+`, w.client.Addr4, h2, alias, serviceAddress, h1, w.server.Addr4)))
 	at := netip.AddrPortFrom
 	w.paths = []translatedPath{
 		{"published", w.h2, w.server, 7100, at(h1, 7150), h2},
@@ -75,6 +84,10 @@ func newTranslatedWorld(t *testing.T) *translatedWorld {
 		{"masqueraded", w.client, w.h1, 7101, at(h1, 7101), h2},
 		{"containers of both", w.client, w.server, 7102, at(h1, 7152), h2},
 		{"other source", w.h2, w.h1, 7111, at(h1, 7111), alias},
+		{"service", w.h2, w.h1, 7112, at(serviceAddress, 7112), h2},
+		{"containers without translation", w.client, w.server, 7104, at(w.server.Addr4, 7104), w.client.Addr4},
+		{"service in a container", w.h2, w.server, 7105, at(serviceAddress, 7115), h2},
+		{"service for a container", w.client, w.h1, 7103, at(serviceAddress, 7103), h2},
 	}
 	return w
 }

@@ -2,6 +2,7 @@ package beyond
 
 import (
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,10 +21,11 @@ import (
 type end struct {
 	s    *Service
 	half *broker.Half
-	talk *talk // nil: a server's, whose offer has not come; the service's lock
+	talk *talk // nil: a server's, whose offer has not come, or a client's that has not begun; the service's lock
 	mir  atomic.Pointer[mirror.End]
 
-	number  uint64 // 0: not offered
+	hosts   []netip.Addr // of a client's: where it has not been looked for yet
+	number  uint64       // 0: not offered
 	order   uint32
 	by      negotiate.CarrierKind        // the own device; a server's may have answered for one of the other kind
 	nonces  [2][inprocess.NonceSize]byte // of client and server

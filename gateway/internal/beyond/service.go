@@ -270,14 +270,11 @@ func (s *Service) Waits(h *broker.Half) {
 		if !slices.ContainsFunc(s.cfg.Providers, func(p carrier.Provider) bool { return s.cfg.Pays(h, p.Kind().OfAdapter()) }) {
 			return
 		}
-		t := s.talkTo(h.Socket.Remote.Addr())
-		if t == nil {
-			return
-		}
-		e.talk = t
-		if t.post(func(now time.Time) { t.begin(now, e) }) { // or it has just ended
-			s.known[h] = e
-		}
+		s.known[h] = e
+		s.work.Go(func() { // the kernel is asked
+			e.hosts = hostsBehind(h.Socket.Local, h.Socket.Remote)
+			s.seek(e)
+		})
 	case broker.RoleServer:
 		name := mirrored(h.Socket.Sequences)
 		s.known[h] = e
@@ -291,6 +288,27 @@ func (s *Service) Waits(h *broker.Half) {
 		}
 		s.asked[name] = e
 	}
+}
+
+// seek has a client's end begin at the next host that may have the other end, and have a gateway. If there is none it is not
+// promoted.
+func (s *Service) seek(e *end) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known[e.half] != e { // it does not wait any more
+		return
+	}
+	for !s.closed && len(e.hosts) > 0 {
+		t := s.talkTo(e.hosts[0])
+		if e.hosts = e.hosts[1:]; t == nil {
+			continue
+		}
+		e.talk = t
+		if t.post(func(now time.Time) { t.begin(now, e) }) { // or it has just ended
+			return
+		}
+	}
+	delete(s.known, e.half)
 }
 
 // mirrored names a connection as its client does, which has them the other way round.
@@ -352,7 +370,7 @@ func (s *Service) tell(h *broker.Half, what func(*talk, time.Time, *end)) bool {
 		return false
 	}
 	t := e.talk
-	if t == nil { // a server's end that waits for its offer
+	if t == nil { // a server's end that waits for its offer, or a client's that is about to begin
 		delete(s.known, h)
 		if name := mirrored(h.Socket.Sequences); s.asked[name] == e {
 			delete(s.asked, name)

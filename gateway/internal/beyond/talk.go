@@ -106,9 +106,6 @@ func (t *talk) refuse() {
 			job(time.Now())
 		}
 	}
-	for e := range t.all {
-		t.drop(e)
-	}
 }
 
 // run serves a control connection until it and all its ends are over.
@@ -292,7 +289,9 @@ func (t *talk) greet(peer between.Hello) {
 		return
 	}
 	for _, e := range t.early {
-		t.offer(e)
+		if !e.dropped {
+			t.offer(e)
+		}
 	}
 	t.early = nil
 }
@@ -308,6 +307,10 @@ func (t *talk) close(a between.Closed) {
 	if a.Reason != negotiate.ReasonNone {
 		t.s.cfg.Log.Info("control connection has ended", "peer", t.peer, "reason", a.Reason, "remote", a.Remote)
 	}
+	for _, e := range t.early {
+		t.pass(e)
+	}
+	t.early = nil
 	for e := range t.all {
 		if !e.granted {
 			t.drop(e)
@@ -315,10 +318,18 @@ func (t *talk) close(a between.Closed) {
 	}
 }
 
+// pass leaves a client's end, of which nothing was said, to the next host.
+func (t *talk) pass(e *end) {
+	delete(t.all, e)
+	t.s.seek(e)
+}
+
 // begin takes in the end of a client.
 func (t *talk) begin(_ time.Time, e *end) {
 	t.all[e] = struct{}{}
 	switch {
+	case t.over && !t.greeted:
+		t.pass(e)
 	case t.over:
 		t.drop(e)
 	case t.greeted:
@@ -565,6 +576,10 @@ func (t *talk) peerEnded(e *end, exited bool, written uint64) {
 
 // gone is when an end does not wait any more and has no carrier.
 func (t *talk) gone(now time.Time, e *end) {
+	if _, ok := t.all[e]; !ok { // it was left to another one
+		t.s.Over(e.half)
+		return
+	}
 	if !e.dropped && !e.granted {
 		if !t.over && e.number != 0 {
 			t.do(t.ctl.Decline(now, e.number, negotiate.ReasonClientGone))

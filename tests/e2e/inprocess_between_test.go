@@ -15,7 +15,8 @@ import (
 // betweenWorld is two hosts with a daemon each, whose programs are promoted with those of the other one.
 type betweenWorld struct {
 	*inProcessWorld
-	gs [2]*gw // of h1 and h2
+	gs       [2]*gw // of h1 and h2
+	settings settings
 }
 
 // betweenRule has the ends of streams promoted between hosts.
@@ -26,6 +27,7 @@ func newBetweenWorld(t *testing.T, s settings) *betweenWorld {
 	w := &betweenWorld{inProcessWorld: newProgramsWorld(t)}
 	w.apart = true
 	s.Policy, s.InProcess = s.Policy+betweenRule, ", between_hosts: on"
+	w.settings = s
 	w.gs = [2]*gw{w.up(w.h1, s), w.up(w.h2, s)}
 	return w
 }

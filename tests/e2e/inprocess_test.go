@@ -24,15 +24,18 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// inProcessPrograms are the library and the program stream, built once.
+// inProcessPrograms are the library and the programs stream and stress, built once.
 var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Dir(built)
 	if os.Getenv(ProgramsVariable) != "" {
 		return dir, nil
 	}
-	out, err := exec.Command("gcc", "-O1", "-pthread", "-o", filepath.Join(dir, "stream"), "testdata/inprocess/stream.c").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("gcc: %w\n%s", err, out)
+	for _, source := range []string{"testdata/inprocess/stream.c", "../../inprocess/lib/test/stress.c"} {
+		program := strings.TrimSuffix(filepath.Base(source), ".c")
+		out, err := exec.Command("gcc", "-O1", "-pthread", "-o", filepath.Join(dir, program), source).CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("gcc: %w\n%s", err, out)
+		}
 	}
 	return dir, testnet.BuildLibrary(filepath.Join(dir, "libsmcgw.so"))
 })
@@ -72,16 +75,22 @@ func newProgramsWorld(t *testing.T) *inProcessWorld {
 func (w *inProcessWorld) start(h *testnet.Host, name string, args ...string) *testnet.Proc {
 	w.t.Helper()
 	cmd := h.Command(context.Background(), name, args...)
-	if w.library {
-		at := w.h3
-		if w.apart {
-			at = cmp.Or(w.within[h], h)
-		}
-		cmd.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(at))
-	}
+	cmd.Env = w.environment(h)
 	p, err := h.StartCmd(cmd)
 	require.NoError(w.t, err)
 	return p
+}
+
+// environment is that of the programs of a host.
+func (w *inProcessWorld) environment(h *testnet.Host) []string {
+	if !w.library {
+		return os.Environ()
+	}
+	at := w.h3
+	if w.apart {
+		at = cmp.Or(w.within[h], h)
+	}
+	return append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(at))
 }
 
 // flow is a stream whose bytes are checked.

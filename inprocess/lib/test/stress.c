@@ -5,12 +5,15 @@
 // WINDOW is SO_SNDBUF and SO_RCVBUF, 0 the system's.
 //
 // HOW is what happens to one end at some moment: - nothing, k killed, i killed at an instruction of the library or near one, s stopped
-// for a while, c closes early, r by a reset, x exits; a one of these, and on the way both ends do what programs do with descriptors:
+// for a while, c closes early, r by a reset, x exits, n both, which somebody else resets; a one of these but n, and on the way both ends do what programs do with descriptors:
 // duplicate, fork, hand over, exec, set options (struct act). A ? in MODES, FAMILY, WINDOW or HOW is drawn anew in each round. A
 // round's plan follows from its seed, SEED + its number, alone. What the other end has read must be a beginning of what was sent, all of
 // it unless it was reset, and it must come to its end in time.
 //
 // stress resume DESCRIPTOR SIDE goes on after exec. With STRESS_RECALLS set, somebody else has connections go back.
+//
+// With STRESS_HOSTS the ends are on two hosts, each in a program of its own: NAMESPACE SOCKET of each side, the broker's, then the IPv4
+// and the IPv6 address and the port of the second one, at which it listens.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -95,6 +98,8 @@ static struct shared {
 	double until;
 	pid_t main, pid[2];
 	struct end end[2]; // at the beginning, and for exec
+	int listener, window;
+	struct sockaddr_storage at; // where the second end listens
 	char plan[512];
 } *shared;
 #define FILES 400 // descriptors of files: what each end sends, and shared
@@ -185,7 +190,7 @@ static ssize_t take(struct end *e, bool nonblock) {
 	switch (r >> 8 & 15) {
 	case 0:
 		k = recv(e->fd, b, n, MSG_PEEK | (r >> 20 & 1 || e->lowat ? MSG_DONTWAIT : 0));
-		if (k < 0 && errno == ECONNRESET) shared->reset[e->side] = true; // the kernel says it once
+		if (k < 0 && (errno == ECONNRESET || errno == ECONNABORTED)) shared->reset[e->side] = true; // the kernel says it once
 		if (k > 0) {
 			check(e, b, (size_t)k, "peek", false);
 			shared->peeks[e->side]++;
@@ -487,9 +492,11 @@ static void await(struct end *e, short what) {
 	while ((n = poll(&p, 1, -1)) < 0 && errno == EINTR) {}
 	if (n != 1) fail("poll", e->side, 0, p.revents);
 }
-// gone: the other end was killed or has left, and this is what a call says then.
+// gone: the other end was killed or has left, or somebody else has reset both, and this is what a call says then.
 static bool gone(struct end *e) {
-	if (!shared->left[!e->side] || (errno != ECONNRESET && errno != EPIPE)) return false;
+	bool both = shared->fate == 'n';
+	if (!both && !shared->left[!e->side]) return false;
+	if (errno != ECONNRESET && errno != EPIPE && !(both && errno == ECONNABORTED)) return false;
 	shared->reset[e->side] = true;
 	return true;
 }
@@ -609,17 +616,33 @@ static void *run(void *a) {
 
 // ---- rounds
 
+// What STRESS_HOSTS says.
+static struct { bool apart; char namespace[2][128], socket[2][128], four[INET_ADDRSTRLEN], six[INET6_ADDRSTRLEN]; int port; } hosts = {.four = "127.0.0.1", .six = "::1"};
+static bool find_hosts(void) {
+	const char *text = getenv("STRESS_HOSTS");
+	hosts.apart = text != 0;
+	return !text || sscanf(text, "%127s %127s %127s %127s %15s %45s %d", hosts.namespace[0], hosts.socket[0], hosts.namespace[1], hosts.socket[1], hosts.four, hosts.six, &hosts.port) == 7;
+}
+// enter has the sockets that this thread makes from now on be of a host.
+static void enter(int side) {
+	int fd = open(hosts.namespace[side], O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || setns(fd, CLONE_NEWNET) < 0) fail("enter the namespace", side, 0, fd);
+	close(fd);
+}
 static int family(char c) { return c == '4' ? AF_INET : AF_INET6; }
-static void address(char c, struct sockaddr_storage *s, in_port_t port) {
+static void address(char c, struct sockaddr_storage *s, int port) {
 	memset(s, 0, sizeof *s);
 	if (c == '4') {
 		struct sockaddr_in *a = (struct sockaddr_in *)s;
-		*a = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+		*a = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((in_port_t)port)};
+		inet_pton(AF_INET, hosts.four, &a->sin_addr);
 	} else {
+		char mapped[8 + INET_ADDRSTRLEN];
 		struct sockaddr_in6 *a = (struct sockaddr_in6 *)s;
 		a->sin6_family = AF_INET6;
-		a->sin6_port = port;
-		inet_pton(AF_INET6, c == '6' ? "::1" : "::ffff:127.0.0.1", &a->sin6_addr);
+		a->sin6_port = htons((in_port_t)port);
+		snprintf(mapped, sizeof mapped, "::ffff:%s", hosts.four);
+		inet_pton(AF_INET6, c == '6' ? hosts.six : mapped, &a->sin6_addr);
 	}
 }
 static void buffers(int fd, int n) {
@@ -714,7 +737,7 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 		if (p->modes[i] == '?') p->modes[i] = "bqleops"[draw(&x) % 7];
 	if (argv[5]) p->window = argv[5][0] == '?' ? (int[]){0, 0, 4096, 65536}[draw(&x) & 3] : atoi(argv[5]);
 	if (argv[5] && argv[6]) p->fate = argv[6][0] == 'a' ? "---kkiiissscrx"[draw(&x) % 14] : argv[6][0];
-	if (wild && !(draw(&x) & 7) && p->fate == '-')
+	if (wild && !(draw(&x) & 7) && p->fate == '-' && !hosts.apart)
 		for (int i = 0; i < 2; i++) p->modes[i] = (char)toupper(p->modes[i]);
 	bool one = isupper(p->modes[0]);
 	memset(shared, 0, sizeof *shared);
@@ -762,19 +785,47 @@ static bool too_long(double since, double limit, const pid_t pid[2]) {
 	return d > BUSY * limit || (d > limit && !busy(shared->one ? own : pid));
 }
 
+// start has an end connect, or accept.
+static void start(struct end *e) {
+	struct sockaddr *at = (struct sockaddr *)&shared->at;
+	e->fd = e->side ? accept(shared->listener, 0, 0) : socket(at->sa_family, SOCK_STREAM, 0);
+	buffers(e->fd, shared->window);
+	if (!e->side && connect(e->fd, at, sizeof shared->at) < 0) fail("connect", 0, 0, 0);
+}
+// program is an end that is a process of its own.
+static void program(struct end *e) {
+	signal(SIGPIPE, SIG_IGN);
+	dies_with_parent();
+	start(e);
+	close(shared->listener);
+	run(e);
+	fflush(stdout);
+	exit(0);
+}
+// abroad has a host's program be an end: the library learns at its start where its broker is.
+static void abroad(int side) {
+	char number[2] = {(char)('0' + side), 0}, *begin[] = {"stress", "begin", number, 0};
+	enter(side);
+	setenv("SMCGW_SOCKET", hosts.socket[side], 1);
+	execv("/proc/self/exe", begin);
+	fail("exec", side, 0, -1);
+}
+
 static void connection(const struct plan *plan) {
-	struct sockaddr_storage s;
 	struct end end[2] = {shared->end[0], shared->end[1]};
 	pthread_t thread[2];
 	pid_t pid[2] = {0, 0};
 	const bool one = shared->one;
 	const char how = plan->fate;
 	uint64_t x = (plan->seed + 3) * 0x9e3779b97f4a7c15ull;
-	int l = socket(family(plan->family), SOCK_STREAM, 0);
-	address(plan->family, &s, 0);
-	socklen_t n = sizeof s;
-	buffers(l, plan->window);
-	if (bind(l, (struct sockaddr *)&s, sizeof s) < 0 || listen(l, 1) < 0 || getsockname(l, (struct sockaddr *)&s, &n) < 0) fail("listen", 0, 0, l);
+	if (hosts.apart) enter(1);
+	int l = shared->listener = socket(family(plan->family), SOCK_STREAM, 0);
+	struct sockaddr *s = (struct sockaddr *)&shared->at;
+	address(plan->family, &shared->at, hosts.port);
+	socklen_t n = sizeof shared->at;
+	buffers(l, shared->window = plan->window);
+	if (hosts.apart) setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+	if (bind(l, s, n) < 0 || listen(l, 1) < 0 || getsockname(l, s, &n) < 0) fail("listen", 0, 0, l);
 	shared->until = now() + plan->seconds;
 	for (int i = 0; i < 2; i++) {
 		if (!one && (pid[i] = fork()) > 0) {
@@ -782,25 +833,18 @@ static void connection(const struct plan *plan) {
 			shared->pid[i] = pid[i];
 			continue;
 		}
-		signal(SIGPIPE, SIG_IGN);
 		if (!one) {
 			setpgid(0, 0);
-			dies_with_parent();
+			if (hosts.apart) abroad(i);
+			program(&end[i]);
 		}
-		end[i].fd = i ? accept(l, 0, 0) : socket(family(plan->family), SOCK_STREAM, 0);
-		buffers(end[i].fd, plan->window);
-		if (!i && connect(end[i].fd, (struct sockaddr *)&s, n) < 0) fail("connect", 0, 0, 0);
-		if (one) {
-			pthread_create(&thread[i], 0, run, &end[i]);
-			continue;
-		}
-		close(l);
-		run(&end[i]);
-		fflush(stdout);
-		exit(0);
+		signal(SIGPIPE, SIG_IGN);
+		start(&end[i]);
+		pthread_create(&thread[i], 0, run, &end[i]);
 	}
 	close(l);
 	while (!(shared->begins[0] && shared->begins[1]) && !shared->failed && now() < shared->until + STALL) usleep(100);
+	if (hosts.apart) printf("begun\n");
 	uint64_t last = 0;
 	int victim = shared->victim, stops = 1 + (int)(draw(&x) & 3);
 	double began = now(), at = began, gap = 0, stopped_at = 0, when = (double)(draw(&x) % 1000000) / 1e6, gone_at = 0;
@@ -859,6 +903,7 @@ static void connection(const struct plan *plan) {
 	errno = 0;
 	if (shared->failed) fail("an end has failed", 0, 0, 0);
 	if (by >= 0 && !both) judge(by);
+	else if (how == 'n') judge(0), judge(1);
 	else if (by < 0 && (shared->got[0] != shared->sent[1] || shared->got[1] != shared->sent[0])) fail("bytes are missing", 0, shared->sent[1] - shared->got[0], (long)(shared->sent[0] - shared->got[1]));
 	moved[0] += shared->got[0] + shared->got[1];
 	moved[1] += (both || by == victim) && strchr("ki", how);
@@ -885,14 +930,18 @@ static int memory(const char *name, int number, size_t n) {
 
 int main(int argc, char **argv) {
 	setvbuf(stdout, 0, _IOLBF, 0);
-	bool resumes = argc == 4 && !strcmp(argv[1], "resume");
-	if (!resumes && (argc < 5 || strlen(argv[1]) != 2)) return 2;
+	bool resumes = argc == 4 && !strcmp(argv[1], "resume"), begins = argc == 3 && !strcmp(argv[1], "begin"), first = !resumes && !begins;
+	if ((first && (argc < 5 || strlen(argv[1]) != 2)) || !find_hosts()) return 2;
 	streams();
-	if (!resumes)
+	if (first)
 		for (int i = 0; i < 3; i++) memory("stress", FILES + i, i < 2 ? sizeof stream[i] : sizeof *shared);
 	for (int i = 0; i < 2; i++) file[i] = FILES + i;
 	shared = mmap(0, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED, FILES + 2, 0);
 	if (shared == MAP_FAILED) return 2;
+	if (begins) {
+		struct end e = shared->end[atoi(argv[2])];
+		program(&e);
+	}
 	if (resumes) {
 		struct end e = shared->end[atoi(argv[3])];
 		signal(SIGPIPE, SIG_IGN);

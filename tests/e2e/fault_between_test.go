@@ -1,0 +1,157 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/matrix"
+	"github.com/smcgw/smcgw/lab/testnet"
+)
+
+// betweenFault is something that happens to a connection between hosts at a random moment, at one of them.
+type betweenFault struct {
+	name string
+	how  string        // of stress: what it does itself, or what its ends may see
+	ends bool          // the gateway
+	last time.Duration // for how long at most, before undo
+	do   func(w *betweenWorld, i int)
+	undo func(w *betweenWorld, i int)
+}
+
+var betweenFaults = []betweenFault{
+	{name: "nothing", how: "-"},
+	{name: "program killed", how: "k"},
+	{name: "program killed at an instruction", how: "i"},
+	{name: "program stopped for a while", how: "s"},
+	{name: "program closes", how: "c"},
+	{name: "program resets", how: "r"},
+	{name: "program exits", how: "x"},
+	{name: "gateway killed", how: "-", ends: true, do: func(w *betweenWorld, i int) { w.gs[i].kill(w.gs[i].processes()...) }},
+	{name: "daemon killed", how: "-", ends: true, do: func(w *betweenWorld, i int) { w.gs[i].kill(w.gs[i].daemon()) }},
+	{name: "gateway stopped", how: "-", ends: true, do: func(w *betweenWorld, i int) { w.gs[i].signal(w.gs[i].proc.Pid(), syscall.SIGTERM) }},
+	{name: "upgrade", how: "-", do: func(w *betweenWorld, i int) {
+		old := w.gs[i]
+		w.gs[i] = old.upgrade()
+		old.ended(w.t)
+	}},
+	{name: "drain", how: "-", ends: true, do: func(w *betweenWorld, i int) { w.gs[i].says("drain") }},
+	{
+		name: "off", how: "-", last: 500 * time.Millisecond,
+		do: func(w *betweenWorld, i int) { w.gs[i].says("off") }, undo: func(w *betweenWorld, i int) { w.gs[i].says("on") },
+	},
+	{
+		name: "packets of the carrier lost", how: "-", last: 8 * time.Second,
+		do: func(w *betweenWorld, i int) {
+			require.NoError(w.t, w.host(i).NFT(fmt.Sprintf("table inet lost { chain in { type filter hook input priority 0; udp dport %d drop; }; }\n", rdmaPort)))
+		},
+		undo: func(w *betweenWorld, i int) { require.NoError(w.t, w.host(i).NFT("delete table inet lost\n")) },
+	},
+	{name: "control connection reset", how: "-", do: func(w *betweenWorld, i int) { w.resets(i, "( sport = :4790 or dport = :4790 )") }},
+	{name: "connection reset", how: "n", do: func(w *betweenWorld, i int) {
+		w.resets(i, fmt.Sprintf("( sport = :%d or dport = :%[1]d )", transferPort))
+	}},
+}
+
+// resets ends connections of a host that are established.
+func (w *betweenWorld) resets(i int, which string) {
+	w.t.Helper()
+	_, err := w.host(i).Run(w.t.Context(), "ss", "-K", "-t", "state", "established", which)
+	require.NoError(w.t, err)
+}
+
+func (w *betweenWorld) host(i int) *testnet.Host { return w.gs[i].h }
+
+// stress starts the program stress with a client on h2 and a server on h1.
+func (w *betweenWorld) stress(args ...string) *testnet.Proc {
+	w.t.Helper()
+	cmd := w.h2.Command(context.Background(), filepath.Join(w.dir, "stress"), args...)
+	cmd.Env = append(w.environment(w.h2), "STRESS_RECALLS=1", "STRESS_SHOW=1", fmt.Sprintf("STRESS_HOSTS=%s %s %s %s %v %v %d",
+		w.h2.NamespacePath(), w.inProcess(w.h2), w.h1.NamespacePath(), w.inProcess(w.h1), w.h1.Addr4, w.h1.Addr6, transferPort))
+	p, err := w.h2.StartCmd(cmd)
+	require.NoError(w.t, err)
+	return p
+}
+
+// draw has one connection meet a fault that a seed draws, and judges what its ends have seen. It reports whether it was promoted before.
+func (w *betweenWorld) draw(seed uint64) (promoted bool) {
+	w.t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 0))
+	f := betweenFaults[rng.IntN(len(betweenFaults))]
+	i, early := rng.IntN(2), rng.Float64()
+	seconds := 0.5 + rng.Float64()
+	when := time.Duration(early * early * seconds * float64(time.Second))
+	lasts := time.Duration(rng.Float64() * float64(f.last))
+	how := f.how
+	if rng.IntN(2) == 0 {
+		how += "+" // and what programs do with descriptors
+	}
+	w.library = rng.IntN(10) > 0 // natively it is as right
+	what := fmt.Sprintf("%s=%d: %s of %s after %v for %v, library %v", matrix.SeedVariable, seed, f.name, w.host(i).Name, when, lasts, w.library)
+	p := w.stress("??", "?", fmt.Sprintf("%.2f", seconds+lasts.Seconds()), fmt.Sprint(seed), "?", how, "1")
+	defer func() { _ = p.Kill() }()
+	within, cancel := context.WithTimeout(w.t.Context(), slowed(5*time.Minute))
+	defer cancel()
+	if err := p.WaitOutput(within, "begun"); err != nil {
+		w.t.Errorf("%s: %v", what, err)
+		return false
+	}
+	time.Sleep(when)
+	promoted = len(w.gs[i].inProcess()) > 0
+	if f.do != nil {
+		f.do(w, i)
+	}
+	if f.undo != nil {
+		time.Sleep(lasts)
+		f.undo(w, i)
+	}
+	select {
+	case <-p.Done():
+	case <-within.Done():
+	}
+	if !strings.Contains(p.Output(), "ok: rounds 1 ") {
+		w.t.Errorf("%s: %s", what, p.Output())
+	} else {
+		w.t.Logf("%s, promoted %v: %s", what, promoted, p.Output())
+	}
+	if f.ends {
+		g := w.gs[i]
+		require.Eventually(w.t, func() bool { return len(g.processes()) == 0 }, slowed(30*time.Second), 10*time.Millisecond, what)
+		w.gs[i] = w.up(g.h, w.settings)
+	}
+	return promoted
+}
+
+// TestFaultBetweenHosts: whatever happens to a connection between hosts, no byte is lost, repeated or wrong, no end comes that would
+// not come natively, and each comes in time.
+func TestFaultBetweenHosts(t *testing.T) {
+	t.Parallel()
+	testnet.Require(t, "root", "bpf", "gcc", "nft", "ss")
+	const each = 20 // in a world
+	draws := 5
+	if matrix.Whole() {
+		draws = 1000
+	}
+	seed := matrix.Seed(t)
+	for first := 0; first < draws; first += each {
+		last := min(first+each, draws) - 1
+		t.Run(fmt.Sprintf("from %d to %d", first, last), func(t *testing.T) {
+			t.Parallel()
+			w := newBetweenWorld(t, settings{Carriers: "soft"})
+			promoted := 0
+			for i := first; i <= last; i++ {
+				if w.draw(seed + uint64(i)) {
+					promoted++
+				}
+			}
+			require.NotZero(t, promoted, "none was promoted")
+		})
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/promotion"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // maxBeyond bounds the connections that are promoted between hosts. Each has four descriptors, and queue pairs.
@@ -26,14 +27,20 @@ func (e *engine) settleBeyond() {
 	served, port := e.host.promotion, e.cfg.DatagramPort.Port()
 	switch g := e.g; {
 	case served == nil || port == 0:
-	case g.live.Load().InProcess.BetweenHosts != config.SwitchOn || g.off.Load() || g.mode() != report.ModeEnforce || e.ends() || g.stopping.Load() || g.drainer.Draining():
-		if e.beyond != nil {
-			served.SetBeyond(nil)
-			e.beyond.Close()
-			e.beyond = nil
-		}
+	case e.ends() || g.stopping.Load() || g.drainer.Draining():
+		e.closeBeyond(served, negotiate.ReasonDrained)
+	case g.live.Load().InProcess.BetweenHosts != config.SwitchOn || g.off.Load() || g.mode() != report.ModeEnforce:
+		e.closeBeyond(served, negotiate.ReasonOff)
 	case e.beyond == nil:
 		e.openBeyond(served, port)
+	}
+}
+
+func (e *engine) closeBeyond(served *promotion.Service, why negotiate.Reason) {
+	if e.beyond != nil {
+		served.SetBeyond(nil)
+		e.beyond.Close(why)
+		e.beyond = nil
 	}
 }
 

@@ -64,6 +64,7 @@ type end struct {
 	side   uint32
 	at     *list.Element // while waiting
 	half   *Half         // of the shell: who looks for the other end on other hosts; nil: nobody
+	cause  Cause         // what that one has said
 	closed bool          // its process says so
 }
 
@@ -403,7 +404,11 @@ func (c *core) closed(m *member, tag uint32, why inprocess.Why) (known bool) {
 		return false
 	}
 	if why != inprocess.WhyNone {
-		c.counts.Returned[why]++
+		if e.cause.Tells(why) {
+			c.counts.Caused[e.cause.Number]++
+		} else {
+			c.counts.Returned[why]++
+		}
 		m.run.reason(why)
 	}
 	e.why, e.closed = why, true
@@ -462,7 +467,11 @@ func (c *core) refuse(e *end, why inprocess.Why) denial {
 
 // deny counts a no.
 func (c *core) deny(e *end, why inprocess.Why) denial {
-	c.counts.Denied[why]++
+	if e.cause.Tells(why) {
+		c.counts.Caused[e.cause.Number]++
+	} else {
+		c.counts.Denied[why]++
+	}
 	e.of.run.reason(why)
 	return denial{e, why}
 }

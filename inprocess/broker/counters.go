@@ -17,12 +17,13 @@ type Counters struct {
 	Promoted         uint64 // connections granted to both ends
 	Broken           uint64 // of Promoted, those that have ended because an end said what cannot be
 	Undone           uint64 // matched, but not to be granted to both
-	Expired          uint64 // of Denied, those that waited in vain
+	Expired          uint64 // those that waited in vain
 	Denied           ByWhy
-	Returned         ByWhy  // ends whose library says why they went back, or will never ask, and those that Review sent back
-	Strays           uint64 // closed ends that were not known
-	Misbehaved       uint64 // clients that said what cannot be
-	QueueFull        uint64 // answers that a client had no room for
+	Returned         ByWhy       // ends whose library says why they went back, or will never ask, and those that Review sent back
+	Caused           [256]uint64 // in neither of them: those with a Cause that tells more, by its number
+	Strays           uint64      // closed ends that were not known
+	Misbehaved       uint64      // clients that said what cannot be
+	QueueFull        uint64      // answers that a client had no room for
 	RunsRefused      uint64
 	MovedBytes       uint64 // by the rings of connections that have ended, and of those of other brokers, both directions, as their libraries say
 }

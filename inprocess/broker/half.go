@@ -24,6 +24,17 @@ type Beyond interface {
 	Alone(h *Half)
 }
 
+// Cause is why an end has no carrier to another host, by the numbers of who looks for the other end there; 0: it is not known.
+type Cause struct {
+	Number uint8
+	Remote bool // the other host has decided it
+}
+
+// Tells reports whether the cause tells more than what a library, or the broker, says.
+func (c Cause) Tells(why inprocess.Why) bool {
+	return c.Number != 0 && (why == inprocess.WhyRecalled || why == inprocess.WhyNoPeer)
+}
+
 // Half is a connection of which one end has asked, for who looks for the other end on another host.
 type Half struct {
 	broker *Broker
@@ -90,6 +101,15 @@ func (h *Half) Deny(why inprocess.Why) {
 		}
 		return []denial{c.refuse(h.end, why)}
 	})
+}
+
+// Blame notes why there is no carrier for the end, or no more. The first cause is the one.
+func (h *Half) Blame(c Cause) {
+	h.broker.mu.Lock()
+	defer h.broker.mu.Unlock()
+	if h.end.cause == (Cause{}) {
+		h.end.cause = c
+	}
 }
 
 // SetBeyond has ends that ask from now on looked for on other hosts; nil: on this one only. What was granted stays with

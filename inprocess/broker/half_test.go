@@ -181,6 +181,46 @@ func TestHalfThatIsNone(t *testing.T) {
 	}
 }
 
+// TestCause: what ends for want of a carrier is counted and shown by its cause, and nothing else is.
+func TestCause(t *testing.T) {
+	const first, other = 40, 64
+	for name, of := range map[string]struct {
+		granted bool
+		says    inprocess.Why
+		caused  bool
+	}{
+		"a carrier that is lost": {true, inprocess.WhyRecalled, true},
+		"another reason":         {true, inprocess.WhyOption, false},
+		"waits in vain":          {false, inprocess.WhyNoPeer, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, at, n := serveBeyond(t, Limits{})
+			l := connect(t, at)
+			client, _ := connection(t, "tcp4")
+			l.ask(0x20001, client)
+			h := n.last(t)
+			if of.granted {
+				require.True(t, h.Grant(portionOf(t, h, inprocess.OrderMin), inprocess.OrderMin, "rdma-soft"))
+				l.granted(0x20001)
+			}
+			h.Blame(Cause{Number: first, Remote: true})
+			h.Blame(Cause{Number: other})
+			require.Equal(t, Cause{Number: first, Remote: true}, b.Snapshot().Ends[0].Cause)
+			if of.granted {
+				l.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001, ID: h.ID, Why: of.says})
+				n.says(t, "waits", "closed")
+			} else {
+				h.Deny(of.says)
+				l.denied(0x20001, of.says)
+			}
+			c := b.Counters()
+			require.Equal(t, of.caused, c.Caused[first] == 1)
+			require.Equal(t, of.caused, c.Returned[of.says]+c.Denied[of.says] == 0)
+			require.Zero(t, c.Caused[other])
+		})
+	}
+}
+
 // TestHalfLimits: what is between hosts counts as what is on one.
 func TestHalfLimits(t *testing.T) {
 	for name, limits := range map[string]Limits{"memory": {Memory: 2*inprocess.EndSize(inprocess.OrderMin) - 1}, "conns": {ConnsPerUser: 1}} {

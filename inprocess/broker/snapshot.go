@@ -23,6 +23,8 @@ type End struct {
 	Resident int64
 	// Carrier is what carries a connection between hosts; empty: it is one of this host, or waits.
 	Carrier string
+	// Cause is why there is no carrier to another host, or no more.
+	Cause Cause
 	// SentBack is why Review has it send by the kernel.
 	SentBack inprocess.Why
 
@@ -174,7 +176,7 @@ func (b *Broker) resident(into []End, ends []*end) {
 func (e *end) info() End {
 	i := End{
 		Process: e.of.client.process, Socket: e.socket, Tag: e.tag, Since: e.since, Side: e.side, Resident: -1,
-		Report: inprocess.Report{State: inprocess.StateAsked},
+		Cause: e.cause, Report: inprocess.Report{State: inprocess.StateAsked},
 	}
 	if p := e.conn; p != nil {
 		i.ID, i.Carrier, i.Report.State = p.id, p.carrier, inprocess.StateMapped

@@ -22,7 +22,7 @@ var allowed = map[string][]string{
 	"gateway/guardian":             {"gateway/process", "ebpf", "internal/fdpass", "internal/procfs"},
 	"gateway/process":              {"ebpf/legs", "internal/procfs"},
 	"gateway/internal/loop":        {"verbs"},
-	"gateway/internal/promotion":   {"ebpf", "ebpf/witness", "gateway/config", "gateway/report", "gateway/internal/policy", "inprocess", "inprocess/broker", "inprocess/scan", "internal/procfs"},
+	"gateway/internal/promotion":   {"ebpf", "ebpf/witness", "gateway/config", "gateway/report", "gateway/internal/policy", "inprocess", "inprocess/broker", "inprocess/scan", "internal/procfs", "negotiate"},
 	"gateway/internal/host":        {"ebpf", "ebpf/legs"},
 	"gateway/internal/peers":       {"gateway/config", "gateway/report", "gateway/process", "negotiate"},
 	"gateway/internal/carrier":     {"gateway/config", "gateway/report", "gateway/internal/loop", "gateway/internal/peers", "negotiate", "rmb", "rsocket", "verbs/..."},

@@ -183,6 +183,11 @@ func (e *end) Panicked(r any) {
 	})
 }
 
+// blame notes why there is no carrier, or no more.
+func (e *end) blame(why negotiate.Reason, remote bool) {
+	e.half.Blame(broker.Cause{Number: uint8(why), Remote: remote})
+}
+
 func (e *end) debug(what string, err error) {
 	e.s.cfg.Log.Debug("connection between hosts: "+what, "remote", e.half.Socket.Remote, "error", err)
 }

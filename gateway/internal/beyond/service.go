@@ -126,7 +126,7 @@ func Open(cfg Config) (*Service, error) {
 			continue
 		}
 		if err != nil {
-			s.Close()
+			s.Close(negotiate.ReasonNone)
 			return nil, fmt.Errorf("control connections: %w", err)
 		}
 		s.listen = append(s.listen, l)
@@ -158,9 +158,9 @@ func (s *Service) mark(_, _ string, c syscall.RawConn) error {
 	}), err)
 }
 
-// Close ends the service: peers are told, and libraries go on by the kernel. The broker must not call it any more, or only
+// Close ends the service: peers are told why, and libraries go on by the kernel. The broker must not call it any more, or only
 // about what it has. It returns when the shards have no end of it.
-func (s *Service) Close() {
+func (s *Service) Close(why negotiate.Reason) {
 	if s == nil {
 		return
 	}
@@ -183,7 +183,7 @@ func (s *Service) Close() {
 		_ = l.Close()
 	}
 	for _, t := range talks {
-		t.post(func(now time.Time) { t.end(now, negotiate.ReasonDrained) })
+		t.post(func(now time.Time) { t.end(now, why) })
 	}
 	s.cancel()
 	s.work.Wait()

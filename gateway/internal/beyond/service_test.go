@@ -44,7 +44,7 @@ func open(t *testing.T, keys negotiate.Keys) (*beyond.Service, netip.AddrPort) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		s.Close()
+		s.Close(negotiate.ReasonDrained)
 		shard.Halt()
 		shard.Detach()
 		shard.CloseFDs()
@@ -176,7 +176,7 @@ func TestManyFromOneAddress(t *testing.T) {
 	}
 	_, err := io.Copy(io.Discard, dial(t, at))
 	require.NoError(t, err, "it is closed")
-	s.Close()
+	s.Close(negotiate.ReasonDrained)
 	todo := peers[0].hears()
 	require.Equal(t, between.Closed{Reason: negotiate.ReasonDrained, Remote: true}, todo[len(todo)-1])
 }

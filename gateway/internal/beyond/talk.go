@@ -345,6 +345,7 @@ func (t *talk) offer(e *end) {
 	_, _ = rand.Read(e.nonces[1][:])
 	if err := e.make(t, ringOrder); err != nil {
 		e.debug("no end", err)
+		e.blame(negotiate.ReasonNoMemory, false)
 		t.drop(e)
 		return
 	}
@@ -362,7 +363,12 @@ func (t *talk) offer(e *end) {
 			}
 		}
 		t.post(func(now time.Time) {
-			if e.dropped || len(offers) == 0 || t.over {
+			if e.dropped || t.over {
+				t.drop(e)
+				return
+			}
+			if len(offers) == 0 {
+				e.blame(negotiate.ReasonDeviceFailed, false)
 				t.drop(e)
 				return
 			}
@@ -374,6 +380,7 @@ func (t *talk) offer(e *end) {
 				Order: ringOrder, Nonces: e.nonces, Carriers: offers,
 			})
 			if n == 0 {
+				e.blame(negotiate.ReasonFlowLimit, false)
 				t.drop(e)
 			} else {
 				e.number, t.ends[n] = n, e
@@ -400,6 +407,7 @@ func (t *talk) found(now time.Time, number uint64, e *end) {
 	e.number, e.nonces, t.ends[number] = number, o.Nonces, e
 	if err := e.make(t, uint32(o.Order)); err != nil {
 		e.debug("no end", err)
+		e.blame(negotiate.ReasonNoMemory, false)
 		t.do(t.ctl.Decline(now, number, negotiate.ReasonNoMemory))
 		t.drop(e)
 		return
@@ -433,6 +441,7 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 	}
 	t.post(func(now time.Time) {
 		if !e.dropped {
+			e.blame(negotiate.ReasonNoCommonCarrier, false)
 			t.do(t.ctl.Decline(now, e.number, negotiate.ReasonNoCommonCarrier))
 			t.drop(e)
 		}
@@ -482,6 +491,7 @@ func (t *talk) prove(e *end, carriers []negotiate.CarrierOffer) {
 			case err != nil:
 				e.debug("prove", err)
 				t.s.cfg.Peers.Failed(t.peer, to.Kind, now)
+				e.blame(negotiate.ReasonCarrierUnreachable, false)
 				t.do(t.ctl.Decline(now, e.number, negotiate.ReasonCarrierUnreachable))
 				t.drop(e)
 			default:
@@ -515,8 +525,11 @@ func (t *talk) lose(a between.Lose) {
 		delete(t.wishes, a.Number)
 		t.s.forget(t, a.Number, nameOf(&o))
 	}
+	if e == nil {
+		return
+	}
+	e.blame(a.Reason, a.Remote)
 	switch {
-	case e == nil:
 	case !e.granted:
 		e.debug("not promoted: "+a.Reason.String(), nil)
 		t.drop(e)
@@ -535,6 +548,7 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 		return
 	}
 	e.lost = true
+	e.blame(why, false)
 	if !t.over {
 		t.do(t.ctl.Decline(now, e.number, why))
 	}

@@ -281,6 +281,9 @@ func sum(past, now broker.Counters) broker.Counters {
 		now.Denied[why] += past.Denied[why]
 		now.Returned[why] += past.Returned[why]
 	}
+	for number := range now.Caused {
+		now.Caused[number] += past.Caused[number]
+	}
 	return now
 }
 

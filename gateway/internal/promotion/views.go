@@ -9,6 +9,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // idBase keeps the numbers of ends, which are the cookies of their sockets, apart from those of flows.
@@ -92,6 +93,8 @@ func describe(e *broker.End, promoted, off bool, now time.Time) report.ConnInfo 
 		i.Reason, i.DecidedBy = inprocess.WhyOff.String(), report.DecidedLocal
 	case r.State == inprocess.StatePromoted:
 		i.Reason, i.DecidedBy = e.SentBack.String(), report.DecidedLocal
+	case e.Cause.Tells(r.Why), e.Cause.Number != 0 && r.State == inprocess.StateAsked:
+		i.Reason, i.DecidedBy = negotiate.Reason(e.Cause.Number).String(), report.DecidedBy(e.Cause.Remote)
 	case r.Why != inprocess.WhyNone:
 		i.Reason, i.DecidedBy = r.Why.String(), report.DecidedLocal
 	}
@@ -150,6 +153,11 @@ func (s *Service) Totals(whole bool) report.InProcess {
 	out.Asked, out.Misbehaved, out.Broken, out.RingBytesTotal = c.Asks, c.Misbehaved, c.Broken, c.MovedBytes+live
 	for _, why := range inprocess.Whys() {
 		out.Native[why.String()] = c.Denied[why] + c.Returned[why]
+	}
+	for number, n := range c.Caused {
+		if n > 0 {
+			out.Native[negotiate.Reason(number).String()] += n
+		}
 	}
 	return out
 }

@@ -310,7 +310,17 @@ func (e *engine) returnAdapters() {
 }
 
 // Try implements admin.Control.
-func (g *gateway) Try(t config.Trial) (end func(), err error) { return g.trials.Begin(t) }
+func (g *gateway) Try(t config.Trial) (end func(), err error) {
+	leave, err := g.trials.Begin(t)
+	if err != nil {
+		return nil, err
+	}
+	g.host.promotion.Try(g.trials.Held)
+	return func() {
+		leave()
+		g.host.promotion.Try(g.trials.Held)
+	}, nil
+}
 
 func (g *gateway) mode() report.Mode {
 	if g.off.Load() {

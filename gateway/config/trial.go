@@ -26,6 +26,8 @@ type Trial struct {
 	// Carrier is the only one that a client offers; empty: all there are, in the
 	// order of the configuration. A server takes what the client offers.
 	Carrier report.Carrier `json:"carrier,omitempty"`
+	// Way is in-process or steered, as in a rule; empty: both.
+	Way report.Way `json:"way,omitempty"`
 	// Cold: each connection that the client makes is the first with its peer, by a proof
 	// and a rendezvous of its own. What is known of the peer stays as it is.
 	Cold bool `json:"cold,omitempty"`

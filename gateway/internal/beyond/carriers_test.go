@@ -54,7 +54,7 @@ func TestAnswers(t *testing.T) {
 func TestCarriersRest(t *testing.T) {
 	const failures = 3
 	s := &Service{lines: rate.NewLimiter(0, 0), cfg: Config{
-		Pays: func(*broker.Half, bool) bool { return true }, Peers: peers.NewTable(config.Limits{}), Log: slog.New(slog.DiscardHandler),
+		Pays: func(*broker.Half, negotiate.CarrierKind) bool { return true }, Peers: peers.NewTable(config.Limits{}), Log: slog.New(slog.DiscardHandler),
 	}}
 	bad, good := s.newTalk(netip.MustParseAddr("10.0.0.1")), s.newTalk(netip.MustParseAddr("10.0.0.2"))
 	began := time.Now().Add(time.Hour) // so it rests yet, however slow the test is

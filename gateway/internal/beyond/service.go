@@ -57,8 +57,8 @@ type Config struct {
 	// Shards run the ends, Providers are the devices in the order of preference.
 	Shards    []*loop.Shard
 	Providers []carrier.Provider
-	// Pays reports whether an adapter, or another device, may carry for an end, by the rule that selects it.
-	Pays func(of *broker.Half, adapter bool) bool
+	// Pays reports whether a carrier may carry for an end, by the rule that selects it.
+	Pays func(of *broker.Half, by negotiate.CarrierKind) bool
 	// Peers knows which carriers rest, by peer.
 	Peers *peers.Table
 	// MaxConns bounds the connections.
@@ -267,7 +267,7 @@ func (s *Service) Waits(h *broker.Half) {
 	e := newEnd(s, h)
 	switch h.Socket.Role {
 	case broker.RoleClient:
-		if !slices.ContainsFunc(s.cfg.Providers, func(p carrier.Provider) bool { return s.cfg.Pays(h, p.Kind().OfAdapter()) }) {
+		if !slices.ContainsFunc(s.cfg.Providers, func(p carrier.Provider) bool { return s.cfg.Pays(h, p.Kind()) }) {
 			return
 		}
 		s.known[h] = e

@@ -38,7 +38,7 @@ func open(t *testing.T, keys negotiate.Keys) (*beyond.Service, netip.AddrPort) {
 	shard.Start()
 	s, err := beyond.Open(beyond.Config{
 		GatewayID: [16]byte{1}, Port: h.Port, Only: h.Addr, Keys: func() negotiate.Keys { return keys }, Shards: []*loop.Shard{shard},
-		Pays:     func(*broker.Half, bool) bool { return true },
+		Pays:     func(*broker.Half, negotiate.CarrierKind) bool { return true },
 		Peers:    peers.NewTable(config.Limits{}),
 		MaxConns: 100, NativeFor: time.Second, Log: log,
 	})

@@ -392,7 +392,7 @@ func (t *talk) offer(e *end) {
 
 // admits reports whether a device may carry for an end: by the rule that selects it, and since the carrier does not rest.
 func (t *talk) admits(e *end, p carrier.Provider) bool {
-	return t.s.cfg.Pays(e.half, p.Kind().OfAdapter()) && !t.s.cfg.Peers.Resting(t.peer, p.Kind(), time.Now())
+	return t.s.cfg.Pays(e.half, p.Kind()) && !t.s.cfg.Peers.Resting(t.peer, p.Kind(), time.Now())
 }
 
 // found is when the end that a peer wants has asked.

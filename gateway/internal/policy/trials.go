@@ -129,6 +129,8 @@ func (ts *Trials) checkLocked(t *config.Trial) error {
 		return &config.TrialError{Field: "action", Problem: fmt.Sprintf("%q is neither pass nor accelerate", t.Action)}
 	case t.Carrier != report.CarrierNone && !slices.ContainsFunc(report.DeviceKinds(), func(k report.DeviceKind) bool { return k.Carrier() == t.Carrier }):
 		return &config.TrialError{Field: "carrier", Problem: fmt.Sprintf("%q is none that can be chosen", t.Carrier)}
+	case t.Way != "" && t.Way != report.WayInProcess && t.Way != report.WaySteered:
+		return &config.TrialError{Field: "way", Problem: fmt.Sprintf("%q is neither in-process nor steered", t.Way)}
 	}
 	return nil
 }
@@ -156,16 +158,19 @@ func (ts *Trials) holdLocked(held []*config.Trial) error {
 	for _, t := range held {
 		rules = append(rules, ebpf.Rule{
 			Ports: []uint16{t.Port}, Peers: []netip.Prefix{netip.PrefixFrom(t.Peer, t.Peer.BitLen())},
-			Action: steeringAction(config.Rule{Action: t.Action}, false), Sole: true, Share: ebpf.ShareAll,
+			Action: steeringAction(config.Rule{Action: t.Action, Way: t.Way}, false), Sole: true, Share: ebpf.ShareAll,
 		})
 	}
 	return ts.steer.SetPolicy(rules)
 }
 
+// Held returns the trials under way. They are not changed any more.
+func (ts *Trials) Held() []*config.Trial { return *ts.held.Load() }
+
 // Of returns the trial that a connection which begins belongs to, or nil. It does
 // not wait: packets are dispatched meanwhile.
 func (ts *Trials) Of(peer netip.Addr, service uint16) *config.Trial {
-	for _, t := range *ts.held.Load() {
+	for _, t := range ts.Held() {
 		if t.Port == service && t.Peer == peer {
 			return t
 		}

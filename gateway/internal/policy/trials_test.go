@@ -48,6 +48,12 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 		Ports: []uint16{4792}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, Action: ebpf.ActionAccelerate, Sole: true, Share: ebpf.ShareAll,
 	}, rules[3])
 
+	inProcess, err := ts.Begin(config.Trial{Peer: trialPeer, Port: 4794, Action: report.ActionAccelerate, Way: report.WayInProcess})
+	require.NoError(t, err)
+	require.Equal(t, ebpf.ActionPass, steer.rules[4].Action)
+	require.Len(t, ts.Held(), 2)
+	inProcess()
+
 	// The programs find it although a rule before it matches everything.
 	p, err := ebpf.CompilePolicy(rules, nil)
 	require.NoError(t, err)
@@ -82,6 +88,7 @@ func TestTrialsAreRefused(t *testing.T) {
 		},
 		"port":    {func(t *config.Trial) { t.Port = 0 }, func(t *config.Trial) { t.Port = 22 }, func(t *config.Trial) { t.Port = 6379 }},
 		"action":  {func(t *config.Trial) { t.Action = "" }, func(t *config.Trial) { t.Action = report.ActionAuto }},
+		"way":     {func(t *config.Trial) { t.Way = report.WayNative }},
 		"carrier": {func(t *config.Trial) { t.Carrier = report.CarrierRelay }, func(t *config.Trial) { t.Carrier = "shm" }},
 	} {
 		for _, edit := range edits {

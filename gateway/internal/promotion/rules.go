@@ -3,12 +3,14 @@ package promotion
 import (
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // rules are those of a configuration for both ends of a connection. It is selected if neither end refuses it: a rule about
@@ -16,12 +18,13 @@ import (
 // (cgroups, users) is asked at the client's.
 type rules struct {
 	client, server *ebpf.Policy
-	names          []string        // of the rules of both
-	actions        []report.Action // as they are given
+	names          []string         // of the rules of both
+	actions        []report.Action  // as they are given
+	carriers       []report.Carrier // the only one of a trial; none: any
 }
 
-// newRules compiles the rules, with the share that holds now.
-func newRules(c config.Config, share ebpf.Share) (rules, error) {
+// newRules compiles the rules, with the share that holds now, and those of trials behind them: their ports know no other.
+func newRules(c config.Config, share ebpf.Share, trials []*config.Trial) (rules, error) {
 	all := policy.Translate(c, false, slog.New(slog.DiscardHandler))
 	var client, server []ebpf.Rule
 	var out rules
@@ -32,12 +35,20 @@ func newRules(c config.Config, share ebpf.Share) (rules, error) {
 			r.Action = ebpf.ActionAccelerate // auto, too: rings are faster than the kernel whatever the host has
 		}
 		client, server, out.names = append(client, r), append(server, r), append(out.names, given.Name)
-		out.actions = append(out.actions, given.Action)
+		out.actions, out.carriers = append(out.actions, given.Action), append(out.carriers, report.CarrierNone)
 		if r.Action == ebpf.ActionPass { // at the end it is about, and what asks for a caller at none of a server
 			continue
 		}
 		client[i].Direction, server[i].Direction = ebpf.DirectionBoth, ebpf.DirectionBoth
 		server[i].Cgroups, server[i].UIDs = nil, nil
+	}
+	for _, t := range trials {
+		r := ebpf.Rule{Ports: []uint16{t.Port}, Peers: []netip.Prefix{netip.PrefixFrom(t.Peer, t.Peer.BitLen())}, Action: ebpf.ActionPass, Sole: true, Share: ebpf.ShareAll}
+		if t.Action == report.ActionAccelerate && t.Way != report.WaySteered {
+			r.Action = ebpf.ActionAccelerate
+		}
+		client, server, out.names = append(client, r), append(server, r), append(out.names, policy.TrialRule)
+		out.actions, out.carriers = append(out.actions, t.Action), append(out.carriers, t.Carrier)
 	}
 	var err error
 	if out.client, err = ebpf.CompilePolicy(client, all.NeverPorts); err != nil {
@@ -92,9 +103,11 @@ func (r rules) name(q broker.Question) string {
 	return policy.NoRule
 }
 
-// pays reports whether rules want an end carried between hosts by an adapter, or by another device. Without an adapter the
-// kernel is faster.
-func (r rules) pays(q broker.Question, adapter bool) bool {
+// pays reports whether rules want an end carried between hosts by a carrier. Without an adapter the kernel is faster.
+func (r rules) pays(q broker.Question, by negotiate.CarrierKind) bool {
 	i, ok := r.rule(q)
-	return ok && (adapter || r.actions[i] == report.ActionAccelerate)
+	if !ok || r.carriers[i] != report.CarrierNone && r.carriers[i] != report.Carrier(by.String()) {
+		return false
+	}
+	return by.OfAdapter() || r.actions[i] == report.ActionAccelerate
 }

@@ -2,14 +2,17 @@ package promotion
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // pair is what the two ends of a connection ask.
@@ -49,7 +52,7 @@ func TestRules(t *testing.T) {
 		"no share":          {rule(config.Rule{Action: yes, Percent: config.NoShare}), 80, "/a", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := newRules(config.Config{Policy: c.rules}.WithDefaults(), ebpf.ShareAll)
+			r, err := newRules(config.Config{Policy: c.rules}.WithDefaults(), ebpf.ShareAll, nil)
 			require.NoError(t, err)
 			client, server := pair(c.port, c.cgroup)
 			require.Equal(t, c.wants, r.wants(client) && r.wants(server))
@@ -59,9 +62,46 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestTrialRules: a trial decides about its port and peer, whatever the rules say, and about the carrier between hosts.
+func TestTrialRules(t *testing.T) {
+	c := config.Config{Policy: []config.Rule{{Action: report.ActionPass}, {Action: report.ActionAccelerate}}}.WithDefaults()
+	client, server := pair(4792, "/a")
+	all := []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft, negotiate.CarrierHW, negotiate.CarrierIB}
+	for name, of := range map[string]struct {
+		trial config.Trial
+		wants bool
+		by    []negotiate.CarrierKind // of all
+	}{
+		"any way":    {config.Trial{Action: report.ActionAccelerate}, true, all},
+		"in process": {config.Trial{Action: report.ActionAccelerate, Way: report.WayInProcess}, true, all},
+		"by soft":    {config.Trial{Action: report.ActionAccelerate, Way: report.WayInProcess, Carrier: report.CarrierSoft}, true, []negotiate.CarrierKind{negotiate.CarrierSoft}},
+		"by hw":      {config.Trial{Action: report.ActionAccelerate, Carrier: report.CarrierHW}, true, []negotiate.CarrierKind{negotiate.CarrierHW}},
+		"steered":    {config.Trial{Action: report.ActionAccelerate, Way: report.WaySteered}, false, nil},
+		"pass":       {config.Trial{Action: report.ActionPass}, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := of.trial, of.trial
+			here.Peer, here.Port = server.Socket.Local.Addr(), 4792
+			there.Peer, there.Port = client.Socket.Local.Addr(), 4792
+			r, err := newRules(c, ebpf.ShareNone, []*config.Trial{&here, &there})
+			require.NoError(t, err)
+			require.Equal(t, of.wants, r.wants(client))
+			require.Equal(t, of.wants, r.wants(server))
+			other, _ := pair(4793, "/a")
+			require.False(t, r.wants(other))
+			require.Equal(t, policy.TrialRule, r.name(client))
+			for _, k := range all {
+				if of.wants {
+					require.Equal(t, slices.Contains(of.by, k), r.pays(client, k), "%v", k)
+				}
+			}
+		})
+	}
+}
+
 // TestShare: the rollout chooses connections, and each of them once.
 func TestShare(t *testing.T) {
-	r, err := newRules(config.Config{Policy: []config.Rule{{Action: report.ActionAccelerate}}}.WithDefaults(), ebpf.ShareOf(50))
+	r, err := newRules(config.Config{Policy: []config.Rule{{Action: report.ActionAccelerate}}}.WithDefaults(), ebpf.ShareOf(50), nil)
 	require.NoError(t, err)
 	in := 0
 	for port := range uint16(1000) {

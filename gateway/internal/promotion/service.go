@@ -21,6 +21,7 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/inprocess/scan"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 const (
@@ -51,6 +52,7 @@ type Service struct {
 	live   config.Config
 	mode   report.Mode
 	share  ebpf.Share
+	trials []*config.Trial
 	now    *broker.Broker // nil: not served
 	end    func()         // of what serves; nil: nothing does
 	past   broker.Counters
@@ -312,6 +314,17 @@ func (s *Service) Share(share ebpf.Share) {
 	}
 }
 
+// Try puts the trials in force that there are now.
+func (s *Service) Try(held func() []*config.Trial) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.trials = held()
+	s.applyLocked()
+}
+
 // SetBeyond has other hosts looked at for the ends of connections; nil: not any more.
 func (s *Service) SetBeyond(y broker.Beyond) {
 	if s == nil {
@@ -325,17 +338,17 @@ func (s *Service) SetBeyond(y broker.Beyond) {
 	}
 }
 
-// Pays reports whether the rules have an end carried between hosts by an adapter, or by another device.
-func (s *Service) Pays(h *broker.Half, adapter bool) bool {
+// Pays reports whether the rules have an end carried between hosts by a carrier.
+func (s *Service) Pays(h *broker.Half, by negotiate.CarrierKind) bool {
 	r := s.told.rules.Load()
-	return r != nil && r.pays(broker.Question{Process: h.Process, Socket: h.Socket}, adapter)
+	return r != nil && r.pays(broker.Question{Process: h.Process, Socket: h.Socket}, by)
 }
 
 func (s *Service) applyLocked() {
 	if s.now == nil {
 		return
 	}
-	r, err := newRules(s.live, s.share)
+	r, err := newRules(s.live, s.share, s.trials)
 	if err != nil {
 		s.log.Error("rules of the in-process way", "error", err) // those of the steering are checked before
 		return

@@ -42,20 +42,24 @@ help: ## this list
 # With its symbols (no -s), so that perf can name functions of a gateway that runs.
 build: ## bin/smcgw, static and without RDMA adapters (see build-hw), and bin/smcgw-lab
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-w -X main.version=$(VERSION)" -o bin/ ./cmd/smcgw ./cmd/smcgw-lab
-	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory bin/libsmcgw.so; else echo "NOT BUILT: bin/libsmcgw.so, the library for programs of this host, without $(CC)"; fi
+	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory bin/libsmcgw.so bin/smcgw-load; else echo "NOT BUILT without $(CC): bin/libsmcgw.so, the library for programs of this host, and bin/smcgw-load, which smcgw bench starts with it"; fi
 
 LIB_C = $(wildcard inprocess/lib/*.c)
 LIB_FILES = $(LIB_C) $(wildcard inprocess/lib/*.h) Makefile
 LIB_FLAGS = -std=gnu11 -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec
 LIB_GLIBC = -include inprocess/lib/glibc.h $(LIB_C)
 
-lib: bin/libsmcgw.so ## bin/libsmcgw.so, which programs of this host are started with; for musl, and for arm64, where there is a compiler
+lib: bin/libsmcgw.so bin/smcgw-load ## bin/libsmcgw.so, which programs of this host are started with; for musl, and for arm64, where there is a compiler
 	@if command -v $(MUSL_GCC) >/dev/null; then $(MAKE) --no-print-directory bin/libsmcgw-musl.so; else echo "NOT BUILT without $(MUSL_GCC): bin/libsmcgw-musl.so"; fi
 	@if command -v $(CC_ARM64) >/dev/null; then $(MAKE) --no-print-directory bin/arm64/libsmcgw.so; else echo "NOT BUILT without $(CC_ARM64): bin/arm64/libsmcgw.so"; fi
 
 bin/libsmcgw.so: $(LIB_FILES)
 	@mkdir -p $(@D)
 	$(CC) $(LIB_FLAGS) -o $@ $(LIB_GLIBC)
+
+bin/smcgw-load: cmd/smcgw/internal/bench/program/load.c Makefile
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -Wall -Wextra -Werror -pthread -o $@ $<
 
 # Suites have every connection promoted, so each process asks with its first call.
 bin/suites/libsmcgw.so: $(LIB_FILES)
@@ -228,6 +232,7 @@ install: build-hw man ## the program with RDMA adapters, the library, unit, manu
 install-lib: LIBDIR = $(DESTDIR)$(PREFIX)/lib/smcgw
 install-lib: lib ## the library below DESTDIR and PREFIX
 	for lib in bin/libsmcgw.so bin/libsmcgw-musl.so; do [ ! -e $$lib ] || install -D -m 644 $$lib "$(LIBDIR)/$${lib##*/}"; done
+	install -D -m 755 bin/smcgw-load "$(LIBDIR)/smcgw-load"
 	for dir in lib lib64 "lib/$$($(CC) -print-multiarch)"; do mkdir -p "$(LIBDIR)/$$dir" && ln -sfnr '$(LIBDIR)/libsmcgw.so' "$(LIBDIR)/$$dir/libsmcgw.so"; done
 	if [ -e '$(LIBDIR)/libsmcgw-musl.so' ]; then mkdir -p '$(LIBDIR)/$$LIB' && ln -sfnr '$(LIBDIR)/libsmcgw-musl.so' '$(LIBDIR)/$$LIB/libsmcgw.so'; fi
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +20,8 @@ import (
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/bench"
 	"github.com/smcgw/smcgw/gateway/admin"
+	"github.com/smcgw/smcgw/inprocess/adopt"
+	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
 const (
@@ -28,6 +31,8 @@ const (
 	benchTokenVariable = "SMCGW_BENCH_TOKEN"
 	// benchServeSchema names the document that --serve --json prints.
 	benchServeSchema = "smcgw.bench.serve/v1"
+	// loadName is the program that does works with the library.
+	loadName = "smcgw-load"
 )
 
 // peerBench are the flags of bench --peer and --serve.
@@ -101,7 +106,7 @@ func (p *peerBench) runServe(ctx context.Context, e *env) error {
 		return errors.Join(err, ln.Close())
 	}
 	log := slog.New(slog.NewTextHandler(e.stderr, nil))
-	return bench.Serve(ctx, ln, bench.ServeOptions{Token: token, Gateway: g, Log: log})
+	return bench.Serve(ctx, ln, bench.ServeOptions{Token: token, Gateway: g, Program: e.loadProgram(), Log: log})
 }
 
 // sayServing prints what the other host needs.
@@ -152,7 +157,7 @@ func (p *peerBench) run(ctx context.Context, e *env) error {
 	}
 	r, err := bench.Run(ctx, bench.Options{
 		To: netip.AddrPortFrom(addr, cmp.Or(port, benchPort)), Token: token, Duration: p.duration, Rounds: p.rounds,
-		Gateway: g, Log: log, Command: p.command(),
+		Gateway: g, Program: e.loadProgram(), Log: log, Command: p.command(),
 		Progress: func(done, total int) {
 			progress.Show(float64(done), float64(total), fmt.Sprintf("measurement %d of %d", done+1, total))
 		},
@@ -169,6 +174,36 @@ func (p *peerBench) run(ctx context.Context, e *env) error {
 		show = r.JSON
 	}
 	return errors.Join(err, printed(show(e.stdout)))
+}
+
+// loadProgram is the program that does works with the library, beside which it is.
+func (e *env) loadProgram() *bench.Program {
+	p, err := e.findLoad()
+	if err != nil {
+		p.Missing = err.Error()
+	}
+	return &p
+}
+
+func (e *env) findLoad() (p bench.Program, err error) {
+	own, err := ownProgram()
+	if err != nil {
+		return p, err
+	}
+	library, err := adopt.Library(scan.Glibc, e.getenv(adopt.EnvLibrary), own)
+	if err != nil {
+		return p, err
+	}
+	p.Path = filepath.Join(filepath.Dir(library), loadName)
+	program, err := scan.Inspect(p.Path)
+	if err != nil {
+		return p, err
+	}
+	if program.Obstacle != "" {
+		return p, fmt.Errorf("%s %s", program.Path, program.Obstacle.Meaning())
+	}
+	p.Env = adopt.Environment(os.Environ(), library, cmp.Or(e.getenv(adopt.EnvSocket), adopt.DefaultSocket), 0)
+	return p, nil
 }
 
 // command is the command line without the token.

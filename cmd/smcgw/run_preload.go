@@ -65,12 +65,9 @@ func (e *env) findBroker(ctx context.Context, p *preload) error {
 	if program.Obstacle != "" {
 		return fmt.Errorf("%s %s", program.Path, program.Obstacle.Meaning())
 	}
-	own, err := os.Executable()
+	own, err := ownProgram()
 	if err != nil {
-		return fmt.Errorf("own program: %w", err)
-	}
-	if own, err = filepath.EvalSymlinks(own); err != nil {
-		return fmt.Errorf("own program: %w", err)
+		return err
 	}
 	if p.library, err = adopt.Library(program.Libc, e.getenv(adopt.EnvLibrary), own); err != nil {
 		return err
@@ -91,6 +88,18 @@ func (e *env) findBroker(ctx context.Context, p *preload) error {
 	}
 	p.doc.Broker = at
 	return nil
+}
+
+// ownProgram is the path of this program, not that of a link to it.
+func ownProgram() (string, error) {
+	own, err := os.Executable()
+	if err == nil {
+		own, err = filepath.EvalSymlinks(own)
+	}
+	if err != nil {
+		return "", fmt.Errorf("own program: %w", err)
+	}
+	return own, nil
 }
 
 // nobodyServes tells an error of a socket without a daemon, or with one that is not for this user. A daemon that

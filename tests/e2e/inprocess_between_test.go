@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/comparison"
 )
 
 // betweenWorld is two hosts with a daemon each, whose programs are promoted with those of the other one.
@@ -139,4 +140,29 @@ func TestBetweenHostsDies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBenchPeerInProcess: bench --peer compares connections whose bytes go from ring to ring with the others, between the same
+// gateways, and says why where they do not.
+func TestBenchPeerInProcess(t *testing.T) {
+	t.Parallel()
+	w := newBetweenWorld(t, settings{Carriers: "soft", Handshake: "10s"})
+	token := w.serveBench(w.h1)
+	const way, up = "in-process soft", "upload, 1 stream"
+	r := w.bench(w.h2, w.h1.Addr4.String(), token, "--duration", "500ms")
+	for _, work := range []string{up, "download, 1 stream", "ping-pong 64 B, p50", "ping-pong 64 B beside a stream, p99", "processor time, upload"} {
+		for _, v := range []string{way, "soft"} {
+			_, ok := r.Ratio(work, v, comparison.TCP)
+			require.True(t, ok, "%s by %s: %v", work, v, notes(r, v))
+		}
+	}
+	require.Equal(t, "connections that are short or idle stay native", seriesOf(t, r, "connect, request, close", way).Note)
+
+	w.gs[0].turn(settings{Carriers: "soft", Handshake: "10s", Policy: betweenRule}, report.ModeEnforce) // between_hosts is off by default
+	r = w.bench(w.h2, w.h1.Addr4.String(), token, "--rounds", "1")
+	s := seriesOf(t, r, up, way)
+	require.Empty(t, s.Values)
+	require.Regexp(t, "^fallback: ", s.Note)
+	_, ok := r.Ratio(up, "soft", comparison.TCP)
+	require.True(t, ok, notes(r, "soft"))
 }

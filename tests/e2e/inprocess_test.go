@@ -24,15 +24,16 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// inProcessPrograms are the library and the programs stream and stress, built once.
+// inProcessPrograms are the library and the programs stream, stress and smcgw-load, built once.
 var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Dir(built)
 	if os.Getenv(ProgramsVariable) != "" {
 		return dir, nil
 	}
-	for _, source := range []string{"testdata/inprocess/stream.c", "../../inprocess/lib/test/stress.c"} {
-		program := strings.TrimSuffix(filepath.Base(source), ".c")
-		out, err := exec.Command("gcc", "-O1", "-pthread", "-o", filepath.Join(dir, program), source).CombinedOutput()
+	for name, source := range map[string]string{
+		"stream": "testdata/inprocess/stream.c", "stress": "../../inprocess/lib/test/stress.c", "smcgw-load": "../../cmd/smcgw/internal/bench/program/load.c",
+	} {
+		out, err := exec.Command("gcc", "-O1", "-pthread", "-o", filepath.Join(dir, name), source).CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("gcc: %w\n%s", err, out)
 		}

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 
 // ProgramsVariable names the environment variable with the directory where the
 // programs under test are, for machines without Go: smcgw, and for the tests
-// that want them smcgw-faulty, libsmcgw.so and stream.
+// that want them smcgw-faulty, libsmcgw.so, stream and smcgw-load.
 const ProgramsVariable = "SMCGW_PROGRAMS"
 
 // buildBinary builds smcgw into a directory the caller removes, or copies that of the

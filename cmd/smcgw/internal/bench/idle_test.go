@@ -119,7 +119,7 @@ idle connection, rings (B, less is better)
 	for _, trial := range g.tried {
 		require.False(t, trial.Cold && trial.Action == report.ActionPass)
 	}
-	require.Contains(t, g.tried, config.Trial{Peer: o.To.Addr(), Port: o.To.Port(), Action: report.ActionAccelerate, Carrier: report.CarrierShm, Cold: true})
+	require.Contains(t, g.tried, config.Trial{Peer: o.To.Addr(), Port: o.To.Port(), Action: report.ActionAccelerate, Carrier: report.CarrierShm, Way: report.WaySteered, Cold: true})
 	for _, v := range []string{comparison.TCP, "shm"} {
 		require.Equal(t, 1, series(t, r, "connect, request, close, cold peer", v).Spread().N)
 		require.Equal(t, 1, series(t, r, "connect, request, close, cold peer, p50", v).Spread().N)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // measured is what one run of a work gave.
@@ -22,9 +24,10 @@ type measured struct {
 	count   int                     // round trips, or connections that succeeded
 	failed  int                     // connections that did not
 	began   time.Time
-	conns   []tuple   // the last ones, to be looked up
-	memory  [2]growth // of the gateway here and of the serving host's
-	note    string    // what a reader must know
+	conns   []tuple           // the last ones, to be looked up
+	memory  [2]growth         // of the gateway here and of the serving host's
+	seen    []report.ConnInfo // connections of [Program], before they ended
+	note    string            // what a reader must know
 }
 
 // tuple names a connection on the measuring host.
@@ -75,6 +78,9 @@ func (s *session) start(ctx context.Context, w work, size int, d time.Duration, 
 // upload sends for a time; what counts is what the server has read by the time
 // it says so.
 func (s *session) upload(ctx context.Context, d time.Duration) (measured, error) {
+	if s.load != nil {
+		return s.load.do(ctx, s, workUpload, d, nil, nil)
+	}
 	return s.uploadUntil(ctx, d, func(sent time.Duration) bool { return sent >= d })
 }
 
@@ -108,6 +114,9 @@ func (s *session) uploadUntil(ctx context.Context, d time.Duration, enough func(
 
 // download receives for a time.
 func (s *session) download(ctx context.Context, d time.Duration) (measured, error) {
+	if s.load != nil {
+		return s.load.do(ctx, s, workDownload, d, nil, nil)
+	}
 	m := measured{began: time.Now()}
 	c, done, err := s.start(ctx, workDownload, 0, d, &m)
 	if err != nil {
@@ -132,6 +141,9 @@ func (s *session) download(ctx context.Context, d time.Duration) (measured, erro
 // ping measures round trips of small messages, at least one. The first tenth of the
 // time warms up.
 func (s *session) ping(ctx context.Context, d time.Duration) (measured, error) {
+	if s.load != nil {
+		return s.load.do(ctx, s, workEcho, d, nil, nil)
+	}
 	m := measured{began: time.Now(), latency: hdrhistogram.New(1, int64(time.Minute), 3)}
 	c, done, err := s.start(ctx, workEcho, pingSize, d, &m)
 	if err != nil {

@@ -22,6 +22,8 @@ import (
 //	◄─────────────────────── meters
 //	ask: memory ───────────►
 //	◄─────────────────────── memory
+//	ask: program ──────────►                         or program with library, own
+//	◄─────────────────────── note, if it does not
 //
 // A message that is not expected, or is malformed, ends the connection. A server refuses a version
 // that it does not know.
@@ -29,7 +31,7 @@ const (
 	controlMagic   = "SMGC"
 	dataMagic      = "SMGB"
 	dataVersion    = 1
-	controlVersion = 3
+	controlVersion = 4
 
 	openingSize = 8
 	maxLine     = 2 << 10
@@ -68,6 +70,8 @@ type message struct {
 	Session []byte `json:"session,omitempty"`
 	// Note says what the serving host's gateway will not do.
 	Note string `json:"note,omitempty"`
+	// NoProgram is why [Program] cannot serve there; empty: it can.
+	NoProgram string `json:"no_program,omitempty"`
 	// Refused is why the server goes.
 	Refused string   `json:"refused,omitempty"`
 	Ask     question `json:"ask,omitempty"`
@@ -81,6 +85,10 @@ type question string
 const (
 	askMeters question = "meters"
 	askMemory question = "memory"
+	// Who serves what follows: [Program], without the library or with it, or the server itself.
+	askProgram question = "program"
+	askLibrary question = "program with library"
+	askOwn     question = "own"
 )
 
 // reading is the state of the server's meters, all of which only grow.
@@ -103,7 +111,7 @@ func parseMessage(line []byte) (m message, err error) {
 		return message{}, malformed("%v", err)
 	}
 	sized := func(b []byte, size int) bool { return len(b) == 0 || len(b) == size }
-	if !sized(m.Nonce, nonceSize) || !sized(m.Proof, proofSize) || !sized(m.Session, sessionSize) || len(m.Note) > maxText || len(m.Refused) > maxText {
+	if !sized(m.Nonce, nonceSize) || !sized(m.Proof, proofSize) || !sized(m.Session, sessionSize) || len(m.Note) > maxText || len(m.NoProgram) > maxText || len(m.Refused) > maxText {
 		return message{}, malformed("a secret or a text of another size")
 	}
 	return m, nil
@@ -127,7 +135,7 @@ type talk struct {
 func newTalk(c net.Conn) *talk { return &talk{c, bufio.NewReaderSize(c, maxLine)} }
 
 func (t *talk) send(m message) error {
-	m.Note, m.Refused = cut(m.Note), cut(m.Refused)
+	m.Note, m.NoProgram, m.Refused = cut(m.Note), cut(m.NoProgram), cut(m.Refused)
 	b, err := json.Marshal(m)
 	if err != nil {
 		return err

@@ -6,13 +6,17 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// ownCPU is the processor time of this process.
+// ownCPU is the processor time of this process, and of its programs that have ended.
 func ownCPU() uint64 {
-	var r unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
-		return unknownCPU
+	var sum uint64
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var r unix.Rusage
+		if err := unix.Getrusage(who, &r); err != nil {
+			return unknownCPU
+		}
+		sum += uint64(r.Utime.Nano() + r.Stime.Nano())
 	}
-	return uint64(r.Utime.Nano() + r.Stime.Nano())
+	return sum
 }
 
 // processCPU is the processor time of another process; unknownCPU where there is

@@ -250,7 +250,7 @@ func refusedBy(err error) string {
 // has the reason [ReasonUnseen].
 func becameOf(ctx context.Context, g Gateway, m measured) (report.ConnInfo, error) {
 	for end := time.Now().Add(lookupPatience); ; {
-		found, err := lookUp(ctx, g, m)
+		found, err := lookUp(ctx, g, m, report.WaySteered)
 		if err != nil {
 			return report.ConnInfo{}, err
 		}

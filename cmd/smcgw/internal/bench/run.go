@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Options struct {
 	// Gateway is the one beside us. nil if none, and only plain TCP is
 	// measured.
 	Gateway Gateway
+	// Program does the works of connections that are to go in process. nil: there are none.
+	Program *Program
 	// Log receives a line before every round. Default: discards.
 	Log io.Writer
 	// Progress is told how many of all measurements are done, before each. Default: nothing
@@ -76,6 +79,7 @@ func (o Options) withDefaults() (Options, error) {
 type variant struct {
 	name    string
 	carrier report.Carrier // none: plain TCP
+	way     report.Way     // steered or in-process; none: plain TCP
 	missing string         // why it cannot be measured; empty: it can
 	ports   portRange
 }
@@ -86,6 +90,7 @@ type runner struct {
 	s        *session
 	pid      int
 	held     Held // nil: no gateway
+	programs bool // works that last are done by [Program], every way
 	variants []*variant
 	rep      *comparison.Report
 }
@@ -153,11 +158,18 @@ func (c *runner) prepare(ctx context.Context) error {
 		c.rep.Notes = append(c.rep.Notes, c.s.note)
 	}
 	for _, v := range c.variants {
+		if v.way == report.WayInProcess && v.missing == "" && c.s.noProgram != "" {
+			v.missing = "on the serving host " + c.s.noProgram
+		}
 		if v.missing == "" {
 			if err := c.probe(ctx, v); err != nil {
 				return err
 			}
 		}
+		c.programs = c.programs || v.way == report.WayInProcess && v.missing == ""
+	}
+	if c.programs {
+		c.rep.Notes = append(c.rep.Notes, "works on connections that last are done by smcgw-load, every way; in process it has the library")
 	}
 	return nil
 }
@@ -181,14 +193,14 @@ func (c *runner) devices(ctx context.Context) error {
 			continue // soft has one for every address
 		}
 		seen[d.Kind] = true
-		v := &variant{name: string(d.Kind), carrier: d.Carrier}
+		missing := ""
 		if d.State != report.DeviceActive {
-			v.missing = fmt.Sprintf("device %s", d.State)
+			missing = fmt.Sprintf("device %s", d.State)
 			if d.Error != "" {
-				v.missing += ": " + d.Error
+				missing += ": " + d.Error
 			}
 		}
-		c.variants = append(c.variants, v)
+		c.by(d.Kind, missing)
 	}
 	c.rep.Notes = append(c.rep.Notes, "each value is from connections that the gateway of this host says were carried so")
 	if c.pid, err = c.o.Gateway.DaemonPID(ctx); err != nil {
@@ -201,7 +213,17 @@ func (c *runner) devices(ctx context.Context) error {
 // cannot be measured, if that is known.
 func (c *runner) everywhere(missing string) {
 	for _, kind := range []report.DeviceKind{report.DeviceShm, report.DeviceSoft} {
-		c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), missing: missing})
+		c.by(kind, missing)
+	}
+}
+
+// by makes the variants of a device: steered, and from ring to ring, which devices between hosts do.
+func (c *runner) by(kind report.DeviceKind, missing string) {
+	c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), way: report.WaySteered, missing: missing})
+	if c.o.Program != nil && kind != report.DeviceShm {
+		c.variants = append(c.variants, &variant{
+			name: string(report.WayInProcess) + " " + string(kind), carrier: kind.Carrier(), way: report.WayInProcess, missing: cmp.Or(missing, c.o.Program.missing()),
+		})
 	}
 }
 
@@ -217,7 +239,7 @@ func (c *runner) arm(ctx context.Context, v *variant, cold bool) error {
 	c.release()
 	t := config.Trial{Peer: c.o.To.Addr(), Port: c.o.To.Port(), Action: report.ActionPass}
 	if v.carrier != report.CarrierNone {
-		t.Action, t.Carrier, t.Cold = report.ActionAccelerate, v.carrier, cold
+		t.Action, t.Carrier, t.Cold, t.Way = report.ActionAccelerate, v.carrier, cold, v.way
 	}
 	var err error
 	if c.held, err = c.o.Gateway.Try(ctx, t); err != nil {
@@ -243,8 +265,8 @@ func (c *runner) probe(ctx context.Context, v *variant) error {
 		return err
 	}
 	for range probes {
-		m := measured{began: time.Now()}
-		if err := c.s.request(ctx, &m); err != nil {
+		m, err := c.try(ctx, v)
+		if err != nil {
 			v.missing = err.Error()
 			continue
 		}
@@ -264,12 +286,50 @@ func (c *runner) probe(ctx context.Context, v *variant) error {
 	return context.Cause(ctx)
 }
 
+// try makes a connection as a variant has them: in process one must last to be promoted.
+func (c *runner) try(ctx context.Context, v *variant) (measured, error) {
+	if v.way != report.WayInProcess {
+		m := measured{began: time.Now()}
+		return m, c.s.request(ctx, &m)
+	}
+	if err := c.handOver(v); err != nil {
+		return measured{}, err
+	}
+	m, err := c.s.ping(ctx, max(c.o.Duration, promotedWithin))
+	return m, errors.Join(err, c.takeBack())
+}
+
+// promotedWithin is how long a connection lasts that is made to see whether it is promoted.
+const promotedWithin = time.Second
+
+// handOver has the programs do the next works, with the library where a variant wants it.
+func (c *runner) handOver(v *variant) error {
+	who := askProgram
+	if v.way == report.WayInProcess {
+		who = askLibrary
+	}
+	if err := c.s.serveBy(who); err != nil {
+		return err
+	}
+	c.s.load = &loading{c.o.Program, who == askLibrary}
+	return nil
+}
+
+// takeBack has this process and the server do them again.
+func (c *runner) takeBack() error {
+	if c.s.load == nil {
+		return nil
+	}
+	c.s.load = nil
+	return c.s.serveBy(askOwn)
+}
+
 // verify looks a run up; without a gateway all is plain.
 func (c *runner) verify(ctx context.Context, m measured, v *variant) (carriage, error) {
 	if c.o.Gateway == nil {
 		return carriage{as: len(m.conns)}, nil
 	}
-	return verify(ctx, c.o.Gateway, m, v.carrier)
+	return verify(ctx, c.o.Gateway, m, v)
 }
 
 // works are the tasks, each every way. What ends the comparison, and not just a run, is given to
@@ -306,11 +366,22 @@ func (c *runner) one(ctx context.Context, t task, v *variant, d time.Duration, r
 		return values, err
 	}
 	settle(ctx, d)
+	if t.stays && c.programs {
+		if err := c.handOver(v); err != nil {
+			if rem.failure = err.Error(); !errors.Is(err, ErrProgram) {
+				return values, interrupted(ctx, err)
+			}
+			return values, nil
+		}
+	}
 	before, err := c.meters()
 	if err != nil {
 		return values, interrupted(ctx, err)
 	}
 	m, errRun := t.run(c.s, ctx, d)
+	if err := c.takeBack(); err != nil {
+		return values, interrupted(ctx, errors.Join(errRun, err))
+	}
 	after, err := c.meters()
 	if err != nil {
 		return values, interrupted(ctx, errors.Join(errRun, err))

@@ -108,7 +108,7 @@ func TestRunAsksTheGateways(t *testing.T) {
 	require.Equal(t, "device absent: not here", series(t, r, up, "hw").Note)
 
 	require.Equal(t, config.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionPass}, g.tried[0])
-	require.Contains(t, g.tried, config.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: report.CarrierShm})
+	require.Contains(t, g.tried, config.Trial{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate, Carrier: report.CarrierShm, Way: report.WaySteered})
 	require.Nil(t, g.trial)
 	require.Equal(t, []config.Trial{{Peer: to.Addr(), Port: to.Port(), Action: report.ActionAccelerate}}, serving.tried)
 	require.Eventually(t, func() bool {
@@ -268,7 +268,7 @@ func TestServerRefuses(t *testing.T) {
 	require.NoError(t, err)
 	_, err = newTalk(c).receive()
 	require.ErrorIs(t, err, ErrRefused)
-	require.ErrorContains(t, err, "version 3")
+	require.ErrorContains(t, err, "version 4")
 	require.NoError(t, c.Close())
 
 	_, err = s.sample()

@@ -36,6 +36,8 @@ type ServeOptions struct {
 	// Gateway is the one beside the server. nil if none, and connections
 	// are carried if something else carries them.
 	Gateway Gateway
+	// Program serves connections that are to go in process. nil: nothing does.
+	Program *Program
 	// Log receives what happens. Default: discards.
 	Log *slog.Logger
 }
@@ -46,10 +48,10 @@ func Serve(ctx context.Context, ln net.Listener, o ServeOptions) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &server{o: o, log: o.Log, slots: make(chan struct{}, maxConns), conns: map[net.Conn]bool{}}
+	s := &server{o: o, log: o.Log, slots: make(chan struct{}, maxConns), conns: map[net.Conn]bool{}, listens: newTurns(ln)}
 	stop := context.AfterFunc(ctx, func() { s.close(ln) })
 	defer stop()
-	err := s.accept(ctx, ln)
+	err := s.accept(ctx)
 	s.close(ln)
 	s.wg.Wait()
 	if ctx.Err() != nil {
@@ -63,6 +65,8 @@ type server struct {
 	log   *slog.Logger
 	slots chan struct{}
 	wg    sync.WaitGroup
+	// listens says whose turn it is to accept.
+	listens *turns
 
 	received, sent, served atomic.Uint64
 
@@ -74,9 +78,10 @@ type server struct {
 }
 
 // accept takes connections while there is room; one more is reset.
-func (s *server) accept(ctx context.Context, ln net.Listener) error {
+func (s *server) accept(ctx context.Context) error {
+	defer close(s.listens.over)
 	for {
-		c, err := ln.Accept()
+		c, err := s.listens.accept(ctx)
 		if err != nil {
 			return err
 		}

@@ -37,11 +37,11 @@ func (s *server) control(ctx context.Context, c net.Conn) error {
 		const busy = "another host measures now"
 		return errors.Join(t.refuse(busy), errors.New(busy))
 	}
-	sess := &served{s: s, c: c}
+	sess := &served{s: s, c: c, id: session}
 	defer sess.end()
 	s.log.Info("measurement begins", "remote", c.RemoteAddr())
 	proof := s.o.Token.proof(serving, ours, theirs)
-	answer := message{Proof: proof[:], Session: session[:], Note: sess.begin(ctx)}
+	answer := message{Proof: proof[:], Session: session[:], Note: sess.begin(ctx), NoProgram: s.o.Program.missing()}
 	for {
 		if err := c.SetDeadline(time.Now().Add(controlIdle)); err != nil {
 			return err
@@ -84,6 +84,8 @@ type served struct {
 	held Held // nil: no trial
 	pid  int  // of the daemon
 	lone bool // there is none
+	id   [sessionSize]byte
+	away func() // ends the program that serves; nil: the server does
 }
 
 func (s *served) answer(ctx context.Context, ask question) (message, error) {
@@ -97,8 +99,31 @@ func (s *served) answer(ctx context.Context, ask question) (message, error) {
 	case askMemory:
 		m := weighed(ctx, s.s.o.Gateway)
 		return message{Memory: &m}, nil
+	case askProgram, askLibrary, askOwn:
+		s.takeBack()
+		return message{Note: s.handOver(ctx, ask)}, nil
 	default:
 		return message{}, malformed("question %q", ask)
+	}
+}
+
+// handOver has the program serve, if it is asked to. It returns why it does not.
+func (s *served) handOver(ctx context.Context, ask question) (note string) {
+	if ask == askOwn {
+		return ""
+	}
+	var err error
+	if s.away, err = s.s.o.Program.serve(ctx, s.s.listens, s.id, ask == askLibrary); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// takeBack has the server serve again.
+func (s *served) takeBack() {
+	if s.away != nil {
+		s.away()
+		s.away = nil
 	}
 }
 
@@ -160,6 +185,7 @@ func trialNote(err error, where string) string {
 
 // end leaves nothing of the session.
 func (s *served) end() {
+	s.takeBack()
 	if s.held != nil {
 		s.held.Close()
 	}

@@ -21,8 +21,11 @@ type session struct {
 	note  string    // what the serving host's gateway will not do
 	own   Gateway   // the one beside us; nil: none
 	idle  int       // connections to hold
-	once  sync.Once
-	stop  func() bool
+	load  *loading  // what does the works; nil: this process
+	// noProgram is why the serving host has no [Program].
+	noProgram string
+	once      sync.Once
+	stop      func() bool
 }
 
 // answerTime bounds the wait for an answer on the control connection, besides
@@ -78,7 +81,7 @@ func (s *session) meet(token Token) error {
 	if len(m.Proof) == 0 || len(m.Session) == 0 || !equal([proofSize]byte(m.Proof), token.proof(serving, theirs, ours)) {
 		return malformed("the serving host does not know the token")
 	}
-	s.id, s.note = [sessionSize]byte(m.Session), m.Note
+	s.id, s.note, s.noProgram = [sessionSize]byte(m.Session), m.Note, m.NoProgram
 	return nil
 }
 
@@ -103,6 +106,18 @@ func (s *session) sample() (reading, error) {
 		return reading{}, fmt.Errorf("control connection: %w", err)
 	}
 	return *m.Meters, nil
+}
+
+// serveBy has the serving host serve by itself, or by its program.
+func (s *session) serveBy(who question) error {
+	m, err := s.exchange(message{Ask: who})
+	if err != nil {
+		return fmt.Errorf("control connection: %w", err)
+	}
+	if m.Note != "" {
+		return fmt.Errorf("%w on the serving host: %s", ErrProgram, m.Note)
+	}
+	return nil
 }
 
 // weigh asks for the memory of the gateway beside the server.

@@ -23,18 +23,10 @@ func besideStream(work run) run {
 		var errStream error
 		go func() {
 			defer close(ended)
-			stream, errStream = s.uploadUntil(ctx, d, func(sent time.Duration) bool {
-				if sent >= ahead {
-					select {
-					case flowing <- struct{}{}:
-					default:
-					}
-				}
+			stream, errStream = s.stream(ctx, d, over, func() {
 				select {
-				case <-over:
-					return true
+				case flowing <- struct{}{}:
 				default:
-					return false
 				}
 			})
 		}()
@@ -56,8 +48,26 @@ func besideStream(work run) run {
 		}
 		close(over)
 		<-ended
-		m.conns = append(m.conns, stream.conns...)
+		m.conns, m.seen = append(m.conns, stream.conns...), append(m.seen, stream.seen...)
 		m.began = stream.began
 		return m, errStream
 	}
+}
+
+// stream uploads until over, and says when it has done so for a while. What is beside it takes d.
+func (s *session) stream(ctx context.Context, d time.Duration, over <-chan struct{}, flowing func()) (measured, error) {
+	if s.load != nil {
+		return s.load.do(ctx, s, workUpload, d+grace, over, flowing)
+	}
+	return s.uploadUntil(ctx, d, func(sent time.Duration) bool {
+		if sent >= ahead {
+			flowing()
+		}
+		select {
+		case <-over:
+			return true
+		default:
+			return false
+		}
+	})
 }

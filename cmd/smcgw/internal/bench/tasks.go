@@ -16,14 +16,21 @@ type task struct {
 	results []result
 	cold    bool   // each connection is the first with its peer
 	plain   string // why plain TCP has no value; empty: it has
+	stays   bool   // on connections that last, which [Program] can do
 }
 
 // missing is why a task is not done one way; empty: it is.
 func (t task) missing(v *variant) string {
-	if v.missing == "" && v.carrier == report.CarrierNone {
+	switch {
+	case v.missing != "":
+		return v.missing
+	case v.carrier == report.CarrierNone:
 		return t.plain
+	case v.way == report.WayInProcess && !t.stays:
+		return "connections that are short or idle stay native"
+	default:
+		return ""
 	}
-	return v.missing
 }
 
 // run does a work for about that long.
@@ -45,17 +52,17 @@ func less(name, unit string, value func(measured, cost) float64) result {
 
 // tasks are the works as data, in the order of the report.
 var tasks = []task{
-	{name: "upload", run: (*session).upload, results: []result{
+	{name: "upload", stays: true, run: (*session).upload, results: []result{
 		more("upload, 1 stream", "MB/s", perSecond),
 		less("processor time, upload", "s/GB", perGB(all)),
 		less("of programs, upload", "s/GB", perGB(ofPrograms)),
 	}},
-	{name: "download", run: (*session).download, results: []result{
+	{name: "download", stays: true, run: (*session).download, results: []result{
 		more("download, 1 stream", "MB/s", perSecond),
 		less("processor time, download", "s/GB", perGB(all)),
 		less("of programs, download", "s/GB", perGB(ofPrograms)),
 	}},
-	{name: "ping-pong", run: (*session).ping, results: []result{
+	{name: "ping-pong", stays: true, run: (*session).ping, results: []result{
 		less("ping-pong 64 B, p50", "µs", quantile(50)),
 		less("ping-pong 64 B, p99", "µs", quantile(99)),
 		less("ping-pong 64 B, p99.9", "µs", quantile(99.9)),
@@ -67,7 +74,7 @@ var tasks = []task{
 		less("processor time, connection", "µs", perOperation(all)),
 		less("of programs, connection", "µs", perOperation(ofPrograms)),
 	}},
-	{name: "ping-pong beside a stream", run: besideStream((*session).ping), results: []result{
+	{name: "ping-pong beside a stream", stays: true, run: besideStream((*session).ping), results: []result{
 		less("ping-pong 64 B beside a stream, p50", "µs", quantile(50)),
 		less("ping-pong 64 B beside a stream, p99", "µs", quantile(99)),
 	}},

@@ -38,10 +38,10 @@ const unseen = "not seen by the gateway"
 
 // verify looks up the connections of a run in the records of the gateway beside
 // us. Plain TCP that it has not seen is plain.
-func verify(ctx context.Context, g Gateway, m measured, want report.Carrier) (carriage, error) {
+func verify(ctx context.Context, g Gateway, m measured, want *variant) (carriage, error) {
 	var c carriage
 	for end := time.Now().Add(lookupPatience); ; {
-		found, err := lookUp(ctx, g, m)
+		found, err := lookUp(ctx, g, m, want.way)
 		if err != nil {
 			return carriage{}, err
 		}
@@ -59,10 +59,10 @@ func verify(ctx context.Context, g Gateway, m measured, want report.Carrier) (ca
 	}
 }
 
-func (c *carriage) add(found map[tuple]report.ConnInfo, t tuple, want report.Carrier) {
+func (c *carriage) add(found map[tuple]report.ConnInfo, t tuple, want *variant) {
 	info, ok := found[t]
 	switch {
-	case ok && info.Carrier == want, !ok && want == report.CarrierNone:
+	case ok && info.Carrier == want.carrier && (want.way != report.WayInProcess || byRings(info)), !ok && want.carrier == report.CarrierNone:
 		c.as++
 		return
 	case c.reason != "":
@@ -70,35 +70,56 @@ func (c *carriage) add(found map[tuple]report.ConnInfo, t tuple, want report.Car
 		c.reason = unseen
 	case info.Reason != "":
 		c.reason = info.Reason
+	case info.Carrier == report.CarrierNone:
+		c.reason = "not promoted"
+	case info.Carrier == want.carrier:
+		c.reason = "most bytes went by the kernel"
 	default:
 		c.reason = "carried by " + string(info.Carrier)
 	}
 	c.other++
 }
 
-// lookUp finds the latest entry of each connection since the run began.
-func lookUp(ctx context.Context, g Gateway, m measured) (map[tuple]report.ConnInfo, error) {
+// byRings: most bytes of an end in process went by its rings. The first ones never do.
+func byRings(c report.ConnInfo) bool {
+	return c.InProcess != nil && 2*(c.InProcess.TxRing+c.InProcess.RxRing) > c.TxBytes+c.RxBytes
+}
+
+// lookUp finds the latest entry of each connection since the run began: by a way, of two gateways by default.
+func lookUp(ctx context.Context, g Gateway, m measured, way report.Way) (map[tuple]report.ConnInfo, error) {
 	wanted := map[tuple]bool{}
 	for _, t := range m.conns {
 		wanted[t] = true
 	}
 	found := map[tuple]report.ConnInfo{}
+	add := func(info report.ConnInfo) {
+		t := tuple{info.Local, info.Remote}
+		old, ok := found[t]
+		if !wanted[t] || (info.InProcess != nil) != (way == report.WayInProcess) || info.Proto != string(report.ProtoTCP) || ok && old.ID > info.ID ||
+			!info.EndedAt.IsZero() && info.EndedAt.Before(m.began.Add(-clockSlack)) || !settled(info) {
+			return
+		}
+		found[t] = info
+	}
+	for _, info := range m.seen {
+		add(info)
+	}
+	if len(found) == len(m.conns) {
+		return found, nil
+	}
 	for _, q := range []report.ConnQuery{{All: true}, {Closed: true}} {
 		list, err := g.Conns(ctx, q)
 		if err != nil {
 			return nil, err
 		}
 		for _, info := range list.Conns {
-			t := tuple{info.Local, info.Remote}
-			old, ok := found[t]
-			if !wanted[t] || info.Proto != string(report.ProtoTCP) || ok && old.ID > info.ID || !info.EndedAt.IsZero() && info.EndedAt.Before(m.began.Add(-clockSlack)) || !settled(info) {
-				continue
-			}
-			found[t] = info
+			add(info)
 		}
 	}
 	return found, nil
 }
 
-// settled: it is known how the connection goes on, or went.
-func settled(c report.ConnInfo) bool { return c.Carrier != report.CarrierNone || c.Reason != "" }
+// settled: it is known how the connection goes on, or went. An end in process that does not say so was not promoted.
+func settled(c report.ConnInfo) bool {
+	return c.Carrier != report.CarrierNone || c.Reason != "" || c.InProcess != nil
+}

@@ -111,7 +111,7 @@ func TestVerify(t *testing.T) {
 		for _, p := range ports {
 			m.conns = append(m.conns, someTuple(p))
 		}
-		c, err := verify(t.Context(), g, m, want)
+		c, err := verify(t.Context(), g, m, &variant{carrier: want})
 		require.NoError(t, err)
 		return c
 	}
@@ -125,16 +125,42 @@ func TestVerify(t *testing.T) {
 	require.False(t, carriage{}.holds())
 }
 
+// TestVerifyInProcess: a value counts if most of its bytes went by rings that the carrier joined. Ends are seen while they last,
+// beside what the steering says of the same connections.
+func TestVerifyInProcess(t *testing.T) {
+	now := time.Now()
+	end := func(c report.Carrier, reason string, tx, txRing uint64) report.ConnInfo {
+		tu := someTuple(1)
+		return report.ConnInfo{ID: 1 << 40, Proto: "tcp", Local: tu.local, Remote: tu.remote, Carrier: c, Reason: reason, TxBytes: tx, InProcess: &report.InProcessEnd{TxRing: txRing}}
+	}
+	steered := end(report.CarrierNone, "policy", 0, 0)
+	steered.ID, steered.InProcess = 7, nil
+	g := &fakeGateway{conns: func(report.ConnQuery) []report.ConnInfo { return []report.ConnInfo{steered} }}
+	check := func(want *variant, seen ...report.ConnInfo) carriage {
+		t.Helper()
+		c, err := verify(t.Context(), g, measured{began: now, conns: []tuple{someTuple(1)}, seen: seen}, want)
+		require.NoError(t, err)
+		return c
+	}
+	rings := &variant{carrier: report.CarrierSoft, way: report.WayInProcess}
+	require.Equal(t, carriage{as: 1}, check(rings, end(report.CarrierSoft, "", 100, 51)))
+	require.Equal(t, carriage{other: 1, reason: "most bytes went by the kernel"}, check(rings, end(report.CarrierSoft, "", 100, 50)))
+	require.Equal(t, carriage{other: 1, reason: "carried by rdma-hw"}, check(rings, end(report.CarrierHW, "", 100, 100)))
+	require.Equal(t, carriage{other: 1, reason: "no_peer"}, check(rings, end(report.CarrierNone, "no_peer", 100, 0)))
+	require.Equal(t, carriage{other: 1, reason: "not promoted"}, check(rings, end(report.CarrierNone, "", 100, 0)))
+	require.Equal(t, carriage{other: 1, reason: "policy"}, check(&variant{carrier: report.CarrierSoft, way: report.WaySteered}, end(report.CarrierSoft, "", 100, 100)))
+}
+
 func TestVerifyUnseen(t *testing.T) { synctest.Test(t, verifyUnseen) }
 
 func verifyUnseen(t *testing.T) {
 	g := &fakeGateway{conns: func(report.ConnQuery) []report.ConnInfo { return nil }}
 	m := measured{began: time.Now(), conns: []tuple{someTuple(1)}}
-	c, err := verify(t.Context(), g, m, report.CarrierShm)
+	c, err := verify(t.Context(), g, m, &variant{carrier: report.CarrierShm})
 	require.NoError(t, err)
 	require.Equal(t, carriage{other: 1, reason: unseen}, c)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = verify(ctx, g, m, report.CarrierNone)
+	_, err = verify(ctx, g, m, &variant{})
 	require.ErrorIs(t, err, context.Canceled)
 }

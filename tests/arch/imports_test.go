@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 	"gateway/internal/peers":       {"gateway/config", "gateway/report", "gateway/process", "negotiate"},
 	"gateway/internal/carrier":     {"gateway/config", "gateway/report", "gateway/internal/loop", "gateway/internal/peers", "negotiate", "rmb", "rsocket", "verbs/..."},
 	"gateway/internal/mirror":      {"gateway/config", "gateway/report", "gateway/internal/carrier", "gateway/internal/loop", "gateway/internal/peers", "inprocess", "inprocess/shared", "negotiate", "rmb", "rsocket"},
-	"gateway/internal/beyond":      {"gateway/internal/carrier", "gateway/internal/loop", "gateway/internal/mirror", "gateway/internal/peers", "inprocess", "inprocess/broker", "inprocess/shared", "negotiate", "negotiate/between"},
+	"gateway/internal/beyond":      {"gateway/config", "gateway/internal/carrier", "gateway/internal/loop", "gateway/internal/mirror", "gateway/internal/peers", "inprocess", "inprocess/broker", "inprocess/shared", "negotiate", "negotiate/between"},
 	"gateway/page":                 {"gateway/report", "inprocess", "negotiate"},
 	"gateway/machine":              {"gateway/admin", "gateway/config", "gateway/process"},
 	"gateway/internal/connlog":     {"gateway/config", "gateway/report", "negotiate"},

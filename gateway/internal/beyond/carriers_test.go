@@ -1,14 +1,12 @@
 package beyond
 
 import (
-	"errors"
 	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
@@ -53,16 +51,15 @@ func TestAnswers(t *testing.T) {
 // operator or the peer ends has not failed.
 func TestCarriersRest(t *testing.T) {
 	const failures = 3
-	s := &Service{lines: rate.NewLimiter(0, 0), cfg: Config{
+	s := &Service{cfg: Config{
 		Pays: func(*broker.Half, negotiate.CarrierKind) bool { return true }, Peers: peers.NewTable(config.Limits{}), Log: slog.New(slog.DiscardHandler),
 	}}
 	bad, good := s.newTalk(netip.MustParseAddr("10.0.0.1")), s.newTalk(netip.MustParseAddr("10.0.0.2"))
 	began := time.Now().Add(time.Hour) // so it rests yet, however slow the test is
 	for i := range failures {
 		for tk, why := range map[*talk]negotiate.Reason{bad: negotiate.ReasonDeviceFailed, good: negotiate.ReasonDrained} {
-			tk.over = true
 			require.True(t, tk.admits(&end{}, device{kind: negotiate.CarrierHW}))
-			tk.lostBy(began.Add(time.Duration(i)*10*time.Second), &end{granted: true, by: negotiate.CarrierHW}, why, errors.New("a failure"))
+			tk.note(began.Add(time.Duration(i)*10*time.Second), &end{by: negotiate.CarrierHW}, why)
 		}
 	}
 	require.False(t, bad.admits(&end{}, device{kind: negotiate.CarrierHW}))

@@ -552,16 +552,21 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 	if !t.over {
 		t.do(t.ctl.Decline(now, e.number, why))
 	}
-	switch {
-	case !e.granted:
+	if !e.granted {
 		e.debug("not promoted: "+why.String(), err)
 		t.drop(e)
 		return
-	case why == negotiate.ReasonDeviceFailed, why == negotiate.ReasonCarrierUnreachable:
-		t.s.cfg.Peers.Failed(t.peer, e.by, now)
 	}
+	t.note(now, e, why)
 	if t.s.lines.Allow() {
 		t.s.cfg.Log.Info("a connection in process between hosts goes on by the kernel", "peer", t.peer, "reason", why, "error", err)
+	}
+}
+
+// note has a carrier rest that fails with the peer again and again.
+func (t *talk) note(now time.Time, e *end, why negotiate.Reason) {
+	if why == negotiate.ReasonDeviceFailed || why == negotiate.ReasonCarrierUnreachable {
+		t.s.cfg.Peers.Failed(t.peer, e.by, now)
 	}
 }
 

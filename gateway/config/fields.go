@@ -34,7 +34,7 @@ var configFields = []field{
 	{"rollout.percent", "100%", "share of the connections of each rule without percent; 0: none"},
 	{"guard", "", "what takes the mode back to observe"},
 	{"guard.aborted", "0%", "share of carried connections reset by gateways that takes the mode back to observe; 0: resets do not count"},
-	{"guard.slower", "0%", "share of a rule's carried connections that took longer than 95% of those the rollout left native that takes the mode back, at least 10%; 0: they are not compared"},
+	{"guard.slower", "0%", "share of a rule's carried connections that took longer than 95% of those the rollout left native, with the same effect, at least 10%; 0: they are not compared"},
 	{"guard.window", "1m", "time over which connections are counted"},
 	{"guard.minimum", "5", "how many of them must be reset, or slower, at least"},
 	{"steering", "on", "off: nothing is attached to network devices, and only programs with the library are served"},

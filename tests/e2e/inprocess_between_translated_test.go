@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,6 +20,7 @@ type translatedWorld struct {
 	*betweenWorld
 	server, client *testnet.Host // containers of h1, and of h2
 	paths          []translatedPath
+	proxied        translatedPath // two connections, as by the userland proxy of an engine
 }
 
 // translatedPath is what becomes of the addresses of a connection from a program of h2, or in its container, to one of h1, or
@@ -89,33 +91,40 @@ func newTranslatedWorld(t *testing.T) *translatedWorld {
 		{"service in a container", w.h2, w.server, 7105, at(serviceAddress, 7115), h2},
 		{"service for a container", w.client, w.h1, 7103, at(serviceAddress, 7103), h2},
 	}
+	w.proxied = translatedPath{"proxied", w.h2, w.server, 7106, at(h1, 7156), w.server.Addr4.Prev()}
+	proxy, err := w.h1.StartCmd(w.h1.AppCommand(context.Background(), "forward", "-to", w.server.AddrPort4(7106).String(), w.proxied.dials.String()))
+	require.NoError(t, err)
+	require.NoError(t, proxy.WaitOutput(patience(t), `"event":"listening"`))
 	return w
 }
 
-// streams begins one on each path.
+// streams begins one on each path, the proxied one last.
 func (w *translatedWorld) streams(bytes int) (all []*flow) {
 	w.t.Helper()
-	for _, p := range w.paths {
+	for _, p := range append(slices.Clone(w.paths), w.proxied) {
 		all = append(all, w.streamTo(p.to, p.listens, p.from, p.dials, bytes))
 	}
 	return all
 }
 
 // TestBetweenHostsTranslated: connections whose addresses are translated at either host, and those of containers at both,
-// are in process between the hosts, and every end is shown with the addresses that its program has natively.
+// are in process between the hosts, and every end is shown with the addresses that its program has natively. What a proxy
+// joins is native.
 func TestBetweenHostsTranslated(t *testing.T) {
 	t.Parallel()
 	w := newTranslatedWorld(t)
 	w.library = false
 	const few = 1 << 20
+	all := append(slices.Clone(w.paths), w.proxied)
 	for i, f := range w.streams(few) {
 		f.whole(few)
-		require.Equal(t, w.paths[i].saw, f.saw().Addr(), "%s, natively", w.paths[i].name)
+		require.Equal(t, all[i].saw, f.saw().Addr(), "%s, natively", all[i].name)
 		f.kill()
 	}
 	w.library = true
-	for i, f := range w.streams(endless) {
-		p := w.paths[i]
+	flows := w.streams(endless)
+	for i, p := range w.paths {
+		f := flows[i]
 		clients := w.end(w.gs[1], p.name, func(c report.ConnInfo) bool {
 			return c.Local.Addr() == p.from.Addr4 && c.Remote == p.dials
 		})
@@ -125,6 +134,11 @@ func TestBetweenHostsTranslated(t *testing.T) {
 		require.Equal(t, [2]report.Side{report.SideClient, report.SideServer}, [2]report.Side{clients.Side, servers.Side}, p.name)
 		f.ends()
 	}
+	for _, g := range w.gs {
+		g.eventually("looked for the peers that a proxy has", 10*time.Second, func() bool { return g.status().InProcess.Waiting == 1 })
+		require.EqualValues(t, len(w.paths), g.status().InProcess.ConnectionsTotal)
+	}
+	flows[len(w.paths)].ends()
 }
 
 // end waits until one end is in rings by the soft device, and bytes have moved there.

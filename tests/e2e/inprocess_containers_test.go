@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -72,17 +73,31 @@ func (w *inProcessWorld) toldApart(ends []report.ConnInfo, cgroup *testnet.Cgrou
 	}
 }
 
-// containers starts both on the host of the daemon, with options of podman, and returns what the client says. Each stays in
-// the control group that podman was started in: one of its own needs CAP_SYS_RESOURCE.
+// containers starts both on the host of the daemon, with options of podman, and returns what the client says.
 func (w *inProcessWorld) containers(sockets string, cgroup *testnet.Cgroup, options string, bytes int) *testnet.Proc {
+	w.t.Helper()
+	return w.engine(w.h3, sockets, cgroup, fmt.Sprintf(`
+		mkdir /sys/fs/cgroup/server /sys/fs/cgroup/client
+		echo $$ >/sys/fs/cgroup/server/cgroup.procs
+		server=$($run %[1]s -d --network net1 -p %[2]d:%[3]d --rootfs $root /stream serve %[3]d)
+		until $podman logs $server | grep -q serving; do sleep 0.05; done
+		echo $$ >/sys/fs/cgroup/client/cgroup.procs
+		echo ready
+		exec $run %[1]s --network net2 --rootfs $root /stream send %[4]s %[2]d %[5]d 16384 1000`,
+		options, echoPort, transferPort, w.h3.Addr4, bytes))
+}
+
+// engine runs a script on a host that has podman with two networks, and a root directory with the program stream. Containers
+// stay in the control group that podman is started in: one of their own needs CAP_SYS_RESOURCE.
+func (w *inProcessWorld) engine(h *testnet.Host, sockets string, cgroup *testnet.Cgroup, script string) *testnet.Proc {
 	w.t.Helper()
 	dir := scratch(w.t)
 	require.NoError(w.t, os.Chmod(dir, 0o755))
 	require.NoError(w.t, os.WriteFile(filepath.Join(dir, "containers.conf"), []byte(podmanConfig), 0o600))
 	device, err := filepath.Abs("../../packaging/cdi/smcgw.json")
 	require.NoError(w.t, err)
-	require.NoError(w.t, w.h3.SetSysctl("net.ipv4.ip_forward", "1"))
-	return privately(w.t, w.h3, cgroup, fmt.Sprintf(`
+	require.NoError(w.t, h.SetSysctl("net.ipv4.ip_forward", "1"))
+	return privately(w.t, h, cgroup, fmt.Sprintf(`
 		cd %[1]s
 		programs=%[2]s
 		mkdir -p root/usr/lib root/proc root/dev root/sys root/etc root/tmp root/run
@@ -97,13 +112,57 @@ func (w *inProcessWorld) containers(sockets string, cgroup *testnet.Cgroup, opti
 		export CONTAINERS_CONF=%[1]s/containers.conf TMPDIR=/run HOME=/run
 		podman="podman --storage-driver vfs --root /run/storage --runroot /run/containers"
 		for n in 1 2; do $podman network create --subnet 10.9$n.0.0/24 net$n; done
-		mkdir /sys/fs/cgroup/server /sys/fs/cgroup/client
-		run="run --security-opt seccomp=unconfined --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 %[5]s"
-		echo $$ >/sys/fs/cgroup/server/cgroup.procs
-		server=$($podman $run -d --network net1 -p %[6]d:%[7]d --rootfs %[1]s/root /stream serve %[7]d)
+		root=%[1]s/root
+		run="$podman run --security-opt seccomp=unconfined --ulimit nofile=1024:1024 --ulimit nproc=1024:1024"
+		%[5]s`, dir, w.dir, sockets, device, script), "empty=/run", "cgroup")
+}
+
+// TestBetweenHostsContainers: a container of podman finds one on another host, which has the same address there, by the
+// port that the host publishes. With the device at both they are in process between the hosts; a client without it is
+// native.
+func TestBetweenHostsContainers(t *testing.T) {
+	t.Parallel()
+	testnet.Require(t, "root", "bpf", "gcc", "podman", "/usr/lib/podman/netavark", "conmon", "crun", "iptables")
+	w := &betweenWorld{inProcessWorld: newProgramsWorld(t)}
+	var sockets [2]string
+	for i, h := range []*testnet.Host{w.h1, w.h2} {
+		sockets[i] = scratch(t)
+		require.NoError(t, os.Chmod(sockets[i], 0o755))
+		w.gs[i] = w.up(h, settings{
+			Carriers: "soft",
+			Policy:   fmt.Sprintf("  - { name: rings, match: { ports: [%d, %d] }, action: accelerate, way: in-process }\n", echoPort, transferPort),
+			Extra:    fmt.Sprintf("in_process: { socket: %s/broker.sock, between_hosts: on }\n", sockets[i]),
+		})
+	}
+	inside := netip.MustParseAddr("10.91.0.2")
+	network := fmt.Sprintf("--network net1 --ip %s", inside)
+	const device, few, bytes = "--device smcgw.dev/in-process=all", 1 << 20, 128 << 20 // ten seconds and more
+	server := w.engine(w.h1, sockets[0], group(t), fmt.Sprintf(`
+		server=$($run %[1]s -d %[2]s -p %[3]d:%[4]d --rootfs $root /stream serve %[4]d)
 		until $podman logs $server | grep -q serving; do sleep 0.05; done
-		echo $$ >/sys/fs/cgroup/client/cgroup.procs
 		echo ready
-		exec $podman $run --network net2 --rootfs %[1]s/root /stream send %[8]s %[6]d %[9]d 16384 1000`,
-		dir, w.dir, sockets, device, options, echoPort, transferPort, w.h3.Addr4, bytes), "empty=/run", "cgroup")
+		exec $podman logs -f $server`, device, network, echoPort, transferPort))
+	send := fmt.Sprintf("%s --rootfs $root /stream send %s %d", network, w.h1.Addr4, echoPort)
+	client := w.engine(w.h2, sockets[1], group(t), fmt.Sprintf(`
+		$run %[1]s %[2]d 16384 1000
+		echo ready
+		exec $run %[3]s %[1]s %[4]d 16384 1000`, send, few, device, bytes))
+	require.Contains(t, client.Output(), fmt.Sprintf("whole %d\n", few))
+	ends := w.promoted()
+	require.Equal(t, inside, ends[0].Local.Addr())
+	require.Equal(t, w.h2.Addr4, ends[0].Remote.Addr(), "masqueraded")
+	require.Equal(t, inside, ends[1].Local.Addr())
+	require.Equal(t, w.h1.AddrPort4(echoPort), ends[1].Remote, "the published port")
+	for _, e := range ends {
+		require.Equal(t, report.CarrierSoft, e.Carrier)
+		require.Equal(t, "stream", e.Program.Name)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), slowed(60*time.Second))
+	defer cancel()
+	for _, p := range []*testnet.Proc{client, server} {
+		require.NoError(t, p.WaitOutput(ctx, fmt.Sprintf("whole %d\n", bytes)), tail(p.Output(), 300))
+	}
+	for _, g := range w.gs {
+		require.EqualValues(t, 1, g.status().InProcess.ConnectionsTotal, "the first one was native")
+	}
 }

@@ -162,7 +162,7 @@ func TestBenchPeerInProcess(t *testing.T) {
 	r = w.bench(w.h2, w.h1.Addr4.String(), token, "--rounds", "1")
 	s := seriesOf(t, r, up, way)
 	require.Empty(t, s.Values)
-	require.Regexp(t, "^fallback: ", s.Note)
+	require.Equal(t, "fallback: no_peer", s.Note)
 	_, ok := r.Ratio(up, "soft", comparison.TCP)
 	require.True(t, ok, notes(r, "soft"))
 }

@@ -148,6 +148,9 @@ func TestVerifyInProcess(t *testing.T) {
 	require.Equal(t, carriage{other: 1, reason: "carried by rdma-hw"}, check(rings, end(report.CarrierHW, "", 100, 100)))
 	require.Equal(t, carriage{other: 1, reason: "no_peer"}, check(rings, end(report.CarrierNone, "no_peer", 100, 0)))
 	require.Equal(t, carriage{other: 1, reason: "not promoted"}, check(rings, end(report.CarrierNone, "", 100, 0)))
+	asked := end(report.CarrierNone, "", 100, 0)
+	asked.State = "asked"
+	require.Equal(t, carriage{other: 1, reason: "no_peer"}, check(rings, asked))
 	require.Equal(t, carriage{other: 1, reason: "policy"}, check(&variant{carrier: report.CarrierSoft, way: report.WaySteered}, end(report.CarrierSoft, "", 100, 100)))
 }
 

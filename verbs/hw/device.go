@@ -21,7 +21,6 @@ import (
 type Device struct {
 	cfg     Config
 	ctx     ibv.Context
-	info    Info
 	attr    verbs.DeviceAttr
 	vectors []*vector
 	queues  queueTable
@@ -33,6 +32,8 @@ type Device struct {
 	gids      atomic.Pointer[[]verbs.GIDEntry] // as last read, nil after a change
 	port      atomic.Pointer[verbs.PortAttr]   // as last read, nil if that failed
 	pkeys     int                              // entries of the table of partitions
+
+	adapterVectors int // completion vectors that the adapter has
 
 	use                                               counters
 	posted, postErrors, completions, strays, overruns atomic.Uint64
@@ -74,7 +75,7 @@ func (d *Device) open() error {
 		return err
 	}
 	for i := range d.cfg.Vectors {
-		v, err := newVector(d, i, i%max(d.info.Vectors, 1))
+		v, err := newVector(d, i, i%max(d.adapterVectors, 1))
 		if err != nil {
 			return err
 		}
@@ -96,9 +97,6 @@ func (d *Device) Attr() verbs.DeviceAttr { return d.attr }
 
 // Async implements verbs.Device.
 func (d *Device) Async() *verbs.AsyncChannel { return d.async }
-
-// Info identifies the adapter.
-func (d *Device) Info() Info { return d.info }
 
 // Stats returns the counters of the device.
 func (d *Device) Stats() Stats {

@@ -38,21 +38,17 @@ func (d *Device) probe() error {
 	}
 	d.linkLayer, d.pkeys = port.LinkLayer, max(1, port.PKeys)
 	d.describe(&a)
-	if d.info.Transport != TransportInfiniBand {
-		return fmt.Errorf("%v has no RDMA WRITE with immediate: %w", d.info.Transport, ErrUnsuitable)
+	if t := Transport(a.Transport); t != TransportInfiniBand {
+		return fmt.Errorf("%v has no RDMA WRITE with immediate: %w", t, ErrUnsuitable)
 	}
 	return d.tryOut(&a)
 }
 
 func (d *Device) describe(a *ibv.DeviceAttr) {
-	d.info = Info{
-		Adapter: d.cfg.Adapter, Port: d.cfg.Port, Provider: provider(d.cfg.Adapter), Firmware: a.Firmware,
-		VendorID: a.VendorID, PartID: a.PartID, NodeGUID: a.NodeGUID, Transport: Transport(a.Transport),
-		Vectors: a.Vectors, MaxCQE: a.MaxCQE,
-	}
+	d.adapterVectors = a.Vectors
 	d.attr = verbs.DeviceAttr{
 		Ops:         verbs.OpSend | verbs.OpRDMAWrite | verbs.OpWriteImm,
-		Provider:    d.info.Provider,
+		Provider:    provider(d.cfg.Adapter),
 		Vectors:     d.cfg.Vectors,
 		MaxQP:       a.MaxQP,
 		MaxQPWR:     min(a.MaxQPWR, maxWR),

@@ -45,7 +45,6 @@ type Node struct {
 //     the goroutine of the vector looks after guardTime.
 type Vector struct {
 	cfg     Config
-	Index   int
 	members atomic.Int64 // for the choice of a vector
 
 	_        [64]byte // the words below are written by every user of the vector
@@ -92,7 +91,7 @@ type Config struct {
 
 // New opens a vector of the device, whose goroutine is run.
 func New(cfg Config, index int) (*Vector, error) {
-	v := &Vector{cfg: cfg, Index: index, byQPN: map[uint32]Member{}, gone: make(chan struct{})}
+	v := &Vector{cfg: cfg, byQPN: map[uint32]Member{}, gone: make(chan struct{})}
 	if err := v.open(); err != nil {
 		return nil, err
 	}

@@ -97,9 +97,9 @@ func (c *conn) Query() (attr ibv.DeviceAttr, err error) {
 	c.a.do("Query", func() {
 		a := c.a.dev.Attr()
 		attr = ibv.DeviceAttr{
-			Firmware: "0.0.0", NodeGUID: 0x7801, Ports: 1, Vectors: 2, Atomic: true,
-			MaxQP: a.MaxQP, MaxQPWR: a.MaxQPWR, MaxSGE: a.MaxSGE, MaxSGERead: a.MaxSGE, MaxCQ: 1 << 16, MaxCQE: 32767,
-			MaxMR: a.MaxMR, MaxPD: 1 << 16, MaxAH: a.MaxAH,
+			Ports: 1, Vectors: 2, Atomic: true,
+			MaxQP: a.MaxQP, MaxQPWR: a.MaxQPWR, MaxSGE: a.MaxSGE, MaxSGERead: a.MaxSGE, MaxCQE: 32767,
+			MaxMR: a.MaxMR, MaxAH: a.MaxAH,
 			MaxRDAtomicOut: a.MaxRDAtomic, MaxRDAtomicIn: a.MaxRDAtomic, MaxMRSize: a.MaxMRSize,
 		}
 	})

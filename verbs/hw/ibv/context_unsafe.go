@@ -41,10 +41,9 @@ func (c *context) Query() (DeviceAttr, error) {
 	}
 	a := &q.attr
 	return DeviceAttr{
-		Firmware: C.GoString(&a.fw_ver[0]), NodeGUID: uint64(q.node_guid), VendorID: uint32(a.vendor_id), PartID: uint32(a.vendor_part_id),
 		Transport: int(q.transport), Ports: int(a.phys_port_cnt), Vectors: int(q.vectors), Atomic: a.atomic_cap != C.IBV_ATOMIC_NONE,
 		MaxQP: int(a.max_qp), MaxQPWR: int(a.max_qp_wr), MaxSGE: int(a.max_sge), MaxSGERead: int(a.max_sge_rd),
-		MaxCQ: int(a.max_cq), MaxCQE: int(a.max_cqe), MaxMR: int(a.max_mr), MaxPD: int(a.max_pd), MaxAH: int(a.max_ah),
+		MaxCQE: int(a.max_cqe), MaxMR: int(a.max_mr), MaxAH: int(a.max_ah),
 		MaxRDAtomicOut: int(a.max_qp_init_rd_atom), MaxRDAtomicIn: int(a.max_qp_rd_atom), MaxMRSize: uint64(a.max_mr_size),
 	}, nil
 }

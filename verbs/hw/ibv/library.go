@@ -30,14 +30,11 @@ type Library interface {
 // DeviceAttr describes an adapter (struct ibv_device_attr, and what struct
 // ibv_device and ibv_context tell).
 type DeviceAttr struct {
-	Firmware                           string
-	NodeGUID                           uint64
-	VendorID, PartID                   uint32
 	Transport                          int // enum ibv_transport_type
 	Ports, Vectors                     int
 	Atomic                             bool
 	MaxQP, MaxQPWR, MaxSGE, MaxSGERead int
-	MaxCQ, MaxCQE, MaxMR, MaxPD, MaxAH int
+	MaxCQE, MaxMR, MaxAH               int
 	MaxRDAtomicOut, MaxRDAtomicIn      int
 	MaxMRSize                          uint64
 }

@@ -4,7 +4,6 @@
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
@@ -90,7 +89,6 @@ int hw_query_device(uintptr_t ctx, struct hw_adapter *a)
 
 	int err = lib.query_device(c, &a->attr);
 
-	a->node_guid = be64toh(a->attr.node_guid);
 	a->transport = c->device->transport_type;
 	a->vectors = c->num_comp_vectors;
 	return err;

@@ -56,7 +56,6 @@ int hw_close(uintptr_t ctx);
 // All that describes an adapter.
 struct hw_adapter {
 	struct ibv_device_attr attr;
-	uint64_t node_guid; // in the order of the machine
 	int transport, vectors;
 };
 int hw_query_device(uintptr_t ctx, struct hw_adapter *a);

@@ -1,19 +1,5 @@
 package hw
 
-// Info is what identifies an adapter; it does not change.
-type Info struct {
-	Adapter   string // as in /sys/class/infiniband
-	Port      uint8
-	Provider  string // kernel driver: "mlx5_core", "rxe"
-	Firmware  string
-	VendorID  uint32 // PCI, or what the driver says instead
-	PartID    uint32
-	NodeGUID  uint64
-	Transport Transport
-	Vectors   int // completion vectors of the adapter
-	MaxCQE    int // completions that a completion queue holds
-}
-
 // Transport is the family of protocols of an adapter (enum ibv_transport_type, same numbers).
 type Transport int8
 

@@ -152,7 +152,6 @@ func (c *client) action(a negotiate.Action) {
 	case negotiate.Send:
 		c.send(a.Bytes)
 	case negotiate.HandOver:
-		c.f.peerID = a.Accept.GatewayID
 		c.f.env.Peers.Met(c.f.Tuple.Remote.Addr(), a.Accept.Software)
 		c.f.env.Datagrams.News(ebpf.Tuple(c.f.Tuple), a.Accept.DatagramPort, a.Accept.GatewayID)
 		c.f.answered(a.Accept, negotiate.ReasonNone)

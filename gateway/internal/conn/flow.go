@@ -43,8 +43,7 @@ type Flow struct {
 
 	// Of the shard:
 	core    life.Core
-	wire    wireLeg  // nil: not yet; it never changes
-	peerID  [16]byte // the peer's gateway, set by the negotiation
+	wire    wireLeg // nil: not yet; it never changes
 	hs      *negotiator
 	leg     *appLeg
 	carries []*carry // queue pairs made for the negotiation, one per carrier

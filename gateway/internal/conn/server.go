@@ -120,7 +120,6 @@ func (s *server) action(a negotiate.Action) {
 			s.input(func(now time.Time) []negotiate.Action { return s.hs.Refused(now, f.shed) })
 			return
 		}
-		f.peerID = a.Proposal.GatewayID
 		f.env.Peers.Met(f.Tuple.Remote.Addr(), a.Proposal.Software)
 		f.env.Datagrams.News(ebpf.Tuple(f.Tuple), a.Proposal.DatagramPort, a.Proposal.GatewayID)
 		s.meet(a.Proposal)

@@ -50,8 +50,6 @@ type spinner struct {
 	fruitless int
 	short     int
 	restUntil time.Time
-
-	spins, found uint64 // for the tests and for metrics
 }
 
 // wanted tells whether to spin before sleeping; of two sleeps with no work
@@ -95,7 +93,6 @@ func (sp *spinner) peek() bool {
 // spin returns found if there is work or a descriptor event, of which there are n.
 func (s *Shard) spin(events []unix.EpollEvent) (n int, found bool) {
 	sp := &s.spinner
-	sp.spins++
 	limit := sp.limit
 	if sp.short >= spinEagerTurns {
 		sp.short = 0
@@ -125,6 +122,5 @@ func (s *Shard) spin(events []unix.EpollEvent) (n int, found bool) {
 }
 
 func (sp *spinner) hit() {
-	sp.found++
 	sp.fruitless = max(0, sp.fruitless-1)
 }

@@ -274,10 +274,12 @@ func TestAnswerCrowded(t *testing.T) {
 }
 
 // flows lists the entries.
-func (s *server) flows() (all []Flow) {
-	s.t.Helper()
-	require.NoError(s.t, s.d.Flows(func(f Flow) bool {
-		all = append(all, f)
+func (s *server) flows() []Flow { return flows(s.t, s.d) }
+
+func flows(t testing.TB, d *Datapath) (all []Flow) {
+	t.Helper()
+	require.NoError(t, d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {
+		all = append(all, v.flow(*k))
 		return true
 	}))
 	return all

@@ -89,7 +89,7 @@ func TestDatagramPolicyInKernel(t *testing.T) {
 			}
 			n := decided[want.Rule]
 			n.Rule = want.Rule
-			require.Equal(t, want.Rule, e.Rule, "%+v %+v", rules, q)
+			require.Equal(t, want.Rule, ruleIndex(e.Rule), "%+v %+v", rules, q)
 			if want.Action == ActionPass {
 				require.Equal(t, want.Reason, e.Reason, "%+v %+v", rules, q)
 				n.Pass++

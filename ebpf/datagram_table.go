@@ -3,56 +3,9 @@ package ebpf
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	bpf "github.com/cilium/ebpf"
 )
-
-// Datagram is a copy of a tuple's datagram entry.
-type Datagram struct {
-	Tuple Tuple
-	// Side of the local application: client where the policy selected its
-	// datagrams, server where the gateway opened the tuple.
-	Side Side
-	// Reason is why the last datagram was native, 0 if it was carried.
-	Reason uint8
-	// Rule is the index of the rule that decided, or NoRule.
-	Rule int
-	// Ifindex is the wire device.
-	Ifindex int
-	// Packets and Bytes count datagrams and payload of the local application,
-	// carried or native, since there is an entry.
-	Packets, Bytes uint64
-	// Seen is the time of the last datagram, on the kernel's monotonic clock.
-	Seen time.Duration
-}
-
-// datagram decodes an entry.
-func (v *smcgwDgram) datagram(k smcgwFlowKey) Datagram {
-	return Datagram{
-		Tuple: k.tuple(), Side: Side(v.Side), Reason: v.Reason, Rule: ruleIndex(v.Rule), Ifindex: int(v.Ifindex),
-		Packets: v.Packets, Bytes: v.Bytes, Seen: time.Duration(v.Seen),
-	}
-}
-
-// Datagrams copies the entries of all tuples, native ones included. Entries that
-// changed meanwhile may be missed.
-func (d *Datapath) Datagrams() (all []Datagram, err error) {
-	if err := d.enter(); err != nil {
-		return nil, err
-	}
-	defer d.leave()
-	for _, m := range d.datagramMaps() {
-		err := walkDatagrams(m, func(k smcgwFlowKey, v *smcgwDgram) bool {
-			all = append(all, v.datagram(k))
-			return true
-		})
-		if err != nil {
-			return all, err
-		}
-	}
-	return all, nil
-}
 
 // walkDatagrams visits the entries of a map in batches until fn returns false.
 func walkDatagrams(m *bpf.Map, fn func(smcgwFlowKey, *smcgwDgram) bool) error {

@@ -19,16 +19,12 @@ type Flow struct {
 	ISN uint32
 	// Nonce of the offer.
 	Nonce uint16
-	// Ifindex is the wire device of the flow.
-	Ifindex int
 	// Rule is the index of the rule that selected the flow, or NoRule.
 	Rule int
 	// Acked: an ACK followed the SYN (server), an accept answered the offer (client).
 	Acked bool
-	// Silent: client, released by the programs. Nothing the gateway says leaves.
-	// Spoken: client, something that it said has left.
-	// Confirmed: server, a gateway is the client's side.
-	Silent, Spoken, Confirmed bool
+	// Spoken: client, something that the gateway said has left.
+	Spoken bool
 	// OfferedAt and ChangedAt are on the kernel's monotonic clock.
 	OfferedAt, ChangedAt time.Duration
 	// Age is how long it had been in its state when it was looked up.
@@ -40,11 +36,9 @@ type Flow struct {
 
 // Bits of the word beside ISN (63..32), nonce (31..16) and state (7..0); maps.h.
 const (
-	wordAcked     = 1 << 8
-	wordServer    = 1 << 9
-	wordSilent    = 1 << 10
-	wordConfirmed = 1 << 13
-	wordSpoken    = 1 << 14
+	wordAcked  = 1 << 8
+	wordServer = 1 << 9
+	wordSpoken = 1 << 14
 )
 
 // CAS operations and results of cas.h.
@@ -92,9 +86,8 @@ func (k smcgwFlowKey) tuple() Tuple {
 func (v *smcgwFlow) flow(k smcgwFlowKey) Flow {
 	f := Flow{
 		Tuple: k.tuple(), State: State(v.Word), ISN: uint32(v.Word >> 32), Nonce: uint16(v.Word >> 16),
-		Acked: v.Word&wordAcked != 0, Silent: v.Word&wordSilent != 0, Spoken: v.Word&wordSpoken != 0,
-		Confirmed: v.Word&wordConfirmed != 0,
-		Ifindex:   int(uint32(v.Ifindex)), Rule: ruleIndex(v.Rule), OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
+		Acked: v.Word&wordAcked != 0, Spoken: v.Word&wordSpoken != 0,
+		Rule: ruleIndex(v.Rule), OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
 	}
 	if v.Word&wordServer != 0 {
 		f.Side = SideServer
@@ -134,32 +127,6 @@ func (d *Datapath) Flow(t Tuple) (Flow, error) {
 	f := v.flow(k)
 	f.Age = time.Duration(Now()) - f.ChangedAt
 	return f, nil
-}
-
-// Flows calls fn for copies of all entries until it returns false. Entries that
-// changed during the walk may be missed. fn may call d.
-func (d *Datapath) Flows(fn func(Flow) bool) error {
-	all, err := d.flows()
-	for _, f := range all {
-		if !fn(f) {
-			break
-		}
-	}
-	return err
-}
-
-// flows copies the table: fn of Flows must not run inside of an operation, or it
-// could not begin one while Close waits.
-func (d *Datapath) flows() (all []Flow, err error) {
-	if err := d.enter(); err != nil {
-		return nil, err
-	}
-	defer d.leave()
-	err = d.walk(func(k *smcgwFlowKey, v *smcgwFlow) bool {
-		all = append(all, v.flow(*k))
-		return true
-	})
-	return all, err
 }
 
 // walkBatch is the number of entries one system call reads: a walk over 20,000

@@ -205,17 +205,16 @@ func capable(t *testing.T, d *Datapath, addrs ...string) {
 	}
 }
 
-// entry finds the datagram entry of a tuple.
-func entry(t *testing.T, d *Datapath, tuple Tuple) (Datagram, bool) {
+// entry is the datagram entry of a tuple, if there is one.
+func entry(t *testing.T, d *Datapath, tuple Tuple) (smcgwDgram, bool) {
 	t.Helper()
-	all, err := d.Datagrams()
+	k, err := tuple.key()
 	require.NoError(t, err)
-	for _, e := range all {
-		if e.Tuple == tuple {
-			return e, true
-		}
+	v, err := d.datagram(k)
+	if err != nil {
+		require.ErrorIs(t, err, ErrNoFlow)
 	}
-	return Datagram{}, false
+	return v, err == nil
 }
 
 // nextDatagram returns the next UDP datagram to a port on the wire.

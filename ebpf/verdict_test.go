@@ -185,7 +185,7 @@ func (c *cellHost) enterCell(k smcgwFlowKey, class string, state int) {
 		word |= wordServer
 	}
 	if class == "IN_SYN_AGAIN" {
-		word |= wordConfirmed
+		word |= 1 << 13 // WORD_CONFIRMED
 	}
 	if State(state) == StateReleased && (class == "IN_RESET" || class == "IN_UNREACHABLE") {
 		word |= 3 << 11 // WORD_REFUSED, WORD_BARE

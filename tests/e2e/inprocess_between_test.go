@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -69,6 +70,14 @@ func (w *betweenWorld) native() {
 	}
 }
 
+// wentBack waits until an end is counted and listed that goes on by the kernel for a reason.
+func (g *gw) wentBack(reason string) {
+	g.w.t.Helper()
+	g.eventually("back for "+reason, 10*time.Second, func() bool {
+		return g.stats().InProcess.Native[reason] > 0 && slices.ContainsFunc(g.conns("--all"), func(c report.ConnInfo) bool { return c.Reason == reason })
+	})
+}
+
 // TestBetweenHostsSwitch: off has a stream go on by the kernel at an exact byte, whichever host says so, and on in rings.
 func TestBetweenHostsSwitch(t *testing.T) {
 	t.Parallel()
@@ -78,6 +87,7 @@ func TestBetweenHostsSwitch(t *testing.T) {
 		w.promoted()
 		g.says("off")
 		w.native()
+		g.wentBack("off")
 		f.goesOn(time.Second)
 		g.says("on")
 		f.goesOn(time.Second)
@@ -97,19 +107,20 @@ func TestBetweenHostsDies(t *testing.T) {
 		name string
 		then func(w *betweenWorld, f *flow)
 		goes bool
+		why  string // it goes back, at the sender's host
 	}{
-		{"gateway of the sender", func(w *betweenWorld, _ *flow) { kill(w.gs[1]) }, true},
-		{"gateway of the receiver", func(w *betweenWorld, _ *flow) { kill(w.gs[0]) }, true},
+		{"gateway of the sender", func(w *betweenWorld, _ *flow) { kill(w.gs[1]) }, true, ""},
+		{"gateway of the receiver", func(w *betweenWorld, _ *flow) { kill(w.gs[0]) }, true, "wire_reset"},
 		{"carrier", func(w *betweenWorld, _ *flow) {
 			require.NoError(w.t, w.h1.NFT("table ip t { chain in { type filter hook input priority 0; udp dport 4791 drop; }; }\n"))
-		}, true},
-		{"upgrade", func(w *betweenWorld, _ *flow) { w.gs[0] = w.gs[0].upgrade() }, true},
-		{"sender", func(_ *betweenWorld, f *flow) { _ = f.client.Kill() }, false},
-		{"receiver", func(_ *betweenWorld, f *flow) { _ = f.server.Kill() }, false},
+		}, true, "carrier_unreachable"},
+		{"upgrade", func(w *betweenWorld, _ *flow) { w.gs[0] = w.gs[0].upgrade() }, true, "drained"},
+		{"sender", func(_ *betweenWorld, f *flow) { _ = f.client.Kill() }, false, ""},
+		{"receiver", func(_ *betweenWorld, f *flow) { _ = f.server.Kill() }, false, ""},
 		{"socket", func(w *betweenWorld, _ *flow) {
 			_, err := w.h1.Run(w.t.Context(), "ss", "-K", "sport", "=", fmt.Sprint(transferPort))
 			require.NoError(w.t, err)
-		}, false},
+		}, false, ""},
 	} {
 		t.Run(of.name, func(t *testing.T) {
 			w := newBetweenWorld(t, settings{Carriers: "soft"})
@@ -124,6 +135,9 @@ func TestBetweenHostsDies(t *testing.T) {
 			if of.goes {
 				for range 5 {
 					f.goesOn(patience)
+				}
+				if of.why != "" {
+					w.gs[1].wentBack(of.why)
 				}
 				return
 			}

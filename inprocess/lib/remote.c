@@ -395,11 +395,13 @@ static void done_data(struct end *e, uint64_t n) {
 	m->clear = get(&e->own->tail);
 }
 
-// told_how: is it known how the peer's process has ended? Its kernel says a reset, since the rest of a frame was unread.
-static bool told_how(struct end *e) {
+// told_how: is it known how the peer's process has ended? Its kernel says a reset, since the rest of a frame was unread. Behind a frame that is
+// not due, since the carrier is slow, there is RAW, or the gateways say what has become of the process.
+static bool told_how(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int64_t t = now();
-	if (carrier_gone(e) || get_acquire(&e->peer->flags) & SMCI_SHUT || t - m->ended_at >= SHUT_WITHIN) return true; // who ends by a reset on purpose has left the ring
+	bool behind = m->rx == FRAMED && m->type == DATA && !m->voided && queued(fd) > (int)m->left + 1;
+	if (carrier_gone(e) || get_acquire(&e->peer->flags) & SMCI_SHUT || (!behind && t - m->ended_at >= SHUT_WITHIN)) return true; // who ends by a reset on purpose has left the ring
 	put(&hurry_until, t + SHUT_WITHIN);
 	return false;
 }
@@ -423,7 +425,7 @@ static bool died(struct end *e, int fd) {
 	if (m->rx == BACK || (m->rx == LOOK && (e->eof || m->tx == NATIVE))) return err || e->eof || !kernel_due(e, fd);
 	if (!m->ended_at) m->ended_at = now();
 	if (!err && kernel_due(e, fd)) return false;
-	if (!told_how(e)) return false;
+	if (!told_how(e, fd)) return false;
 	uint64_t head;
 	bool shut = get_acquire(&e->peer->flags) & SMCI_SHUT, left = ring_left(e, &head);
 	if (m->rx == FRAMED && shut && left && m->type == NO_FRAME) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -162,5 +163,26 @@ func TestFaultBetweenHosts(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFaultBetweenHostsEnds: a stream ends in order while packets of the carrier are lost for longer than a consumer waits for word of
+// a process that has ended.
+func TestFaultBetweenHostsEnds(t *testing.T) {
+	t.Parallel()
+	testnet.Require(t, "root", "bpf", "gcc", "nft")
+	at := slices.IndexFunc(betweenFaults, func(f betweenFault) bool { return strings.HasPrefix(f.name, "packets of the carrier") })
+	f := betweenFaults[at]
+	w := newBetweenWorld(t, settings{Carriers: "soft"})
+	for i, modes := range []string{"bb", "es"} {
+		p := w.stress(modes, "4", "1.5", fmt.Sprint(matrix.Seed(t)), "0", "-", "1")
+		within, cancel := context.WithTimeout(t.Context(), slowed(2*time.Minute))
+		defer cancel()
+		require.NoError(t, p.WaitOutput(within, "begun"))
+		w.gs[i].eventually("promoted", 10*time.Second, func() bool { return len(w.gs[i].inProcess()) == 1 })
+		f.do(w, i)
+		time.Sleep(4 * time.Second)
+		f.undo(w, i)
+		require.NoError(t, p.WaitOutput(within, "ok: rounds 1 "))
 	}
 }

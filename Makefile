@@ -89,9 +89,7 @@ docs: ## the pages of docs/reference, from the tables in the code
 check-generate: generate ## generated code is what is committed
 	git diff --exit-code --stat -- $(GENERATED)
 
-# Whole gateways wait for clocks most of the time, and guests compute: they run at the same time.
-test: install-test-deps vet unit arch ## everything
-	@$(MAKE) --no-print-directory -j 2 --output-sync=target e2e guests
+test: install-test-deps vet unit arch e2e guests ## everything
 ifeq ($(ROOT),)
 	@echo "NOT RUN without root: the namespaces suites (tests/e2e, tests/monitoring), the eBPF programs (ebpf), the simulated hosts"
 	@echo "NOT RUN without root: (lab/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
@@ -121,9 +119,8 @@ arch: ## the rules of the code base
 e2e: build ## whole gateways, as root between network namespaces
 	$(SEEDED) $(GO) test -count=1 -vet=off -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
 
-# Tests in guests expect a tenth of a machine; those of e2e go first.
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
-	nice -n 10 $(GO) test -count=1 -vet=off -timeout 25m -skip '^TestPackage$$' ./tests/interop/...
+	$(GO) test -count=1 -vet=off -timeout 15m -skip '^TestPackage$$' ./tests/interop/...
 
 root: build ## the packages with tests that need root
 	SMCGW_REQUIRE=root,bpf $(GO) test -count=1 -timeout 20m ./lab/... ./ebpf ./gateway/... ./verbs/shm ./tests/e2e/... ./tests/soak

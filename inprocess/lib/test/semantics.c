@@ -2101,6 +2101,20 @@ static void alarm_in(int flags, int after) {
 	struct itimerval t = {{0, 0}, {0, after * 1000}};
 	setitimer(ITIMER_REAL, &t, 0);
 }
+// alarms come again, where the machine is too busy to have begun what the first is to interrupt; 0: no more.
+static void alarms(int every) {
+	struct sigaction s = {.sa_handler = on_alarm};
+	sigaction(SIGALRM, &s, 0);
+	struct itimerval t = {{0, every * 1000}, {0, every * 1000}};
+	setitimer(ITIMER_REAL, &t, 0);
+}
+#define INTERRUPTED(what, every, call)  \
+	do {                            \
+		alarms(every);          \
+		const char *got = call; \
+		alarms(0);              \
+		say(what " %s", got);   \
+	} while (0)
 static void *later(void *x) {
 	ms(300);
 	give((int)(long)x, "x");
@@ -2120,30 +2134,24 @@ static void interrupts(void) {
 	int a, b, ep = epoll_create1(0);
 	pthread_t t;
 	pair(&a, &b);
-	alarm_in(0, 100);
-	say("read %s", res(read(b, in, 10)));
-	alarm_in(0, 100);
-	say("recv peek %s", res(recv(b, in, 10, MSG_PEEK)));
-	alarm_in(0, 100);
-	say("poll %s", revents(b, POLLIN, 2000));
+	INTERRUPTED("read", 100, res(read(b, in, 10)));
+	INTERRUPTED("recv peek", 100, res(recv(b, in, 10, MSG_PEEK)));
+	INTERRUPTED("poll", 100, revents(b, POLLIN, 2000));
 	add(ep, b, EPOLLIN);
-	alarm_in(0, 100);
-	say("epoll %s", happens(ep, 2000));
+	INTERRUPTED("epoll", 100, happens(ep, 2000));
 	fd_set r;
 	FD_ZERO(&r);
 	FD_SET(b, &r);
 	struct timeval tv = {2, 0};
-	alarm_in(0, 100);
-	say("select %s", res(select(b + 1, &r, 0, 0, &tv)));
+	INTERRUPTED("select", 100, res(select(b + 1, &r, 0, 0, &tv)));
 	give(a, "ab");
-	alarm_in(0, 100);
-	say("all %s", res(recv(b, in, 10, MSG_WAITALL)));
+	INTERRUPTED("all", 100, res(recv(b, in, 10, MSG_WAITALL)));
 	fill(a);
-	alarm_in(0, 100);
-	say("write %s", res(write(a, big, 10)));
+	INTERRUPTED("write", 100, res(write(a, big, 10)));
 	drain(b);
-	alarm_in(0, 200);
+	alarms(200);
 	ssize_t n = write_much(a);
+	alarms(0);
 	say("partly %d", n > 0 && n < 16 * (ssize_t)sizeof big);
 	say("same %d", n == (ssize_t)drain(b));
 	pthread_create(&t, 0, later_blocked, (void *)(long)a);
@@ -2206,10 +2214,11 @@ static void files_interrupted(void) { // sent to who does not read
 	int a, b, f = memfd_create("f", 0);
 	pair(&a, &b);
 	if (ftruncate(f, 64 << 20)) die("truncate");
-	alarm_in(0, 300);
+	alarms(300);
 	double at = now();
 	off_t o = 0;
 	ssize_t n = sendfile(a, f, &o, 64 << 20);
+	alarms(0);
 	say("partly %d, at %d, %s", n > 0 && n < 64 << 20, o == n, now() - at < 3 ? "soon" : "late");
 	say("same %d", n == (ssize_t)drain(b));
 	struct timeval tv = {0, 300000};
@@ -4173,9 +4182,10 @@ static void second_writer(void) { // is interrupted while the first waits
 	struct thread t = {.fd = a};
 	begin(&t, write_much_thread);
 	ms(300);
-	alarm_in(0, 200);
+	alarms(200);
 	double at = now();
 	write_much(a);
+	alarms(0);
 	say("%s", now() - at < 2 ? "soon" : "late");
 	shutdown(a, SHUT_RDWR);
 	finish(&t);

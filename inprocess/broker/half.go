@@ -112,12 +112,15 @@ func (h *Half) Blame(c Cause) {
 	}
 }
 
-// SetBeyond has ends that ask from now on looked for on other hosts; nil: on this one only. What was granted stays with
-// who granted it.
+// SetBeyond has ends that wait, and those that ask from now on, looked for on other hosts; nil: on this one only. What was
+// granted stays with who granted it.
 func (b *Broker) SetBeyond(y Beyond) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.beyond = y
+	for l := b.core.waiting.Front(); l != nil; l = l.Next() {
+		b.seek(l.Value.(*end))
+	}
 }
 
 // seek has the other end of one that waits looked for beyond this host. The caller holds the lock.

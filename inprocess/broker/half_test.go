@@ -181,6 +181,21 @@ func TestHalfThatIsNone(t *testing.T) {
 	}
 }
 
+// TestWaitsBeyond: an end that has asked before anybody looked on other hosts is looked for, too.
+func TestWaitsBeyond(t *testing.T) {
+	b, at := serve(t, Config{Namer: byPorts{}})
+	l := connect(t, at)
+	client, _ := connection(t, "tcp4")
+	l.ask(0x20001, client)
+	eventually(t, func() bool { return len(b.Snapshot().Ends) == 1 }, "it waits")
+	for range 2 { // another one takes over from who has ended
+		n := &notebook{}
+		b.SetBeyond(n)
+		require.NotNil(t, n.last(t))
+		b.SetBeyond(nil)
+	}
+}
+
 // TestCause: what ends for want of a carrier is counted and shown by its cause, and nothing else is.
 func TestCause(t *testing.T) {
 	const first, other = 40, 64

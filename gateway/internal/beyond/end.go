@@ -24,7 +24,8 @@ type end struct {
 	talk *talk // nil: a server's, whose offer has not come, or a client's that has not begun; the service's lock
 	mir  atomic.Pointer[mirror.End]
 
-	hosts   []netip.Addr // of a client's: where it has not been looked for yet
+	hosts   []netip.Addr // of a client's: where the other end may be
+	left    []netip.Addr // of hosts: where it has not been looked for yet; the service's lock
 	number  uint64       // 0: not offered
 	order   uint32
 	by      negotiate.CarrierKind        // the own device; a server's may have answered for one of the other kind

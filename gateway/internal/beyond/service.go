@@ -38,6 +38,8 @@ const (
 	linesAtOnce = 10
 	// acceptPause is between attempts to accept that fail for want of descriptors or memory.
 	acceptPause = 50 * time.Millisecond
+	// metAgain is after how long a peer is asked again that had a gateway.
+	metAgain = time.Second
 	// closeTime is how long the end of the service waits for peers to be told.
 	closeTime = time.Second
 )
@@ -84,6 +86,7 @@ type Service struct {
 	talks  map[netip.Addr]*talk // that this gateway has opened, by peer
 	taken  map[*talk]struct{}   // that peers have
 	native map[netip.Addr]time.Time
+	met    map[netip.Addr]struct{} // peers that have greeted
 	known  map[*broker.Half]*end
 	asked  map[broker.Sequences]*end // of servers, without an offer
 	wished map[broker.Sequences]wish // offers, without an end
@@ -111,7 +114,7 @@ var _ broker.Beyond = (*Service)(nil)
 // Open starts a service, whose shards run.
 func Open(cfg Config) (*Service, error) {
 	s := &Service{
-		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{},
+		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{}, met: map[netip.Addr]struct{}{},
 		known: map[*broker.Half]*end{}, asked: map[broker.Sequences]*end{}, wished: map[broker.Sequences]wish{}, desks: map[uint64]*desk{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -273,7 +276,7 @@ func (s *Service) Waits(h *broker.Half) {
 		s.known[h] = e
 		s.work.Go(func() { // the kernel is asked
 			e.hosts = hostsBehind(h.Socket.Local, h.Socket.Remote)
-			s.seek(e)
+			s.seek(e, e.hosts)
 		})
 	case broker.RoleServer:
 		name := mirrored(h.Socket.Sequences)
@@ -290,25 +293,30 @@ func (s *Service) Waits(h *broker.Half) {
 	}
 }
 
-// seek has a client's end begin at the next host that may have the other end, and have a gateway. If there is none it is not
-// promoted.
-func (s *Service) seek(e *end) {
+// seek has a client's end begin at the next host of those left that may have the other end, and have a gateway. If there is none
+// it is not promoted, unless one of them had a gateway: then that may be back soon.
+func (s *Service) seek(e *end, left []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known[e.half] != e { // it does not wait any more
 		return
 	}
-	for !s.closed && len(e.hosts) > 0 {
-		t := s.talkTo(e.hosts[0])
-		if e.hosts = e.hosts[1:]; t == nil {
+	for ; !s.closed && len(left) > 0; left = left[1:] {
+		t := s.talkTo(left[0])
+		if t == nil {
 			continue
 		}
-		e.talk = t
+		e.talk, e.left = t, left[1:]
 		if t.post(func(now time.Time) { t.begin(now, e) }) { // or it has just ended
 			return
 		}
 	}
-	delete(s.known, e.half)
+	if s.closed || !slices.ContainsFunc(e.hosts, func(a netip.Addr) bool { _, ok := s.met[a]; return ok }) {
+		delete(s.known, e.half)
+		return
+	}
+	e.talk = nil
+	time.AfterFunc(metAgain, func() { s.seek(e, e.hosts) })
 }
 
 // mirrored names a connection as its client does, which has them the other way round.
@@ -442,7 +450,22 @@ func (s *Service) leaveNative(t *talk, err error) {
 	if len(s.native) >= maxTalks { // of any: it costs a dial
 		clear(s.native)
 	}
-	s.native[t.peer] = time.Now().Add(s.cfg.NativeFor)
+	after := s.cfg.NativeFor
+	if _, ok := s.met[t.peer]; ok {
+		after = min(after, metAgain)
+	}
+	s.native[t.peer] = time.Now().Add(after)
+}
+
+// meet notes that a peer has a gateway: one that does not answer now may be back soon.
+func (s *Service) meet(peer netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.met) >= maxTalks {
+		clear(s.met)
+	}
+	s.met[peer] = struct{}{}
+	delete(s.native, peer)
 }
 
 // hub is the one for the next end.

@@ -288,6 +288,7 @@ func (t *talk) greet(peer between.Hello) {
 		t.do(t.ctl.Close(time.Now(), negotiate.ReasonAddress))
 		return
 	}
+	t.s.meet(t.peer)
 	for _, e := range t.early {
 		if !e.dropped {
 			t.offer(e)
@@ -321,7 +322,7 @@ func (t *talk) close(a between.Closed) {
 // pass leaves a client's end, of which nothing was said, to the next host.
 func (t *talk) pass(e *end) {
 	delete(t.all, e)
-	t.s.seek(e)
+	t.s.seek(e, e.left)
 }
 
 // begin takes in the end of a client.

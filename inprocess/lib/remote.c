@@ -167,10 +167,7 @@ static int queued(int fd) {
 }
 
 // unread: at an urgent byte the kernel counts none of what is behind it.
-static bool unread(int fd) {
-	char c;
-	return SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-}
+static bool unread(int fd) { return smcgw_peek(fd) > 0; }
 
 static bool ring_left(struct end *e, uint64_t *head) {
 	*head = get_acquire(&e->peer->head);

@@ -295,10 +295,15 @@ bool smcgw_heard(int fd) {
 	return state > 0 && !strchr("\1\4\5", state); // TCP_ESTABLISHED, FIN_WAIT1 and FIN_WAIT2
 }
 
-// peeked asks the kernel whether it has a byte, or the end: as recv() with MSG_PEEK.
-static long peeked(struct end *e, int fd) {
+// smcgw_peek asks the kernel whether it has a byte, or the end: as recv() with MSG_PEEK.
+long smcgw_peek(int fd) {
 	char c;
-	long n = SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+	return SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
+}
+
+// peeked is smcgw_peek, and takes what it says.
+static long peeked(struct end *e, int fd) {
+	long n = smcgw_peek(fd);
 	if (n == -EAGAIN) put(&e->kernel_news, false);
 	smcgw_says(e, n);
 	return n;

@@ -404,12 +404,7 @@ func (c *core) closed(m *member, tag uint32, why inprocess.Why) (known bool) {
 		return false
 	}
 	if why != inprocess.WhyNone {
-		if e.cause.Tells(why) {
-			c.counts.Caused[e.cause.Number]++
-		} else {
-			c.counts.Returned[why]++
-		}
-		m.run.reason(why)
+		c.wentNative(&c.counts.Returned, e, why)
 	}
 	e.why, e.closed = why, true
 	c.end(e, evClosed)
@@ -467,13 +462,18 @@ func (c *core) refuse(e *end, why inprocess.Why) denial {
 
 // deny counts a no.
 func (c *core) deny(e *end, why inprocess.Why) denial {
+	c.wentNative(&c.counts.Denied, e, why)
+	return denial{e, why}
+}
+
+// wentNative counts an end that goes by the kernel: by its cause if that tells more than why, and for its run by why.
+func (c *core) wentNative(by *ByWhy, e *end, why inprocess.Why) {
 	if e.cause.Tells(why) {
 		c.counts.Caused[e.cause.Number]++
 	} else {
-		c.counts.Denied[why]++
+		by[why]++
 	}
 	e.of.run.reason(why)
-	return denial{e, why}
 }
 
 // end moves an end to its last state, and its connection's resources with the second of its ends.

@@ -53,8 +53,9 @@ func (h *Hub) look(l *lingerer) {
 	l.stop = h.shard.After(lingerLook, func() { h.look(l) })
 }
 
-// finOnItsWay tells of FIN_WAIT1, LAST_ACK and CLOSING.
-func finOnItsWay(state uint8) bool { return state == 4 || state == 9 || state == 11 }
+func finOnItsWay(state uint8) bool {
+	return state == unix.BPF_TCP_FIN_WAIT1 || state == unix.BPF_TCP_LAST_ACK || state == unix.BPF_TCP_CLOSING
+}
 
 func (h *Hub) release(l *lingerer) {
 	if l.stop != nil {

@@ -268,7 +268,7 @@ func (h *Hosts) linger(fd int) {
 	defer func() { _ = unix.Close(fd) }()
 	for {
 		i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-		if err != nil || (i.State != 4 && i.State != 9 && i.State != 11) { // FIN_WAIT1, LAST_ACK, CLOSING
+		if err != nil || (i.State != unix.BPF_TCP_FIN_WAIT1 && i.State != unix.BPF_TCP_LAST_ACK && i.State != unix.BPF_TCP_CLOSING) {
 			return
 		}
 		select {

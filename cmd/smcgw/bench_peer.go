@@ -195,12 +195,8 @@ func (e *env) findLoad() (p bench.Program, err error) {
 		return p, err
 	}
 	p.Path = filepath.Join(filepath.Dir(library), loadName)
-	program, err := scan.Inspect(p.Path)
-	if err != nil {
+	if _, err := loadable(p.Path); err != nil {
 		return p, err
-	}
-	if program.Obstacle != "" {
-		return p, fmt.Errorf("%s %s", program.Path, program.Obstacle.Meaning())
 	}
 	p.Env = adopt.Environment(os.Environ(), library, cmp.Or(e.getenv(adopt.EnvSocket), adopt.DefaultSocket), 0)
 	return p, nil

@@ -58,12 +58,9 @@ func (e *env) newPreload(ctx context.Context, name string) *preload {
 }
 
 func (e *env) findBroker(ctx context.Context, p *preload) error {
-	program, err := scan.Inspect(p.program)
+	program, err := loadable(p.program)
 	if err != nil {
 		return err
-	}
-	if program.Obstacle != "" {
-		return fmt.Errorf("%s %s", program.Path, program.Obstacle.Meaning())
 	}
 	own, err := ownProgram()
 	if err != nil {
@@ -88,6 +85,15 @@ func (e *env) findBroker(ctx context.Context, p *preload) error {
 	}
 	p.doc.Broker = at
 	return nil
+}
+
+// loadable is a program that can have the library.
+func loadable(name string) (scan.Program, error) {
+	program, err := scan.Inspect(name)
+	if err == nil && program.Obstacle != "" {
+		err = fmt.Errorf("%s %s", program.Path, program.Obstacle.Meaning())
+	}
+	return program, err
 }
 
 // ownProgram is the path of this program, not that of a link to it.

@@ -88,7 +88,7 @@ var allowed = map[string][]string{
 	"rsocket/internal/vector":      {"verbs"},
 	"gateway/internal/datagram":    {"gateway/config", "gateway/report", "gateway/internal/carrier", "gateway/internal/loop", "ebpf", "negotiate", "negotiate/resolve", "packet", "rsocket", "verbs", "verbs/shm", "internal/sockaddr"},
 	// A measurement on real hosts, which asks the gateways beside it.
-	"cmd/smcgw/internal/bench": {"gateway/admin", "gateway/config", "gateway/report", "internal/comparison", "negotiate", "internal/procfs"},
+	"cmd/smcgw/internal/bench": {"gateway/admin", "gateway/config", "gateway/report", "inprocess", "internal/comparison", "negotiate", "internal/procfs"},
 	"internal/comparison":      {},
 	"lab/...":                  {"lab/...", "packet", "internal/procfs", "internal/sockaddr"},
 	"lab/rogue":                {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},

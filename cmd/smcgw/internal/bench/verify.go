@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/inprocess"
 )
 
 // carriage is how connections of a run were carried.
@@ -35,12 +36,6 @@ const (
 
 // unseen is the reason of a connection of which the gateway has no record.
 const unseen = "not seen by the gateway"
-
-// An end in process that waits for the other one, with the reason that it has where that never asks.
-const (
-	stateAsked = "asked"
-	unanswered = "no_peer"
-)
 
 // verify looks up the connections of a run in the records of the gateway beside
 // us. Plain TCP that it has not seen is plain.
@@ -76,8 +71,8 @@ func (c *carriage) add(found map[tuple]report.ConnInfo, t tuple, want *variant) 
 		c.reason = unseen
 	case info.Reason != "":
 		c.reason = info.Reason
-	case info.Carrier == report.CarrierNone && info.State == stateAsked:
-		c.reason = unanswered
+	case info.Carrier == report.CarrierNone && info.State == inprocess.StateAsked.String(): // the other one has not
+		c.reason = inprocess.WhyNoPeer.String()
 	case info.Carrier == report.CarrierNone:
 		c.reason = "not promoted"
 	case info.Carrier == want.carrier:

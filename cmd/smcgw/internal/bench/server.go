@@ -21,6 +21,8 @@ const (
 	maxWork = maxIdle + 64
 	// firstWords is the time a connection has to say what it is for.
 	firstWords = 5 * time.Second
+	// enterWait is how long a client waits for the end of another's session: less than firstWords.
+	enterWait = 4 * time.Second
 	// controlIdle is how long a session may be silent.
 	controlIdle = 2 * time.Minute
 	// grace is what a work may take beyond its own time.
@@ -48,7 +50,7 @@ func Serve(ctx context.Context, ln net.Listener, o ServeOptions) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &server{o: o, log: o.Log, slots: make(chan struct{}, maxConns), conns: map[net.Conn]bool{}, listens: newTurns(ln)}
+	s := &server{o: o, log: o.Log, slots: make(chan struct{}, maxConns), conns: map[net.Conn]bool{}, listens: newTurns(ln), turn: make(chan struct{}, 1)}
 	stop := context.AfterFunc(ctx, func() { s.close(ln) })
 	defer stop()
 	err := s.accept(ctx)
@@ -67,6 +69,7 @@ type server struct {
 	wg    sync.WaitGroup
 	// listens says whose turn it is to accept.
 	listens *turns
+	turn    chan struct{} // has one word while a client measures
 
 	received, sent, served atomic.Uint64
 
@@ -191,13 +194,20 @@ func (s *server) begin(c net.Conn, id [sessionSize]byte) bool {
 	return true
 }
 
-// enter makes a session the one of the server; false if there is another.
-func (s *server) enter(id *[sessionSize]byte) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.session != nil {
+// enter makes a session the one of the server; false if there is another. The
+// server may be about to notice that the last one is over, so enter waits a little.
+func (s *server) enter(ctx context.Context, id *[sessionSize]byte) bool {
+	late := time.NewTimer(enterWait)
+	defer late.Stop()
+	select {
+	case s.turn <- struct{}{}:
+	case <-late.C:
+		return false
+	case <-ctx.Done():
 		return false
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.session = id
 	return true
 }
@@ -206,6 +216,7 @@ func (s *server) enter(id *[sessionSize]byte) bool {
 func (s *server) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	<-s.turn
 	s.session = nil
 	for c, atWork := range s.conns {
 		if atWork {

@@ -33,7 +33,7 @@ func (s *server) control(ctx context.Context, c net.Conn) error {
 	if !equal([proofSize]byte(hello.Proof), s.o.Token.proof(measuring, ours, theirs)) {
 		return errors.Join(t.refuse("the token is not the one that smcgw bench --serve printed"), malformed("wrong token"))
 	}
-	if !s.enter(&session) {
+	if !s.enter(ctx, &session) {
 		const busy = "another host measures now"
 		return errors.Join(t.refuse(busy), errors.New(busy))
 	}

@@ -430,7 +430,8 @@ void smcgw_unmap_waited(struct end *e);   // waits look at it under their own lo
 void smcgw_remind(struct end *e);         // has the kernel tell the sets of this end anew
 void smcgw_wait_before_fork(void);        // no other thread changes what the child gets
 void smcgw_wait_forked(bool child);       // after it, in both
-void smcgw_wait_closed(int fd);
+bool smcgw_waited(int fd);                // the number may be that of a set, or in one
+void smcgw_wait_closed(int fd);           // of this process, not of the child of a vfork()
 void smcgw_wait_same(int from, int to);   // a duplicate, also of a set
 uint64_t smcgw_desk(struct smci_desk *d);   // one more of this process
 int smcgw_epoll_create(int fd);

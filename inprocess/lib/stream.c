@@ -994,7 +994,8 @@ size_t smcgw_unread(struct end *e, int fd) {
 		const struct smci_end *p = e->peer;
 		uint64_t head = get_acquire(&p->head), r = get(&e->own->tail), kr = get(&e->kr), k = kr < e->kbase ? e->kbase : kr, end;
 		uint32_t i = get(&e->own->cx), nx = get_acquire(&p->nx);
-		SYS(ioctl, fd, SIOCINQ, &q);
+		bool alone = i & 1 && nx == i; // no byte is in the kernel, tokens apart
+		if (unlikely(!alone)) SYS(ioctl, fd, SIOCINQ, &q);
 		end = kr + e->stashed + (unsigned)q;
 		if (nx - i > SMCI_TRANSITIONS) nx = i; // see smcgw_rx
 		for (;; i++) {

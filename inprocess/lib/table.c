@@ -434,9 +434,10 @@ static void leave(struct end *e, int fd, bool mine, bool reads, bool writes) {
 // lost, and a token that it read no byte. So the locks are kept until the number is closed, and others wait for them. Where they cannot be
 // had, since a writer sleeps in the kernel's send or this is a signal handler, there is no waiting for threads that are inside.
 struct drop smcgw_drop(int fd) {
-	smcgw_wait_closed(fd);
 	struct end *e = look(fd);
-	if (!e || !smcgw_ours()) return (struct drop){0};
+	if ((!e && likely(!smcgw_waited(fd))) || !smcgw_ours()) return (struct drop){0};
+	smcgw_wait_closed(fd);
+	if (!e) return (struct drop){0};
 	uint32_t i = index_of(e) + 1;
 	bool reads = false, writes = false, keeps = false;
 	if (unlikely(get(&e->refs) > 1)) prune(e);

@@ -365,9 +365,10 @@ void smcgw_wait_same(int from, int to) {
 	let_go();
 }
 
+bool smcgw_waited(int fd) { return (unsigned)fd < MAX_FD && (get(&sets[fd]) || get(&watched[fd])); }
 void smcgw_wait_closed(int fd) {
 	struct end *e = look(fd);
-	if (likely((unsigned)fd >= MAX_FD || (!get(&sets[fd]) && !get(&watched[fd]))) || !smcgw_ours()) return;
+	if (!smcgw_waited(fd)) return;
 	if (get(&sets[fd])) set_closed(fd);
 	if (!open_sets || !get(&watched[fd])) return;
 	// The broker that was asked may have a duplicate still, be it one that has gone meanwhile: for that the kernel would go on to report a

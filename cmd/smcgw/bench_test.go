@@ -8,9 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 

@@ -183,6 +183,7 @@ struct place {
 	int fd;                            // one of its numbers, while it is listed
 	struct set *_Atomic set;           // whose slot serves it, 0: none
 	int registered;                    // how often it is in a set, by any of its descriptors
+	int full;                          // its number among those whose rings are full, from one on; 0: it is not
 	struct memory memory;              // both locks
 };
 extern struct place smcgw_places[MAX_ENDS];
@@ -408,6 +409,8 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 bool smcgw_remote_genuine(struct end *e, int fd);
 size_t smcgw_remote_unread(struct end *e, int fd);
 bool smcgw_remote_room(struct end *e);
+bool smcgw_remote_full(struct end *e, uint64_t *tail); // less than a quarter is free, and the peer may read it
+#define STANDS 100000000LL // nanoseconds: a peer that reads no byte for so long reads nothing
 bool smcgw_remote_pay(struct end *e, int fd);
 bool smcgw_remote_ended(struct end *e, int fd, int how);
 bool smcgw_remote_at_risk(const struct end *e);
@@ -430,6 +433,8 @@ void smcgw_unmap_waited(struct end *e);   // waits look at it under their own lo
 void smcgw_remind(struct end *e);         // has the kernel tell the sets of this end anew
 void smcgw_wait_before_fork(void);        // no other thread changes what the child gets
 void smcgw_wait_forked(bool child);       // after it, in both
+bool smcgw_full(struct end *e, int fd);   // of the writer that must not wait: it is told when there is room; false: it uses the kernel
+void smcgw_unfull(const struct end *e);
 bool smcgw_waited(int fd);                // the number may be that of a set, or in one
 void smcgw_wait_closed(int fd);           // of this process, not of the child of a vfork()
 void smcgw_wait_same(int from, int to);   // a duplicate, also of a set

@@ -26,7 +26,6 @@
 #define ACKED_ROUND 1000000L
 #define KEPT_WITHIN 10000000L          // nanoseconds that a full copy may take to be passed
 #define KERNEL_LOWAT (16 << 10)        // unsent bytes in the kernel of a spill: less than the copy holds
-#define STANDS 100000000LL             // without a byte that the peer reads, it reads nothing
 #define MOMENT 1000000L
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL        // nanoseconds from the kernel's end of the stream to the news of the peer's process
@@ -448,16 +447,15 @@ static bool died(struct end *e, int fd) {
 	return true;
 }
 
-// arm has the gateway make the kernel speak: false, after it has looked again and found nothing.
+// armed has the gateway make the kernel speak: false, after it has looked again and found nothing. SO_RCVLOWAT comes first: who rings for this
+// arm has the last word on it, and who has rung for an earlier one, for something that is not due, has not rung for this.
 static bool armed(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	uint64_t head, upto;
-	smcgw_arm(e, SMCI_ARM_SELF);
-	for (int round = 0;; round++) {
+	for (;;) {
 		uint32_t flags = get_acquire(&e->peer->flags);
 		int q = queued(fd), lowat = m->rx == BACK || !q ? 1 : q + 1, of = q + (int)m->in_n;
 		if (m->rx == LOOK && !m->unsure_until && q < (int)(NONCE + FRAME)) lowat = q ? q + 1 : 1;
-		upto = get_acquire(&e->peer->head);
+		uint64_t upto = get_acquire(&e->peer->head);
 		if (m->rx == FRAMED) {
 			uint64_t tail = get(&e->own->tail);
 			bool due = !m->voided && upto != tail;
@@ -465,14 +463,14 @@ static bool armed(struct end *e, int fd) {
 			else due = (due && tail < m->r) || (q && (m->voided || tail == m->r)) || (!m->voided && upto < m->r && carrier_gone(e));
 			if (due) return true;
 		}
-		if (m->lowat == lowat && m->lowat_head == upto && m->lowat_flags == flags) return false;
-		SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
-		m->lowat = lowat;
-		m->lowat_head = upto;
-		m->lowat_flags = flags;
-		fence();
-		head = get_acquire(&e->peer->head);
-		if (head == upto && get_acquire(&e->peer->flags) == flags) return false;
+		if (m->lowat != lowat || m->lowat_head != upto || m->lowat_flags != flags) {
+			SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
+			m->lowat = lowat;
+			m->lowat_head = upto;
+			m->lowat_flags = flags;
+		}
+		smcgw_arm(e, SMCI_ARM_SELF);
+		if (get_acquire(&e->peer->head) == upto && get_acquire(&e->peer->flags) == flags) return false;
 	}
 }
 
@@ -801,6 +799,12 @@ static uint64_t room(struct end *e) {
 	return e->remote->size - used;
 }
 bool smcgw_remote_room(struct end *e) { return e->remote->tx == OPENED && room(e); }
+bool smcgw_remote_full(struct end *e, uint64_t *tail) {
+	const struct remote *m = e->remote;
+	*tail = get_acquire(&e->peer->tail);
+	return m->tx == OPENED && room(e) < m->size / 4 && !(get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) && !get(&e->violated) &&
+	       !get(&e->passed) && !atomic_load(&e->write_ended);
+}
 
 static bool must_leave(struct end *e) {
 	struct remote *m = e->remote;
@@ -1141,6 +1145,10 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 				continue;
 			}
 			if (get(&e->violated)) continue;
+			if (nowait && paid && !room(e) && moves(e) && smcgw_full(e, fd)) {
+				err = EAGAIN;
+				break;
+			}
 			if (nowait && done && !get(&e->edge)) break;
 			if (paid && (nowait || full)) {
 				long n = spill(e, fd, v, nv, done, want - done);

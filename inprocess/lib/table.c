@@ -203,6 +203,7 @@ static void unmap(void **p, size_t n) {
 static void unmap_here(const struct end *e) {
 	struct memory *m = &place_of(e)->memory;
 	if (!m->own) return;
+	if (m->remote) smcgw_unfull(e);
 	unmap(&m->tx, m->whole);
 	unmap(&m->rx, m->whole);
 	unmap(&m->own, m->mapped);

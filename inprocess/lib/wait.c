@@ -94,6 +94,7 @@ static struct timespec *a_round(struct timespec *t, struct timespec *round, long
 }
 // watches is for how many nanoseconds a wait may last while there are ends between hosts, whose gateway may die without a word; 0: for ever.
 static long watches(void) { return likely(!get(&smcgw_remotes)) ? 0 : smcgw_remote_round(); }
+static int64_t shorter(int64_t a, int64_t b) { return !a || (b && b < a) ? b : a; }
 static void let_go(void) {
 	if (again) {
 		again--;
@@ -501,10 +502,116 @@ static long tagged(int ep, int op, int fd, uint32_t events) {
 	return SYS(epoll_ctl, ep, op, fd, &k);
 }
 
+// ---- full rings
+
+// A writer that must not wait, and finds the ring of an end between hosts full, is told EAGAIN. The kernel, whose own buffer is empty, would
+// say at once that it may write: so no wait says so before the peer has read a quarter of the ring, or has read nothing for a while. Sets do not
+// ask the kernel meanwhile. Nobody wakes who waits for it: these waits look in rounds, which get longer as the peer takes its time.
+#define WRITABLE (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND)
+#define FULL 1024 // ends at once; what others write goes by the kernel
+#define FULL_ROUND 100000L
+#define FULL_ROUNDS 10000000L
+
+static struct full {
+	struct end *of;
+	int fd;
+	uint64_t tail; // of the peer
+	int64_t since; // when it was there first
+} full[FULL];
+static _Atomic int n_full;
+static int64_t full_round;    // how long a wait for any of them may last
+static _Atomic bool foreign; // there are sets that this process has not made: nobody can keep them from asking the kernel
+
+static struct full *full_of(const struct end *e) { return place_of(e)->full ? &full[place_of(e)->full - 1] : 0; }
+// ask has the sets of an end ask the kernel whether it is writable, or not any more: then who sleeps in them goes on in rounds.
+static void ask(const struct full *f, bool on) {
+	for (struct set *s = open_sets; s; s = s->next) {
+		struct registration *r = registered(s, f->fd);
+		if (!r || r->of != f->of || !r->tagged || r->off || !(r->events & WRITABLE)) continue;
+		tagged(s->fd, EPOLL_CTL_MOD, f->fd, on ? r->events : r->events & ~(uint32_t)WRITABLE);
+		if (!on && (s->waiting || s->nested)) nudge(s);
+	}
+}
+static bool still_full(struct full *f) {
+	uint64_t tail;
+	if (state_of(f->of) != SMCI_PROMOTED || !smcgw_remote_full(f->of, &tail)) return false;
+	if (tail != f->tail) {
+		f->tail = tail;
+		f->since = now();
+	}
+	return now() - f->since < STANDS;
+}
+static void end_full(struct full *f) {
+	struct full was = *f;
+	put(&n_full, n_full - 1);
+	*f = full[n_full];
+	place_of(f->of)->full = (int)(f - full) + 1;
+	place_of(was.of)->full = 0;
+	ask(&was, true);
+}
+static void look_at_full(void) {
+	if (likely(!get(&n_full))) return;
+	hold();
+	int64_t t = now(), last = 0;
+	for (int i = n_full - 1; i >= 0; i--) {
+		if (!still_full(&full[i])) end_full(&full[i]);
+		else if (full[i].since > last) last = full[i].since;
+	}
+	full_round = (t - last) / 4;
+	if (full_round < FULL_ROUND) full_round = FULL_ROUND;
+	if (full_round > FULL_ROUNDS) full_round = FULL_ROUNDS;
+	let_go();
+}
+// smcgw_full is asked by the writer. False: what it writes is to go by the kernel, whose edges come by themselves.
+bool smcgw_full(struct end *e, int fd) {
+	if (get(&foreign) || get(&e->refs) != 1) return false;
+	hold();
+	bool ok = true, was = full_of(e) != 0;
+	for (struct set *s = open_sets; s && ok && !was; s = s->next) {
+		const struct registration *r = registered(s, fd);
+		if (r && r->of == e && (s->shared || !r->tagged || (r->events & EPOLLEXCLUSIVE))) ok = false;
+	}
+	if (ok && !was) {
+		look_at_full();
+		if ((ok = n_full < FULL)) {
+			full[n_full] = (struct full){e, fd, get_acquire(&e->peer->tail), now()};
+			put(&n_full, n_full + 1);
+			place_of(e)->full = n_full;
+			full_round = FULL_ROUND;
+			ask(&full[n_full - 1], false);
+		}
+	}
+	let_go();
+	return ok;
+}
+// full_in is how long a wait in a set may last for what is full; 0 where it has none. A nested set is waited for by anybody.
+static int64_t full_in(const struct set *of) {
+	int64_t ns = 0;
+	if (likely(!get(&n_full))) return 0;
+	hold();
+	for (const struct set *s = open_sets; s && !ns; s = s->next)
+		for (int i = 0; (s == of || s->nested) && i < n_full && !ns; i++) {
+			const struct registration *r = full[i].fd < s->n ? &s->r[full[i].fd] : 0;
+			if (r && r->on && r->of == full[i].of && (r->events & WRITABLE)) ns = full_round;
+		}
+	let_go();
+	return ns;
+}
+static int64_t full_by(int fd) {
+	struct end *e = look(fd);
+	int64_t ns = 0;
+	if (!e || !e->remote) return 0;
+	hold();
+	if (full_of(e)) ns = full_round;
+	let_go();
+	return ns;
+}
+
 int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	struct set *s = set_of(ep), *inner;
 	struct epoll_event copy;
 	if (s && op != EPOLL_CTL_DEL && ev) ev = smcgw_move(&copy, ev, sizeof copy) ? &copy : 0;
+	if (unlikely(!s && op != EPOLL_CTL_DEL)) put(&foreign, true);
 	if (!s || (unsigned)fd >= MAX_FD || (op != EPOLL_CTL_DEL && !ev)) return (int)result(SYS(epoll_ctl, ep, op, fd, ev));
 	int more = fd + fd / 2 + 64;
 	void *rest = unlikely(fd >= s->n) ? calloc((size_t)more, sizeof *s->r) : 0;
@@ -519,7 +626,13 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	if (unlikely(rest != 0)) rest = grow(s, fd, rest, more);
 	if (fd >= s->n) ours = false;
 	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) nest(inner);
-	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
+	struct full *f = e && unlikely(get(&n_full)) ? full_of(e) : 0;
+	if (f && (!ours || f->fd != fd)) { // by another number it is found full anew
+		end_full(f);
+		f = 0;
+	}
+	bool is_full = f && op != EPOLL_CTL_DEL && (ev->events & WRITABLE);
+	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, is_full ? ev->events & ~(uint32_t)WRITABLE : ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
 	if (n >= 0 && fd < s->n) {
 		struct registration *r = &s->r[fd];
 		s->promoted -= r->tagged;
@@ -535,6 +648,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 			s->promoted += ours;
 		}
 		belongs(r, r->on ? e : 0);
+		if (is_full && (s->waiting || s->nested)) nudge(s);
 		if (e) {
 			put(&e->polled, true);
 			if (op != EPOLL_CTL_DEL && (ev->events & EPOLLET)) {
@@ -590,6 +704,15 @@ void smcgw_attached(struct end *e, int fd) {
 void smcgw_unmap_waited(struct end *e) {
 	hold();
 	smcgw_unmap(e);
+	let_go();
+}
+
+// unfull is before an end's memory goes; of all ends (0), before another process has the sets.
+void smcgw_unfull(const struct end *e) {
+	if (likely(!get(&n_full))) return;
+	hold();
+	while (!e && n_full) end_full(&full[n_full - 1]);
+	if (e && full_of(e)) end_full(full_of(e));
 	let_go();
 }
 
@@ -668,7 +791,7 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 		}
 		struct epoll_event ev = {r->events & READABLE, r->data};
 		bool out = (r->events & EPOLLOUT) && (r->events & (EPOLLET | EPOLLONESHOT)) != EPOLLET; // of an edge it is the kernel's to say
-		if (out && smcgw_room(e)) ev.events |= EPOLLOUT;
+		if (out && smcgw_room(e) && !(unlikely(get(&n_full)) && full_of(e))) ev.events |= EPOLLOUT;
 		ev.events |= smcgw_beside(e, fd, out && (r->events & EPOLLONESHOT)) & (r->events | EPOLLERR | EPOLLHUP);
 		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
 		r->round = s->round;
@@ -766,7 +889,7 @@ static struct set *hold_open(struct set *s, int ep) {
 }
 
 // concerned: does a wait in the set need more than the kernel's answer? What is owed is sent by any wait of the process.
-static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays) || get(&smcgw_owing) || get(&smcgw_remotes); }
+static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays) || get(&smcgw_owing) || get(&smcgw_remotes) || get(&n_full); }
 // has_ours: has an answer data of ours? An end may have become promoted since the set was looked at, and gone again.
 static bool has_ours(const struct epoll_event *v, int n) {
 	for (int i = 0; i < n; i++)
@@ -815,6 +938,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		const struct timespec *t = 0;
 		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
 		n = 0;
+		look_at_full();
 		hold();
 		if (unlikely(set_of(ep) != s)) { // closed meanwhile
 			let_go();
@@ -873,7 +997,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				if (ns < 0) ns = 0;
 			}
 			if (owing && ns > OWING_ROUND) ns = OWING_ROUND;
-			long watched = watches();
+			int64_t watched = shorter(watches(), full_in(s));
 			if (watched && ns > watched) ns = watched;
 			if (shrink && ns > 1000000000) ns = 1000000000;
 			else shrink = false;
@@ -951,6 +1075,24 @@ static bool any_polled(void *of) {
 	return false;
 }
 
+// ask_less has the kernel not be asked whether ends are writable whose rings are full. It returns how long the wait may last.
+#define UNASKED 16 // as many; for more the wait is a busy one
+struct unasked {
+	nfds_t at;
+	short events;
+};
+static int64_t ask_less(struct pollfd *p, nfds_t n, struct unasked *u, int *n_unasked) {
+	int64_t ns = full_in(0);
+	for (nfds_t i = 0; i < n && *n_unasked < UNASKED; i++) {
+		int64_t round = p[i].events & WRITABLE ? full_by(p[i].fd) : 0;
+		if (!round) continue;
+		ns = shorter(ns, round);
+		u[(*n_unasked)++] = (struct unasked){i, p[i].events & WRITABLE};
+		p[i].events &= (short)~WRITABLE;
+	}
+	return ns;
+}
+
 int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask) {
 	if (!get(&smcgw.met) || !smcgw_touch(p, n * sizeof *p)) return smcgw_kernel_poll(p, n, timeout, mask);
 	const struct timespec zero = {0, 0};
@@ -959,7 +1101,10 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	unsigned drops = 0;
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
-		long watched = watches();
+		int64_t watched = watches();
+		struct unasked unasked[UNASKED];
+		int n_unasked = 0;
+		look_at_full();
 		for (nfds_t i = 0; i < n; i++)
 			if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, false)) hot = true;
 		if (!hot && !poll_only) hot = smcgw_spin(any_polled, &(struct polled){p, n});
@@ -981,8 +1126,10 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			t = &left;
 		}
 		if (owing) t = a_round(t, &left, OWING_ROUND);
+		if (unlikely(get(&n_full))) watched = shorter(watched, ask_less(p, n, unasked, &n_unasked));
 		if (watched) t = a_round(t, &left, watched);
 		int r = smcgw_kernel_poll(p, n, t, mask), err = errno;
+		for (int i = 0; i < n_unasked; i++) p[unasked[i].at].events |= unasked[i].events;
 		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (r < 0) {
 			errno = err;
@@ -1030,14 +1177,14 @@ static int numbers(int n) {
 }
 
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
-	const bool owes = get(&smcgw_owing);
-	if (!get(&smcgw.met) || n < 0 || !(r || owes) || (r && !smcgw_touch(r, n > FD_SETSIZE ? 1 : ((size_t)n + 7) / 8))) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	const bool owes = get(&smcgw_owing), fulls = w && get(&n_full);
+	if (!get(&smcgw.met) || n < 0 || !(r || owes || fulls) || (r && !smcgw_touch(r, n > FD_SETSIZE ? 1 : ((size_t)n + 7) / 8))) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	int some = n > FD_SETSIZE ? numbers(n) : n, top = 0;
 	for (int fd = 0; fd < some && r; fd++)
 		if (IS_SET(fd, r) && (look(fd) || set_of(fd))) top = fd + 1;
-	if (!top && !owes) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	if (!top && !owes && !fulls) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const size_t bytes = ((size_t)some + 63) / 64 * 8;
 	unsigned long r0[bytes / 8 + 1], w0[bytes / 8 + 1], x0[bytes / 8 + 1];
 	if (r) memcpy(r0, r, bytes);
@@ -1046,7 +1193,8 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	unsigned drops = 0;
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
-		long watched = watches();
+		int64_t watched = watches();
+		look_at_full();
 		for (int fd = 0; fd < top; fd++)
 			if (IS_SET(fd, r0) && look_at(fd, false)) hot = true;
 		if (!hot && !poll_only) {
@@ -1066,11 +1214,21 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			t = &left;
 		}
 		if (owing) t = a_round(t, &left, OWING_ROUND);
+		if (w && unlikely(get(&n_full))) {
+			watched = shorter(watched, full_in(0));
+			for (int fd = 0; fd < some; fd++) {
+				int64_t round = IS_SET(fd, w0) ? full_by(fd) : 0;
+				if (!round) continue;
+				watched = shorter(watched, round);
+				WORD(fd, w) &= ~BIT(fd);
+			}
+		}
 		if (watched) t = a_round(t, &left, watched);
 		int k = smcgw_kernel_select(n, r, w, x, t, mask), err = errno;
 		if (!hot && !poll_only) smcgw_count_out(&polling);
 		if (timeout) *timeout = left_until(until);
 		if (k < 0) {
+			if (w) memcpy(w, w0, bytes);
 			errno = err;
 			return k;
 		}
@@ -1100,7 +1258,10 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 }
 
 // No memory is asked for or given back with mu: an allocator may have its locks taken before a fork, too.
-void smcgw_wait_before_fork(void) { hold(); }
+void smcgw_wait_before_fork(void) {
+	hold();
+	smcgw_unfull(0);
+}
 void smcgw_wait_forked(bool child) {
 	if (child) {
 		mu = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;

@@ -3510,6 +3510,53 @@ static void refill(void) { // promoted while the buffers are full; both ends are
 		warm(a, b);
 	}
 }
+enum { BY_POLL, BY_SELECT, LEVEL, EDGE, ONESHOT, ADDED, CHANGED, NESTED, ROOM_WAYS };
+static void *room_thread(void *x) {
+	struct thread *t = x;
+	fd_set w;
+	FD_ZERO(&w);
+	if (t->flags == BY_SELECT) FD_SET(t->fd, &w);
+	struct epoll_event v = {0};
+	if (t->flags == BY_POLL) t->r = poll(&(struct pollfd){t->fd, POLLOUT, 0}, 1, 10000);
+	else if (t->flags == BY_SELECT) t->r = select(t->fd + 1, 0, &w, 0, &(struct timeval){10, 0});
+	else t->r = epoll_wait(t->fd, &v, 1, 10000);
+	t->err = errno;
+	t->done = true;
+	return 0;
+}
+static void room(void) { // for a writer that does not wait, when it has been told that there is none
+	for (int way = 0; way < ROOM_WAYS; way++) {
+		int a, b, ep = epoll_create1(0), outer = epoll_create1(0);
+		pair(&a, &b);
+		nonblocking(a);
+		if (way == LEVEL || way == NESTED) add(ep, a, EPOLLOUT);
+		if (way == EDGE) add(ep, a, EPOLLIN | EPOLLOUT | EPOLLET);
+		if (way == ONESHOT) add(ep, a, EPOLLONESHOT);
+		if (way == CHANGED) add(ep, a, EPOLLIN);
+		if (way == NESTED) add(outer, ep, EPOLLIN);
+		for (int round = 0; round < 3; round++) {
+			size_t n = 0;
+			ssize_t k;
+			if (way == EDGE) happens(ep, 0);
+			while ((k = write(a, big, 60000)) > 0) n += (size_t)k;
+			say("%d %s", way, res(k));
+			if (way == ADDED) add(ep, a, EPOLLOUT);
+			if (way == CHANGED) mod(ep, a, EPOLLIN | EPOLLOUT);
+			if (way == ONESHOT) mod(ep, a, EPOLLOUT | EPOLLONESHOT);
+			struct thread t = {.fd = way <= BY_SELECT ? a : way == NESTED ? outer : ep, .flags = way};
+			begin(&t, room_thread);
+			say("all %d", drain(b) == n);
+			say("%s", finish(&t));
+			if (way > BY_SELECT && way != ONESHOT && way != EDGE) say("%s", happens(ep, 0));
+			if (way == ADDED) epoll_ctl(ep, EPOLL_CTL_DEL, a, 0);
+			if (way == CHANGED) mod(ep, a, EPOLLIN);
+		}
+		close(a);
+		close(b);
+		close(ep);
+		close(outer);
+	}
+}
 static void writer_waits(void) {
 	int a, b;
 	pair(&a, &b);
@@ -4649,7 +4696,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(async) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 
 int main(int argc, char **argv) {

@@ -176,7 +176,7 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 
 // cases are of processes that share an end, of what ends a stream, and of who ends it.
 var cases = []string{
-	"answered_by_reset", "closed_full", "closed_much", "shut_full", "daemons", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
+	"answered_by_reset", "room", "closed_full", "closed_much", "shut_full", "daemons", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
 	"killed", "killed_after_writing", "lingers", "lingers_at_exit", "reads_by_closed", "shut_reader", "unread",
 }
 

@@ -22,7 +22,9 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/inprocess/scan"
+	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/tests/inprocess/between"
 )
 
 // nobody is who suites run as.
@@ -67,8 +69,16 @@ var library = sync.OnceValues(func() (string, error) {
 	return "../../bin/suites/libsmcgw.so", nil
 })
 
-// compare runs a suite natively and with the library. Where a test differs the native run is repeated: the test may be
-// one that differs by itself.
+// A way is how the connections of a suite are promoted. open has the programs of a suite find a broker at a socket; check, after them, fails
+// unless connections were promoted, and bytes went by rings.
+type way struct {
+	name string
+	open func(t *testing.T, s suite, dir string) (socket string, check func())
+}
+
+var ways = []way{{"one-host", oneHost}, {"between-hosts", betweenHosts}}
+
+// compare runs a suite natively and with the library, each way.
 func (s suite) compare(t *testing.T) {
 	for _, need := range s.needs {
 		_, err := exec.LookPath(need)
@@ -79,7 +89,18 @@ func (s suite) compare(t *testing.T) {
 	}
 	native := []results{s.native(t)}
 	require.GreaterOrEqual(t, len(native[0]), s.least, "tests of a native run")
-	got := s.promoted(t)
+	for _, w := range ways {
+		if s.stays == inprocess.WhyNone || w.name == ways[0].name {
+			t.Run(w.name, func(t *testing.T) { native = s.same(t, w, native) })
+		}
+	}
+}
+
+// same fails unless the library makes no difference. Where a test differs the native run is repeated: the test may be one that differs by
+// itself. It returns all native runs.
+func (s suite) same(t *testing.T, w way, native []results) []results {
+	t.Helper()
+	got := s.promoted(t, w)
 	differ := differences(native, got)
 	for again := 0; again < 3 && len(differ) > 0; again++ {
 		t.Logf("natively again, for: %q", differ)
@@ -94,6 +115,7 @@ func (s suite) compare(t *testing.T) {
 		}
 	}
 	require.Empty(t, differ, "tests that differ")
+	return native
 }
 
 // differences are the tests whose result they have not had natively.
@@ -132,16 +154,26 @@ func (s suite) native(t *testing.T) results {
 	return s.round(t, dir, nil)
 }
 
-// promoted runs the suite with the library, at a broker of its own. It fails if no connection was promoted, or no ring has moved a byte.
-func (s suite) promoted(t *testing.T) results {
+// promoted runs the suite with the library, at a broker of its own.
+func (s suite) promoted(t *testing.T, w way) results {
 	t.Helper()
 	dir := s.directory(t)
 	built, err := library()
 	require.NoError(t, err)
 	text, err := os.ReadFile(built)
 	require.NoError(t, err)
-	preload, socket := filepath.Join(dir, "libsmcgw.so"), filepath.Join(dir, "broker")
+	preload := filepath.Join(dir, "libsmcgw.so")
 	require.NoError(t, os.WriteFile(preload, text, 0o755))
+	socket, check := w.open(t, s, dir)
+	got := s.round(t, dir, []string{"LD_PRELOAD=" + preload, "SMCGW_SOCKET=" + socket})
+	check()
+	return got
+}
+
+// oneHost is promotion by memory that both ends have, by the broker of the daemon.
+func oneHost(t *testing.T, s suite, dir string) (socket string, check func()) {
+	t.Helper()
+	socket = filepath.Join(dir, "broker")
 	scanner := broker.Scanner(scan.New())
 	if s.unscanned {
 		scanner = nil
@@ -152,27 +184,40 @@ func (s suite) promoted(t *testing.T) results {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- b.Serve(ctx, l) }()
-	defer func() {
+	t.Cleanup(func() {
 		cancel()
 		require.NoError(t, <-done)
-	}()
-	got := s.round(t, dir, []string{"LD_PRELOAD=" + preload, "SMCGW_SOCKET=" + socket})
-	for end := time.Now().Add(10 * time.Second); b.Clients() > 0; time.Sleep(10 * time.Millisecond) {
-		require.True(t, time.Now().Before(end), "processes are left")
+	})
+	return socket, func() {
+		for end := time.Now().Add(10 * time.Second); b.Clients() > 0; time.Sleep(10 * time.Millisecond) {
+			require.True(t, time.Now().Before(end), "processes are left")
+		}
+		c := b.Counters()
+		t.Logf("with the library: %d processes, %d connections promoted, %d bytes by rings; not promoted: %v; returned: %v",
+			c.ProcessesTotal, c.Promoted, c.MovedBytes, reasons(c.Denied), reasons(c.Returned))
+		require.Zero(t, c.Misbehaved, "libraries that said what cannot be")
+		if s.stays != inprocess.WhyNone {
+			t.Logf("native by design: %s", s.stays.Meaning())
+			require.Zero(t, c.Promoted, "connections promoted")
+			require.NotZero(t, c.Denied[s.stays], "connections that stayed native for it")
+			return
+		}
+		require.NotZero(t, c.Promoted, "connections promoted")
+		require.True(t, s.short || c.MovedBytes > 0, "bytes by rings")
 	}
-	c := b.Counters()
-	t.Logf("with the library: %d processes, %d connections promoted, %d bytes by rings; not promoted: %v; returned: %v",
-		c.ProcessesTotal, c.Promoted, c.MovedBytes, reasons(c.Denied), reasons(c.Returned))
-	require.Zero(t, c.Misbehaved, "libraries that said what cannot be")
-	if s.stays != inprocess.WhyNone {
-		t.Logf("native by design: %s", s.stays.Meaning())
-		require.Zero(t, c.Promoted, "connections promoted")
-		require.NotZero(t, c.Denied[s.stays], "connections that stayed native for it")
-		return got
+}
+
+// betweenHosts has each connection promoted as one whose ends are on two hosts; a carrier that delivers late, and in pieces, is played.
+func betweenHosts(t *testing.T, s suite, _ string) (socket string, check func()) {
+	t.Helper()
+	h, err := between.Open(between.Faults{Delay: 200 * time.Microsecond}, matrix.Seed(t))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, h.Close()) })
+	return h.Socket(), func() {
+		t.Logf("with the library: %d connections promoted, %d bytes by rings", h.Promoted.Load(), h.Moved.Load())
+		require.NotZero(t, h.Promoted.Load(), "connections promoted")
+		require.True(t, s.short || h.Moved.Load() > 0, "bytes by rings")
 	}
-	require.NotZero(t, c.Promoted, "connections promoted")
-	require.True(t, s.short || c.MovedBytes > 0, "bytes by rings")
-	return got
 }
 
 func reasons(by broker.ByWhy) map[string]uint64 {

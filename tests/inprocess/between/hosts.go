@@ -2,6 +2,7 @@ package between
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
 	mrand "math/rand/v2"
 	"net/netip"
@@ -91,7 +92,7 @@ func Open(f Faults, seed uint64) (*Hosts, error) {
 	if err = unix.Bind(h.l, &unix.SockaddrUnix{Name: h.Socket()}); err != nil {
 		return nil, err
 	}
-	if err = unix.Listen(h.l, 128); err != nil {
+	if err = errors.Join(unix.Listen(h.l, 128), os.Chmod(dir, 0o755), os.Chmod(h.Socket(), 0o666)); err != nil { // programs may be another user's
 		return nil, err
 	}
 	h.all.Go(h.accept)

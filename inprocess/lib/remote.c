@@ -762,27 +762,40 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	return r;
 }
 
+// unread may leave out what is behind OPEN or a frame, or more than a look takes in. A set is told of that by another edge: nginx reads no more
+// than this says before the next one.
 size_t smcgw_remote_unread(struct end *e, int fd) {
 	char b[LOOKED];
 	size_t n, r = 0;
 	smcgw_lock(e, &e->rl);
 	if (smcgw_still(e, fd)) {
 		struct remote *m = e->remote;
-		uint64_t head, tail = get(&e->own->tail);
+		uint64_t head = get_acquire(&e->peer->head), tail = get(&e->own->tail);
+		bool all = true;
 		switch (step(e, fd, b, INT_MAX, &n)) {
 		case FROM_RING:
 			r = n;
+			if (m->type == NO_FRAME && (unsigned)queued(fd) + m->in_n <= (unsigned)m->rest) { // after head
+				r = head - tail;
+				break;
+			}
+			all = false;
 			if (m->type == NO_FRAME) break;
 			head = get_acquire(&e->peer->head);
 			if (head >= m->r && tail + n == m->r) r += (unsigned)queued(fd) < m->left ? (unsigned)queued(fd) : m->left;
 			break;
-		case FROM_LOOK: r = n; break;
+		case FROM_LOOK:
+			r = n;
+			all = false;
+			break;
 		case FROM_KERNEL:
 			r = (unsigned)queued(fd);
 			if (m->rx == FRAMED && r > m->left) r = m->left;
+			all = m->rx != FRAMED;
 			break;
 		default:;
 		}
+		if (!all && get(&e->edge)) readable(e, fd);
 	}
 	smcgw_unlock(e, &e->rl);
 	return r;

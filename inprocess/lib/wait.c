@@ -553,7 +553,7 @@ static void look_at_full(void) {
 	if (likely(!get(&n_full))) return;
 	hold();
 	int64_t t = now(), last = 0;
-	for (int i = n_full - 1; i >= 0; i--) {
+	for (int i = again ? -1 : n_full - 1; i >= 0; i--) { // a signal handler leaves them as they are
 		if (!still_full(&full[i])) end_full(&full[i]);
 		else if (full[i].since > last) last = full[i].since;
 	}
@@ -565,21 +565,19 @@ static void look_at_full(void) {
 // smcgw_full is asked by the writer. False: what it writes is to go by the kernel, whose edges come by themselves.
 bool smcgw_full(struct end *e, int fd) {
 	if (get(&foreign) || get(&e->refs) != 1) return false;
+	look_at_full();
 	hold();
-	bool ok = true, was = full_of(e) != 0;
+	bool ok = !again, was = full_of(e) != 0;
 	for (struct set *s = open_sets; s && ok && !was; s = s->next) {
 		const struct registration *r = registered(s, fd);
 		if (r && r->of == e && (s->shared || !r->tagged || (r->events & EPOLLEXCLUSIVE))) ok = false;
 	}
-	if (ok && !was) {
-		look_at_full();
-		if ((ok = n_full < FULL)) {
-			full[n_full] = (struct full){e, fd, get_acquire(&e->peer->tail), now()};
-			put(&n_full, n_full + 1);
-			place_of(e)->full = n_full;
-			full_round = FULL_ROUND;
-			ask(&full[n_full - 1], false);
-		}
+	if (ok && !was && (ok = n_full < FULL)) {
+		full[n_full] = (struct full){e, fd, get_acquire(&e->peer->tail), now()};
+		put(&n_full, n_full + 1);
+		place_of(e)->full = n_full;
+		full_round = FULL_ROUND;
+		ask(&full[n_full - 1], false);
 	}
 	let_go();
 	return ok;

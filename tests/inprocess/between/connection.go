@@ -131,12 +131,12 @@ func (k *connection) collect(i int) bool {
 		any = true
 	}
 	for head := s.own.w64(inprocess.EndHead).Load(); k.taken[i] != head; {
-		n := head - k.taken[i]
-		if most := 1 + k.rng.Uint64N(k.size/2); n > most {
-			n = most
-		}
-		if k.rng.IntN(4) == 0 {
-			n = 1 + k.rng.Uint64N(n)
+		n := min(head-k.taken[i], k.size/2)
+		if k.h.faults.Pieces {
+			n = min(n, 1+k.rng.Uint64N(k.size/2))
+			if k.rng.IntN(4) == 0 {
+				n = 1 + k.rng.Uint64N(n)
+			}
 		}
 		b := make([]byte, n)
 		at := k.taken[i] & (k.size - 1)

@@ -76,6 +76,7 @@ struct remote {
 	uint64_t frame_first, frame_last;
 	_Atomic uint64_t frame_end; // the position in the kernel's stream where the last frame ends: the ring goes on when it is acknowledged
 	uint64_t back_r, back_s, back_frame;
+	bool raw_last;          // the kernel's last bytes are RAW, or what it repeats: where nobody is, a reset answers them, and not the program's
 	_Atomic uint32_t belled;
 	uint64_t moved;         // tail of the mirror when moves() last looked, and since when
 	int64_t moved_at;
@@ -186,14 +187,14 @@ static void freed(struct end *e, uint64_t tail) {
 }
 
 static bool leave(struct end *e, int fd);
-static bool must_leave(struct end *e);
+static bool leaves_now(struct end *e, int fd);
 static bool advance(struct end *e, int fd);
 static bool acked(struct end *e, int fd);
 
 // heed has the other direction go back, if it has to: who waits for the peer may be its only thread.
 static void heed(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	const bool leaves = m->tx != RETURNED && m->tx != NATIVE && must_leave(e), risks = m->tx == OPENED && smcgw_remote_at_risk(e);
+	const bool leaves = m->tx != RETURNED && m->tx != NATIVE && leaves_now(e, fd), risks = m->tx == OPENED && smcgw_remote_at_risk(e);
 	if (likely(!leaves && !risks) || !smcgw_try(e, &e->wl)) return;
 	if (risks && smcgw_still(e, fd)) acked(e, fd);
 	if (leaves && smcgw_still(e, fd)) {
@@ -823,6 +824,14 @@ static bool must_leave(struct end *e) {
 	struct remote *m = e->remote;
 	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || lost(e) || sent_back(e) || get(&e->passed) || m->pid != smcgw.pid;
 }
+// leaves_now is asked where the program does not write. A peer that may have closed, and has all that there is, is told nothing before there is
+// more: its kernel would answer by a reset, which the program would find without having written.
+static bool leaves_now(struct end *e, int fd) {
+	const struct remote *m = e->remote;
+	if (!must_leave(e)) return false;
+	bool has_all = m->tx == OPENED && get(&e->own->head) == get_acquire(&e->peer->tail) && m->spilled == m->kept;
+	return !has_all || get_acquire(&e->peer->flags) & SMCI_RECALL || get(&e->passed) || !smcgw_heard(fd);
+}
 static bool may_open(struct end *e) {
 	return (get_acquire(&e->peer->flags) & (SMCI_ATTACHED | SMCI_RECALL | SMCI_GONE)) == SMCI_ATTACHED && !must_leave(e) &&
 	       !get(&e->write_ended) && e->fin == FIN_NONE;
@@ -930,6 +939,7 @@ static bool advance(struct end *e, int fd) {
 				w[h.msg_iovlen++] = (struct iovec){m->spill + at, k};
 			} else {
 				m->tx = RETURNED;
+				m->raw_last = true;
 				smcgw_no_risk(e, fd);
 				put(&e->report.why, get(&e->report.why) ? get(&e->report.why) : SMCI_WHY_RECALLED);
 			}
@@ -976,7 +986,7 @@ static bool advance(struct end *e, int fd) {
 }
 bool smcgw_remote_pay(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	if (m->tx == OPENED && must_leave(e)) {
+	if (m->tx == OPENED && leaves_now(e, fd)) {
 		if (!advance(e, fd)) return false;
 		leave(e, fd);
 	}
@@ -1206,6 +1216,8 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
 		long n = SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, ROUND, &err)) continue;
+		if (m->raw_last && (n == -EPIPE || n == -ECONNRESET)) n = (long)(want - done); // it is natively the first to be answered so
+		if (n != -EAGAIN) m->raw_last = false;
 		if (n < 0) {
 			if (!err) err = (int)-n;
 			if (done && err == ECONNRESET) e->tx_error = err;

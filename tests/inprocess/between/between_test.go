@@ -177,7 +177,7 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 // cases are of processes that share an end, of what ends a stream, and of who ends it.
 var cases = []string{
 	"answered_by_reset", "edge_drained", "room", "closed_full", "closed_much", "shut_full", "daemons", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
-	"killed", "killed_after_writing", "lingers", "lingers_at_exit", "reads_by_closed", "shut_reader", "unread",
+	"killed", "killed_after_writing", "lingers", "lingers_at_exit", "reads_by_closed", "shut_reader", "unread", "writes_to_closed",
 }
 
 // TestSanitizers: the sanitizers have nothing to say of the library.

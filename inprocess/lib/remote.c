@@ -1216,7 +1216,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
 		long n = SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, ROUND, &err)) continue;
-		if (m->raw_last && (n == -EPIPE || n == -ECONNRESET)) n = (long)(want - done); // it is natively the first to be answered so
+		if (n == -EPIPE && m->raw_last) n = (long)(want - done); // after a FIN; other resets are news to both directions
 		if (n != -EAGAIN) m->raw_last = false;
 		if (n < 0) {
 			if (!err) err = (int)-n;

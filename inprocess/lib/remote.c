@@ -771,18 +771,15 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 	smcgw_lock(e, &e->rl);
 	if (smcgw_still(e, fd)) {
 		struct remote *m = e->remote;
-		uint64_t head = get_acquire(&e->peer->head), tail = get(&e->own->tail);
+		uint64_t head, tail = get(&e->own->tail);
 		bool all = true;
 		switch (step(e, fd, b, INT_MAX, &n)) {
 		case FROM_RING:
 			r = n;
-			if (m->type == NO_FRAME && (unsigned)queued(fd) + m->in_n <= (unsigned)m->rest) { // after head
-				r = head - tail;
-				break;
-			}
-			all = false;
+			head = get_acquire(&e->peer->head); // before a look at the kernel
+			all = m->type == NO_FRAME && (unsigned)queued(fd) + m->in_n <= (unsigned)m->rest;
+			if (all) r = head - tail;
 			if (m->type == NO_FRAME) break;
-			head = get_acquire(&e->peer->head);
 			if (head >= m->r && tail + n == m->r) r += (unsigned)queued(fd) < m->left ? (unsigned)queued(fd) : m->left;
 			break;
 		case FROM_LOOK:
@@ -1216,8 +1213,12 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
 		long n = SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, ROUND, &err)) continue;
-		if (n == -EPIPE && m->raw_last) n = (long)(want - done); // after a FIN; other resets are news to both directions
+		bool answered = n == -EPIPE && m->raw_last; // after a FIN; other resets are news to both directions
 		if (n != -EAGAIN) m->raw_last = false;
+		if (answered) {
+			put(&e->forgives, true);
+			continue;
+		}
 		if (n < 0) {
 			if (!err) err = (int)-n;
 			if (done && err == ECONNRESET) e->tx_error = err;

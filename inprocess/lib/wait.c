@@ -94,7 +94,6 @@ static struct timespec *a_round(struct timespec *t, struct timespec *round, long
 }
 // watches is for how many nanoseconds a wait may last while there are ends between hosts, whose gateway may die without a word; 0: for ever.
 static long watches(void) { return likely(!get(&smcgw_remotes)) ? 0 : smcgw_remote_round(); }
-static int64_t shorter(int64_t a, int64_t b) { return !a || (b && b < a) ? b : a; }
 static void let_go(void) {
 	if (again) {
 		again--;
@@ -510,7 +509,7 @@ static long tagged(int ep, int op, int fd, uint32_t events) {
 #define WRITABLE (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND)
 #define FULL 1024 // ends at once; what others write goes by the kernel
 #define FULL_ROUND 100000L
-#define FULL_ROUNDS 10000000L
+#define FULL_ROUNDS 10000000L // no longer than what watches says
 
 static struct full {
 	struct end *of;
@@ -519,8 +518,8 @@ static struct full {
 	int64_t since; // when it was there first
 } full[FULL];
 static _Atomic int n_full;
-static int64_t full_round;    // how long a wait for any of them may last
-static _Atomic bool foreign; // there are sets that this process has not made: nobody can keep them from asking the kernel
+static _Atomic long full_round; // how long a wait for any of them may last
+static _Atomic bool foreign;    // there are sets that this process has not made: nobody can keep them from asking the kernel
 
 static struct full *full_of(const struct end *e) { return place_of(e)->full ? &full[place_of(e)->full - 1] : 0; }
 // ask has the sets of an end ask the kernel whether it is writable, or not any more: then who sleeps in them goes on in rounds.
@@ -557,9 +556,8 @@ static void look_at_full(void) {
 		if (!still_full(&full[i])) end_full(&full[i]);
 		else if (full[i].since > last) last = full[i].since;
 	}
-	full_round = (t - last) / 4;
-	if (full_round < FULL_ROUND) full_round = FULL_ROUND;
-	if (full_round > FULL_ROUNDS) full_round = FULL_ROUNDS;
+	t = (t - last) / 4;
+	put(&full_round, t < FULL_ROUND ? FULL_ROUND : t < FULL_ROUNDS ? (long)t : FULL_ROUNDS);
 	let_go();
 }
 // smcgw_full is asked by the writer. False: what it writes is to go by the kernel, whose edges come by themselves.
@@ -576,33 +574,32 @@ bool smcgw_full(struct end *e, int fd) {
 		full[n_full] = (struct full){e, fd, get_acquire(&e->peer->tail), now()};
 		put(&n_full, n_full + 1);
 		place_of(e)->full = n_full;
-		full_round = FULL_ROUND;
+		put(&full_round, FULL_ROUND);
 		ask(&full[n_full - 1], false);
 	}
 	let_go();
 	return ok;
 }
-// full_in is how long a wait in a set may last for what is full; 0 where it has none. A nested set is waited for by anybody.
-static int64_t full_in(const struct set *of) {
-	int64_t ns = 0;
-	if (likely(!get(&n_full))) return 0;
+// full_in: does a wait in a set go in rounds? A nested set is waited for by anybody.
+static bool full_in(const struct set *of) {
+	bool any = false;
+	if (likely(!get(&n_full))) return false;
 	hold();
-	for (const struct set *s = open_sets; s && !ns; s = s->next)
-		for (int i = 0; (s == of || s->nested) && i < n_full && !ns; i++) {
-			const struct registration *r = full[i].fd < s->n ? &s->r[full[i].fd] : 0;
-			if (r && r->on && r->of == full[i].of && (r->events & WRITABLE)) ns = full_round;
+	for (struct set *s = open_sets; s && !any; s = s->next)
+		for (int i = 0; (s == of || s->nested) && i < n_full && !any; i++) {
+			const struct registration *r = registered(s, full[i].fd);
+			any = r && r->of == full[i].of && (r->events & WRITABLE);
 		}
 	let_go();
-	return ns;
+	return any;
 }
-static int64_t full_by(int fd) {
-	struct end *e = look(fd);
-	int64_t ns = 0;
-	if (!e || !e->remote) return 0;
+static bool is_full(int fd) {
+	const struct end *e = look(fd);
+	if (!e) return false;
 	hold();
-	if (full_of(e)) ns = full_round;
+	bool r = full_of(e);
 	let_go();
-	return ns;
+	return r;
 }
 
 int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
@@ -624,13 +621,13 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	if (unlikely(rest != 0)) rest = grow(s, fd, rest, more);
 	if (fd >= s->n) ours = false;
 	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) nest(inner);
-	struct full *f = e && unlikely(get(&n_full)) ? full_of(e) : 0;
+	struct full *f = e ? full_of(e) : 0;
 	if (f && (!ours || f->fd != fd)) { // by another number it is found full anew
 		end_full(f);
 		f = 0;
 	}
-	bool is_full = f && op != EPOLL_CTL_DEL && (ev->events & WRITABLE);
-	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, is_full ? ev->events & ~(uint32_t)WRITABLE : ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
+	bool masked = f && op != EPOLL_CTL_DEL && (ev->events & WRITABLE);
+	long n = ours && op != EPOLL_CTL_DEL ? tagged(ep, op, fd, masked ? ev->events & ~(uint32_t)WRITABLE : ev->events) : SYS(epoll_ctl, ep, op, fd, ev);
 	if (n >= 0 && fd < s->n) {
 		struct registration *r = &s->r[fd];
 		s->promoted -= r->tagged;
@@ -646,7 +643,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 			s->promoted += ours;
 		}
 		belongs(r, r->on ? e : 0);
-		if (is_full && (s->waiting || s->nested)) nudge(s);
+		if (masked && (s->waiting || s->nested)) nudge(s);
 		if (e) {
 			put(&e->polled, true);
 			if (op != EPOLL_CTL_DEL && (ev->events & EPOLLET)) {
@@ -789,7 +786,7 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 		}
 		struct epoll_event ev = {r->events & READABLE, r->data};
 		bool out = (r->events & EPOLLOUT) && (r->events & (EPOLLET | EPOLLONESHOT)) != EPOLLET; // of an edge it is the kernel's to say
-		if (out && smcgw_room(e) && !(unlikely(get(&n_full)) && full_of(e))) ev.events |= EPOLLOUT;
+		if (out && smcgw_room(e) && !full_of(e)) ev.events |= EPOLLOUT;
 		ev.events |= smcgw_beside(e, fd, out && (r->events & EPOLLONESHOT)) & (r->events | EPOLLERR | EPOLLHUP);
 		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
 		r->round = s->round;
@@ -995,7 +992,8 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 				if (ns < 0) ns = 0;
 			}
 			if (owing && ns > OWING_ROUND) ns = OWING_ROUND;
-			int64_t watched = shorter(watches(), full_in(s));
+			long watched = watches();
+			if (full_in(s)) watched = get(&full_round);
 			if (watched && ns > watched) ns = watched;
 			if (shrink && ns > 1000000000) ns = 1000000000;
 			else shrink = false;
@@ -1073,22 +1071,20 @@ static bool any_polled(void *of) {
 	return false;
 }
 
-// ask_less has the kernel not be asked whether ends are writable whose rings are full. It returns how long the wait may last.
+// ask_less has the kernel not be asked whether ends are writable whose rings are full: of how many.
 #define UNASKED 16 // as many; for more the wait is a busy one
 struct unasked {
 	nfds_t at;
 	short events;
 };
-static int64_t ask_less(struct pollfd *p, nfds_t n, struct unasked *u, int *n_unasked) {
-	int64_t ns = full_in(0);
-	for (nfds_t i = 0; i < n && *n_unasked < UNASKED; i++) {
-		int64_t round = p[i].events & WRITABLE ? full_by(p[i].fd) : 0;
-		if (!round) continue;
-		ns = shorter(ns, round);
-		u[(*n_unasked)++] = (struct unasked){i, p[i].events & WRITABLE};
+static int ask_less(struct pollfd *p, nfds_t n, struct unasked *u) {
+	int k = 0;
+	for (nfds_t i = 0; i < n && k < UNASKED; i++) {
+		if (!(p[i].events & WRITABLE) || !is_full(p[i].fd)) continue;
+		u[k++] = (struct unasked){i, p[i].events & WRITABLE};
 		p[i].events &= (short)~WRITABLE;
 	}
-	return ns;
+	return k;
 }
 
 int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask) {
@@ -1099,7 +1095,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	unsigned drops = 0;
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
-		int64_t watched = watches();
+		long watched = watches();
 		struct unasked unasked[UNASKED];
 		int n_unasked = 0;
 		look_at_full();
@@ -1124,7 +1120,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			t = &left;
 		}
 		if (owing) t = a_round(t, &left, OWING_ROUND);
-		if (unlikely(get(&n_full))) watched = shorter(watched, ask_less(p, n, unasked, &n_unasked));
+		if (unlikely(get(&n_full)) && ((n_unasked = ask_less(p, n, unasked)) || full_in(0))) watched = get(&full_round);
 		if (watched) t = a_round(t, &left, watched);
 		int r = smcgw_kernel_poll(p, n, t, mask), err = errno;
 		for (int i = 0; i < n_unasked; i++) p[unasked[i].at].events |= unasked[i].events;
@@ -1191,7 +1187,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	unsigned drops = 0;
 	for (;;) {
 		bool hot = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
-		int64_t watched = watches();
+		long watched = watches();
 		look_at_full();
 		for (int fd = 0; fd < top; fd++)
 			if (IS_SET(fd, r0) && look_at(fd, false)) hot = true;
@@ -1213,13 +1209,13 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 		}
 		if (owing) t = a_round(t, &left, OWING_ROUND);
 		if (w && unlikely(get(&n_full))) {
-			watched = shorter(watched, full_in(0));
+			bool rounds = full_in(0);
 			for (int fd = 0; fd < some; fd++) {
-				int64_t round = IS_SET(fd, w0) ? full_by(fd) : 0;
-				if (!round) continue;
-				watched = shorter(watched, round);
+				if (!IS_SET(fd, w0) || !is_full(fd)) continue;
 				WORD(fd, w) &= ~BIT(fd);
+				rounds = true;
 			}
+			if (rounds) watched = get(&full_round);
 		}
 		if (watched) t = a_round(t, &left, watched);
 		int k = smcgw_kernel_select(n, r, w, x, t, mask), err = errno;

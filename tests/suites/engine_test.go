@@ -207,10 +207,10 @@ func oneHost(t *testing.T, s suite, dir string) (socket string, check func()) {
 	}
 }
 
-// betweenHosts has each connection promoted as one whose ends are on two hosts; a carrier that delivers late, and in pieces, is played.
+// betweenHosts has each connection promoted as one whose ends are on two hosts; gateways and a carrier that is late are played.
 func betweenHosts(t *testing.T, s suite, _ string) (socket string, check func()) {
 	t.Helper()
-	h, err := between.Open(between.Faults{Delay: 200 * time.Microsecond}, matrix.Seed(t))
+	h, err := between.Open(between.Faults{Delay: 200 * time.Microsecond, Whole: true}, matrix.Seed(t))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	return h.Socket(), func() {

@@ -98,7 +98,7 @@ func TestEveryByte(t *testing.T) {
 	for i, modes := range ways {
 		family, window := []string{"4", "6", "m"}[i%3], []string{"0", "4096"}[i%2]
 		t.Run(modes+family, func(t *testing.T) {
-			h := open(t, Faults{Delay: 3 * time.Millisecond, Pieces: true})
+			h := open(t, Faults{Delay: 3 * time.Millisecond})
 			said, err := run(t, h, time.Minute, "stress", modes, family, "0.7", seed(t), window)
 			require.NoError(t, err, said)
 			require.NotZero(t, h.Moved.Load(), "native: %s", said)
@@ -110,9 +110,9 @@ func TestEveryByte(t *testing.T) {
 // TestFaults: carriers, gateways and recalls, at any byte.
 func TestFaults(t *testing.T) {
 	for name, f := range map[string]Faults{
-		"carrier": {Carrier: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond, Pieces: true},
-		"gateway": {Gateway: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond, Pieces: true},
-		"recall":  {Recall: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond, Pieces: true},
+		"carrier": {Carrier: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond},
+		"gateway": {Gateway: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond},
+		"recall":  {Recall: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := open(t, f)
@@ -132,7 +132,7 @@ func TestEndsThatAreKilled(t *testing.T) {
 			args := []string{"??", "4", "0.1", seed(t), "0", how, "20"}
 			said, err := run(t, nil, 5*time.Minute, "stress", args...)
 			require.NoError(t, err, "natively: %s", said)
-			h := open(t, Faults{Delay: 3 * time.Millisecond, Pieces: true})
+			h := open(t, Faults{Delay: 3 * time.Millisecond})
 			said, err = run(t, h, 5*time.Minute, "stress", args...)
 			require.NoError(t, err, said)
 			require.NotZero(t, h.Moved.Load())
@@ -144,7 +144,7 @@ func TestEndsThatAreKilled(t *testing.T) {
 func TestPrograms(t *testing.T) {
 	for _, how := range []string{"-+", "a+"} {
 		t.Run(how, func(t *testing.T) {
-			h := open(t, Faults{Delay: 3 * time.Millisecond, Pieces: true})
+			h := open(t, Faults{Delay: 3 * time.Millisecond})
 			said, err := run(t, h, 5*time.Minute, "stress", "??", "?", "0.2", seed(t), "?", how, "25")
 			require.NoError(t, err, said)
 			require.NotZero(t, h.Moved.Load())
@@ -157,7 +157,7 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 	for _, name := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := open(t, Faults{Delay: 3 * time.Millisecond, Pieces: true})
+			h := open(t, Faults{Delay: 3 * time.Millisecond})
 			got, err := run(t, h, time.Minute, "semantics", "4", name)
 			require.NoError(t, err, got)
 			require.NotZero(t, h.Moved.Load())
@@ -197,7 +197,7 @@ func TestSanitizers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			program, err := b.Sanitized(c.with, "stress")
 			require.NoError(t, err)
-			h := open(t, Faults{Delay: 3 * time.Millisecond, Pieces: true}) // an end that goes back by itself may have fewer bytes after a look
+			h := open(t, Faults{Delay: 3 * time.Millisecond}) // an end that goes back by itself may have fewer bytes after a look
 			said, err := start(t, h, 5*time.Minute, c.env, program, c.modes, "?", "0.3", seed(t), "?", c.how, "15")
 			require.NoError(t, err, said)
 			require.NotZero(t, h.Moved.Load())
@@ -208,7 +208,7 @@ func TestSanitizers(t *testing.T) {
 // TestAgain: an end that has gone back asks once more.
 func TestAgain(t *testing.T) {
 	const rounds = 6
-	h := open(t, Faults{Recall: 1, Within: 200 * time.Millisecond, Delay: time.Millisecond, Pieces: true})
+	h := open(t, Faults{Recall: 1, Within: 200 * time.Millisecond, Delay: time.Millisecond})
 	said, err := run(t, h, 2*time.Minute, "stress", "??", "4", "1", seed(t), "0", "-", strconv.Itoa(rounds))
 	require.NoError(t, err, said)
 	require.Greater(t, h.Promoted.Load(), int64(rounds), said)

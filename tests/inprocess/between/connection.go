@@ -132,7 +132,7 @@ func (k *connection) collect(i int) bool {
 	}
 	for head := s.own.w64(inprocess.EndHead).Load(); k.taken[i] != head; {
 		n := min(head-k.taken[i], k.size/2)
-		if k.h.faults.Pieces {
+		if !k.h.faults.Whole {
 			n = min(n, 1+k.rng.Uint64N(k.size/2))
 			if k.rng.IntN(4) == 0 {
 				n = 1 + k.rng.Uint64N(n)

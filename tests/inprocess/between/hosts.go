@@ -26,7 +26,7 @@ type Faults struct {
 	Carrier, Gateway, Recall, Clean float64       // how likely for each connection
 	Within                          time.Duration // of its promotion
 	Delay                           time.Duration // of ring bytes and words, at most
-	Pieces                          bool          // messages come in some, however small, which few programs expect
+	Whole                           bool          // small messages come so: few programs expect anything else
 }
 
 // Hosts are the broker and all gateways.

@@ -16,9 +16,9 @@
 #define PARTS 64
 #define SPILL (1u << 20)               // bytes that are kept until the peer has passed them
 #define FRAMES 4096                    // that have them
-#define PIECE (64u << 10)
-#define SPILL_PIECE (16u << 10)        // of one frame: what the kernel does not take of it at once is owed
-#define LOOKED 4096
+#define PIECE ((64u << 10) - SLACK)     // not whole pages: see room_of
+#define SPILL_PIECE ((16u << 10) - SLACK) // of one frame: what the kernel does not take of it at once is owed
+#define LOOKED (4096 - SLACK)
 #define NONCE SMCI_NONCE_SIZE
 #define FRAME 16
 #define ROUND 500                      // milliseconds between looks at the gateway
@@ -625,7 +625,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			continue;
 		}
 		if (s == FROM_LOOK) {
-			if (!smcgw_copy(b, LOOKED - 1, 0, v, nv, done, n, true)) {
+			if (!smcgw_copy(b, 4095, 0, v, nv, done, n, true)) {
 				err = EFAULT;
 				break;
 			}
@@ -807,7 +807,7 @@ static uint64_t room(struct end *e) {
 		smcgw_violated(e);
 		return 0;
 	}
-	return e->remote->size - used;
+	return room_of(e->remote->size, used);
 }
 bool smcgw_remote_room(struct end *e) { return e->remote->tx == OPENED && room(e); }
 bool smcgw_remote_full(struct end *e, uint64_t *tail) {

@@ -1062,10 +1062,10 @@ static inline uint64_t room(struct end *e) {
 		smcgw_violated(e);
 		return 0;
 	}
-	return size - used;
+	return room_of(size, used);
 }
 
-bool smcgw_room(struct end *e) { return unlikely(e->remote != 0) ? smcgw_remote_room(e) : (get(&e->own->nx) & 1) && get(&e->own->head) - get_acquire(&e->peer->tail) < size_of(e); }
+bool smcgw_room(struct end *e) { return unlikely(e->remote != 0) ? smcgw_remote_room(e) : (get(&e->own->nx) & 1) && room_of(size_of(e), get(&e->own->head) - get_acquire(&e->peer->tail)); }
 
 // A writer may sleep in the kernel with its lock: the reader's keeps the memory, too.
 size_t smcgw_unsent(struct end *e) {
@@ -1367,7 +1367,7 @@ static bool extend(struct end *e, uint32_t order) {
 static void __attribute__((noinline)) resize(struct end *e, size_t want) {
 	uint32_t order = e->usual + (uint32_t)e->grow;
 	if (order > e->order_max) order = e->order_max;
-	while (order < e->order_max && want > 1ull << order) order++;
+	while (order < e->order_max && want > room_of(1ull << order, 0)) order++;
 	put(&e->own->wish, e->order_max);
 	if (order > SMCI_ORDER_MIN && !mapped_whole(e)) order = SMCI_ORDER_MIN;
 	if (order > SMCI_ORDER_MIN) e->touched = true;
@@ -1380,7 +1380,7 @@ static void __attribute__((noinline)) resize(struct end *e, size_t want) {
 static inline void restart(struct end *e, size_t want) {
 	uint32_t order = get(&e->own->order);
 	put(&e->own->base, get(&e->own->head));
-	if (unlikely(e->grow || (want > 1ull << order && order != e->order_max))) resize(e, want);
+	if (unlikely(e->grow || (want > room_of(1ull << order, 0) && order != e->order_max))) resize(e, want);
 }
 
 int64_t smcgw_timeout_of(int fd, int option) {

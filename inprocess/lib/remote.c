@@ -204,19 +204,30 @@ static void heed(struct end *e, int fd) {
 	smcgw_unlock(e, &e->wl);
 }
 
+// data_of is how many of n bytes of the kernel's stream come before the nonce, or before what may be its beginning.
+static long data_of(const struct end *e, const char *b, long n) {
+	const unsigned char *x = nonce(e, 0);
+	long i = 0;
+	for (; i < n; i++) {
+		const char *p = memchr(b + i, x[0], (size_t)(n - i));
+		if (!p) return n;
+		i = p - b;
+		if (!memcmp(p, x, (size_t)(n - i < NONCE ? n - i : NONCE))) break;
+	}
+	return i;
+}
+
 // look compares what the kernel has with the nonce: how many bytes of b are data, -1 for none yet. OPEN is taken.
 static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	struct remote *m = e->remote;
 	size_t ask = want > LOOKED - 64 ? LOOKED : want + 64;
-	const unsigned char *x = nonce(e, 0);
 	bool heard = false; // the end of the stream, before the look: then it has all that there is
 	long n, i;
 	for (;;) {
 		n = SYS(recvfrom, fd, b, ask, MSG_PEEK | MSG_DONTWAIT);
 		smcgw_says(e, n);
 		if (n <= 0) return -1;
-		for (i = 0; i < n; i++)
-			if ((unsigned char)b[i] == x[0] && !memcmp(b + i, x, (size_t)(n - i < NONCE ? n - i : NONCE))) break;
+		i = data_of(e, b, n);
 		if (i) return i;
 		if (n >= NONCE + FRAME || heard || !smcgw_heard(fd)) break;
 		heard = true;
@@ -705,6 +716,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 	}
 	ssize_t r = (ssize_t)done;
+	if (!done && !err && e->eof && m->type != END && smcgw_told(e, fd)) e->rx_error = ECONNRESET;
 	if (!done && !err && get(&e->violated)) {
 		err = e->rx_error;
 		e->rx_error = 0;
@@ -763,8 +775,24 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	return r;
 }
 
-// unread may leave out what is behind OPEN or a frame, or more than a look takes in. A set is told of that by another edge: nginx reads no more
-// than this says before the next one.
+// before_open is what the kernel has of the program's before OPEN, where a look has found so much.
+static size_t before_open(const struct end *e, int fd, size_t found) {
+	size_t q = (size_t)queued(fd);
+	if (q <= found) return found;
+	if (get_acquire(&e->peer->nx)) {
+		uint64_t k = get(&e->peer->x[0].k) - get(&e->kr);
+		return k < q ? k : q;
+	}
+	char *b = mmap(0, q, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b == MAP_FAILED) return found;
+	long n = SYS(recvfrom, fd, b, q, MSG_PEEK | MSG_DONTWAIT);
+	if (n > 0) n = data_of(e, b, n);
+	munmap(b, q);
+	return n > (long)found ? (size_t)n : found;
+}
+
+// unread may leave out what is behind OPEN or a frame. A set is told of that by another edge: nginx reads no more than this says before the
+// next one.
 size_t smcgw_remote_unread(struct end *e, int fd) {
 	char b[LOOKED];
 	size_t n, r = 0;
@@ -783,7 +811,7 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 			if (head >= m->r && tail + n == m->r) r += (unsigned)queued(fd) < m->left ? (unsigned)queued(fd) : m->left;
 			break;
 		case FROM_LOOK:
-			r = n;
+			r = before_open(e, fd, n);
 			all = false;
 			break;
 		case FROM_KERNEL:
@@ -893,6 +921,7 @@ static bool leave(struct end *e, int fd) {
 	m->back_s = m->kept;
 	m->back_frame = m->frame_first;
 	m->tx = RETURNS;
+	atomic_fetch_or(&e->own->flags, SMCI_RESET); // for good: a peer that has not read RAW knows nothing of what follows it
 	smcgw_at_risk(e, fd);
 	add(&e->report.returns, 1);
 	int lowat = e->lowat < 0 ? 0 : e->lowat;
@@ -1137,6 +1166,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 			continue;
 		}
 		if (unlikely(e->tx_error)) {
+			if (done) break; // it is for the next call
 			err = e->tx_error;
 			e->tx_error = 0;
 			break;

@@ -598,14 +598,19 @@ static bool missing(const struct end *e) {
 	return !(cx & 1) && sent > (kr > e->kbase ? kr : e->kbase);
 }
 
-// told: the kernel says a reset once, and may have said it to a token, or after bytes of the same write: then it has no more than an end
-// for the reader. The program's next call is told of it, be it a read, and never of an end before data that the reset has thrown away.
-static void told(struct end *e, int fd) {
+// smcgw_told: the kernel says a reset once, and may have said it to a token or a frame, or after bytes of the same write: then it has no more
+// than an end for the reader. The program's next call is told of it, be it a read. rl is held.
+bool smcgw_told(struct end *e, int fd) {
 	int reset = ECONNRESET;
-	if (get(&e->violated) || e->died || tcp_state(fd) != 7 /* TCP_CLOSE */) return;
+	if (tcp_state(fd) != 7 /* TCP_CLOSE */) return false;
 	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // a writer that it has just told is inside
-	bool shut = get(&e->read_ended); // the end came of that, and the error is with the kernel until a call is told of it
-	if (atomic_compare_exchange_strong(&e->tx_error, &reset, 0) || (shut ? !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && int_option(fd, SOL_SOCKET, SO_ERROR) == ECONNRESET : missing(e))) {
+	return atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
+}
+// told: never of an end before data that the reset has thrown away.
+static void told(struct end *e, int fd) {
+	if (get(&e->violated) || e->died || tcp_state(fd) != 7) return;
+	bool by_send = smcgw_told(e, fd), shut = get(&e->read_ended); // the end came of that, and the error is with the kernel until a call is told of it
+	if (by_send || (shut ? !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && int_option(fd, SOL_SOCKET, SO_ERROR) == ECONNRESET : missing(e))) {
 		e->rx_error = ECONNRESET;
 		e->eof = false;
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"sync"
 	"testing"
 
@@ -26,7 +27,7 @@ func TestBothEndsAgree(t *testing.T) {
 		names := map[SequenceNumbers]bool{}
 		for range 3 {
 			a, b := sequencesOf(t, p, client, true), sequencesOf(t, p, server, false)
-			require.Equal(t, a, SequenceNumbers{b.Peer, b.Mine})
+			require.Equal(t, a, b.mirror())
 			names[a] = true
 			for _, pair := range [][2]net.Conn{{client, server}, {server, client}} {
 				_, err := pair[0].Write(make([]byte, 100000))
@@ -38,6 +39,46 @@ func TestBothEndsAgree(t *testing.T) {
 		require.Len(t, names, 1, "bytes change nothing")
 	}
 }
+
+// TestAfterRefusals: segments that the device has refused count as sent, and again when they are. The numbers stay, and the side
+// is what the caller says.
+func TestAfterRefusals(t *testing.T) {
+	testnet.Require(t, "root", "bpf", "ip", "tc")
+	testnet.InNamespace(t, func() {
+		run := func(args ...string) {
+			out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+			require.NoError(t, err, "%s", out)
+		}
+		run("ip", "link", "set", "lo", "up")
+		p, err := LoadSequences(cgroupMount(t))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, p.Close()) }()
+		client, server := connected(t, "tcp4")
+		want := sequencesOf(t, p, client, true)
+		require.Equal(t, want.mirror(), sequencesOf(t, p, server, false))
+		run("tc", "qdisc", "add", "dev", "lo", "root", "bfifo", "limit", "100")
+		for _, c := range []*net.TCPConn{client, server} {
+			_, err = c.Write(make([]byte, 1000))
+			require.NoError(t, err)
+		}
+		run("tc", "qdisc", "del", "dev", "lo", "root")
+		for i, c := range []*net.TCPConn{client, server} {
+			_, err = io.ReadFull(c, make([]byte, 1000))
+			require.NoError(t, err)
+			controlled(t, c, func(fd int) {
+				n, is, err := p.Of(fd, i == 0)
+				require.NoError(t, err)
+				require.Equal(t, i == 0, is)
+				require.Equal(t, []SequenceNumbers{want, want.mirror()}[i], n)
+				_, is, err = p.Of(fd, i != 0)
+				require.NoError(t, err)
+				require.Equal(t, i != 0, is, "the kernel has told the side: this test refuses nothing")
+			})
+		}
+	})
+}
+
+func (n SequenceNumbers) mirror() SequenceNumbers { return SequenceNumbers{n.Peer, n.Mine} }
 
 // TestOthersAreLeft: other options have their answers, and without the program there is none.
 func TestOthersAreLeft(t *testing.T) {
@@ -62,7 +103,7 @@ func TestOthersAreLeft(t *testing.T) {
 		require.Equal(t, refused, err)
 	})
 	require.NoError(t, p.Close())
-	controlled(t, client, func(fd int) { _, _, err = p.Of(fd) })
+	controlled(t, client, func(fd int) { _, _, err = p.Of(fd, true) })
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
@@ -108,7 +149,7 @@ func sequencesOf(t *testing.T, p *Sequences, c *net.TCPConn, client bool) (n Seq
 	controlled(t, c, func(fd int) {
 		var err error
 		var is bool
-		n, is, err = p.Of(fd)
+		n, is, err = p.Of(fd, !client)
 		require.NoError(t, err)
 		require.Equal(t, client, is)
 	})
@@ -162,14 +203,14 @@ func TestWhileItMoves(t *testing.T) {
 	for range 200 {
 		for i, c := range []*net.TCPConn{client, server} {
 			controlled(t, c, func(fd int) {
-				n, is, err := p.Of(fd)
+				n, is, err := p.Of(fd, i == 0)
 				if errors.Is(err, ErrMoves) {
 					return
 				}
 				require.NoError(t, err)
 				require.Equal(t, i == 0, is)
 				if i == 1 {
-					n = SequenceNumbers{n.Peer, n.Mine}
+					n = n.mirror()
 				}
 				require.Equal(t, want, n)
 				named++

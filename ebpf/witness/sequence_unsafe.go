@@ -143,37 +143,45 @@ func answerInstructions() asm.Instructions {
 // SequenceNumbers are the sequence numbers of the first bytes of both directions, as one end has them: each the initial one and 1.
 type SequenceNumbers struct{ Mine, Peer uint32 }
 
-// ErrMoves means that the connection sent at each of the moments at which it was looked at.
+// ErrMoves means that the numbers of the connection were others each time that they were read.
 var ErrMoves = errors.New("sequence numbers: the connection moves")
 
-// mostLooks is how often a socket is looked at until it has sent nothing between.
+// mostLooks is how often a socket is looked at until nothing of it moves in between.
 const mostLooks = 64
 
 // Of asks for those of an established connection, whose descriptor stays the caller's, and whether it is the client's. The
-// kernel's bytes_acked has the client's SYN, and the bytes that were sent have not.
-func (p *Sequences) Of(fd int) (n SequenceNumbers, client bool, err error) {
+// kernel's bytes_acked has the client's SYN, and the bytes that were sent have not. While more is sent that cannot be told, nor
+// ever after a device has refused a segment, which counts as sent: then the connection is what the caller takes it for.
+func (p *Sequences) Of(fd int, client bool) (n SequenceNumbers, isClient bool, err error) {
 	if err := p.attach(); err != nil {
 		return n, false, err
 	}
-	before, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	for i := 0; i < mostLooks && err == nil; i++ {
+	var last [answerSize]byte
+	var before, after *unix.TCPInfo
+	known := false
+	for range mostLooks {
 		var a [answerSize]byte
-		if err = askNumbers(fd, &a); err != nil {
-			break
+		if err = askNumbers(fd, &a); err == nil {
+			after, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		}
-		var after *unix.TCPInfo
-		if after, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil {
-			break
+		if err != nil {
+			return n, false, fmt.Errorf("sequence numbers: %w", err)
 		}
-		if after.Bytes_sent == before.Bytes_sent && after.Bytes_retrans == before.Bytes_retrans {
-			return numbersIn(a, after.Bytes_sent-after.Bytes_retrans)
+		if before != nil && after.Bytes_sent == before.Bytes_sent && after.Bytes_retrans == before.Bytes_retrans {
+			if is, ok := side(a, after.Bytes_sent-after.Bytes_retrans); ok {
+				client = is
+			}
+			return numbers(a, client), client, nil
 		}
-		before = after
+		if before != nil && numbers(a, client) == numbers(last, client) {
+			n, known = numbers(a, client), true
+		}
+		before, last = after, a
 	}
-	if err == nil {
+	if !known {
 		return n, false, ErrMoves
 	}
-	return n, false, fmt.Errorf("sequence numbers: %w", err)
+	return n, client, nil
 }
 
 // askNumbers reads the private option.
@@ -189,16 +197,18 @@ func askNumbers(fd int, a *[answerSize]byte) error {
 	return nil
 }
 
-// numbersIn are those of an answer, when so many bytes had been sent.
-func numbersIn(a [answerSize]byte, sent uint64) (n SequenceNumbers, client bool, err error) {
+// numbers are those of an answer, by what the peers have acknowledged.
+func numbers(a [answerSize]byte, client bool) SequenceNumbers {
 	e := binary.NativeEndian
-	n = SequenceNumbers{Mine: e.Uint32(a[:]) - uint32(sent), Peer: e.Uint32(a[8:]) - uint32(e.Uint64(a[24:]))}
-	switch n.Mine - (e.Uint32(a[4:]) - uint32(e.Uint64(a[16:]))) {
-	case 0:
-		return n, false, nil
-	case 1:
-		return n, true, nil
-	default:
-		return n, false, fmt.Errorf("sequence numbers: the counts of the kernel do not agree: %w", unix.EPROTO)
+	n := SequenceNumbers{Mine: e.Uint32(a[4:]) - uint32(e.Uint64(a[16:])), Peer: e.Uint32(a[8:]) - uint32(e.Uint64(a[24:]))}
+	if client {
+		n.Mine++
 	}
+	return n
+}
+
+// side tells that of an answer, when so many bytes had been sent; not ok: the kernel's counts do not agree.
+func side(a [answerSize]byte, sent uint64) (client, ok bool) {
+	d := binary.NativeEndian.Uint32(a[:]) - uint32(sent) - numbers(a, false).Mine
+	return d == 1, d <= 1
 }

@@ -323,7 +323,7 @@ func whyOfMemory(err error) inprocess.Why {
 // ask takes in a question. The socket is closed before anything waits.
 func (c *client) ask(r inprocess.Record, fd int) (job, error) {
 	asked := time.Now()
-	s, err := examine(fd, c.broker.config.Namer)
+	s, err := examine(fd, Role(r.Side), c.broker.config.Namer)
 	_ = unix.Close(fd)
 	c.news.released()
 	if r.Tag == 0 || inprocess.Index(r.Tag) >= c.member.entries {

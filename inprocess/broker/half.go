@@ -125,7 +125,7 @@ func (b *Broker) SetBeyond(y Beyond) {
 
 // seek has the other end of one that waits looked for beyond this host. The caller holds the lock.
 func (b *Broker) seek(e *end) {
-	if b.beyond == nil || e == nil || e.state != endWaiting || !e.socket.Named || e.socket.Role == RoleUnknown {
+	if b.beyond == nil || e == nil || e.state != endWaiting || !e.socket.Named {
 		return
 	}
 	b.core.nextID++

@@ -80,7 +80,7 @@ func (n *notebook) last(t *testing.T) *Half {
 // byPorts names connections of one host.
 type byPorts struct{}
 
-func (byPorts) Name(fd int) (Sequences, Role, bool) {
+func (byPorts) Name(fd int, _ Role) (Sequences, Role, bool) {
 	local, _ := unix.Getsockname(fd)
 	remote, _ := unix.Getpeername(fd)
 	mine, peer := addrPort(local).Port(), addrPort(remote).Port()

@@ -159,7 +159,7 @@ func TestLogIsBounded(t *testing.T) {
 // stuck names no connection until it ends, as a socket that its program holds in a system call that does not end.
 type stuck chan struct{}
 
-func (s stuck) Name(int) (n Sequences, r Role, ok bool) {
+func (s stuck) Name(int, Role) (n Sequences, r Role, ok bool) {
 	<-s
 	return n, r, false
 }

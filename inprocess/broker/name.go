@@ -8,10 +8,11 @@ type Sequences struct{ Mine, Peer uint32 }
 
 func (s Sequences) mirror() Sequences { return Sequences{s.Peer, s.Mine} }
 
-// Namer tells the initial sequence numbers of a connected TCP socket, and its side; its descriptor stays the caller's. ok
-// is false if it cannot: then the addresses name the connection, within its network namespace.
+// Namer tells the initial sequence numbers of a connected TCP socket, and its side, which is the one that it says if the
+// kernel cannot tell; its descriptor stays the caller's. ok is false if it has no numbers: then the addresses name the
+// connection, within its network namespace.
 type Namer interface {
-	Name(fd int) (s Sequences, r Role, ok bool)
+	Name(fd int, says Role) (s Sequences, is Role, ok bool)
 }
 
 // path names a connection by its addresses.
@@ -26,12 +27,11 @@ func (p path) mirror() path { return path{p.netns, p.remote, p.local} }
 type Role uint8
 
 const (
-	RoleUnknown Role = iota // it cannot be told
-	RoleClient              // connected
-	RoleServer              // was accepted
+	RoleClient Role = iota // connected
+	RoleServer             // was accepted
 )
 
-var roleNames = [...]string{"unknown", "client", "server"}
+var roleNames = [...]string{"client", "server"}
 
 // String is the name that users see.
 func (r Role) String() string { return roleNames[r] }
@@ -43,7 +43,7 @@ func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 type Socket struct {
 	Local, Remote netip.AddrPort // IPv4 is never mapped
 	Netns, Cookie uint64
-	Role          Role // the library's counts and the kernel's differ by the client's SYN; unknown while bytes move
+	Role          Role // by the kernel's counts, which have the client's SYN, else by what the library says
 	Sequences     Sequences
 	Named         bool // Sequences are known
 }

@@ -28,8 +28,8 @@ func (e *SocketError) Unwrap() error { return e.Err }
 // tcpEstablished is a state of tcp_info.
 const tcpEstablished = 1
 
-// examine reads from a socket what it is. The descriptor stays the caller's.
-func examine(fd int, n Namer) (s Socket, err error) {
+// examine reads from a socket what it is, of which the library says the side. The descriptor stays the caller's.
+func examine(fd int, says Role, n Namer) (s Socket, err error) {
 	if err := isTCP(fd); err != nil {
 		return s, err
 	}
@@ -55,12 +55,9 @@ func examine(fd int, n Namer) (s Socket, err error) {
 	if info.State != tcpEstablished {
 		return s, &SocketError{"state", inprocess.WhyNoPeer, fmt.Errorf("%d is not established", info.State)}
 	}
-	s.Role = roleAt(fd, info)
+	s.Role = roleAt(fd, info, says)
 	if n != nil {
-		var r Role
-		if s.Sequences, r, s.Named = n.Name(fd); s.Named {
-			s.Role = r
-		}
+		s.Sequences, s.Role, s.Named = n.Name(fd, s.Role)
 	}
 	return s, nil
 }
@@ -69,16 +66,16 @@ func examine(fd int, n Namer) (s Socket, err error) {
 const looks = 16
 
 // roleAt tells the side of a socket by the kernel's counts at one moment: of the client the SYN counts as acknowledged,
-// and not as sent. What is under way counts as if it were acknowledged.
-func roleAt(fd int, info *unix.TCPInfo) Role {
+// and not as sent. What is under way counts as if it were acknowledged. Where they cannot tell it is what the library says.
+func roleAt(fd int, info *unix.TCPInfo, says Role) Role {
 	for range looks {
 		queued, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 		if err != nil {
-			return RoleUnknown
+			return says
 		}
 		was := counted(info)
 		if info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err != nil {
-			return RoleUnknown
+			return says
 		}
 		if counted(info) != was {
 			continue
@@ -90,9 +87,9 @@ func roleAt(fd int, info *unix.TCPInfo) Role {
 		case 1:
 			return RoleClient
 		}
-		return RoleUnknown
+		return says
 	}
-	return RoleUnknown
+	return says
 }
 
 // counts are those of a socket that only grow, but for what is not sent yet.

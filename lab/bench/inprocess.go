@@ -67,16 +67,15 @@ func (p *promotion) environment(env []string) []string {
 type namer struct{ program *witness.Sequences }
 
 // Name implements [broker.Namer].
-func (n namer) Name(fd int) (broker.Sequences, broker.Role, bool) {
-	s, client, err := n.program.Of(fd)
+func (n namer) Name(fd int, r broker.Role) (broker.Sequences, broker.Role, bool) {
+	s, client, err := n.program.Of(fd, r == broker.RoleClient)
 	if err != nil {
-		return broker.Sequences{}, broker.RoleUnknown, false
+		return broker.Sequences{}, r, false
 	}
-	role := broker.RoleServer
-	if client {
-		role = broker.RoleClient
+	if r = broker.RoleServer; client {
+		r = broker.RoleClient
 	}
-	return broker.Sequences{Mine: s.Mine, Peer: s.Peer}, role, true
+	return broker.Sequences{Mine: s.Mine, Peer: s.Peer}, r, true
 }
 
 // moved is what a broker knows of all that was so far.

@@ -111,6 +111,11 @@ func TestBetweenHostsDies(t *testing.T) {
 		{"carrier", func(w *betweenWorld, _ *flow) {
 			require.NoError(w.t, w.h1.NFT("table ip t { chain in { type filter hook input priority 0; udp dport 4791 drop; }; }\n"))
 		}, true, "carrier_unreachable"},
+		{"link", func(w *betweenWorld, _ *flow) { // for longer than carriers wait
+			require.NoError(w.t, w.h1.SetLink(false))
+			time.Sleep(4 * time.Second)
+			require.NoError(w.t, w.h1.SetLink(true))
+		}, true, "carrier_unreachable"},
 		{"upgrade", func(w *betweenWorld, _ *flow) { w.gs[0] = w.gs[0].upgrade() }, true, "drained"},
 		{"sender", func(_ *betweenWorld, f *flow) { _ = f.client.Kill() }, false, ""},
 		{"receiver", func(_ *betweenWorld, f *flow) { _ = f.server.Kill() }, false, ""},
@@ -126,7 +131,7 @@ func TestBetweenHostsDies(t *testing.T) {
 			f.goesOn(time.Second)
 			of.then(w, f)
 			patience := 3 * time.Second
-			if of.name == "carrier" { // the device asks a silent peer as long as steered connections do
+			if of.name == "carrier" || of.name == "link" { // the device asks a silent peer as long as steered connections do
 				patience = 10 * time.Second
 			}
 			if of.goes {
@@ -135,6 +140,9 @@ func TestBetweenHostsDies(t *testing.T) {
 				}
 				if of.why != "" {
 					w.gs[1].wentBack(of.why)
+				}
+				if of.name == "link" {
+					w.promoted()
 				}
 				return
 			}

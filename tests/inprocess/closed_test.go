@@ -16,9 +16,9 @@ import (
 // slowNamer keeps the broker looking at a socket.
 type slowNamer struct{}
 
-func (slowNamer) Name(int) (broker.Sequences, broker.Role, bool) {
+func (slowNamer) Name(_ int, r broker.Role) (broker.Sequences, broker.Role, bool) {
 	time.Sleep(20 * time.Millisecond)
-	return broker.Sequences{}, broker.RoleUnknown, false
+	return broker.Sequences{}, r, false
 }
 
 // TestCloseWhileTheBrokerLooks: the broker has a duplicate of the socket then, which would withhold the end.
@@ -36,10 +36,10 @@ func TestCloseWhileTheBrokerLooks(t *testing.T) {
 // keeper looks at a socket until it may go, and says that it does.
 type keeper struct{ asked, may chan struct{} }
 
-func (k keeper) Name(int) (broker.Sequences, broker.Role, bool) {
+func (k keeper) Name(_ int, r broker.Role) (broker.Sequences, broker.Role, bool) {
 	k.asked <- struct{}{}
 	<-k.may
-	return broker.Sequences{}, broker.RoleUnknown, false
+	return broker.Sequences{}, r, false
 }
 
 // TestCloseWhileABrokerGoes: it has a duplicate of the socket still, for which the kernel would report to a set.

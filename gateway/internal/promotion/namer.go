@@ -9,13 +9,12 @@ import (
 type namer struct{ program *witness.Sequences }
 
 // Name implements broker.Namer.
-func (n namer) Name(fd int) (broker.Sequences, broker.Role, bool) {
-	s, client, err := n.program.Of(fd)
+func (n namer) Name(fd int, r broker.Role) (broker.Sequences, broker.Role, bool) {
+	s, client, err := n.program.Of(fd, r == broker.RoleClient)
 	if err != nil {
-		return broker.Sequences{}, broker.RoleUnknown, false
+		return broker.Sequences{}, r, false
 	}
-	r := broker.RoleServer
-	if client {
+	if r = broker.RoleServer; client {
 		r = broker.RoleClient
 	}
 	return broker.Sequences{Mine: s.Mine, Peer: s.Peer}, r, true

@@ -73,16 +73,12 @@ func (r rules) inbound(q broker.Question) ebpf.Verdict {
 	return r.server.Decide(ebpf.Query{Proto: ebpf.ProtoTCP, Inbound: true, Peer: q.Socket.Remote.Addr(), Port: q.Socket.Local.Port()})
 }
 
-// wants reports whether the rules want an end to be promoted: one whose side is not known, if they would on either side.
+// wants reports whether the rules want an end to be promoted.
 func (r rules) wants(q broker.Question) bool {
-	switch q.Socket.Role {
-	case broker.RoleClient:
-		return r.outbound(q).Action != ebpf.ActionPass
-	case broker.RoleServer:
+	if q.Socket.Role == broker.RoleServer {
 		return r.inbound(q).Action != ebpf.ActionPass
-	default:
-		return r.outbound(q).Action != ebpf.ActionPass && r.inbound(q).Action != ebpf.ActionPass
 	}
+	return r.outbound(q).Action != ebpf.ActionPass
 }
 
 // rule is the one that decides about an end; false: none does.

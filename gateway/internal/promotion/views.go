@@ -115,14 +115,10 @@ func program(exe string) string {
 }
 
 func sideOf(r broker.Role) report.Side {
-	switch r {
-	case broker.RoleClient:
-		return report.SideClient
-	case broker.RoleServer:
+	if r == broker.RoleServer {
 		return report.SideServer
-	default:
-		return ""
 	}
+	return report.SideClient
 }
 
 // Totals are the numbers of the service. whole: with what connections have moved that there are now, which is read from

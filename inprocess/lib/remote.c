@@ -18,7 +18,8 @@
 #define FRAMES 4096                    // that have them
 #define PIECE ((64u << 10) - SLACK)     // not whole pages: see room_of
 #define SPILL_PIECE ((16u << 10) - SLACK) // of one frame: what the kernel does not take of it at once is owed
-#define LOOKED (4096 - SLACK)
+#define LOOK_MASK 4095
+#define LOOKED (LOOK_MASK + 1 - SLACK)
 #define NONCE SMCI_NONCE_SIZE
 #define FRAME 16
 #define ROUND 500                      // milliseconds between looks at the gateway
@@ -636,7 +637,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			continue;
 		}
 		if (s == FROM_LOOK) {
-			if (!smcgw_copy(b, 4095, 0, v, nv, done, n, true)) {
+			if (!smcgw_copy(b, LOOK_MASK, 0, v, nv, done, n, true)) {
 				err = EFAULT;
 				break;
 			}

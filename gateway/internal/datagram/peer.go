@@ -37,6 +37,7 @@ type peer struct {
 	alive       time.Time // the last sign that what is sent arrives
 	told        time.Time // that something moved, to the resolver
 	quiet       time.Time // until then it wants nothing carried
+	native      time.Time // until then it is not asked for again
 }
 
 // hear notes what came from the peer. It says nothing about the way to the peer,
@@ -238,7 +239,7 @@ func (e *engine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration) {
 	if p.flows.n > 0 {
 		e.log.Warn("datagrams are native", "peer", a, "reason", r)
 	}
-	p.cur = nil
+	p.cur, p.native = nil, e.now.Add(ttl)
 	for p.flows.n > 0 {
 		e.endFlow(p.flows.head, report.EndNative, r)
 	}

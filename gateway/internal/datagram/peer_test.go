@@ -134,6 +134,24 @@ func TestDatagramPeerComesBack(t *testing.T) {
 	})
 }
 
+// TestDatagramAnswersAskAgain: a peer that was given up while it went on to send is asked again by what answers it.
+func TestDatagramAnswersAskAgain(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		question, answer := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
+		h.pass(0, question, []byte("before"))
+		e := h.engine(1)
+		e.s.Call(func() { e.native(pairAddrs[0], negotiate.ReasonPeerDead, time.Millisecond) })
+		h.pass(0, question, []byte("after"))
+		require.False(t, h.d[1].peer(pairAddrs[0], 0).Capable)
+		require.Eventually(t, func() bool {
+			h.d[1].steer(t, answer, []byte("answer"))
+			return h.d[1].peer(pairAddrs[0], 0).Capable
+		}, 30*time.Second, 10*time.Millisecond)
+	})
+}
+
 // TestDatagramServiceDeclined: what came is delivered, and the service is left
 // alone from then on.
 func TestDatagramServiceDeclined(t *testing.T) {

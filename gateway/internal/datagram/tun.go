@@ -115,7 +115,12 @@ func (e *engine) outgoing(slot uint16, n int) {
 	}
 	l := f.peer.linkFrom(t.Local.Addr())
 	size, hlen := len(p.payload), p.headersLen()
-	if l == nil || !l.port.roomFor(l, hlen, size) {
+	if l == nil {
+		e.missed(f)
+		e.giveBack(slot, n)
+		return
+	}
+	if !l.port.roomFor(l, hlen, size) {
 		e.giveBack(slot, n)
 		return
 	}
@@ -142,6 +147,15 @@ func (e *engine) outgoing(slot uint16, n int) {
 	l.port.sendPieces(l, slot, id, at, hlen, size) // the last of f if the queue pair is broken
 	e.count.sent[l.port.kind].Add(1)
 	e.count.txBytes[l.port.kind].Add(uint64(size))
+}
+
+// missed: the peer is not capable, and has opened the flow by a datagram of its own. So the programs do not tell that the peer is
+// wanted, however long that lasts.
+func (e *engine) missed(f *flow) {
+	if p := f.peer; !e.now.Before(p.native) {
+		p.native = e.now.Add(nativeEvery)
+		e.want(addrPair{f.tuple.Local.Addr(), p.addr})
+	}
 }
 
 // openOut makes the flow of a tuple whose first datagram was steered; nil if it

@@ -117,7 +117,7 @@ arch: ## the rules of the code base
 	$(GO) test -count=1 -vet=off ./tests/arch
 
 e2e: build ## whole gateways, as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -vet=off -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess/... ./tests/soak ./tests/monitoring
+	$(SEEDED) $(GO) test -count=1 -vet=off -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
 
 guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
 	$(GO) test -count=1 -vet=off -timeout 15m -skip '^TestPackage$$' ./tests/interop/...

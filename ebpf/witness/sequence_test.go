@@ -24,7 +24,7 @@ func TestBothEndsAgree(t *testing.T) {
 	defer func() { require.NoError(t, p.Close()) }()
 	for _, network := range []string{"tcp4", "tcp6"} {
 		client, server := connected(t, network)
-		names := map[SequenceNumbers]bool{}
+		names := map[numbers]bool{}
 		for range 3 {
 			a, b := sequencesOf(t, p, client, true), sequencesOf(t, p, server, false)
 			require.Equal(t, a, b.mirror())
@@ -66,11 +66,11 @@ func TestAfterRefusals(t *testing.T) {
 			_, err = io.ReadFull(c, make([]byte, 1000))
 			require.NoError(t, err)
 			controlled(t, c, func(fd int) {
-				n, is, err := p.Of(fd, i == 0)
+				mine, peer, is, err := p.Of(fd, i == 0)
 				require.NoError(t, err)
 				require.Equal(t, i == 0, is)
-				require.Equal(t, []SequenceNumbers{want, want.mirror()}[i], n)
-				_, is, err = p.Of(fd, i != 0)
+				require.Equal(t, []numbers{want, want.mirror()}[i], numbers{mine, peer})
+				_, _, is, err = p.Of(fd, i != 0)
 				require.NoError(t, err)
 				require.Equal(t, i != 0, is, "the kernel has told the side: this test refuses nothing")
 			})
@@ -78,7 +78,7 @@ func TestAfterRefusals(t *testing.T) {
 	})
 }
 
-func (n SequenceNumbers) mirror() SequenceNumbers { return SequenceNumbers{n.Peer, n.Mine} }
+func (n numbers) mirror() numbers { return numbers{n.peer, n.mine} }
 
 // TestOthersAreLeft: other options have their answers, and without the program there is none.
 func TestOthersAreLeft(t *testing.T) {
@@ -103,7 +103,7 @@ func TestOthersAreLeft(t *testing.T) {
 		require.Equal(t, refused, err)
 	})
 	require.NoError(t, p.Close())
-	controlled(t, client, func(fd int) { _, _, err = p.Of(fd, true) })
+	controlled(t, client, func(fd int) { _, _, _, err = p.Of(fd, true) })
 	require.ErrorIs(t, err, os.ErrClosed)
 }
 
@@ -145,11 +145,11 @@ func BenchmarkOtherOption(b *testing.B) {
 	b.Run("again", ask)
 }
 
-func sequencesOf(t *testing.T, p *Sequences, c *net.TCPConn, client bool) (n SequenceNumbers) {
+func sequencesOf(t *testing.T, p *Sequences, c *net.TCPConn, client bool) (n numbers) {
 	controlled(t, c, func(fd int) {
 		var err error
 		var is bool
-		n, is, err = p.Of(fd, !client)
+		n.mine, n.peer, is, err = p.Of(fd, !client)
 		require.NoError(t, err)
 		require.Equal(t, client, is)
 	})
@@ -203,12 +203,13 @@ func TestWhileItMoves(t *testing.T) {
 	for range 200 {
 		for i, c := range []*net.TCPConn{client, server} {
 			controlled(t, c, func(fd int) {
-				n, is, err := p.Of(fd, i == 0)
+				mine, peer, is, err := p.Of(fd, i == 0)
 				if errors.Is(err, ErrMoves) {
 					return
 				}
 				require.NoError(t, err)
 				require.Equal(t, i == 0, is)
+				n := numbers{mine, peer}
 				if i == 1 {
 					n = n.mirror()
 				}

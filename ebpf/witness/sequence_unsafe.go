@@ -140,8 +140,8 @@ func answerInstructions() asm.Instructions {
 	)
 }
 
-// SequenceNumbers are the sequence numbers of the first bytes of both directions, as one end has them: each the initial one and 1.
-type SequenceNumbers struct{ Mine, Peer uint32 }
+// numbers are the sequence numbers of the first bytes of both directions, as one end has them: each the initial one and 1.
+type numbers struct{ mine, peer uint32 }
 
 // ErrMoves means that the numbers of the connection were others each time that they were read.
 var ErrMoves = errors.New("sequence numbers: the connection moves")
@@ -149,10 +149,15 @@ var ErrMoves = errors.New("sequence numbers: the connection moves")
 // mostLooks is how often a socket is looked at until nothing of it moves in between.
 const mostLooks = 64
 
-// Of asks for those of an established connection, whose descriptor stays the caller's, and whether it is the client's. The
-// kernel's bytes_acked has the client's SYN, and the bytes that were sent have not. While more is sent that cannot be told, nor
+// Of asks for the sequence numbers of the first bytes of both directions of an established connection, whose descriptor stays
+// the caller's: each the initial one and 1. It tells whether the connection is the client's. The kernel's bytes_acked has the client's SYN, and the bytes that were sent have not. While more is sent that cannot be told, nor
 // ever after a device has refused a segment, which counts as sent: then the connection is what the caller takes it for.
-func (p *Sequences) Of(fd int, client bool) (n SequenceNumbers, isClient bool, err error) {
+func (p *Sequences) Of(fd int, client bool) (mine, peer uint32, isClient bool, err error) {
+	n, client, err := p.look(fd, client)
+	return n.mine, n.peer, client, err
+}
+
+func (p *Sequences) look(fd int, client bool) (n numbers, isClient bool, err error) {
 	if err := p.attach(); err != nil {
 		return n, false, err
 	}
@@ -171,10 +176,10 @@ func (p *Sequences) Of(fd int, client bool) (n SequenceNumbers, isClient bool, e
 			if is, ok := side(a, after.Bytes_sent-after.Bytes_retrans); ok {
 				client = is
 			}
-			return numbers(a, client), client, nil
+			return numbersOf(a, client), client, nil
 		}
-		if before != nil && numbers(a, client) == numbers(last, client) {
-			n, known = numbers(a, client), true
+		if before != nil && numbersOf(a, client) == numbersOf(last, client) {
+			n, known = numbersOf(a, client), true
 		}
 		before, last = after, a
 	}
@@ -197,18 +202,18 @@ func askNumbers(fd int, a *[answerSize]byte) error {
 	return nil
 }
 
-// numbers are those of an answer, by what the peers have acknowledged.
-func numbers(a [answerSize]byte, client bool) SequenceNumbers {
+// numbersOf are those of an answer, by what the peers have acknowledged.
+func numbersOf(a [answerSize]byte, client bool) numbers {
 	e := binary.NativeEndian
-	n := SequenceNumbers{Mine: e.Uint32(a[4:]) - uint32(e.Uint64(a[16:])), Peer: e.Uint32(a[8:]) - uint32(e.Uint64(a[24:]))}
+	n := numbers{mine: e.Uint32(a[4:]) - uint32(e.Uint64(a[16:])), peer: e.Uint32(a[8:]) - uint32(e.Uint64(a[24:]))}
 	if client {
-		n.Mine++
+		n.mine++
 	}
 	return n
 }
 
 // side tells that of an answer, when so many bytes had been sent; not ok: the kernel's counts do not agree.
 func side(a [answerSize]byte, sent uint64) (client, ok bool) {
-	d := binary.NativeEndian.Uint32(a[:]) - uint32(sent) - numbers(a, false).Mine
+	d := binary.NativeEndian.Uint32(a[:]) - uint32(sent) - numbersOf(a, false).mine
 	return d == 1, d <= 1
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -80,16 +81,15 @@ func (n *notebook) last(t *testing.T) *Half {
 // byPorts names connections of one host.
 type byPorts struct{}
 
-func (byPorts) Name(fd int, _ Role) (Sequences, Role, bool) {
+func (byPorts) Of(fd int, _ bool) (mine, peer uint32, client bool, err error) {
 	local, _ := unix.Getsockname(fd)
 	remote, _ := unix.Getpeername(fd)
-	mine, peer := addrPort(local).Port(), addrPort(remote).Port()
-	role := RoleClient
-	if mine < peer { // it does not matter which
-		role = RoleServer
-	}
-	return Sequences{uint32(mine), uint32(peer)}, role, true
+	mine, peer = uint32(addrPort(local).Port()), uint32(addrPort(remote).Port())
+	return mine, peer, mine >= peer, nil // it does not matter which
 }
+
+// errNoName is that of a namer which cannot tell.
+var errNoName = errors.New("no name")
 
 func serveBeyond(t *testing.T, l Limits) (*Broker, string, *notebook) {
 	b, at := serve(t, Config{Namer: byPorts{}, Limits: l})

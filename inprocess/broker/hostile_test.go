@@ -159,9 +159,9 @@ func TestLogIsBounded(t *testing.T) {
 // stuck names no connection until it ends, as a socket that its program holds in a system call that does not end.
 type stuck chan struct{}
 
-func (s stuck) Name(int, Role) (n Sequences, r Role, ok bool) {
+func (s stuck) Of(int, bool) (mine, peer uint32, client bool, err error) {
 	<-s
-	return n, r, false
+	return 0, 0, false, errNoName
 }
 
 // TestStuckClient: neither the end of a broker waits for one, nor the next broker.

@@ -8,11 +8,11 @@ type Sequences struct{ Mine, Peer uint32 }
 
 func (s Sequences) mirror() Sequences { return Sequences{s.Peer, s.Mine} }
 
-// Namer tells the initial sequence numbers of a connected TCP socket, and its side, which is the one that it says if the
-// kernel cannot tell; its descriptor stays the caller's. ok is false if it has no numbers: then the addresses name the
-// connection, within its network namespace.
+// Namer tells the initial sequence numbers of a connected TCP socket, and its side, which is the one that the caller says if the
+// kernel cannot tell; its descriptor stays the caller's. Where there is an error the addresses name the connection, within its
+// network namespace.
 type Namer interface {
-	Name(fd int, says Role) (s Sequences, is Role, ok bool)
+	Of(fd int, client bool) (mine, peer uint32, isClient bool, err error)
 }
 
 // path names a connection by its addresses.

@@ -57,7 +57,12 @@ func examine(fd int, says Role, n Namer) (s Socket, err error) {
 	}
 	s.Role = roleAt(fd, info, says)
 	if n != nil {
-		s.Sequences, s.Role, s.Named = n.Name(fd, s.Role)
+		if mine, peer, client, err := n.Of(fd, s.Role == RoleClient); err == nil {
+			s.Sequences, s.Named, s.Role = Sequences{mine, peer}, true, RoleServer
+			if client {
+				s.Role = RoleClient
+			}
+		}
 	}
 	return s, nil
 }

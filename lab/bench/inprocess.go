@@ -45,7 +45,7 @@ func (n *network) promote(library, name string, spin time.Duration) (*promotion,
 	if err != nil {
 		return nil, err
 	}
-	p.broker = broker.New(broker.Config{Thresholds: broker.Thresholds{Spin: spin}, Namer: namer{n.sequences}})
+	p.broker = broker.New(broker.Config{Thresholds: broker.Thresholds{Spin: spin}, Namer: n.sequences})
 	ctx, cancel := context.WithCancel(context.Background())
 	p.cancel = cancel
 	go func() { p.ended <- p.broker.Serve(ctx, l) }()
@@ -61,21 +61,6 @@ func (p *promotion) close() error {
 // environment is env with the library. A program that becomes another hands it on.
 func (p *promotion) environment(env []string) []string {
 	return adopt.Environment(env, p.library, p.socket, 0)
-}
-
-// namer names connections by their initial sequence numbers, so that their ends may be in two namespaces.
-type namer struct{ program *witness.Sequences }
-
-// Name implements [broker.Namer].
-func (n namer) Name(fd int, r broker.Role) (broker.Sequences, broker.Role, bool) {
-	s, client, err := n.program.Of(fd, r == broker.RoleClient)
-	if err != nil {
-		return broker.Sequences{}, r, false
-	}
-	if r = broker.RoleServer; client {
-		r = broker.RoleClient
-	}
-	return broker.Sequences{Mine: s.Mine, Peer: s.Peer}, r, true
 }
 
 // moved is what a broker knows of all that was so far.

@@ -1,6 +1,7 @@
 package inprocess
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -13,12 +14,15 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
+// errNoName is that of a namer which cannot tell.
+var errNoName = errors.New("no name")
+
 // slowNamer keeps the broker looking at a socket.
 type slowNamer struct{}
 
-func (slowNamer) Name(_ int, r broker.Role) (broker.Sequences, broker.Role, bool) {
+func (slowNamer) Of(int, bool) (mine, peer uint32, client bool, err error) {
 	time.Sleep(20 * time.Millisecond)
-	return broker.Sequences{}, r, false
+	return 0, 0, false, errNoName
 }
 
 // TestCloseWhileTheBrokerLooks: the broker has a duplicate of the socket then, which would withhold the end.
@@ -36,10 +40,10 @@ func TestCloseWhileTheBrokerLooks(t *testing.T) {
 // keeper looks at a socket until it may go, and says that it does.
 type keeper struct{ asked, may chan struct{} }
 
-func (k keeper) Name(_ int, r broker.Role) (broker.Sequences, broker.Role, bool) {
+func (k keeper) Of(int, bool) (mine, peer uint32, client bool, err error) {
 	k.asked <- struct{}{}
 	<-k.may
-	return broker.Sequences{}, r, false
+	return 0, 0, false, errNoName
 }
 
 // TestCloseWhileABrokerGoes: it has a duplicate of the socket still, for which the kernel would report to a set.

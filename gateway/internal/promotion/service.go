@@ -166,7 +166,7 @@ func (s *Service) serve(ctx context.Context) error {
 		Scanner: scan.New(), Log: s.log, Tell: s.tell,
 	}
 	if s.program != nil {
-		c.Namer = namer{s.program}
+		c.Namer = s.program
 	}
 	b := broker.New(c)
 	s.mu.Lock()

@@ -12,6 +12,7 @@ const (
 	RingAt      = 1024 // where the ring begins in an end's memory
 	OrderMin    = 16   // log2 of the smallest ring
 	OrderMax    = 22   // and of the largest
+	Slack       = 64   // bytes of a ring that a producer leaves free, and by which pieces of a stream are no whole pages
 	Slots       = 63   // epoll sets of a desk
 	DeskSize    = 4096
 	NewsSize    = 4096 + EntriesMax/8 // the file; its words are the first 40 bytes and, from NewsKernel on, a bit for each entry

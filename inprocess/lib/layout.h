@@ -21,6 +21,7 @@ struct smci_transition {
 #define SMCI_RING_AT 1024u     // where the ring begins in an end's memory
 #define SMCI_ORDER_MIN 16u     // log2 of the smallest ring: 64 KiB
 #define SMCI_ORDER_MAX 22u     // and of the largest: 4 MiB
+#define SMCI_SLACK 64u         // bytes of a ring that a producer leaves free
 
 // Flags of an end.
 #define SMCI_ATTACHED 1u // both mappings are made, and the kernel's counts were equal to the library's: tokens are understood

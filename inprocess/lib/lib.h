@@ -30,7 +30,6 @@
 #include "layout.h"
 #include "sys.h"
 
-#define SLACK 64                       // bytes of a ring that are never used
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define fence() atomic_thread_fence(memory_order_seq_cst)
@@ -209,7 +208,7 @@ static inline bool smcgw_sleeps(struct end *e) {
 static inline uint32_t state_of(const struct end *e) { return get_acquire(&e->report.state); }
 // room_of is what a producer may write to a ring of which so much is used: never so much that it is full to the last page. A reader with
 // buffers of whole pages that are filled exactly cannot know whether there is more, and nginx sets no timer then: it may exit on that.
-static inline uint64_t room_of(uint64_t size, uint64_t used) { return used + SLACK < size ? size - SLACK - used : 0; }
+static inline uint64_t room_of(uint64_t size, uint64_t used) { return used + SMCI_SLACK < size ? size - SMCI_SLACK - used : 0; }
 static inline int64_t now_coarse(void) {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);

@@ -16,10 +16,10 @@
 #define PARTS 64
 #define SPILL (1u << 20)               // bytes that are kept until the peer has passed them
 #define FRAMES 4096                    // that have them
-#define PIECE ((64u << 10) - SLACK)     // not whole pages: see room_of
-#define SPILL_PIECE ((16u << 10) - SLACK) // of one frame: what the kernel does not take of it at once is owed
+#define PIECE ((64u << 10) - SMCI_SLACK)     // not whole pages: see room_of
+#define SPILL_PIECE ((16u << 10) - SMCI_SLACK) // of one frame: what the kernel does not take of it at once is owed
 #define LOOK_MASK 4095
-#define LOOKED (LOOK_MASK + 1 - SLACK)
+#define LOOKED (LOOK_MASK + 1 - SMCI_SLACK)
 #define NONCE SMCI_NONCE_SIZE
 #define FRAME 16
 #define ROUND 500                      // milliseconds between looks at the gateway
@@ -208,14 +208,9 @@ static void heed(struct end *e, int fd) {
 // data_of is how many of n bytes of the kernel's stream come before the nonce, or before what may be its beginning.
 static long data_of(const struct end *e, const char *b, long n) {
 	const unsigned char *x = nonce(e, 0);
-	long i = 0;
-	for (; i < n; i++) {
-		const char *p = memchr(b + i, x[0], (size_t)(n - i));
-		if (!p) return n;
-		i = p - b;
-		if (!memcmp(p, x, (size_t)(n - i < NONCE ? n - i : NONCE))) break;
-	}
-	return i;
+	for (const char *p = b; (p = memchr(p, x[0], (size_t)(b + n - p))); p++)
+		if (!memcmp(p, x, (size_t)(b + n - p < NONCE ? b + n - p : NONCE))) return p - b;
+	return n;
 }
 
 // look compares what the kernel has with the nonce: how many bytes of b are data, -1 for none yet. OPEN is taken.
@@ -717,7 +712,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 	}
 	ssize_t r = (ssize_t)done;
-	if (!done && !err && e->eof && m->type != END && smcgw_told(e, fd)) e->rx_error = ECONNRESET;
+	if (!done && !err && e->eof && m->type != END && smcgw_over(fd) && smcgw_told(e)) e->rx_error = ECONNRESET;
 	if (!done && !err && get(&e->violated)) {
 		err = e->rx_error;
 		e->rx_error = 0;

@@ -96,6 +96,7 @@ static int tcp_state(int fd) {
 	socklen_t l = sizeof t;
 	return SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &t, &l) < 0 ? 0 : t.tcpi_state;
 }
+bool smcgw_over(int fd) { return tcp_state(fd) == 7; } // TCP_CLOSE
 
 // ---- attaching
 
@@ -599,17 +600,16 @@ static bool missing(const struct end *e) {
 }
 
 // smcgw_told: the kernel says a reset once, and may have said it to a token or a frame, or after bytes of the same write: then it has no more
-// than an end for the reader. The program's next call is told of it, be it a read. rl is held.
-bool smcgw_told(struct end *e, int fd) {
+// than an end for the reader. The program's next call is told of it, be it a read. rl is held, and the connection is over.
+bool smcgw_told(struct end *e) {
 	int reset = ECONNRESET;
-	if (tcp_state(fd) != 7 /* TCP_CLOSE */) return false;
 	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // a writer that it has just told is inside
 	return atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
 }
 // told: never of an end before data that the reset has thrown away.
 static void told(struct end *e, int fd) {
-	if (get(&e->violated) || e->died || tcp_state(fd) != 7) return;
-	bool by_send = smcgw_told(e, fd), shut = get(&e->read_ended); // the end came of that, and the error is with the kernel until a call is told of it
+	if (get(&e->violated) || e->died || !smcgw_over(fd)) return;
+	bool by_send = smcgw_told(e), shut = get(&e->read_ended); // the end came of that, and the error is with the kernel until a call is told of it
 	if (by_send || (shut ? !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && int_option(fd, SOL_SOCKET, SO_ERROR) == ECONNRESET : missing(e))) {
 		e->rx_error = ECONNRESET;
 		e->eof = false;

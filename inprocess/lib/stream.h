@@ -15,7 +15,8 @@ int smcgw_part(struct iovec *d, const struct iovec *v, int nv, size_t skip, size
 void smcgw_violated(struct end *e);
 void smcgw_says(struct end *e, long n);
 bool smcgw_heard(int fd);
-bool smcgw_told(struct end *e, int fd);
+bool smcgw_over(int fd);
+bool smcgw_told(struct end *e);
 long smcgw_peek(int fd);
 void smcgw_untune(struct end *e, int fd);
 bool smcgw_resets(const struct end *e, int fd);

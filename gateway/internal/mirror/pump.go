@@ -7,11 +7,7 @@ import (
 )
 
 // turnBytes is how much of a ring an end hands over in one turn, before the next end has its share.
-const turnBytes = 1<<20 - slack
-
-// slack keeps what a program finds at once from being whole pages, as it hardly ever is natively: it could not tell from
-// buffers of that size that it has read everything.
-const slack = 64
+const turnBytes = 1<<20 - inprocess.Slack
 
 // rx is the memory in which the peer's bytes arrive.
 func (e *End) rx() []byte { return e.mem.mirror[inprocess.RingAt:] }
@@ -142,7 +138,7 @@ func (e *End) send() error {
 		e.later()
 	}
 	e.counters.sent.Store(e.head + n) // before the peer can have them
-	for piece := uint64(e.picked.ReadCap()) - slack; n > 0; {
+	for piece := uint64(e.picked.ReadCap()) - inprocess.Slack; n > 0; {
 		part := min(n, piece, e.size-e.head&(e.size-1))
 		if err := e.ep.Produced(int(part)); err != nil {
 			return err

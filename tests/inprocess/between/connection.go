@@ -131,7 +131,7 @@ func (k *connection) collect(i int) bool {
 		any = true
 	}
 	for head := s.own.w64(inprocess.EndHead).Load(); k.taken[i] != head; {
-		n := min(head-k.taken[i], k.size/2-64) // no whole pages, as from a gateway
+		n := min(head-k.taken[i], k.size/2-inprocess.Slack) // no whole pages, as from a gateway
 		if !k.h.faults.Whole {
 			n = min(n, 1+k.rng.Uint64N(k.size/2))
 			if k.rng.IntN(4) == 0 {

@@ -62,11 +62,8 @@ func (t ticks) busySince(then ticks) float64 { return float64(t.busy-then.busy) 
 // errStat says that the processor time of a control group cannot be read.
 var errStat = errors.New("no usage_usec in cpu.stat")
 
-// programsCPU is the processor time of the programs of both hosts so far, in seconds; NaN where a gateway is one of them.
-func (w way) programsCPU() (total float64, err error) {
-	if w.client.gateway != nil || w.server.gateway != nil {
-		return math.NaN(), nil
-	}
+// hostsCPU is the processor time of everything on both hosts so far, in seconds: programs and gateways.
+func (w way) hostsCPU() (total float64, err error) {
 	hosts := []*host{w.client, w.server}
 	if w.client == w.server {
 		hosts = hosts[:1]
@@ -104,7 +101,7 @@ type meter struct {
 	w        way
 	machine  ticks
 	gateways float64
-	programs float64
+	hosts    float64
 }
 
 func (w way) meter() (m meter, err error) {
@@ -112,7 +109,7 @@ func (w way) meter() (m meter, err error) {
 	if m.gateways, err = w.gatewayCPU(); err != nil {
 		return m, err
 	}
-	if m.programs, err = w.programsCPU(); err != nil {
+	if m.hosts, err = w.hostsCPU(); err != nil {
 		return m, err
 	}
 	m.machine, err = machineCPU()
@@ -123,7 +120,7 @@ func (w way) meter() (m meter, err error) {
 type effort struct {
 	machine  float64 // all of it
 	gateways float64 // of the way; NaN where there are none
-	programs float64 // of both hosts; NaN where there are gateways
+	programs float64 // of both hosts
 }
 
 // spent is what was worked since.
@@ -132,7 +129,8 @@ func (m meter) spent() (e effort, err error) {
 	if err != nil {
 		return e, err
 	}
-	e = effort{now.machine.busySince(m.machine), now.gateways - m.gateways, now.programs - m.programs}
+	e = effort{machine: now.machine.busySince(m.machine), gateways: now.gateways - m.gateways}
+	e.programs = now.hosts - m.hosts - e.gateways
 	if m.w.client.gateway == nil && m.w.server.gateway == nil {
 		e.gateways = math.NaN()
 	}

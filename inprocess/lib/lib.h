@@ -1,12 +1,12 @@
-// libsmcgw: the parts and what they share.
+// libsmcgw: its source files, and the declarations that they share.
 //
-//   calls.c    the functions of libc that it stands before; they look into the table and go to stream.c, wait.c or libc
-//   table.c    descriptors to ends, fork, close; the slab that ends live in
+//   calls.c    the libc functions that the library interposes; they look up the descriptor and call stream.c, wait.c or libc
+//   table.c    maps descriptors to ends; fork and close; the slab that holds the ends
 //   stream.c   the bytes of a promoted connection: extents, rings, tokens
-//   remote.c   those of one between hosts
+//   remote.c   the same for a connection between hosts
 //   wait.c     epoll, poll and select
 //   control.c  the broker: asking, grants, the switch
-//   fault.c    memory of the program that is not there
+//   fault.c    faults in memory that the program passed
 #pragma once
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -37,19 +37,19 @@
 #define get_acquire(p) atomic_load_explicit(p, memory_order_acquire)
 #define put(p, v) atomic_store_explicit(p, v, memory_order_relaxed)
 #define put_release(p, v) atomic_store_explicit(p, v, memory_order_release)
-// For counters with one writer.
+// Adds to a counter that has a single writer.
 #define add(p, n) put(p, get(p) + (n))
 
 #define MAX_FD (1 << 20)
 #define MAX_ENDS 65536
 #ifndef FIRST_CALLS
-#define FIRST_CALLS 32 // of a connection before its process meets a broker, which says how many it wants
+#define FIRST_CALLS 32 // calls of a connection before it asks, until the process has met a broker, which sets its own threshold
 #endif
-#define RETRY_AFTER 1000000000LL // nanoseconds until the broker is looked for again
+#define RETRY_AFTER 1000000000LL // nanoseconds until the library looks for the broker again
 #define MAX_OWNERS 14
 #define OTHERS_AT (MAX_OWNERS - 1)
 
-// A desk of a peer process: one mapping for all connections with it. rung is what was last rung for, for each slot, and when.
+// The desk of a peer process, mapped once for all connections with it. rung and rung_at: for each slot the sleep that was last rung for, and when.
 struct peer_desk {
 	uint64_t number;
 	const struct smci_desk *desk;
@@ -58,88 +58,88 @@ struct peer_desk {
 	_Atomic int64_t rung_at[SMCI_SLOTS];
 };
 
-struct set; // of epoll: wait.c
+struct set; // an epoll set: wait.c
 
-// The state of one end, in memory that fork() shares and the peer cannot reach. Pointers are good in every process that has
-// the end, because what they point to was made before fork(). Words without _Atomic belong to the lock that their line names.
+// The state of one end, in memory that fork() shares and the peer cannot reach. Its pointers are valid in every process that
+// has the end, because they point to mappings made before fork(). A word without _Atomic belongs to the lock named above it.
 struct end {
 	struct smci_report report;
-	// Of the table.
-	_Atomic uint32_t use;              // counts uses of the entry; odd while in use
-	_Atomic int refs;                  // descriptors, in all processes
-	_Atomic uint64_t owner[MAX_OWNERS]; // a process that has descriptors, and in the low half how many; negative: a child that is being made
-	_Atomic bool closing;              // the last descriptor is gone; what it holds goes with the last thread
+	// Used by the table.
+	_Atomic uint32_t use;              // counts uses of the entry; odd while it is in use
+	_Atomic int refs;                  // number of descriptors, in all processes
+	_Atomic uint64_t owner[MAX_OWNERS]; // high half: a process that has descriptors, or a negative number for a child being made; low half: how many
+	_Atomic bool closing;              // the last descriptor is gone; the last thread inside releases the entry
 	// Before promotion.
 	_Atomic uint32_t ops;
-	_Atomic int raw_rx, raw_tx;        // threads in a system call that moves bytes without the locks; once promoted, in one that looks at them
-	_Atomic uint64_t kr, ks;           // the kernel's stream, tokens included: read, written
+	_Atomic int raw_rx, raw_tx;        // threads in a system call that moves bytes without the locks; once promoted, in one that only peeks
+	_Atomic uint64_t kr, ks;           // positions in the kernel's stream, tokens included: read, written
 	bool client;
 	_Atomic bool nonblock, polled, edge, passed;
 	uint32_t tag;
-	_Atomic uint32_t question;         // the number of its ASK in the conversation; 0: it has not asked
+	_Atomic uint32_t question;         // number of its ASK in this conversation; 0: it has not asked
 	_Atomic uint32_t grants_seen, again;
-	_Atomic uint32_t policy_seen;      // when it last asked
-	int nodelay, cork, lowat, clamp;   // what the program set
-	// Of the entry, whatever end it is.
+	_Atomic uint32_t policy_seen;      // the policy count when it last asked
+	int nodelay, cork, lowat, clamp;   // the values that the program set
+	// Kept with the entry from one end to the next.
 	bool locks;
-	pthread_mutex_t rl, wl;            // robust and shared between processes
+	pthread_mutex_t rl, wl;            // robust, and shared between processes
 	_Atomic int64_t pruned_at;
-	// From GRANT, which clears it, to close: both locks. What this end publishes is in its own memory, which only it writes, and read back
-	// there.
+	// From GRANT, which clears all that follows, to close: both locks. This end publishes in its own memory, which only it writes, and
+	// reads its own words back from there.
 	struct smci_end *own;
 	const struct smci_end *peer;
 	struct peer_desk *desk;
-	uint64_t looked_at;                // by the peer: desks of which process, as wait.c has it; 0: none
-	uint32_t mapped, whole;            // bytes: of own and peer, which have the smallest ring; of the files
-	char *tx_ring, *rx_ring;           // in own and peer, or in mappings of the whole files
+	uint64_t looked_at;                // which process's desks the peer looks at, numbered as in wait.c; 0: none
+	uint32_t mapped, whole;            // sizes: of the mappings of own and peer, with the smallest ring; of the whole files
+	char *tx_ring, *rx_ring;           // within own and peer, or within mappings of the whole files
 	uint32_t order_max;
-	_Atomic bool violated;             // the peer said what cannot be: nothing of it is looked at any more
-	_Atomic bool attached;             // until a demotion, which may not have wl
-	bool repair;                       // a process died inside a lock
+	_Atomic bool violated;             // the peer's memory was inconsistent: it is not looked at any more
+	_Atomic bool attached;             // until a demotion, which may lack wl
+	bool repair;                       // a process died while it held a lock
 	// As the consumer: rl.
-	uint64_t kbase;                    // position in the kernel's stream where the extent begins that is being read
-	uint64_t acked;                    // what this end sent by the kernel up to here its peer's kernel has
-	uint32_t answered, arms;           // the want that was answered; armings so far
+	uint64_t kbase;                    // position in the kernel's stream where the extent being read begins
+	uint64_t acked;                    // the peer's kernel has acknowledged what this end sent up to here
+	uint32_t answered, arms;           // the last value of want that was answered; number of armings so far
 	bool stashed;
-	char stash;                        // a byte of data that woke a sleeper
-	_Atomic bool ate;                  // a sleeper has taken a token: no other may speak of what is in the ring
-	bool died;                         // the peer, without a close
+	char stash;                        // a byte of data that ended a sleep
+	_Atomic bool ate;                  // a sleeper has taken a token, so no token may announce what is in the ring
+	bool died;                         // the peer's process died without close()
 	int rx_error;
-	_Atomic int32_t sleeper;           // the thread whose sleep takes the byte that ends it
-	_Atomic bool kernel_news;          // the kernel may have something to say that nothing has asked for
-	bool skipped;                      // the last EAGAIN was given without asking it
-	_Atomic bool recalled;             // the peer's recall was met while a writer was inside
+	_Atomic int32_t sleeper;           // thread whose sleep consumes the byte that ends it
+	_Atomic bool kernel_news;          // the kernel may have news that nothing has asked for yet
+	bool skipped;                      // the last EAGAIN was returned without asking the kernel
+	_Atomic bool recalled;             // the peer's recall was seen while a writer was inside
 	// As the producer: wl.
-	int64_t path_at;                   // when the path was last looked at
-	int64_t heeded_at;                 // when the broker was last looked for that sends it back
-	uint64_t path_ks, path_head;       // the token whose acknowledgement shows it, and head at that time
-	uint32_t rung;                     // the arm that was last answered
+	int64_t path_at;                   // when the path was last checked
+	int64_t heeded_at;                 // when the library last checked for the broker that sends this end back
+	uint64_t path_ks, path_head;       // the position of the token whose acknowledgement proves the path, and head at that time
+	uint32_t rung;                     // the value of arm that was last answered
 	bool first, grow, path_bad;
-	uint8_t usual;                     // log2 of the ring that begins where the last one was read to its end
-	uint64_t fits;                     // the position in the kernel's stream up to which tokens have room for sure
-	uint32_t owed;                     // tokens that are counted, and that the kernel has refused
-	uint64_t back, back_end;           // ring bytes that were taken back, and that the kernel has not taken yet
-	_Atomic bool at_risk;              // while there are such, SO_LINGER resets; linger is the program's
+	uint8_t usual;                     // log2 of the ring to start with after the last one was read to its end
+	uint64_t fits;                     // the kernel is sure to take tokens up to this position of its stream
+	uint32_t owed;                     // tokens that are counted but that the kernel has refused so far
+	uint64_t back, back_end;           // ring bytes that were taken back and that the kernel has yet to take
+	_Atomic bool at_risk;              // while some remain, SO_LINGER is set to reset; linger holds the program's value
 	bool urgent;                       // an urgent byte was sent
-	bool brief;                        // the kernel takes little of a spill
-	bool touched;                      // more of the ring than the least was used: give_back
+	bool brief;                        // TCP_NOTSENT_LOWAT is low, to keep a spill short
+	bool touched;                      // more than the smallest ring was used: see smcgw_give_back
 	struct linger linger;
-	enum { FIN_NONE, FIN_OWED, FIN_SENT } fin; // of shutdown(): owed while back is not back_end
-	_Atomic int tx_error;              // of a call that the program did not see; the reader takes a reset from here, too
-	_Atomic bool eof;                  // the reader has met a FIN; the writer looks at it, too
-	_Atomic bool forgives;             // a reset was an end: the next write is taken, as after a FIN
-	_Atomic bool read_ended;           // by shutdown(): an end that is read need not be the peer's
-	_Atomic bool write_ended;          // shutdown(), or the peer has died with bytes unread
-	_Atomic int32_t tx_blocked;        // the thread that sleeps in the kernel's send with wl held, 0: none
-	struct remote *_Atomic remote;     // of an end whose peer is on another host: remote.c; looked at without a lock, too
+	enum { FIN_NONE, FIN_OWED, FIN_SENT } fin; // state of shutdown(): owed until the kernel has taken all up to back_end
+	_Atomic int tx_error;              // an error that the program was not told of; the reader also takes a reset from here
+	_Atomic bool eof;                  // the reader has met a FIN; the writer looks at this, too
+	_Atomic bool forgives;             // a reset counted as the end: the next write succeeds, as after a FIN
+	_Atomic bool read_ended;           // by shutdown(): the end of the stream need not be the peer's
+	_Atomic bool write_ended;          // by shutdown(), or the peer died with bytes unread
+	_Atomic int32_t tx_blocked;        // thread that sleeps in the kernel's send holding wl; 0: none
+	struct remote *_Atomic remote;     // of an end whose peer is on another host (remote.c); also read without a lock
 };
 _Static_assert(sizeof(struct end) <= SMCI_ENTRY, "an entry of the slab");
 
 struct smcgw_state {
-	pthread_mutex_t control;           // the socket to the broker and what it gives; read without it, too
+	pthread_mutex_t control;           // protects the broker's socket and what comes over it; some of it is read without the lock
 	_Atomic int socket;                // -1: none
 	const struct smci_news *_Atomic news;
-	_Atomic bool met;                  // this process or a parent has met a broker: ends may be promoted
+	_Atomic bool met;                  // this process or a parent has met a broker, so ends may be promoted
 	_Atomic int64_t retry_at;
 	char *slab;
 	_Atomic int slab_fd;
@@ -153,50 +153,50 @@ extern _Atomic uint32_t smcgw_table[MAX_FD];
 static inline struct end *entry(uint32_t i) { return (struct end *)(smcgw.slab + (size_t)i * SMCI_ENTRY); }
 static inline uint32_t index_of(const struct end *e) { return (uint32_t)(((const char *)e - smcgw.slab) / SMCI_ENTRY); }
 
-#define GOING (1u << 31) // the number is being closed by a thread that has the locks of its end: who finds it waits for them
+#define GOING (1u << 31) // a thread that holds the end's locks is closing this number: other threads that find it wait for the locks
 
-// look is the end of a descriptor, 0 for none: what every call costs.
+// look returns the end of a descriptor, or 0. Every interposed call pays for it.
 static inline struct end *look(int fd) {
 	if (unlikely((unsigned)fd >= MAX_FD)) return 0;
 	uint32_t i = get_acquire(&smcgw_table[fd]) & ~GOING;
 	return likely(!i) ? 0 : entry(i - 1);
 }
 
-// What of an end's memory a process has mapped: the words of struct end are those of the processes that have it now.
+// The mappings that this process has of an end. The pointers in struct end are those of the processes that have the end now.
 struct memory {
-	void *own, *peer;                  // 0: nothing
-	void *tx, *rx;                     // of whole files, or 0
+	void *own, *peer;                  // 0: not mapped
+	void *tx, *rx;                     // mappings of whole files, or 0
 	size_t mapped, whole;
 	struct peer_desk *desk;
-	void *remote;                      // and the eventfd that its gateway waits for; -1: none
+	void *remote;                      // struct remote of an end between hosts; bell is the eventfd that its gateway waits for, -1: none
 	_Atomic int bell;
 };
 
-// A place is what of an end is this process's own. A child has a copy. Words without a line of their own are of the lists of the
-// process's waits: wait.c's lock.
+// A place holds what this process alone knows of an end. A child gets a copy. Words without a comment of their own belong to the wait
+// lists and are protected by wait.c's lock.
 struct place {
 	_Atomic bool listed;
-	_Atomic bool stray;                // no token speaks of its bytes, and any set or poll may be waited in for them
-	_Atomic bool late;                 // it was to be settled while a reader was inside
+	_Atomic bool stray;                // no token announces its bytes, and any set or poll of this process may wait for them
+	_Atomic bool late;                 // a settle was due while a reader was inside
 	_Atomic bool sought;               // a thread has waited for it in poll or select
-	_Atomic bool back;                 // from another host, with memory that nobody needs any more
+	_Atomic bool back;                 // it came back from a connection between hosts, with memory that is no longer needed
 	int fd;                            // one of its numbers, while it is listed
-	struct set *_Atomic set;           // whose slot serves it, 0: none
-	int registered;                    // how often it is in a set, by any of its descriptors
-	int full;                          // its number among those whose rings are full, from one on; 0: it is not
+	struct set *_Atomic set;           // the set whose slot serves it; 0: none
+	int registered;                    // number of registrations in sets, over all its descriptors
+	int full;                          // its index in the table of full rings, plus 1; 0: not in it
 	struct memory memory;              // both locks
 };
 extern struct place smcgw_places[MAX_ENDS];
 static inline struct place *place_of(const struct end *e) { return &smcgw_places[index_of(e)]; }
-// at_slot: its peer looks whether a thread sleeps in the set that has the slot.
+// at_slot: the peer looks at a slot to see whether a thread sleeps in the set that has it.
 static inline bool at_slot(const struct end *e) {
 	uint32_t a = get(&e->own->arm);
 	return a && (a & 0xff) != SMCI_ARM_SELF;
 }
 static inline bool listed(const struct end *e) { return get(&place_of(e)->listed); }
 
-// sleeps tells whether a thread is asleep in a read, and takes the next byte. This one is not: it has left its sleep by longjmp. One that
-// was killed there does so no more for the processes that have the end still.
+// smcgw_sleeps tells whether a thread is asleep in a read that will consume the next byte. A thread that asks for itself has left that sleep
+// by longjmp; one that was killed there will not consume the byte in the processes that still have the end.
 static inline bool smcgw_sleeps(struct end *e) {
 	int32_t who = get(&e->sleeper);
 	if (likely(!who)) return false;
@@ -206,8 +206,8 @@ static inline bool smcgw_sleeps(struct end *e) {
 }
 
 static inline uint32_t state_of(const struct end *e) { return get_acquire(&e->report.state); }
-// room_of is what a producer may write to a ring of which so much is used: never so much that it is full to the last page. A reader with
-// buffers of whole pages that are filled exactly cannot know whether there is more, and nginx sets no timer then: it may exit on that.
+// room_of returns how many bytes a producer may add to a ring with used bytes in it. A ring is never filled to its last page: a reader whose
+// page-sized buffers are filled exactly cannot know whether there is more, and nginx then sets no timer and may exit.
 static inline uint64_t room_of(uint64_t size, uint64_t used) { return used + SMCI_SLACK < size ? size - SMCI_SLACK - used : 0; }
 static inline int64_t now_coarse(void) {
 	struct timespec t;
@@ -221,15 +221,15 @@ static inline int64_t now(void) {
 }
 
 #define FOREVER (INT64_MAX / 2)
-static inline int64_t ns_of(const struct timespec *t) { // as long as can be added to a time
+static inline int64_t ns_of(const struct timespec *t) { // capped so that it can be added to a time
 	return t->tv_sec < FOREVER / 1000000000 ? t->tv_sec * 1000000000LL + t->tv_nsec : FOREVER;
 }
-static inline struct timespec left_until(int64_t t) { // none after it
+static inline struct timespec left_until(int64_t t) { // zero once t has passed
 	int64_t ns = t - now();
 	return ns > 0 ? (struct timespec){ns / 1000000000, ns % 1000000000} : (struct timespec){0, 0};
 }
 
-// ---- table.c: what a thread counts while it is in a call, so that it counts no longer after its end if it is cancelled there
+// ---- table.c: what a thread counts during a call, so that its destructor can undo the counts if it is cancelled there
 struct counted {
 	bool known;
 	int n;
@@ -237,7 +237,7 @@ struct counted {
 		_Atomic int *at;
 		struct end *of; // 0: none
 		uint32_t use;
-	} call[4]; // a signal handler may be in a call of its own
+	} call[4]; // a signal handler may make a call of its own
 };
 extern __thread struct counted smcgw_counted __attribute__((tls_model("initial-exec"), visibility("hidden")));
 void smcgw_thread(void);
@@ -258,8 +258,8 @@ static inline void smcgw_count_out(_Atomic int *at) {
 }
 
 // ---- fault.c
-// GUARDED makes a call in a function that returns false where the call faults at the memory of v. The function is not inlined
-// and holds nothing that must be let go; the call is one, or the compiler sees nothing that may come back.
+// GUARDED makes a call, in a function that returns false if the call faults within the memory of v. That function must not be inlined, and
+// must hold nothing that needs releasing. The call must be a real one, or the compiler sees no point from which control may return.
 struct guard {
 	void *at[5];
 	const struct iovec *v;
@@ -280,79 +280,79 @@ extern __thread struct guard *smcgw_guard __attribute__((tls_model("initial-exec
 		__asm__ volatile("" ::: "memory");                                 \
 		smcgw_guard = guard.outer;                                         \
 	} while (0)
-void smcgw_catch(void);                   // from here on GUARDED is in force
+void smcgw_catch(void);                   // installs the handlers: GUARDED works from then on
 int smcgw_sigaction(int s, const struct sigaction *a, struct sigaction *old);
-bool smcgw_move(void *to, const void *from, size_t n); // memcpy(): false where the program's memory is not there
-bool smcgw_touch(const void *p, size_t n);             // can it be read?
+bool smcgw_move(void *to, const void *from, size_t n); // memcpy() that returns false if the program's memory is not there
+bool smcgw_touch(const void *p, size_t n);             // whether the memory can be read
 static inline long fault(void) {
 	errno = EFAULT;
 	return -1;
 }
 
 // ---- table.c
-// track begins to count the bytes of a connection. It makes no system call, so a short connection pays nothing.
+// smcgw_track starts counting the bytes of a connection. It makes no system call, so a short connection pays nothing.
 void smcgw_track(int fd, bool client, int nonblock);
 struct drop {
-	struct end *of; // whose locks are held, 0: nothing follows
+	struct end *of; // the end whose locks are held; 0: nothing to do after close()
 	int fd;
 };
-struct drop smcgw_drop(int fd);           // the descriptor is about to be closed
-void smcgw_dropped(void *drop);           // it is
-int smcgw_top(void);                      // the highest descriptor that was ever a connection or a set
+struct drop smcgw_drop(int fd);           // call before a descriptor is closed
+void smcgw_dropped(void *drop);           // call after it was closed
+int smcgw_top(void);                      // highest descriptor that was ever a connection or a set
 void smcgw_seen(int fd);
-int smcgw_number(const struct end *e, int but); // a number that this process has of it, other than but; -1: none
+int smcgw_number(const struct end *e, int but); // a number of this end in this process, other than but; -1: none
 void smcgw_same(int from, int to);        // to is a duplicate of from
 void smcgw_never(struct end *e, uint32_t why);
-bool smcgw_alone(struct end *e);          // no other process has it
+bool smcgw_alone(struct end *e);          // whether no other process has it
 bool smcgw_hold(struct end *e, uint64_t *mask);
 void smcgw_let(uint64_t mask);
-bool smcgw_ours(void);                    // not the child of a vfork(), which has our memory and its own descriptors
-void smcgw_at_fork(void);                 // from here on a fork gives the child the ends
-void smcgw_forked(long child);            // after it, in the parent
-void smcgw_leaves(void);                  // before an exec
-void smcgw_returned(void);                // it has failed
-void smcgw_stale(int fd);                 // the number was closed past us, and is another file's now
-bool smcgw_other(struct end *e, int fd);  // is it?
-bool smcgw_is(struct end *e, int fd);     // does the number mean the end, also for the child of a vfork()?
-// lock is false where this thread has the lock already: it is in a signal handler, or has left one by longjmp.
+bool smcgw_ours(void);                    // false in the child of a vfork(), which shares our memory but has its own descriptors
+void smcgw_at_fork(void);                 // registers the fork handlers: from then on a fork gives the child the ends
+void smcgw_forked(long child);            // call in the parent after fork
+void smcgw_leaves(void);                  // call before an exec
+void smcgw_returned(void);                // call if the exec failed
+void smcgw_stale(int fd);                 // the number was closed behind our back and is another file now
+bool smcgw_other(struct end *e, int fd);  // whether that has happened
+bool smcgw_is(struct end *e, int fd);     // whether the number refers to the end, also in the child of a vfork()
+// smcgw_lock returns false if this thread already holds the lock: it is in a signal handler, or has left one by longjmp.
 bool smcgw_lock(struct end *e, pthread_mutex_t *m);
 bool smcgw_try(struct end *e, pthread_mutex_t *m);
-int smcgw_writer(struct end *e);        // locks wl: not 0, too, where a writer sleeps in the kernel's send, for as long as the peer reads nothing
+int smcgw_writer(struct end *e);        // locks wl; nonzero also if a writer sleeps in the kernel's send, which may last as long as the peer reads nothing
 static inline bool smcgw_lock_writer(struct end *e) { return smcgw_writer(e) == 0; }
 bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until);
 void smcgw_unlock(struct end *e, pthread_mutex_t *m);
-bool smcgw_still(struct end *e, int fd);  // after the lock was taken: the descriptor is this end's, and stays so until it is let go
-void smcgw_release(struct end *e);        // after the last close(), by the last thread inside
+bool smcgw_still(struct end *e, int fd);  // call with the lock held: whether the descriptor is still this end's; if so, it stays so until unlock
+void smcgw_release(struct end *e);        // frees the entry after the last close(), by the last thread inside
 void smcgw_unmap(struct end *e);
 bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of);
-void smcgw_unmap_tx(struct end *e);       // the ring is the smallest again
+void smcgw_unmap_tx(struct end *e);       // when the ring is the smallest again
 
 // ---- control.c
 void smcgw_hold_control(uint64_t *mask);
 void smcgw_let_control(uint64_t mask);
-void smcgw_ask(struct end *e, int fd);    // threshold reached
+void smcgw_ask(struct end *e, int fd);    // the threshold has been reached
 void smcgw_answers(struct end *e);         // takes what the broker has sent
-void smcgw_closed(struct end *e);         // tells it
+void smcgw_closed(struct end *e);         // tells the broker
 void smcgw_rings(const struct end *e, int fd); // gives the gateway the socket
-void smcgw_answered(void);                // no answer is being taken that came before
-void smcgw_released(const struct end *e); // before the last close() of one that has asked
+void smcgw_answered(void);                // returns once no thread is still processing an earlier answer
+void smcgw_released(const struct end *e); // call before the last close() of an end that has asked
 void smcgw_leave(struct end *e, uint32_t why);
-bool smcgw_hidden(int fd);                // ours, and not the program's to see
-void smcgw_hide_from(int fd);             // the program is about to use this number: ours moves away
+bool smcgw_hidden(int fd);                // whether the descriptor is the library's own, hidden from the program
+void smcgw_hide_from(int fd);             // the program is about to use this number: moves ours away
 void smcgw_control_forked(void);
-bool smcgw_broker_there(void);            // is there a socket to ask?
-int smcgw_move_away(int fd);              // to a number that a program will not meet
-// Descriptors that are open here for a moment have numbers that the program takes for free: who chooses one itself waits for them.
-bool smcgw_numbers(void);                 // false: not held, this thread is in a signal handler or another has left by longjmp
+bool smcgw_broker_there(void);            // whether there is a socket to ask
+int smcgw_move_away(int fd);              // moves it to a number that a program is unlikely to use
+// While the library briefly has a descriptor open, the program takes its number for free: a caller that chooses a number itself waits here.
+bool smcgw_numbers(void);                 // false: not held, since this thread is in a signal handler or another one has left by longjmp
 void smcgw_numbers_go(bool held);
 void smcgw_desk_put(struct peer_desk *d);
-void smcgw_describe(struct end *e, int fd); // for the broker's views
-void smcgw_heed(void);                    // once in a while: is the broker there?
+void smcgw_describe(struct end *e, int fd); // fills the report for the broker's views
+void smcgw_heed(void);                    // now and then: checks that the broker is still there
 extern _Atomic uint32_t smcgw_talk;       // counts conversations with brokers
 void smcgw_bell_is(struct end *e, int fd);
 void smcgw_bell_goes(int fd);
 static inline bool switched_off(void) { return smcgw.news && (get(&smcgw.news->off) & SMCI_OFF_ALL); }
-// sent_back: the broker has what this end sends go by the kernel.
+// sent_back: the broker wants this end to send through the kernel.
 static inline bool sent_back(const struct end *e) {
 	uint32_t off = smcgw.news ? get(&smcgw.news->off) : 0, i;
 	if (likely(!off)) return false;
@@ -361,7 +361,7 @@ static inline bool sent_back(const struct end *e) {
 }
 
 // ---- stream.c
-// enter says how a call that moves bytes goes: by libc alone, by libc and counted (smcgw_left follows), or by rx and tx.
+// smcgw_enter says how to make a call that moves bytes: by libc alone, by libc and counted (smcgw_left follows), or by smcgw_rx and smcgw_tx.
 enum path { PLAIN, COUNTED, LOCKED };
 enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw);
 static inline ssize_t smcgw_left(_Atomic int *raw, _Atomic uint64_t *count, ssize_t n) {
@@ -369,35 +369,35 @@ static inline ssize_t smcgw_left(_Atomic int *raw, _Atomic uint64_t *count, ssiz
 	smcgw_count_out(raw);
 	return n;
 }
-// rx and tx are recvmsg and sendmsg of a promoted connection: -1 and errno for an error, RETRY when the descriptor is another's now.
+// smcgw_rx and smcgw_tx are recvmsg and sendmsg of a promoted connection: -1 and errno for an error, RETRY if the descriptor is no longer this end's.
 #define RETRY (-2)
 ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);
 void smcgw_arm(struct end *e, uint32_t whom);
 bool smcgw_spin(bool (*ready)(void *), void *of);
-bool smcgw_hot(struct end *e);            // the ring has bytes, or a transition to pass
-bool smcgw_genuine(struct end *e, int fd, bool told); // the kernel says readable: is it more than tokens?
-// settled is before its process waits: true, if there are bytes that no token speaks of. While a reader is inside it leaves that to
-// smcgw_late; settle, which is called without the lock of the lists, waits for the reader.
+bool smcgw_hot(struct end *e);            // whether the ring has bytes of the current extent
+bool smcgw_genuine(struct end *e, int fd, bool told); // the kernel says readable: whether there is more than tokens
+// smcgw_settled is called before a wait of this process. True: there are bytes that no token announces. While a reader is inside, it leaves
+// the check to smcgw_late. smcgw_settle is called without the lists' lock, and waits for the reader.
 bool smcgw_settled(struct end *e, int fd);
 bool smcgw_settle(struct end *e, int fd);
 bool smcgw_room(struct end *e);
 uint32_t smcgw_beside(const struct end *e, int fd, bool room);
 size_t smcgw_unread(struct end *e, int fd);
-size_t smcgw_unsent(struct end *e);       // in the ring, and not read by the peer
+size_t smcgw_unsent(struct end *e);       // bytes in the ring that the peer has not read
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
-void smcgw_later(struct end *e, int err); // an error that the caller was not told of: the next call is
-// finish is close(): the last bytes, the reset for unread ones. rl is held; wl, too, but for a writer that sleeps in the kernel's send.
+void smcgw_later(struct end *e, int err); // keeps an error that the caller was not told of for the next call
+// smcgw_finish does the work of close(): the last bytes, and a reset for unread ones. rl is held; wl, too, unless a writer sleeps in the kernel's send.
 void smcgw_finish(struct end *e, int fd, bool writes);
-void smcgw_parts(struct end *e, int fd);   // connect() to nobody
-bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false, if its FIN follows bytes that the kernel has refused so far
-bool smcgw_demote(struct end *e, int fd, int64_t until); // both directions by the kernel; false when the peer does not answer
+void smcgw_parts(struct end *e, int fd);   // call before connect() to AF_UNSPEC
+bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false if the FIN has to follow bytes that the kernel still refuses
+bool smcgw_demote(struct end *e, int fd, int64_t until); // moves both directions to the kernel; false if the peer does not answer
 void smcgw_give_back(struct end *e);
-extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is to be sent
-bool smcgw_pay(void);                     // sends it; true while there is more
+extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is still to be sent
+bool smcgw_pay(void);                     // tries to send it; true while some remains
 int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n); // setsockopt() of SO_LINGER
-void smcgw_recalled(struct end *e);       // by a writer that has left
+void smcgw_recalled(struct end *e);       // call by a writer that has left
 
 // ---- remote.c
 bool smcgw_remote_grant(struct end *e, int bell);
@@ -405,43 +405,43 @@ void smcgw_remote_unmap(void *m);
 bool smcgw_remote_again(struct end *e);
 void smcgw_remote_attached(struct end *e);
 void smcgw_remote_left(struct end *e);
-int smcgw_remote_error(struct end *e);    // SO_ERROR
+int smcgw_remote_error(struct end *e);    // for SO_ERROR
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);
 bool smcgw_remote_genuine(struct end *e, int fd);
 size_t smcgw_remote_unread(struct end *e, int fd);
 bool smcgw_remote_room(struct end *e);
-bool smcgw_remote_full(struct end *e, uint64_t *tail); // less than a quarter is free, and the peer may read it
-#define STANDS 100000000LL // nanoseconds: a peer that reads no byte for so long reads nothing
+bool smcgw_remote_full(struct end *e, uint64_t *tail); // whether less than a quarter is free, and the peer may still read it
+#define STANDS 100000000LL // nanoseconds: a peer that reads no byte for this long is taken to read nothing
 bool smcgw_remote_pay(struct end *e, int fd);
 bool smcgw_remote_ended(struct end *e, int fd, int how);
 bool smcgw_remote_at_risk(const struct end *e);
 void smcgw_remote_finish(struct end *e, int fd, bool writes);
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until);
-extern _Atomic int smcgw_remotes;         // attached ends of this process
-long smcgw_remote_round(void);            // by waits, now and then, while there are such
+extern _Atomic int smcgw_remotes;         // attached ends between hosts of this process
+long smcgw_remote_round(void);            // called by waits now and then while there are any
 void smcgw_remote_calm(unsigned often);
 
 // ---- wait.c
-void smcgw_token_taken(struct end *e);    // it may have been meant to wake a thread of its set
-void smcgw_left_slot(uint32_t slot);      // by an end whose token may be on its way to a thread that sleeps there
-void smcgw_late(struct end *e);           // by a reader that has left: somebody waits for it meanwhile
-bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring without arming it: the next wait of this process does
-void smcgw_strand(struct end *e, int fd); // lists one with bytes
+void smcgw_token_taken(struct end *e);    // the token may have been meant for a sleeping thread of its set
+void smcgw_left_slot(uint32_t slot);      // call by an end whose token may be on its way to a thread that sleeps at the slot
+void smcgw_late(struct end *e);           // call by a reader that has left: a wait tried to settle the end meanwhile
+bool smcgw_defer(struct end *e, int fd);  // leaves an empty ring listed and unarmed: the next wait of this process arms it
+void smcgw_strand(struct end *e, int fd); // lists an end that has bytes
 void smcgw_forget(struct end *e);
-void smcgw_renumber(struct end *e, int fd); // fd is its number no longer
+void smcgw_renumber(struct end *e, int fd); // fd no longer refers to it
 void smcgw_attached(struct end *e, int fd);
-void smcgw_unmap_waited(struct end *e);   // waits look at it under their own lock
-void smcgw_remind(struct end *e);         // has the kernel tell the sets of this end anew
-void smcgw_wait_before_fork(void);        // no other thread changes what the child gets
-void smcgw_wait_forked(bool child);       // after it, in both
-bool smcgw_full(struct end *e, int fd);   // of the writer that must not wait: it is told when there is room; false: it uses the kernel
+void smcgw_unmap_waited(struct end *e);   // under the waits' lock, since waits look at the mappings
+void smcgw_remind(struct end *e);         // makes the kernel report this end to its sets again
+void smcgw_wait_before_fork(void);        // keeps other threads from changing what the child gets
+void smcgw_wait_forked(bool child);       // after fork, in parent and child
+bool smcgw_full(struct end *e, int fd);   // for a writer that must not wait: true if waits will report room; false if it must use the kernel
 void smcgw_unfull(const struct end *e);
-bool smcgw_waited(int fd);                // the number may be that of a set, or in one
-void smcgw_wait_closed(int fd);           // of this process, not of the child of a vfork()
-void smcgw_wait_same(int from, int to);   // a duplicate, also of a set
-uint64_t smcgw_desk(struct smci_desk *d);   // one more of this process
+bool smcgw_waited(int fd);                // whether the number may be a set, or be in one
+void smcgw_wait_closed(int fd);           // for this process, not for the child of a vfork()
+void smcgw_wait_same(int from, int to);   // to is a duplicate of from, which may be a set
+uint64_t smcgw_desk(struct smci_desk *d);   // adds a desk of this process
 int smcgw_epoll_create(int fd);
 int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask);
 int smcgw_kernel_poll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask);
@@ -451,7 +451,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask);
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask);
 
-// total adds up what v asks for: false for memory that no program has.
+// total sums the lengths in v. It returns false for addresses that no program can have.
 static inline bool total(const struct iovec *v, int nv, size_t *n) {
 	*n = 0;
 	if (unlikely(nv > 1) && !smcgw_touch(v, (size_t)nv * sizeof *v)) return false;
@@ -464,7 +464,7 @@ static inline bool total(const struct iovec *v, int nv, size_t *n) {
 	return true;
 }
 
-// result turns the kernel's answer into libc's.
+// result converts a raw system call's return value to libc's convention.
 static inline long result(long r) {
 	if (unlikely((unsigned long)r > -4096UL)) {
 		errno = (int)-r;

@@ -92,8 +92,8 @@ struct smci_news {
 	_Atomic uint32_t spin;    // microseconds to poll the ring before sleeping; 0: do not poll
 	_Atomic uint64_t bytes;   // or after this many bytes
 	_Atomic uint32_t policy;  // counts changes of policy and switch: after one, refused connections ask again
-	_Atomic uint32_t questions; // sockets sent by ASK or SOCKET since HELLO that the broker has closed
-	_Alignas(4096) _Atomic uint32_t kernel[SMCI_ENTRIES / 32]; // bit i % 32 of word i / 32: the end in entry i of the slab sends through the kernel
+	_Atomic uint32_t questions; // ASKs since HELLO whose sockets the broker has closed; a SOCKET counts on receipt, though it is kept
+	_Alignas(4096) _Atomic uint32_t kernel[SMCI_ENTRIES / 32]; // bit i % 32 of word i / 32: the end in entry i sends through the kernel
 };
 
 // The state of one end as the broker may read it: the first bytes of its entry in the process's slab.

@@ -1,4 +1,4 @@
-// The bytes of a promoted connection. docs/protocol/in-process.md has the rules; the comments here name them.
+// Moving the bytes of a promoted connection. docs/protocol/in-process.md has the rules; the comments here use its terms.
 #include "lib.h"
 
 #include <fcntl.h>
@@ -14,19 +14,19 @@
 #include "real.h"
 #include "stream.h"
 
-#define PIECE (64u << 10)             // bytes that are published at once: the consumer reads while the rest is copied
+#define PIECE (64u << 10)             // bytes published at a time: the consumer reads them while the rest is copied
 #define FIRST_PIECE (16u << 10)
 #define PARTS 64
-#define PATH_EVERY 500000000LL        // between looks at the path
+#define PATH_EVERY 500000000LL        // nanoseconds between checks of the path
 #define PATH_BYTES (64ull << 20)
-#define ROOM_ROUND 50000000L          // between looks at the kernel of a writer that waits
-#define SLEEPER_ROUND 10               // milliseconds between looks of a sleeper that the kernel alone does not wake
-#define KERNEL_LOWAT (16 << 10)       // unsent bytes in the kernel of a short spill
+#define ROOM_ROUND 50000000L          // nanoseconds that a waiting writer sleeps before it looks at the kernel
+#define SLEEPER_ROUND 10               // milliseconds between looks of a sleeper whose wake-up may not show in the kernel
+#define KERNEL_LOWAT (16 << 10)       // TCP_NOTSENT_LOWAT during a short spill
 #define KERNEL_WINDOW (128 << 10)
-#define RING_AGAIN 20000000LL          // between tokens for a set that sleeps on
-#define TOKEN_BYTES 2048               // of a send buffer that a token takes, at most
-#define MOST_SNDBUF 212992             // SO_SNDBUF of those who may not force it, on most hosts
-#define LAST_WITHIN 2000000000LL       // between bytes that were taken back, before a FIN
+#define RING_AGAIN 20000000LL          // nanoseconds before a token is repeated for a set that is still asleep
+#define TOKEN_BYTES 2048               // most bytes of the send buffer that a token takes
+#define MOST_SNDBUF 212992             // on most hosts the largest SO_SNDBUF without SO_SNDBUFFORCE
+#define LAST_WITHIN 2000000000LL       // nanoseconds without progress before a FIN gives up on bytes that were taken back
 
 static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
 	for (int i = 0; i < nv && n; i++) {
@@ -51,13 +51,13 @@ static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint
 	}
 }
 
-// smcgw_copy moves n bytes between the ring at offset at and v, of which skip bytes are done: false where the memory of v is not there.
+// smcgw_copy moves n bytes between the ring, at offset at, and v, after the first skip bytes of v. It returns false on a fault in v.
 bool __attribute__((noinline)) smcgw_copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
 	GUARDED(v, nv, copy_bytes(ring, mask, at, v, nv, skip, n, out));
 	return true;
 }
 
-// smcgw_part makes d the bytes [skip, skip+n) of v.
+// smcgw_part sets d to the bytes [skip, skip+n) of v, and returns the number of parts.
 int smcgw_part(struct iovec *d, const struct iovec *v, int nv, size_t skip, size_t n) {
 	int m = 0;
 	for (int i = 0; i < nv && n && m < PARTS; i++) {
@@ -74,7 +74,7 @@ int smcgw_part(struct iovec *d, const struct iovec *v, int nv, size_t skip, size
 	return m;
 }
 
-// set_flag is called with either lock, or none.
+// set_flag may be called with either lock, or with none.
 static inline void set_flag(struct end *e, uint32_t f) { atomic_fetch_or(&e->own->flags, f); }
 static inline uint32_t peer_flags(const struct end *e) { return get_acquire(&e->peer->flags); }
 
@@ -83,7 +83,7 @@ static void wake(struct end *e) {
 	SYS(futex, &e->own->room, FUTEX_WAKE, INT_MAX);
 }
 
-// smcgw_violated: the peer's memory says what cannot be. Its connection ends.
+// smcgw_violated ends the connection: the peer's memory is inconsistent.
 void smcgw_violated(struct end *e) {
 	if (get(&e->violated)) return;
 	put(&e->report.why, SMCI_WHY_PROTOCOL_ERROR);
@@ -111,7 +111,7 @@ static bool counts_equal(struct end *e, int fd, struct tcp_info *a) {
 		if (l < offsetof(struct tcp_info, tcpi_segs_out)) return false; // a kernel that does not count bytes
 		if (a->tcpi_bytes_received == b.tcpi_bytes_received && a->tcpi_bytes_acked == b.tcpi_bytes_acked)
 			return a->tcpi_state == 1 /* TCP_ESTABLISHED */ && a->tcpi_bytes_received - (unsigned)in == get(&e->kr) &&
-			       a->tcpi_bytes_acked + (unsigned)out - e->client == get(&e->ks); // the SYN of a client counts as acked
+			       a->tcpi_bytes_acked + (unsigned)out - e->client == get(&e->ks); // a client's SYN counts as acknowledged
 	}
 	return false;
 }
@@ -123,8 +123,8 @@ static int int_option(int fd, int level, int name) {
 }
 static void set_int(int fd, int level, int name, int v) { SYS(setsockopt, fd, level, name, &v, sizeof v); }
 
-// tune makes the kernel connection a doorbell: tokens do not wait for a full segment. The window keeps two
-// segments: below that the sender would wait for its persist timer.
+// tune makes the kernel connection a doorbell: tokens must not wait for a full segment. The window keeps room for two segments, since with less
+// the sender would wait for its persist timer.
 static void tune(struct end *e, int fd, const struct tcp_info *t) {
 	int window = 2 * (int)t->tcpi_advmss > KERNEL_WINDOW ? 2 * (int)t->tcpi_advmss : KERNEL_WINDOW;
 	e->nodelay = int_option(fd, IPPROTO_TCP, TCP_NODELAY);
@@ -143,7 +143,7 @@ void smcgw_untune(struct end *e, int fd) {
 	if (e->cork > 0) set_int(fd, IPPROTO_TCP, TCP_CORK, 1);
 }
 
-// smcgw_resets: does the program have its last close() be a reset? It may be that of a process that just ends.
+// smcgw_resets tells whether the program wants its last close() to reset. That close() may be the one of a process that just ends.
 bool smcgw_resets(const struct end *e, int fd) {
 	struct linger l = e->linger;
 	socklen_t n = sizeof l;
@@ -153,7 +153,7 @@ bool smcgw_resets(const struct end *e, int fd) {
 int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n) {
 	bool rl = smcgw_lock(e, &e->rl), wl = smcgw_lock_writer(e);
 	int r;
-	if (wl && get(&e->at_risk) && smcgw_still(e, fd) && n >= sizeof e->linger) r = smcgw_move(&e->linger, v, sizeof e->linger) ? 0 : (int)fault(); // afterwards
+	if (wl && get(&e->at_risk) && smcgw_still(e, fd) && n >= sizeof e->linger) r = smcgw_move(&e->linger, v, sizeof e->linger) ? 0 : (int)fault(); // applied later, by smcgw_no_risk
 	else r = REAL(setsockopt)(fd, SOL_SOCKET, SO_LINGER, v, n);
 	int err = errno;
 	if (smcgw_still(e, fd) && e->own) {
@@ -166,16 +166,16 @@ int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n) {
 	return r;
 }
 
-// attach tells the peer that tokens will be understood: no thread is in a call that moves bytes without the locks, and the
-// kernel has counted what the library has. A program that reads or writes past the library is found here.
+// attach tells the peer that this end understands tokens. First it makes sure that no thread is in a call that moves bytes without the locks, and
+// that the kernel's counts equal the library's: a program that reads or writes around the library is found here.
 static void attach(struct end *e, int fd) {
 	struct tcp_info t;
 	bool done = false;
-	if (get(&e->raw_rx) || get(&e->raw_tx) || switched_off()) return; // later
+	if (get(&e->raw_rx) || get(&e->raw_tx) || switched_off()) return; // try again later
 	smcgw_lock(e, &e->rl);
 	smcgw_lock(e, &e->wl);
 	if (state_of(e) == SMCI_MAPPED && smcgw_still(e, fd)) {
-		atomic_store(&e->report.state, SMCI_PROMOTED); // sequentially consistent, before raw is read: see enter
+		atomic_store(&e->report.state, SMCI_PROMOTED); // sequentially consistent, and before raw_rx and raw_tx are read: see smcgw_enter
 		fence();
 		if (get(&e->raw_rx) || get(&e->raw_tx)) {
 			put_release(&e->report.state, SMCI_MAPPED);
@@ -210,11 +210,11 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 	if (s == SMCI_NEVER || s == SMCI_FREE) return PLAIN;
 	int err = errno;
 	if (s == SMCI_NATIVE) {
-		uint32_t ops = get(&e->ops) + 1; // two threads may count one call: it is a threshold
+		uint32_t ops = get(&e->ops) + 1; // two threads may count as one call; it is only a threshold
 		put(&e->ops, ops);
 		uint32_t calls = smcgw.news ? get(&smcgw.news->calls) : FIRST_CALLS;
 		uint64_t bytes = smcgw.news ? get(&smcgw.news->bytes) : 64 << 10;
-		bool due = ops >= e->again || (smcgw.news && get(&smcgw.news->policy) != e->policy_seen); // what was refused may not be any more
+		bool due = ops >= e->again || (smcgw.news && get(&smcgw.news->policy) != e->policy_seen); // a new policy may allow what was refused
 		if (unlikely(due && (ops >= calls || get(&e->kr) + get(&e->ks) >= bytes))) smcgw_ask(e, fd);
 	} else if (s == SMCI_ASKED) {
 		if (smcgw.news && get_acquire(&smcgw.news->grants) != e->grants_seen) smcgw_answers(e);
@@ -229,7 +229,7 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 	return LOCKED;
 }
 
-// repair takes what a process that died inside a lock may have left: the kernel has counted.
+// repair runs after a process died inside a lock, and restores what that may have left wrong from the kernel's own counts.
 static void repair(struct end *e, int fd) {
 	struct tcp_info t;
 	socklen_t l = sizeof t;
@@ -241,16 +241,16 @@ static void repair(struct end *e, int fd) {
 		e->stashed = false;
 		put(&e->kr, kr);
 	}
-	if ((get(&e->own->nx) & 1) && ks < get(&e->own->ksent)) SYS(sendto, fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); // counted, and not sent
+	if ((get(&e->own->nx) & 1) && ks < get(&e->own->ksent)) SYS(sendto, fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); // counted but not sent
 	else put(&e->ks, ks);
 	if ((get(&e->own->nx) & 1)) put_release(&e->own->ksent, get(&e->ks));
-	e->first = true; // and one more never does harm
+	e->first = true; // a surplus token does no harm
 }
 
 // ---- consuming
 
-// mapped_order is the order of the largest ring that is mapped. Own memory is not believed about it: root of another container can
-// open the peer's memory again and write to it, whatever its mode.
+// mapped_order returns the order of the largest ring that is mapped. It does not trust our own memory for that: root of another container can
+// reopen the peer's memory and write to it, whatever its mode.
 static inline uint32_t mapped_order(const struct end *e, const char *ring, const struct smci_end *of) {
 	return ring == (const char *)of + SMCI_RING_AT ? SMCI_ORDER_MIN : (uint32_t)__builtin_ctz(e->whole - SMCI_RING_AT);
 }
@@ -260,14 +260,14 @@ static inline uint32_t reach(const struct end *e) {
 	return !r ? SMCI_ORDER_MIN : r < most ? r : most;
 }
 
-// available is how many bytes of this ring extent can be read. head before nx: what is before no transition is all of it.
+// available returns how many bytes of this ring extent can be read. head is loaded before nx: with no transition, all up to head belong to it.
 static inline uint64_t available(struct end *e) {
 	const struct smci_end *p = e->peer;
 	uint64_t h = get_acquire(&p->head), tail = get(&e->own->tail);
 	uint32_t nx = get_acquire(&p->nx), cx = get(&e->own->cx);
 	uint64_t n = (nx != cx ? get(&p->x[cx % SMCI_TRANSITIONS].r) : h) - tail;
 	if (!n) return 0;
-	uint32_t order = get(&p->order); // base and order stand while bytes are unread
+	uint32_t order = get(&p->order); // base and order do not change while bytes are unread
 	if (unlikely(order < SMCI_ORDER_MIN || order > reach(e) || n > 1ull << order)) {
 		smcgw_violated(e);
 		return 0;
@@ -275,34 +275,35 @@ static inline uint64_t available(struct end *e) {
 	return n;
 }
 
-// A ring that is read to its end with a transition to pass is not hot: what comes next comes by the kernel, which says so.
+// smcgw_hot tells whether the ring has bytes of the current extent. A ring read to its end with a transition to pass is not hot: what follows
+// comes through the kernel, which reports it.
 bool smcgw_hot(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	uint64_t head = get_acquire(&e->peer->head);
-	if (!(cx & 1)) return false; // as of a remote end, which is in no list
+	if (!(cx & 1)) return false; // also the case of a remote end, which is in no list
 	if (get_acquire(&e->peer->nx) != cx) head = get(&e->peer->x[cx % SMCI_TRANSITIONS].r);
 	return head != get(&e->own->tail);
 }
 
-// smcgw_says takes what a read of the kernel's has said of the end of the stream: an error it says once.
+// smcgw_says records what a read of the kernel's stream said about its end. The kernel reports an error only once.
 void smcgw_says(struct end *e, long n) {
 	if (n == 0) e->eof = true;
 	else if (n < 0 && n != -EAGAIN && n != -EINTR && n != -EFAULT) e->rx_error = (int)-n;
 }
 
-// smcgw_heard tells whether a FIN or a reset has come. Bytes before it may be unread; what the peer did before it can be seen.
+// smcgw_heard tells whether a FIN or reset has arrived. Bytes before it may be unread, but all that the peer did before it is visible.
 bool smcgw_heard(int fd) {
 	int state = tcp_state(fd);
 	return state > 0 && !strchr("\1\4\5", state); // TCP_ESTABLISHED, FIN_WAIT1 and FIN_WAIT2
 }
 
-// smcgw_peek asks the kernel whether it has a byte, or the end: as recv() with MSG_PEEK.
+// smcgw_peek asks the kernel whether it has a byte or the end, as recv() with MSG_PEEK does.
 long smcgw_peek(int fd) {
 	char c;
 	return SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
 }
 
-// peeked is smcgw_peek, and takes what it says.
+// peeked is smcgw_peek, and records the answer.
 static long peeked(struct end *e, int fd) {
 	long n = smcgw_peek(fd);
 	if (n == -EAGAIN) put(&e->kernel_news, false);
@@ -310,8 +311,8 @@ static long peeked(struct end *e, int fd) {
 	return n;
 }
 
-// unannounced is called when the kernel has bytes that seem to be nobody's: each token is counted before it is sent, so in a ring
-// extent without an end there cannot be more than that. Another reader may have taken them meanwhile, so it looks again.
+// unannounced is called when the kernel has bytes that nothing accounts for. Each token is counted before it is sent, so a ring extent without a
+// transition cannot have more bytes than ksent says: the peer lies. Another reader may have taken the bytes meanwhile, so it checks twice.
 static bool nobodys(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	uint64_t sent = get_acquire(&e->peer->ksent);
@@ -324,7 +325,7 @@ static bool unannounced(struct end *e, int fd) {
 	return true;
 }
 
-// arm has the producer wake whom: the process itself by a token, or the slot of an epoll set. Each arming is a value of its own.
+// smcgw_arm tells the producer whom to wake: this process by a token, or a slot of an epoll set. Each arming stores a new value.
 void smcgw_arm(struct end *e, uint32_t whom) {
 	uint32_t slot = at_slot(e) ? get(&e->own->arm) & 0xff : whom;
 	if (!(++e->arms & 0xffffff)) e->arms++;
@@ -333,14 +334,14 @@ void smcgw_arm(struct end *e, uint32_t whom) {
 	if (unlikely(slot != whom)) smcgw_left_slot(slot);
 }
 
-// recalled: the peer, as a consumer, asks to be sent to by the kernel. It has woken this process to have that done, so who takes a token
-// looks, too: it may be that one.
+// recalled checks whether the peer, as a consumer, asks this end to send through the kernel. The peer wakes this process by a token to have that
+// done, so whoever takes a token checks: it may be that one.
 static void heed_recall(struct end *e, int fd);
 static inline void recalled(struct end *e, int fd) {
 	if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
 }
 
-// eat takes tokens up to a position of the kernel's stream.
+// eat takes tokens up to a position in the kernel's stream.
 static void eat(struct end *e, int fd, uint64_t upto) {
 	char t[256];
 	uint64_t kr = get(&e->kr);
@@ -363,18 +364,18 @@ static void eat(struct end *e, int fd, uint64_t upto) {
 	}
 }
 
-// eat_counted takes the tokens that were sent in this ring extent, unless what is counted may be taken back: see token.
+// eat_counted takes the tokens sent in this ring extent, unless the producer may still take back a count: see token.
 static void eat_counted(struct end *e, int fd) {
 	uint64_t sent = get_acquire(&e->peer->ksent);
 	if (get_acquire(&e->peer->nx) == get(&e->own->cx) && likely(!(get(&e->own->flags) & SMCI_FROZEN))) eat(e, fd, sent);
 }
 
-// settle is called with the ring empty. True: something has come, and the kernel's queue has a token or will have one. False:
-// it has armed and looked again, and then taken the old tokens. It never takes the last token while the ring has bytes. Each
-// settling that finds something leaves a token; so where two are due those before the last are taken first, and where they are
-// still on their way there is no arming for one more.
+// settle is called with the ring empty. True: something has come, and a token for it is in the kernel's queue or will be. False: it has armed,
+// looked again, found nothing, and then taken the old tokens. It never takes the last token while the ring has bytes. A settle that finds
+// something leaves one more token outstanding. So if two or more are due, it first takes all but the last; if those are still on their way, it
+// does not arm for yet another.
 static bool settle(struct end *e, int fd) {
-	if (unlikely(get(&e->own->flags) & SMCI_FROZEN)) return false; // what is counted may be taken back: see token
+	if (unlikely(get(&e->own->flags) & SMCI_FROZEN)) return false; // the producer may still take back a count: see token
 	uint64_t old = get_acquire(&e->peer->ksent);
 	if (unlikely(old > get(&e->kr) + 1) && get_acquire(&e->peer->nx) == get(&e->own->cx)) {
 		eat(e, fd, old - 1);
@@ -382,7 +383,7 @@ static bool settle(struct end *e, int fd) {
 	}
 	smcgw_arm(e, SMCI_ARM_SELF);
 	if (available(e) || get_acquire(&e->peer->nx) != get(&e->own->cx)) {
-		if (old > get(&e->kr)) put(&e->own->arm, 0); // one is due already
+		if (old > get(&e->kr)) put(&e->own->arm, 0); // a token is due already
 		return true;
 	}
 	put(&e->ate, false);
@@ -390,14 +391,14 @@ static bool settle(struct end *e, int fd) {
 	return false;
 }
 
-// passes a transition that the position has reached.
+// pass passes a transition that the reader has reached.
 static void pass(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	e->kbase = get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
 	put_release(&e->own->cx, cx + 1);
 }
 
-// pass_read passes the transition at the end of a ring extent that has been read.
+// pass_read passes the transition at the end of a ring extent that has been read to that end.
 static bool pass_read(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	if (!(cx & 1) || get_acquire(&e->peer->nx) == cx || get(&e->peer->x[cx % SMCI_TRANSITIONS].r) != get(&e->own->tail)) return false;
@@ -405,7 +406,7 @@ static bool pass_read(struct end *e) {
 	return true;
 }
 
-// freed tells a producer that waits for room.
+// freed publishes tail, and wakes a producer that waits for room.
 static inline void freed(struct end *e, uint64_t tail) {
 	put_release(&e->own->tail, tail);
 	fence();
@@ -422,10 +423,10 @@ static inline void freed(struct end *e, uint64_t tail) {
 
 static void no_sleeper(void *p) { put(&((struct end *)p)->sleeper, 0); }
 
-// thaw is called when nobody takes anything back any more. What was taken back before has its transition.
+// thaw is called when the producer takes nothing back any more. Anything it took back before has its transition.
 static void thaw(struct end *e) { atomic_fetch_and(&e->own->flags, ~SMCI_FROZEN); }
 
-// sleeps_alone: may the byte that ends the sleep be taken? Nobody else waits for it.
+// sleeps_alone tells whether a sleep may consume the byte that ends it, because no other thread waits for that byte.
 static bool sleeps_alone(struct end *e) {
 	if (get(&e->polled) || get(&e->raw_rx) || e->stashed || !smcgw_alone(e)) return false;
 	put(&e->sleeper, (int32_t)SYS(gettid));
@@ -434,7 +435,7 @@ static bool sleeps_alone(struct end *e) {
 	put(&e->sleeper, 0);
 	return false;
 }
-// sleep_alone takes the byte that ends the sleep: a token, or the first byte of a kernel extent. That saves a system call.
+// sleep_alone sleeps, and consumes the byte that ends the sleep: a token, or the first byte of a kernel extent. That saves a system call.
 static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	char c;
 	ssize_t n;
@@ -445,7 +446,7 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	int err = errno;
 	smcgw_lock(e, &e->rl);
 	bool same = likely(get(&e->use) == use);
-	if (n > 0 && same && e->attached) { // a token or data by its position: transitions are published before what follows them moves
+	if (n > 0 && same && e->attached) { // its position tells token from data: a transition is published before the bytes after it move
 		uint64_t kr = get(&e->kr), base = e->kbase;
 		uint32_t i = get(&e->own->cx), end = get_acquire(&e->peer->nx);
 		if (end - i > SMCI_TRANSITIONS) end = i; // see smcgw_rx
@@ -465,8 +466,8 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	return n;
 }
 
-// sleep_until is recv() with MSG_PEEK until a time: RETRY if there may be something by another way. In rounds it is while something is to be
-// sent, and while another thread sleeps in sleep_alone, which takes the byte that would wake both, and may leave bytes.
+// sleep_until is recv() with MSG_PEEK and a deadline. RETRY: something may have come another way. It sleeps in rounds while something is still to
+// be sent, and while another thread is in sleep_alone, which may take the byte that would wake both and leave bytes in the ring.
 static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
 	struct pollfd p = {fd, POLLIN, 0};
 	char c;
@@ -484,17 +485,17 @@ static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
 
 #define FAULT (-3)
 
-// at_its_end: has all of the kernel's extent cx been read? Bytes of a ring may follow, which natively the same read returns.
+// at_its_end tells whether all of the kernel extent cx has been read. Ring bytes may follow, which a native read would return in the same call.
 static bool at_its_end(const struct end *e, uint32_t cx) {
 	return get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
 }
 
-// reading the kernel's extent. Returns bytes, 0 for nothing yet, -1 when the extent is at its end or has ended in an error, FAULT.
-// seen: a byte is there, which SIOCINQ may not count: before an urgent byte it counts up to that.
+// from_kernel reads from the kernel extent. It returns bytes; 0: nothing yet; -1: the extent has ended, or failed; FAULT.
+// seen: a byte is known to be there. SIOCINQ may not count it, since it stops at an urgent byte.
 static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool seen) {
 	struct iovec w[PARTS];
 	uint64_t b, kr;
-	if (get(&e->kr) < e->kbase) { // tokens of the last ring extent come first
+	if (get(&e->kr) < e->kbase) { // first take the tokens of the last ring extent
 		eat(e, fd, e->kbase);
 		if (get(&e->kr) < e->kbase) return e->eof || e->rx_error ? -1 : 0;
 	}
@@ -514,12 +515,12 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 		if (unlikely(seen && !q)) q = 1;
 		fence();
 		if (get_acquire(&e->peer->nx) != cx) return -1;
-		b = (uint64_t)q + e->stashed; // no transition even now: all of these bytes are data
-		put(&e->ate, false);          // and the kernel speaks of them
+		b = (uint64_t)q + e->stashed; // still no transition, so all of these bytes are data
+		put(&e->ate, false);          // and the kernel reports them
 		if (!b) return e->eof || e->rx_error ? -1 : 0;
 	}
 	long had = 0, n = 0;
-	if (e->stashed) { // and what came with it: a message that was sent at once is read at once
+	if (e->stashed) { // return it with what came with it: a message sent at once is read at once
 		if (!smcgw_copy(&e->stash, 0, 0, v, nv, done, 1, true)) return FAULT;
 		had = 1;
 		done++;
@@ -546,7 +547,7 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	return n == 0 || e->rx_error ? -1 : 0;
 }
 
-// ring_after looks at bytes of ring extent i from r on.
+// ring_after copies bytes of ring extent i, from position r on, without consuming them.
 static size_t ring_after(struct end *e, uint32_t i, uint64_t r, const struct iovec *v, int nv, size_t done, size_t want) {
 	const struct smci_end *p = e->peer;
 	uint64_t to = get_acquire(&p->head), tail = get(&e->own->tail), n;
@@ -557,8 +558,8 @@ static size_t ring_after(struct end *e, uint32_t i, uint64_t r, const struct iov
 	return smcgw_copy(e->rx_ring, (1ull << order) - 1, r - get(&p->base), v, nv, done, n, true) ? n : 0;
 }
 
-// kernel_after looks at bytes of the kernel that follow ring extent i, which is read or looked at to its end, and at ring bytes after them.
-// The tokens between go only where data of the kernel are there to wake instead.
+// kernel_after peeks at the kernel's bytes after ring extent i, which has been read or peeked at to its end, and at ring bytes after those. The
+// tokens between are taken only if data in the kernel can wake a sleeper in their place.
 static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec *v, int nv, size_t done, size_t want) {
 	const struct smci_transition *x = &e->peer->x[i % SMCI_TRANSITIONS], *y = &e->peer->x[(i + 1) % SMCI_TRANSITIONS];
 	uint64_t k = get(&x->k), r = get(&x->r), to;
@@ -588,10 +589,10 @@ static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec
 	return done - had;
 }
 
-// died: a FIN has come that nobody has said.
+// died tells whether a FIN came that neither the peer's flags nor our own shutdown() explain.
 static inline bool died(struct end *e) { return get(&e->eof) && !get(&e->read_ended) && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
-// missing: has the peer sent data by the kernel that have not come? What it has counted is data but for the tokens before the extent.
+// missing tells whether data that the peer sent through the kernel have not arrived. What it has counted is data, except tokens before the extent.
 static bool missing(const struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	uint64_t sent = get_acquire(&e->peer->ksent), kr = get(&e->kr);
@@ -599,37 +600,39 @@ static bool missing(const struct end *e) {
 	return !(cx & 1) && sent > (kr > e->kbase ? kr : e->kbase);
 }
 
-// smcgw_told: the kernel says a reset once, and may have said it to a token or a frame, or after bytes of the same write: then it has no more
-// than an end for the reader. The program's next call is told of it, be it a read. rl is held, and the connection is over.
+// smcgw_told takes a reset that the writer has met. The kernel reports a reset once, and may have reported it to a token or frame, or after part of
+// a write; to the reader it then shows only an end. The program's next call must report the reset, even if it is a read. rl is held; the connection
+// is over.
 bool smcgw_told(struct end *e) {
 	int reset = ECONNRESET;
-	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // a writer that it has just told is inside
+	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // wait for a writer that has just been told
 	return atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
 }
-// told: never of an end before data that the reset has thrown away.
+// told turns an end into the reset that caused it: the reader must not see an end before data that the reset has discarded.
 static void told(struct end *e, int fd) {
 	if (get(&e->violated) || e->died || !smcgw_over(fd)) return;
-	bool by_send = smcgw_told(e), shut = get(&e->read_ended); // the end came of that, and the error is with the kernel until a call is told of it
+	// After shutdown() the end came from that, and the kernel keeps the error until a call reports it.
+	bool by_send = smcgw_told(e), shut = get(&e->read_ended);
 	if (by_send || (shut ? !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && int_option(fd, SOL_SOCKET, SO_ERROR) == ECONNRESET : missing(e))) {
 		e->rx_error = ECONNRESET;
 		e->eof = false;
 	}
 }
 
-// nothing_but_tokens: has the kernel, of what this end sent since the peer's last transition, no data?
+// nothing_but_tokens tells whether all that this end sent through the kernel since its last transition is tokens.
 static bool nothing_but_tokens(const struct end *e) {
 	uint32_t nx = get(&e->own->nx);
 	return (nx & 1) || (nx && get(&e->own->x[(nx - 1) % SMCI_TRANSITIONS].k) == get(&e->ks));
 }
 
-// all_passed: has the peer come to where this end's stream stands, with the ring read? A transition from the ring to the kernel that it
-// has not passed takes nothing from it.
+// all_passed tells whether the peer has reached the current extent of this end's stream, with the ring read. A transition from the ring to the
+// kernel that it has yet to pass takes nothing from it.
 static bool all_passed(const struct end *e) {
 	uint32_t nx = get(&e->own->nx), cx = get(&e->peer->cx);
 	return cx == nx || (!(nx & 1) && cx + 1 == nx);
 }
 
-// ended: FIN and RST come after everything that was written before them, so the ring is looked at once more.
+// ended tells whether the stream is at its end. FIN and RST come after all that was written before them, so it looks at the ring once more.
 static bool ended(struct end *e, int fd) {
 	if (likely(!e->eof && !e->rx_error)) return false;
 	if (e->eof && !e->rx_error) told(e, fd);
@@ -637,7 +640,7 @@ static bool ended(struct end *e, int fd) {
 	uint32_t cx = get(&e->own->cx);
 	if ((cx & 1) && available(e)) return false;
 	if (get_acquire(&e->peer->nx) != cx) return !(cx & 1) && get(&e->kr) < get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
-	// It comes of a process that has ended. Natively bytes that it had not read make a reset of it.
+	// The peer's process has died. As natively, bytes that it had not read turn the end into a reset.
 	if (!e->died && died(e)) {
 		e->died = true;
 		if (get(&e->peer->tail) != get(&e->own->head)) {
@@ -646,8 +649,8 @@ static bool ended(struct end *e, int fd) {
 		}
 		return true;
 	}
-	// A reset by a peer that has read everything came of a token that it left unread when it ended. But a reset throws away what
-	// the peer's kernel had not sent, so it is an end only where all of its stream has come.
+	// A reset by a peer that has read everything came from a token left unread when its process ended. But a reset also discards what the peer's
+	// kernel had not sent, so it counts as the end only if all of the peer's stream has arrived.
 	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
 	    get(&e->peer->tail) == get(&e->own->head) && all_passed(e) && !missing(e) && nothing_but_tokens(e)) {
 		e->rx_error = 0;
@@ -657,8 +660,8 @@ static bool ended(struct end *e, int fd) {
 	return true;
 }
 
-// spin looks for something before a sleep, for as long as the news say. On processors that are busy the other side does not run
-// meanwhile: where it was in vain it is left out for more and more sleeps, up to 64, until it has been of use again.
+// smcgw_spin polls for something before a sleep, for as long as the news say. If processors are busy, the other side cannot run meanwhile: each
+// time polling was in vain, it is skipped for more sleeps, up to 64, until it succeeds again.
 bool smcgw_spin(bool (*ready)(void *), void *of) {
 	static _Atomic uint32_t skip, vain;
 	uint32_t us = smcgw.news ? get(&smcgw.news->spin) : 0, n;
@@ -686,8 +689,9 @@ bool smcgw_spin(bool (*ready)(void *), void *of) {
 
 static bool hot(void *e) { return smcgw_hot(e); }
 
-// at_stake: may the kernel still have data to send? A process that ends without close() with a token unread has it throw them away, which
-// it does natively for unread bytes alone. So meanwhile the reader leaves no token, and who begins to send by the kernel takes what is left.
+// at_stake tells whether the kernel may still have data to send. If the process ends without close() and leaves a token unread, the kernel discards
+// that data; natively only unread bytes have this effect. So while data is unacknowledged the reader leaves no token, and a writer that begins to
+// send through the kernel takes those that are left.
 static bool at_stake(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	int q = 0;
@@ -696,8 +700,8 @@ static bool at_stake(struct end *e, int fd) {
 	return q;
 }
 
-// drained is called by a reader that has emptied the ring. True: more has come. Otherwise the end is listed for the next wait of
-// this process, or armed: outside a call a ring with bytes has a token in the kernel's queue, or its end is listed.
+// drained is called by a reader that has emptied the ring. True: more has come. Otherwise the end is listed for the next wait of this process, or
+// armed. The invariant: outside a call, a ring with bytes has a token in the kernel's queue, or its end is listed.
 static bool drained(struct end *e, int fd) {
 	if (!at_stake(e, fd) && smcgw_defer(e, fd)) return smcgw_hot(e);
 	if (settle(e, fd)) return true;
@@ -705,26 +709,26 @@ static bool drained(struct end *e, int fd) {
 	return false;
 }
 
-// lists an end whose bytes no token speaks of any more.
+// untold lists an end whose bytes no token announces any more.
 static void untold(struct end *e, int fd) {
 	if (smcgw_defer(e, fd)) smcgw_token_taken(e);
 	else smcgw_strand(e, fd);
 }
 
-// filled is called by a reader whose buffer is full, or who has looked and no more.
+// filled is called by a reader whose buffer is full, or that has only peeked.
 static void filled(struct end *e, int fd) {
 	if (!available(e)) {
 		if (get_acquire(&e->peer->nx) == get(&e->own->cx) && drained(e, fd) && get(&e->ate)) untold(e, fd);
 	} else if (get(&e->ate)) {
 		untold(e, fd);
-	} else if (get(&e->edge) && !listed(e)) { // the next bytes are an edge of their own
+	} else if (get(&e->edge) && !listed(e)) { // the next bytes must make an edge of their own
 		smcgw_arm(e, SMCI_ARM_SELF);
 	}
 }
 
-// asks_kernel is a read that must not wait, of a listed end whose ring is empty: what has the kernel to say?
+// asks_kernel is for a non-blocking read of a listed end whose ring is empty: it tells whether the kernel has anything. True: read on.
 static bool asks_kernel(struct end *e, int fd) {
-	if (!get(&e->kernel_news) && !e->skipped) { // nothing was reported since it was asked; the next look asks it
+	if (!get(&e->kernel_news) && !e->skipped) { // nothing was reported since the last question, so skip one: the next read asks
 		e->skipped = true;
 		return false;
 	}
@@ -739,9 +743,9 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	size_t want, done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
-	bool seen = false; // by a look at the kernel since the last read of it
-	bool last = false; // what was read last came by the kernel
-	const bool drains = nowait && get(&e->edge) && !peek; // less than was asked for says that there is no more
+	bool seen = false; // a byte was seen in the kernel since the last read of it
+	bool last = false; // the last bytes read came from the kernel
+	const bool drains = nowait && get(&e->edge) && !peek; // a short read says that there is no more
 	unsigned rounds = 0;
 	int64_t until = 0;
 	bool bad = false;
@@ -763,9 +767,10 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		if (unlikely(e->repair)) repair(e, fd);
 		uint32_t cx = get(&e->own->cx);
 		if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) smcgw_violated(e);
-		if (unlikely(e->eof || e->rx_error) && ++rounds > 10000) smcgw_violated(e); // what it says changes without an end
+		if (unlikely(e->eof || e->rx_error) && ++rounds > 10000) smcgw_violated(e); // the peer's words keep changing
 		if (unlikely(get(&e->violated))) break; // ECONNRESET once, then the end
-		if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1) && get_acquire(&e->peer->nx) == cx && !e->eof && !e->rx_error) { // it is being handed over
+		// The socket is being handed over.
+		if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1) && get_acquire(&e->peer->nx) == cx && !e->eof && !e->rx_error) {
 			struct timespec ts = {0, 200000};
 			if (smcgw_heard(fd)) {
 				thaw(e);
@@ -786,13 +791,13 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (have) {
 				if (have > want - done) have = want - done;
 				uint64_t mask = (1ull << get(&e->peer->order)) - 1;
-				mask &= (1ull << reach(e)) - 1; // read again: still no further than the mapping
+				mask &= (1ull << reach(e)) - 1; // loaded again, so bounded by the mapping again
 				if (unlikely(!smcgw_copy(e->rx_ring, mask, tail - get(&e->peer->base), v, nv, done, have, true))) {
 					bad = true;
 					break;
 				}
 				done += have;
-				if (peek) { // what is there is looked at in one piece, wherever it is
+				if (peek) { // peek at all that is there at once, in whichever place
 					if (done < want && get_acquire(&e->peer->nx) != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == tail + have)
 						done += kernel_after(e, fd, cx, v, nv, done, want);
 					break;
@@ -847,32 +852,32 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			recalled(e, fd);
 		}
 		if (done && (!all || nowait)) break;
-		// Nothing is there. Time-outs, signals, the end and errors are the kernel's.
+		// Nothing is there. Leave time-outs, signals, the end and errors to the kernel.
 		bool who = smcgw_sleeps(e), owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), timed = false;
 		if (!nowait && (who || owing || all)) {
 			if (!until) until = smcgw_timeout_of(fd, SO_RCVTIMEO);
-			timed = who || owing || until != INT64_MAX; // a time is for all sleeps of the call together
+			timed = who || owing || until != INT64_MAX; // one deadline for all sleeps of the call
 		}
-		if (!who && !peek && !timed && sleeps_alone(e)) { // what is looked at stays in the kernel, which speaks of it to waits
+		if (!who && !peek && !timed && sleeps_alone(e)) { // a byte that is only peeked at stays in the kernel, which reports it to waits
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use);
 		} else {
 			char c;
 			uint64_t kr = get(&e->kr);
-			if (!nowait) smcgw_count_in(&e->raw_rx, e); // beside it nothing is deferred, and nobody sleeps alone
+			if (!nowait) smcgw_count_in(&e->raw_rx, e); // meanwhile nothing is deferred, and no thread sleeps alone
 			smcgw_unlock(e, &e->rl);
 			n = timed ? sleep_until(fd, until, who || owing) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
 			int err = errno;
 			if (!nowait) smcgw_count_out(&e->raw_rx);
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
-			seen = n > 0 && !who && !smcgw_sleeps(e) && get(&e->kr) == kr && !e->stashed; // nobody has taken it meanwhile
+			seen = n > 0 && !who && !smcgw_sleeps(e) && get(&e->kr) == kr && !e->stashed; // no other thread has taken it
 			if (n > 0 && smcgw_still(e, fd)) unannounced(e, fd);
 			errno = err;
 		}
-		// Another thread may have closed the number meanwhile: it is another file's then, and the entry another connection's.
+		// Another thread may have closed the number meanwhile: it may be another file, and the entry another connection.
 		bool closed = get(&e->use) != use || (!smcgw_still(e, fd) && (n <= 0 || (fd = smcgw_number(e, -1)) < 0));
 		if (unlikely(closed)) {
-			int err = n > 0 ? EBADF : errno; // where it has none, this is the kernel's answer
+			int err = n > 0 ? EBADF : errno; // if there is no number left, errno is the kernel's answer
 			smcgw_unlock(e, &e->rl);
 			errno = err;
 			return done ? (ssize_t)done : n > 0 ? -1 : n;
@@ -919,7 +924,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	return n;
 }
 
-// beside is what the kernel says, beside the ring's bytes, of a connection that either side has begun to end; and of room, if that is asked.
+// smcgw_beside returns what poll() says in addition to the ring's bytes once either side has begun to end the connection; room asks for POLLOUT, too.
 uint32_t smcgw_beside(const struct end *e, int fd, bool room) {
 	struct pollfd p = {fd, room ? POLLOUT | POLLRDHUP : POLLRDHUP, 0};
 	struct timespec zero = {0, 0};
@@ -931,10 +936,10 @@ static bool settled(struct end *e, int fd) { // rl is held
 	bool r = false;
 	if (smcgw_still(e, fd) && e->attached) {
 		pass_read(e);
-		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent nothing is to be settled
+		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent there is nothing to settle
 		else if (smcgw_hot(e)) {
 			r = true;
-			if ((get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) smcgw_arm(e, SMCI_ARM_SELF); // what follows wakes by itself, not by a slot
+			if ((get(&e->own->arm) & 0xff) != SMCI_ARM_SELF) smcgw_arm(e, SMCI_ARM_SELF); // what follows wakes by a token, not by a slot
 		} else if (settle(e, fd)) r = true;
 		else smcgw_forget(e);
 	}
@@ -943,7 +948,7 @@ static bool settled(struct end *e, int fd) { // rl is held
 }
 bool smcgw_settled(struct end *e, int fd) {
 	if (unlikely(e->remote != 0)) return false;
-	if (!smcgw_try(e, &e->rl)) { // a reader is inside, who sees to it when it leaves
+	if (!smcgw_try(e, &e->rl)) { // a reader is inside: it settles when it leaves
 		put(&place_of(e)->late, true);
 		fence();
 		if (!smcgw_try(e, &e->rl)) return false;
@@ -952,8 +957,8 @@ bool smcgw_settled(struct end *e, int fd) {
 }
 bool smcgw_settle(struct end *e, int fd) { return !e->remote && smcgw_lock(e, &e->rl) && settled(e, fd); }
 
-// genuine is asked when the kernel says readable: wrk, for one, takes EAGAIN after EPOLLIN for an error. told: all that the ring has was
-// told of already, and a token that comes late is no edge.
+// smcgw_genuine is asked when the kernel reports readable: some programs (wrk) treat EAGAIN after EPOLLIN as an error. told: all that is in the ring
+// was reported already, and a token that comes late is no edge.
 bool smcgw_genuine(struct end *e, int fd, bool told) {
 	bool r = true;
 	if (unlikely(e->remote != 0)) return smcgw_remote_genuine(e, fd);
@@ -989,7 +994,7 @@ out:
 	return r;
 }
 
-// unread counts what can be read at once, in all extents. An edge follows for what comes later, so nothing that is there may be left out.
+// smcgw_unread counts what can be read at once, in all extents. It must leave nothing out, since the next edge is only for bytes that come later.
 size_t smcgw_unread(struct end *e, int fd) {
 	int q = 0;
 	size_t n = 0;
@@ -999,7 +1004,7 @@ size_t smcgw_unread(struct end *e, int fd) {
 		const struct smci_end *p = e->peer;
 		uint64_t head = get_acquire(&p->head), r = get(&e->own->tail), kr = get(&e->kr), k = kr < e->kbase ? e->kbase : kr, end;
 		uint32_t i = get(&e->own->cx), nx = get_acquire(&p->nx);
-		bool alone = i & 1 && nx == i; // no byte is in the kernel, tokens apart
+		bool alone = i & 1 && nx == i; // the kernel has only tokens
 		if (unlikely(!alone)) SYS(ioctl, fd, SIOCINQ, &q);
 		end = kr + e->stashed + (unsigned)q;
 		if (nx - i > SMCI_TRANSITIONS) nx = i; // see smcgw_rx
@@ -1025,7 +1030,7 @@ size_t smcgw_unread(struct end *e, int fd) {
 }
 
 void smcgw_later(struct end *e, int err) {
-	if (err != ECONNRESET) return; // others are not said once
+	if (err != ECONNRESET) return; // others are reported more than once
 	smcgw_lock(e, &e->rl);
 	if (e->attached && e->eof) {
 		e->rx_error = err;
@@ -1037,7 +1042,7 @@ void smcgw_later(struct end *e, int err) {
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 	char b[4096];
 	size_t done = 0;
-	if (flags & MSG_PEEK) { // as much as is there
+	if (flags & MSG_PEEK) { // no more than is there
 		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, 1}, 1, flags & ~MSG_TRUNC);
 		if (k <= 0) return k;
 		done = smcgw_unread(e, fd);
@@ -1049,7 +1054,7 @@ ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 		if (k < 0 && done) smcgw_later(e, errno);
 		if (k <= 0) return done ? (ssize_t)done : k;
 		done += (size_t)k;
-		if ((size_t)k < want) break; // what ended it is for the next call
+		if ((size_t)k < want) break; // the next call reports what ended this one
 	}
 	return (ssize_t)done;
 }
@@ -1072,7 +1077,7 @@ static inline uint64_t room(struct end *e) {
 
 bool smcgw_room(struct end *e) { return unlikely(e->remote != 0) ? smcgw_remote_room(e) : (get(&e->own->nx) & 1) && room_of(size_of(e), get(&e->own->head) - get_acquire(&e->peer->tail)); }
 
-// A writer may sleep in the kernel with its lock: the reader's keeps the memory, too.
+// The reader's lock suffices to keep the memory mapped. A writer may sleep in the kernel with its own.
 size_t smcgw_unsent(struct end *e) {
 	size_t n = 0;
 	smcgw_lock(e, &e->rl);
@@ -1084,8 +1089,8 @@ size_t smcgw_unsent(struct end *e) {
 	return n;
 }
 
-// sent counts what the kernel has taken. The peer knows by it whether a reset has thrown any of it away; an urgent byte, of an end that
-// has left the ring for good, is not among what it counts.
+// sent counts what the kernel has taken, so that the peer knows whether a reset has discarded any of it. An urgent byte is not in the peer's counts,
+// so ksent stops after one; such an end has left the ring for good.
 static inline void sent(struct end *e, uint64_t n) {
 	add(&e->ks, n);
 	if (likely(!e->urgent)) put_release(&e->own->ksent, get(&e->ks) + (e->back_end - e->back));
@@ -1097,7 +1102,7 @@ static void transition(struct end *e) {
 	put(&x->r, get(&e->own->head));
 	put(&x->k, get(&e->ks));
 	if (!(nx & 1)) {
-		e->first = true; // the consumer is in the kernel: the first ring bytes send a token
+		e->first = true; // the consumer reads from the kernel: the first ring bytes send a token
 		put_release(&e->own->ksent, get(&e->ks));
 		add(&e->report.returns, 1);
 	} else {
@@ -1106,9 +1111,9 @@ static void transition(struct end *e) {
 	put_release(&e->own->nx, nx + 1);
 }
 
-// brief has a spill of a writer that does not wait stay short, so that it is in the ring again soon: of one whose consumer has read since the
-// ring began, or that holds as much as the kernel. Who waits, or goes by the kernel for other reasons, finds as much room as natively: its
-// reader may be the same thread, when it has written all.
+// brief makes a spill of a non-blocking writer short, so that the stream is back in the ring soon, if the consumer has read since the ring was last
+// empty, or the ring holds as much as the kernel's buffers would. A writer that may wait, or leaves the ring for another reason, gets as much room
+// as natively: its reader may be the same thread, which reads only once all is written.
 static void brief(struct end *e, int fd, bool on) {
 	if (likely(e->brief == on)) return;
 	e->brief = on;
@@ -1119,8 +1124,8 @@ static void spill(struct end *e, int fd, bool nowait) {
 	transition(e);
 }
 
-// smcgw_at_risk has a process that is killed end its connection by a reset, until the kernel has taken what was taken back: those bytes were
-// taken from the program.
+// smcgw_at_risk makes the connection end by a reset if this process is killed before the kernel has taken what was taken back: the program believes
+// that those bytes were sent.
 void smcgw_at_risk(struct end *e, int fd) {
 	struct linger l = {1, 0};
 	socklen_t n = sizeof e->linger;
@@ -1134,8 +1139,8 @@ void smcgw_no_risk(struct end *e, int fd) {
 	put(&e->at_risk, false);
 }
 
-// pay sends what the kernel has refused so far: tokens that are counted, then bytes that were taken back, and the end after them. False
-// while it refuses.
+// pay sends what the kernel has refused so far: first counted tokens, then bytes that were taken back, then the FIN after them. It returns false
+// while the kernel still refuses.
 static bool pay(struct end *e, int fd) {
 	if (unlikely(e->remote != 0)) return smcgw_remote_pay(e, fd);
 	while (e->owed || e->back != e->back_end) {
@@ -1147,7 +1152,7 @@ static bool pay(struct end *e, int fd) {
 			put(&smcgw_owing, true);
 			return false;
 		}
-		if (k < 0) { // nothing comes after this
+		if (k < 0) { // nothing can follow
 			if (!e->tx_error) e->tx_error = (int)-k;
 			e->owed = 0;
 			e->back = e->back_end;
@@ -1173,7 +1178,7 @@ bool smcgw_pay(void) {
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e || state_of(e) != SMCI_PROMOTED) continue;
-		if (!smcgw_try(e, &e->wl)) { // its writer may have said that it owes just before, and leave; one that sleeps in the kernel owes nothing
+		if (!smcgw_try(e, &e->wl)) { // its writer may just have become indebted and left; a writer asleep in the kernel owes nothing
 			if (!atomic_load(&e->tx_blocked)) owing = true;
 			continue;
 		}
@@ -1184,15 +1189,15 @@ bool smcgw_pay(void) {
 	return owing;
 }
 
-// writable is what the kernel says of a write, at once: POLLOUT, errors, or 0.
+// writable returns what the kernel says about a write right now: POLLOUT, errors, or 0.
 static short writable(int fd) {
 	struct pollfd p = {fd, POLLOUT, 0};
 	struct timespec zero = {0, 0};
 	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 ? p.revents : 0;
 }
 
-// fits tells whether the kernel is sure to take the tokens of one call: what it would refuse must not go by the ring. Where it says
-// writable a third of its buffer is free.
+// fits tells whether the kernel is sure to take the tokens of one call. If it may refuse them, no byte may go into the ring. When the kernel says
+// writable, a third of its send buffer is free.
 static bool fits(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	if (likely(ks + 1 < e->fits && !e->owed)) return true;
@@ -1202,7 +1207,7 @@ static bool fits(struct end *e, int fd) {
 	return true;
 }
 
-// token counts before it sends; a consumer that has frozen the ring meanwhile may not have seen the count, and gets none: false.
+// token counts before it sends. A consumer that has just frozen the ring may have missed that count: then none is sent, and it returns false.
 static bool token(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	put_release(&e->own->ksent, ks + 1);
@@ -1222,7 +1227,7 @@ static void take_back(struct end *e, int fd);
 
 static inline void doorbell(struct end *e, int fd) {
 	fence();
-	if (unlikely(peer_flags(e) & SMCI_FROZEN)) { // it may have looked before these bytes were published
+	if (unlikely(peer_flags(e) & SMCI_FROZEN)) { // the consumer may have looked before these bytes were published
 		take_back(e, fd);
 		return;
 	}
@@ -1234,8 +1239,9 @@ static inline void doorbell(struct end *e, int fd) {
 	} else if (a && !rings && who < SMCI_SLOTS && e->desk) {
 		uint32_t s = get_acquire(&e->desk->desk->slot[who].sleeps), r = get(&e->desk->rung[who]);
 		int64_t t = s ? now_coarse() : 0;
-		if (s && (s != r || t - get(&e->desk->rung_at[who]) >= RING_AGAIN)) { // what has rung may be held up by its own kernel connection
-			rings = get(&e->peer->arm) != a; // one that has left the slot before this sleep must not ring for those that are there
+		if (s && (s != r || t - get(&e->desk->rung_at[who]) >= RING_AGAIN)) { // the last token may be delayed on its own kernel connection
+			// An end that left the slot before this sleep must not use up the token of the ends still there.
+			rings = get(&e->peer->arm) != a;
 			if (!rings && atomic_compare_exchange_strong(&e->desk->rung[who], &r, s)) {
 				put(&e->desk->rung_at[who], t);
 				rings = true;
@@ -1253,14 +1259,14 @@ static inline void publish(struct end *e, int fd, uint64_t n) {
 	doorbell(e, fd);
 }
 
-// acked: has the kernel acknowledged the token of the last look at the path?
+// acked tells whether the kernel has had the last path check's token acknowledged.
 static bool acked(struct end *e, int fd) {
 	int q = 0;
 	return SYS(ioctl, fd, SIOCOUTQ, &q) == 0 && get(&e->ks) - (unsigned)q >= e->path_ks;
 }
 
-// path_good looks at the kernel's path twice a second: while it does not acknowledge, ring bytes must not pass where a
-// native connection's would not.
+// path_good checks the kernel's path twice a second: while the path does not acknowledge, ring bytes must not pass where a native connection's
+// would not.
 static bool path_good(struct end *e, int fd) {
 	int64_t t = now_coarse();
 	uint64_t head = get(&e->own->head);
@@ -1270,7 +1276,7 @@ static bool path_good(struct end *e, int fd) {
 		put(&e->report.why, SMCI_WHY_PATH);
 		return false;
 	}
-	if (t - e->path_at < PATH_EVERY && !acked(e, fd)) { // 64 MiB in less: the last token has its time still
+	if (t - e->path_at < PATH_EVERY && !acked(e, fd)) { // 64 MiB in less: the last token still has time
 		e->path_head = head;
 		return true;
 	}
@@ -1288,7 +1294,7 @@ static inline bool must_leave(struct end *e, int fd) {
 
 static bool may_ring(struct end *e, int fd) {
 	if (e->tx_error || get(&e->passed)) return false;
-	if (unlikely(sent_back(e))) { // by a broker that may have gone
+	if (unlikely(sent_back(e))) { // the broker that said so may be gone
 		int64_t t = now_coarse();
 		if (t - e->heeded_at >= PATH_EVERY) {
 			e->heeded_at = t;
@@ -1297,7 +1303,7 @@ static bool may_ring(struct end *e, int fd) {
 		return false;
 	}
 	if ((peer_flags(e) & (SMCI_ATTACHED | SMCI_GONE | SMCI_RECALL)) != SMCI_ATTACHED) return false;
-	if (get_acquire(&e->peer->cx) != get(&e->own->nx) || !fits(e, fd)) return false; // it reads from the kernel, and the ring is empty
+	if (get_acquire(&e->peer->cx) != get(&e->own->nx) || !fits(e, fd)) return false; // the consumer reads from the kernel, and the ring is empty
 	if (e->path_bad) {
 		if (!acked(e, fd)) return false;
 		e->path_bad = false;
@@ -1305,10 +1311,10 @@ static bool may_ring(struct end *e, int fd) {
 		e->path_at = now_coarse();
 		e->path_head = get(&e->own->head);
 	}
-	return writable(fd) == POLLOUT; // also now: the peer's thread may be this one
+	return writable(fd) == POLLOUT; // checked every time: the peer's thread may be this one
 }
 
-// try_recalled: a writer that is inside may have looked already, and looks again when it leaves.
+// try_recalled takes wl. A writer that is inside may have checked for the recall already, so it checks again when it leaves.
 static bool try_recalled(struct end *e) {
 	if (smcgw_try(e, &e->wl)) return true;
 	put(&e->recalled, true);
@@ -1333,10 +1339,10 @@ void smcgw_recalled(struct end *e) {
 	errno = err;
 }
 
-// take_back sends by the kernel what a frozen consumer has left in the ring. What the kernel has no room for follows.
+// take_back sends through the kernel what a frozen consumer has left in the ring. What the kernel has no room for is owed.
 static void take_back(struct end *e, int fd) {
 	uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail);
-	if (unlikely(e->fin == FIN_SENT)) return; // the peer, which hears of it, reads on
+	if (unlikely(e->fin == FIN_SENT)) return; // the peer sees the FIN, and reads on from the ring
 	if (head - tail > size_of(e)) {
 		smcgw_violated(e);
 		return;
@@ -1351,17 +1357,17 @@ static void take_back(struct end *e, int fd) {
 	pay(e, fd);
 }
 
-// full is a ring without room: it begins larger next time. The consumer maps the whole one when it sees the wish.
+// full notes that the ring had no room: it starts larger next time. The consumer maps the whole ring when it sees the wish.
 static void full(struct end *e) {
 	e->grow = true;
 	put(&e->own->wish, e->order_max);
 }
 
-// mapped_whole: have both the whole ring?
+// mapped_whole tells whether both ends have mapped the whole ring.
 static bool mapped_whole(struct end *e) { return get_acquire(&e->peer->reach) >= e->order_max && smcgw_map_ring(e, &e->tx_ring, e->own); }
 
-// extend makes a full ring larger with its bytes in place, which is so as long as none is behind its end. Its consumer is not reading: both
-// ends may write megabytes before they read, where natively the kernel's buffers have grown to that.
+// extend enlarges a full ring with its bytes in place, which works while none has wrapped. The consumer is not reading then: both ends may write
+// megabytes before they read, where natively the kernel's buffers would have grown.
 static bool extend(struct end *e, uint32_t order) {
 	if (order > e->order_max || order <= get(&e->own->order) || get(&e->own->head) - get(&e->own->base) > size_of(e) || !mapped_whole(e)) return false;
 	e->touched = true;
@@ -1381,7 +1387,7 @@ static void __attribute__((noinline)) resize(struct end *e, size_t want) {
 	put(&e->own->order, order);
 }
 
-// restart is called with the ring empty: it begins anew at the ring's first byte, larger where the stream has filled it.
+// restart is called with the ring empty: the ring starts again at its first byte, larger if the stream has filled it.
 static inline void restart(struct end *e, size_t want) {
 	uint32_t order = get(&e->own->order);
 	put(&e->own->base, get(&e->own->head));
@@ -1395,7 +1401,7 @@ int64_t smcgw_timeout_of(int fd, int option) {
 	return now() + t.tv_sec * 1000000000LL + t.tv_usec * 1000LL;
 }
 
-// smcgw_interrupts tells whether a handler is installed that ends a call: a system call that a signal has ended does not say which.
+// smcgw_interrupts tells whether any installed handler ends system calls: a call that a signal has interrupted does not say which handler ran.
 bool smcgw_interrupts(void) {
 	for (int s = 1; s < 65; s++) {
 		struct { void *handler; unsigned long flags; void *restorer; unsigned long mask[2]; } a;
@@ -1407,7 +1413,7 @@ bool smcgw_interrupts(void) {
 
 enum waited { AGAIN, BY_KERNEL, GAVE_UP };
 
-// wait_room waits for the consumer, with wl let go. errno is set where the call is to end.
+// wait_room waits for the consumer, without wl. GAVE_UP: errno is set, and the call ends.
 static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 	uint32_t r = get_acquire(&e->peer->room);
 	put(&e->own->want, get(&e->own->want) + 1);
@@ -1430,19 +1436,19 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 		errno = EINTR;
 		return GAVE_UP;
 	}
-	// A round without a byte: in a larger ring, or by the kernel, which has room of its own, as it does natively where both ends write before
-	// they read, and knows whether the peer lives.
+	// A whole round without room. Go on in a larger ring, or through the kernel: it has room of its own, as it has natively when both
+	// ends write before they read, and it knows whether the peer lives.
 	return n == -ETIMEDOUT && smcgw_still(e, fd) && !room(e) ? BY_KERNEL : AGAIN;
 }
 
-static void not_blocked(void *p) { // cancelled
+static void not_blocked(void *p) { // the thread was cancelled
 	struct end *e = p;
 	put(&e->tx_blocked, 0);
 	smcgw_unlock(e, &e->wl);
 }
 
-// wait_kernel waits until the kernel says that it takes what it has refused, with wl let go: for a little less it may have room sooner, which
-// natively wakes nobody. errno is set where the call is to end.
+// wait_kernel waits, without wl, until the kernel reports POLLOUT. The kernel may have a little room sooner, which natively wakes no writer, either.
+// GAVE_UP: errno is set, and the call ends.
 static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *until) {
 	struct pollfd p = {fd, POLLOUT, 0};
 	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
@@ -1461,7 +1467,7 @@ static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *unti
 	return GAVE_UP;
 }
 
-// by_kernel sends a part. A writer that may wait does so in the kernel, which knows its signals and time-outs.
+// by_kernel sends one part through the kernel. A writer that may wait does so in the kernel's call, which handles signals and time-outs.
 static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool nowait,
                          int file, off_t *at, int64_t *until, bool *stop) {
 	struct iovec w[PARTS];
@@ -1499,7 +1505,7 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 	return n;
 }
 
-// from_file reads into the ring: bytes, 0 for the end of the file, -1.
+// from_file reads from a file into the ring. It returns bytes; 0 at the end of the file; -1.
 static ssize_t from_file(struct end *e, int file, off_t *at, size_t n) {
 	uint64_t mask = size_of(e) - 1, o = (get(&e->own->head) - get(&e->own->base)) & mask;
 	if (n > mask + 1 - o) n = mask + 1 - o;
@@ -1512,8 +1518,8 @@ static ssize_t from_file(struct end *e, int file, off_t *at, size_t n) {
 	return result(k);
 }
 
-// beside is a write by the thread whose other one sleeps in the kernel: in a signal handler, or after it has left that by longjmp, which it
-// cannot know. The stream is the kernel's as long as that one has the lock.
+// beside is a write by the very thread that sleeps in the kernel's send: in a signal handler, or after leaving one by longjmp, which cannot be told
+// apart. While that call holds the lock, the stream is the kernel's.
 static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, bool nowait, int file, off_t *at) {
 	size_t done = 0, asked;
 	ssize_t n;
@@ -1532,9 +1538,9 @@ static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size
 	return done ? (ssize_t)done : n;
 }
 
-// takes_reset: a reader that had bytes to return has taken the error from the kernel, which says EPIPE since. The program is told of it once.
+// takes_reset: a reader that had bytes to return took the reset from the kernel, which says EPIPE since. The program is told of the reset once.
 static bool takes_reset(struct end *e, int fd) {
-	if (!smcgw_try(e, &e->rl)) return false; // it is about to be told
+	if (!smcgw_try(e, &e->rl)) return false; // the reader is about to report it
 	bool r = e->rx_error == ECONNRESET && ended(e, fd) && e->rx_error && !get(&e->violated) && !missing(e);
 	if (r) {
 		e->rx_error = 0;
@@ -1550,11 +1556,12 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	int64_t until = 0;
 	int err = 0;
 	bool stop = false;
-	if (!want) return v ? result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0)) : 0; // moves nothing; an error is told
+	// A write of no bytes moves nothing, but reports an error.
+	if (!want) return v ? result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0)) : 0;
 	if (!smcgw_try(e, &e->wl)) {
 		int32_t who = atomic_load(&e->tx_blocked);
 		if (unlikely(who && who == (int32_t)SYS(gettid))) return beside(e, fd, v, nv, want, flags, nowait, file, at);
-		// Beside one that sleeps there it waits as that does, where signals are seen. The kernel's buffer is full, and says when it is not.
+		// If a writer sleeps in the kernel, wait as it does, interruptibly. The kernel's buffer is full, and POLLOUT tells when it is not.
 		for (int r; (r = smcgw_writer(e));) {
 			struct pollfd p = {fd, POLLOUT, 0};
 			if (nowait || r != EAGAIN) {
@@ -1576,12 +1583,12 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			e->tx_error = 0;
 			break;
 		}
-		if (unlikely(atomic_load(&e->write_ended))) { // the kernel says so, too, and has then told its error
+		if (unlikely(atomic_load(&e->write_ended))) { // the kernel says so, too, and so reports its error
 			long k = SYS(sendto, fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
 			err = k < 0 ? (int)-k : EPIPE;
 			break;
 		}
-		if (unlikely(get(&e->forgives))) { // nobody is there to read it
+		if (unlikely(get(&e->forgives))) { // no process is left to read it
 			put(&e->forgives, false);
 			if (v) done = want;
 			continue;
@@ -1593,7 +1600,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				continue;
 			}
 			if (unlikely(!fits(e, fd))) {
-				transition(e); // and the kernel says whether there is room
+				transition(e); // the kernel then says whether it has room
 				continue;
 			}
 			uint64_t head = get(&e->own->head), have, n;
@@ -1622,7 +1629,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				continue;
 			}
 			if (e->tx_error) continue;
-			if (nowait && done && !get(&e->edge)) break; // for an edge the kernel's buffer has to be full
+			if (nowait && done && !get(&e->edge)) break; // an edge requires that the kernel's buffer be full
 			if (nowait) {
 				full(e);
 				if (!extend(e, get(&e->own->order) + 1)) spill(e, fd, true);
@@ -1638,13 +1645,14 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		}
 		if (e->tx_error) {
 			err = e->tx_error;
-			e->tx_error = 0; // once; what follows is the kernel's
+			e->tx_error = 0; // once; later errors are the kernel's
 			break;
 		}
 		if (may_ring(e, fd)) {
 			transition(e);
 			fence();
-			if (peer_flags(e) & SMCI_RECALL) transition(e); // it may have looked before this was published: back, before a token moves
+			// The peer may have looked before this was published: then go back before any token moves.
+			if (peer_flags(e) & SMCI_RECALL) transition(e);
 			continue;
 		}
 		if (unlikely(!pay(e, fd))) {
@@ -1655,7 +1663,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &until, &stop);
 		if (n <= 0) {
 			err = n < 0 ? errno : 0;
-			if (err == EAGAIN && !nowait && v) { // until another time than the kernel's, which is for each part, or with something owed
+			// Wait here if there is a time-out, which the kernel would apply to each part, or if something is owed.
+			if (err == EAGAIN && !nowait && v) {
 				if (wait_kernel(e, fd, nowait, &until) == AGAIN) continue;
 				err = errno;
 			}
@@ -1681,7 +1690,7 @@ ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	return send_any(e, fd, v, nv, n, flags, -1, 0);
 }
 ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
-	if (!at && SYS(lseek, from, 0, SEEK_CUR) == -ESPIPE) { // a read of it might wait; programs go on by read() and write()
+	if (!at && SYS(lseek, from, 0, SEEK_CUR) == -ESPIPE) { // reading it might block; programs fall back to read() and write()
 		errno = EINVAL;
 		return -1;
 	}
@@ -1689,7 +1698,7 @@ ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
 	return send_any(e, fd, 0, 0, n, 0, from, at);
 }
 
-// give_back returns the memory of a ring that has become large and is empty. It is called when its process waits.
+// smcgw_give_back frees the memory of a ring that has grown and is empty. It is called when the process waits.
 void smcgw_give_back(struct end *e) {
 	if (e->remote || !smcgw_try(e, &e->wl)) return;
 	if (e->attached && e->touched && e->back == e->back_end && get(&e->own->head) == get_acquire(&e->peer->tail)) {
@@ -1708,7 +1717,7 @@ void smcgw_give_back(struct end *e) {
 
 // ---- ends
 
-// parts is before a connect() that ends the connection by a reset, and leaves the socket for another.
+// smcgw_parts is called before connect() to AF_UNSPEC, which resets the connection and frees the socket for another.
 void smcgw_parts(struct end *e, int fd) {
 	bool rl = smcgw_lock(e, &e->rl), wl = smcgw_lock_writer(e);
 	if (smcgw_still(e, fd) && e->attached) {
@@ -1720,15 +1729,15 @@ void smcgw_parts(struct end *e, int fd) {
 	if (rl) smcgw_unlock(e, &e->rl);
 }
 
-// widen has the kernel take what was taken back, which natively it would have had from the start: nothing more is sent by the program.
+// widen enlarges the send buffer for what was taken back: natively the kernel would have had those bytes all along, and the program sends no more.
 static void widen(struct end *e, int fd) {
-	int n = (int)(e->back_end - e->back), had = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 2; // the kernel doubles what it is told
+	int n = (int)(e->back_end - e->back), had = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 2; // the kernel doubles the value it is given
 	if (n <= had || SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) == 0) return;
 	if (had < MOST_SNDBUF) set_int(fd, SOL_SOCKET, SO_SNDBUF, n);
 }
 
-// last is before a FIN, and before somebody else sends: what the kernel has refused goes at the pace of the peer, as long as that takes
-// any. Tokens tell nothing that a FIN does not, but what somebody else sends would be taken for them.
+// last is called before a FIN, and before another program may send. It sends what the kernel has refused, as long as the peer takes any. Owed tokens
+// need not precede a FIN, which says as much; but bytes of another program would be mistaken for them.
 static bool last(struct end *e, int fd, bool fin) {
 	int64_t until = now() + LAST_WITHIN;
 	uint64_t had = 0;
@@ -1757,30 +1766,31 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 	if (unlikely(e->remote != 0)) return smcgw_remote_ended(e, fd, how);
 	if (how != SHUT_WR) {
 		put(&e->read_ended, true);
-		put(&e->kernel_news, true); // the next read has the end
+		put(&e->kernel_news, true); // the next read finds the end
 	}
 	bool both = get(&e->read_ended) && (how != SHUT_RD || atomic_load(&e->write_ended));
-	if (both && smcgw_still(e, fd) && e->own) { // natively what comes now is answered by a reset: the kernel sees to it
+	if (both && smcgw_still(e, fd) && e->own) { // natively the kernel answers what comes now with a reset: let it
 		set_flag(e, SMCI_RECALL);
 		wake(e);
 	}
 	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
 	atomic_store(&e->write_ended, true);
-	// A writer inside is waited for, or the end would overtake what it publishes. One that sleeps in the kernel's send is ended by it.
+	// Wait for a writer inside, or the end would overtake what it publishes. The shutdown itself ends one that sleeps in the kernel's send.
 	if (!smcgw_lock_writer(e)) {
 		set_flag(e, SMCI_SHUT);
 		return true;
 	}
-	set_flag(e, SMCI_SHUT); // before the look at whether there is something to take back
+	set_flag(e, SMCI_SHUT); // before checking whether there is something to take back
 	fence();
 	bool done = last(e, fd, true);
-	e->fin = done ? FIN_SENT : FIN_OWED; // natively the kernel had those bytes, and the end after them: this process's waits see to it
+	// Natively the kernel would have those bytes, and the FIN after them: waits of this process send both.
+	e->fin = done ? FIN_SENT : FIN_OWED;
 	smcgw_unlock(e, &e->wl);
 	return done;
 }
 
-// finish is close() of the last descriptor. Tokens that are on their way are waited for, or the kernel would answer them by a
-// reset; bytes that were not read are answered by one, as the kernel does.
+// smcgw_finish does the work of the last close(). It waits for tokens on their way, which the kernel would answer with a reset. It causes a reset for
+// unread bytes, as the kernel does.
 void smcgw_finish(struct end *e, int fd, bool writes) {
 	if (!e->attached) return;
 	if (unlikely(e->remote != 0)) {
@@ -1796,7 +1806,7 @@ void smcgw_finish(struct end *e, int fd, bool writes) {
 			reset = true;
 		}
 	}
-	int rounds = get(&e->nonblock) ? 5 : 500; // on one host they are there at once, unless the peer lies or was stopped just then
+	int rounds = get(&e->nonblock) ? 5 : 500; // on one host they arrive at once, unless the peer lies or has just been stopped
 	for (int i = 0; !reset && i < rounds && !e->eof && !e->rx_error; i++) {
 		pass_read(e);
 		if (get(&e->own->cx) & 1) {
@@ -1818,7 +1828,7 @@ void smcgw_finish(struct end *e, int fd, bool writes) {
 	wake(e);
 }
 
-// heed_twin does for the other end, where this process has it, what its next call would: it may be this thread's.
+// heed_twin does for the connection's other end, if this process has it, what its next call would do: that call may be due on this thread.
 static void heed_twin(const struct end *e) {
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *t = look(fd);
@@ -1828,8 +1838,8 @@ static void heed_twin(const struct end *e) {
 	}
 }
 
-// empty is asked after the ring was frozen, with its end read: does nothing but data come by the kernel from here on? What the producer
-// has published or counted before it saw the flag is seen here; afterwards it sees the flag, and takes it back.
+// empty is asked after freezing, with the ring read to its end: will only data come through the kernel from now on? What the producer published or
+// counted before it saw FROZEN is visible here; later it sees FROZEN, and takes back.
 static bool empty(struct end *e, int fd) {
 	uint32_t cx = get(&e->own->cx);
 	int q = 0;
@@ -1837,15 +1847,15 @@ static bool empty(struct end *e, int fd) {
 	SYS(ioctl, fd, SIOCINQ, &q);
 	fence();
 	if (get_acquire(&e->peer->nx) != cx) return false;
-	eat(e, fd, get(&e->kr) + (unsigned)q); // what is there: what is only counted may be taken back
+	eat(e, fd, get(&e->kr) + (unsigned)q); // take what is there; what is only counted may be taken back
 	return get(&e->kr) == get_acquire(&e->peer->ksent) && get_acquire(&e->peer->nx) == cx;
 }
 
-// kernel_now reads on to where nothing but data comes by the kernel: true when it is there. rl is held, RECALL is said.
-// A consumer in the ring freezes, so that the producer takes back what it has not read. If that takes long it is left to the
-// producer's next call: until then nothing comes. One that has unread data of the kernel before the ring, or ring bytes before data
-// of the kernel, cannot be helped: what it was sent is in two places. writes: wl is held; a writer that has gone to sleep in the kernel's
-// send meanwhile keeps it. The producer is rung for also where no time is left: nobody else would, and it may sleep.
+// kernel_now reads on until only data can come through the kernel, and returns true once that is so. rl is held, and RECALL is set. A consumer in a
+// ring extent freezes, so that the producer takes back what is unread. If that takes long, it is left to the producer's next call: nothing comes
+// before then. It fails if kernel data lie unread before the ring, or ring bytes before kernel data: then the unread stream is in two places.
+// writes: wl is held; a writer that has meanwhile gone to sleep in the kernel's send keeps it. The producer gets a token even if no time is left,
+// because it may sleep, and nothing else would wake it.
 static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 	bool woken = false, rung = false, asked = false;
 	for (;;) {
@@ -1870,7 +1880,8 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 				eat_counted(e, fd);
 				return !available(e);
 			}
-			bool late = asked && now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)); // who ends meanwhile takes nothing back
+			// A peer that is ending takes nothing back.
+			bool late = asked && now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE));
 			if ((!available(e) || late) && empty(e, fd) && (late || !available(e))) return true;
 		}
 		if (e->eof || e->rx_error) return !(cx & 1) || !available(e);
@@ -1878,9 +1889,10 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 			woken = true;
 			wake(e);
 		}
-		if (!rung && *writes && !get(&e->write_ended) && fits(e, fd) && writable(fd) == POLLOUT) { // its process wakes for a token, and sees the flags
-			// One that goes back itself is awake, or has left the ring for good and may be a program without the library by now.
-			// One that has not come to where this end left the ring, with nothing sent by the kernel since, passes both at once.
+		// The token wakes the peer's process, which then sees the flags.
+		if (!rung && *writes && !get(&e->write_ended) && fits(e, fd) && writable(fd) == POLLOUT) {
+			// A peer that has set RECALL is awake, or has left the ring for good and may be a program without the library by now. A peer that
+			// has not reached where this end left the ring passes both transitions at once if nothing was sent through the kernel since.
 			uint32_t left = get(&e->own->nx), at = get_acquire(&e->peer->cx);
 			bool nothing = left && at + 1 == left && get(&e->own->x[(left - 1) % SMCI_TRANSITIONS].k) == get(&e->ks);
 			if (!(left & 1) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED && (at == left || nothing)) {
@@ -1903,13 +1915,13 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 	}
 }
 
-// demote has both directions go by the kernel, for somebody who has no library or no memory of ours.
+// smcgw_demote moves both directions to the kernel, for a program that lacks the library or our memory.
 bool smcgw_demote(struct end *e, int fd, int64_t until) {
 	bool done = true, writes;
 	if (unlikely(e->remote != 0)) return smcgw_remote_demote(e, fd, until);
 	put(&e->passed, true);
 	if (!smcgw_lock_until(e, &e->rl, until)) return false;
-	while (!(writes = smcgw_try(e, &e->wl)) && !atomic_load(&e->tx_blocked)) { // one that sleeps in the kernel has left the ring
+	while (!(writes = smcgw_try(e, &e->wl)) && !atomic_load(&e->tx_blocked)) { // a writer asleep in the kernel has left the ring
 		struct timespec ts = {0, 200000};
 		SYS(nanosleep, &ts, 0);
 		if (now() < until) continue;
@@ -1928,13 +1940,13 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 		}
 		smcgw_untune(e, fd);
 		if (writes && !last(e, fd, false)) done = false;
-		if (done && !e->eof && !e->rx_error && !e->tx_error && !smcgw_sleeps(e)) { // from here on it is like any other
+		if (done && !e->eof && !e->rx_error && !e->tx_error && !smcgw_sleeps(e)) { // from now on it is an ordinary connection
 			smcgw_forget(e);
 			smcgw_closed(e);
 			e->attached = false;
 			put_release(&e->report.state, SMCI_NEVER);
 		} else if (e->eof || e->rx_error || !(get(&e->own->cx) & 1) || get_acquire(&e->peer->nx) != get(&e->own->cx)) {
-			thaw(e); // the producer has done its part, or does it no more
+			thaw(e); // the producer has taken back, or never will
 		}
 	}
 	if (writes) smcgw_unlock(e, &e->wl);

@@ -123,8 +123,8 @@ static int int_option(int fd, int level, int name) {
 }
 static void set_int(int fd, int level, int name, int v) { SYS(setsockopt, fd, level, name, &v, sizeof v); }
 
-// tune makes the kernel connection a doorbell: tokens must not wait for a full segment. The window keeps room for two segments, since with less
-// the sender would wait for its persist timer.
+// tune makes the kernel connection a doorbell: tokens must not wait for a full segment. The window keeps room for two segments, since with
+// less the sender would wait for its persist timer.
 static void tune(struct end *e, int fd, const struct tcp_info *t) {
 	int window = 2 * (int)t->tcpi_advmss > KERNEL_WINDOW ? 2 * (int)t->tcpi_advmss : KERNEL_WINDOW;
 	e->nodelay = int_option(fd, IPPROTO_TCP, TCP_NODELAY);
@@ -166,8 +166,8 @@ int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n) {
 	return r;
 }
 
-// attach tells the peer that this end understands tokens. First it makes sure that no thread is in a call that moves bytes without the locks, and
-// that the kernel's counts equal the library's: a program that reads or writes around the library is found here.
+// attach tells the peer that this end understands tokens. First it makes sure that no thread is in a call that moves bytes without the
+// locks, and that the kernel's counts equal the library's: a program that reads or writes around the library is found here.
 static void attach(struct end *e, int fd) {
 	struct tcp_info t;
 	bool done = false;
@@ -249,8 +249,8 @@ static void repair(struct end *e, int fd) {
 
 // ---- consuming
 
-// mapped_order returns the order of the largest ring that is mapped. It does not trust our own memory for that: root of another container can
-// reopen the peer's memory and write to it, whatever its mode.
+// mapped_order returns the order of the largest ring that is mapped. It does not trust our own memory for that: root of another container
+// can reopen the peer's memory and write to it, whatever its mode.
 static inline uint32_t mapped_order(const struct end *e, const char *ring, const struct smci_end *of) {
 	return ring == (const char *)of + SMCI_RING_AT ? SMCI_ORDER_MIN : (uint32_t)__builtin_ctz(e->whole - SMCI_RING_AT);
 }
@@ -260,7 +260,8 @@ static inline uint32_t reach(const struct end *e) {
 	return !r ? SMCI_ORDER_MIN : r < most ? r : most;
 }
 
-// available returns how many bytes of this ring extent can be read. head is loaded before nx: with no transition, all up to head belong to it.
+// available returns how many bytes of this ring extent can be read. head is loaded before nx: with no transition, all up to head belong to
+// it.
 static inline uint64_t available(struct end *e) {
 	const struct smci_end *p = e->peer;
 	uint64_t h = get_acquire(&p->head), tail = get(&e->own->tail);
@@ -275,8 +276,8 @@ static inline uint64_t available(struct end *e) {
 	return n;
 }
 
-// smcgw_hot tells whether the ring has bytes of the current extent. A ring read to its end with a transition to pass is not hot: what follows
-// comes through the kernel, which reports it.
+// smcgw_hot tells whether the ring has bytes of the current extent. A ring read to its end with a transition to pass is not hot: what
+// follows comes through the kernel, which reports it.
 bool smcgw_hot(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	uint64_t head = get_acquire(&e->peer->head);
@@ -311,8 +312,9 @@ static long peeked(struct end *e, int fd) {
 	return n;
 }
 
-// unannounced is called when the kernel has bytes that nothing accounts for. Each token is counted before it is sent, so a ring extent without a
-// transition cannot have more bytes than ksent says: the peer lies. Another reader may have taken the bytes meanwhile, so it checks twice.
+// unannounced is called when the kernel has bytes that nothing accounts for. Each token is counted before it is sent, so a ring extent
+// without a transition cannot have more bytes than ksent says: the peer lies. Another reader may have taken the bytes meanwhile, so it
+// checks twice.
 static bool nobodys(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	uint64_t sent = get_acquire(&e->peer->ksent);
@@ -334,8 +336,8 @@ void smcgw_arm(struct end *e, uint32_t whom) {
 	if (unlikely(slot != whom)) smcgw_left_slot(slot);
 }
 
-// recalled checks whether the peer, as a consumer, asks this end to send through the kernel. The peer wakes this process by a token to have that
-// done, so whoever takes a token checks: it may be that one.
+// recalled checks whether the peer, as a consumer, asks this end to send through the kernel. The peer wakes this process by a token to have
+// that done, so whoever takes a token checks: it may be that one.
 static void heed_recall(struct end *e, int fd);
 static inline void recalled(struct end *e, int fd) {
 	if (unlikely(peer_flags(e) & SMCI_RECALL)) heed_recall(e, fd);
@@ -370,10 +372,10 @@ static void eat_counted(struct end *e, int fd) {
 	if (get_acquire(&e->peer->nx) == get(&e->own->cx) && likely(!(get(&e->own->flags) & SMCI_FROZEN))) eat(e, fd, sent);
 }
 
-// settle is called with the ring empty. True: something has come, and a token for it is in the kernel's queue or will be. False: it has armed,
-// looked again, found nothing, and then taken the old tokens. It never takes the last token while the ring has bytes. A settle that finds
-// something leaves one more token outstanding. So if two or more are due, it first takes all but the last; if those are still on their way, it
-// does not arm for yet another.
+// settle is called with the ring empty. True: something has come, and a token for it is in the kernel's queue or will be. False: it has
+// armed, looked again, found nothing, and then taken the old tokens. It never takes the last token while the ring has bytes. A settle that
+// finds something leaves one more token outstanding. So if two or more are due, it first takes all but the last; if those are still on
+// their way, it does not arm for yet another.
 static bool settle(struct end *e, int fd) {
 	if (unlikely(get(&e->own->flags) & SMCI_FROZEN)) return false; // the producer may still take back a count: see token
 	uint64_t old = get_acquire(&e->peer->ksent);
@@ -466,8 +468,8 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	return n;
 }
 
-// sleep_until is recv() with MSG_PEEK and a deadline. RETRY: something may have come another way. It sleeps in rounds while something is still to
-// be sent, and while another thread is in sleep_alone, which may take the byte that would wake both and leave bytes in the ring.
+// sleep_until is recv() with MSG_PEEK and a deadline. RETRY: something may have come another way. It sleeps in rounds while something is
+// still to be sent, and while another thread is in sleep_alone, which may take the byte that would wake both and leave bytes in the ring.
 static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
 	struct pollfd p = {fd, POLLIN, 0};
 	char c;
@@ -485,7 +487,8 @@ static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
 
 #define FAULT (-3)
 
-// at_its_end tells whether all of the kernel extent cx has been read. Ring bytes may follow, which a native read would return in the same call.
+// at_its_end tells whether all of the kernel extent cx has been read. Ring bytes may follow, which a native read would return in the same
+// call.
 static bool at_its_end(const struct end *e, uint32_t cx) {
 	return get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
 }
@@ -558,8 +561,8 @@ static size_t ring_after(struct end *e, uint32_t i, uint64_t r, const struct iov
 	return smcgw_copy(e->rx_ring, (1ull << order) - 1, r - get(&p->base), v, nv, done, n, true) ? n : 0;
 }
 
-// kernel_after peeks at the kernel's bytes after ring extent i, which has been read or peeked at to its end, and at ring bytes after those. The
-// tokens between are taken only if data in the kernel can wake a sleeper in their place.
+// kernel_after peeks at the kernel's bytes after ring extent i, which has been read or peeked at to its end, and at ring bytes after those.
+// The tokens between are taken only if data in the kernel can wake a sleeper in their place.
 static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec *v, int nv, size_t done, size_t want) {
 	const struct smci_transition *x = &e->peer->x[i % SMCI_TRANSITIONS], *y = &e->peer->x[(i + 1) % SMCI_TRANSITIONS];
 	uint64_t k = get(&x->k), r = get(&x->r), to;
@@ -592,7 +595,8 @@ static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec
 // died tells whether a FIN came that neither the peer's flags nor our own shutdown() explain.
 static inline bool died(struct end *e) { return get(&e->eof) && !get(&e->read_ended) && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
-// missing tells whether data that the peer sent through the kernel have not arrived. What it has counted is data, except tokens before the extent.
+// missing tells whether data that the peer sent through the kernel have not arrived. What it has counted is data, except tokens before the
+// extent.
 static bool missing(const struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	uint64_t sent = get_acquire(&e->peer->ksent), kr = get(&e->kr);
@@ -600,9 +604,9 @@ static bool missing(const struct end *e) {
 	return !(cx & 1) && sent > (kr > e->kbase ? kr : e->kbase);
 }
 
-// smcgw_told takes a reset that the writer has met. The kernel reports a reset once, and may have reported it to a token or frame, or after part of
-// a write; to the reader it then shows only an end. The program's next call must report the reset, even if it is a read. rl is held; the connection
-// is over.
+// smcgw_told takes a reset that the writer has met. The kernel reports a reset once, and may have reported it to a token or frame, or after
+// part of a write; to the reader it then shows only an end. The program's next call must report the reset, even if it is a read. rl is
+// held; the connection is over.
 bool smcgw_told(struct end *e) {
 	int reset = ECONNRESET;
 	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // wait for a writer that has just been told
@@ -625,8 +629,8 @@ static bool nothing_but_tokens(const struct end *e) {
 	return (nx & 1) || (nx && get(&e->own->x[(nx - 1) % SMCI_TRANSITIONS].k) == get(&e->ks));
 }
 
-// all_passed tells whether the peer has reached the current extent of this end's stream, with the ring read. A transition from the ring to the
-// kernel that it has yet to pass takes nothing from it.
+// all_passed tells whether the peer has reached the current extent of this end's stream, with the ring read. A transition from the ring to
+// the kernel that it has yet to pass takes nothing from it.
 static bool all_passed(const struct end *e) {
 	uint32_t nx = get(&e->own->nx), cx = get(&e->peer->cx);
 	return cx == nx || (!(nx & 1) && cx + 1 == nx);
@@ -649,8 +653,8 @@ static bool ended(struct end *e, int fd) {
 		}
 		return true;
 	}
-	// A reset by a peer that has read everything came from a token left unread when its process ended. But a reset also discards what the peer's
-	// kernel had not sent, so it counts as the end only if all of the peer's stream has arrived.
+	// A reset by a peer that has read everything came from a token left unread when its process ended. But a reset also discards what
+	// the peer's kernel had not sent, so it counts as the end only if all of the peer's stream has arrived.
 	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
 	    get(&e->peer->tail) == get(&e->own->head) && all_passed(e) && !missing(e) && nothing_but_tokens(e)) {
 		e->rx_error = 0;
@@ -660,8 +664,8 @@ static bool ended(struct end *e, int fd) {
 	return true;
 }
 
-// smcgw_spin polls for something before a sleep, for as long as the news say. If processors are busy, the other side cannot run meanwhile: each
-// time polling was in vain, it is skipped for more sleeps, up to 64, until it succeeds again.
+// smcgw_spin polls for something before a sleep, for as long as the news say. If processors are busy, the other side cannot run meanwhile:
+// each time polling was in vain, it is skipped for more sleeps, up to 64, until it succeeds again.
 bool smcgw_spin(bool (*ready)(void *), void *of) {
 	static _Atomic uint32_t skip, vain;
 	uint32_t us = smcgw.news ? get(&smcgw.news->spin) : 0, n;
@@ -689,9 +693,9 @@ bool smcgw_spin(bool (*ready)(void *), void *of) {
 
 static bool hot(void *e) { return smcgw_hot(e); }
 
-// at_stake tells whether the kernel may still have data to send. If the process ends without close() and leaves a token unread, the kernel discards
-// that data; natively only unread bytes have this effect. So while data is unacknowledged the reader leaves no token, and a writer that begins to
-// send through the kernel takes those that are left.
+// at_stake tells whether the kernel may still have data to send. If the process ends without close() and leaves a token unread, the kernel
+// discards that data; natively only unread bytes have this effect. So while data is unacknowledged the reader leaves no token, and a writer
+// that begins to send through the kernel takes those that are left.
 static bool at_stake(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	int q = 0;
@@ -700,8 +704,8 @@ static bool at_stake(struct end *e, int fd) {
 	return q;
 }
 
-// drained is called by a reader that has emptied the ring. True: more has come. Otherwise the end is listed for the next wait of this process, or
-// armed. The invariant: outside a call, a ring with bytes has a token in the kernel's queue, or its end is listed.
+// drained is called by a reader that has emptied the ring. True: more has come. Otherwise the end is listed for the next wait of this
+// process, or armed. The invariant: outside a call, a ring with bytes has a token in the kernel's queue, or its end is listed.
 static bool drained(struct end *e, int fd) {
 	if (!at_stake(e, fd) && smcgw_defer(e, fd)) return smcgw_hot(e);
 	if (settle(e, fd)) return true;
@@ -924,7 +928,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	return n;
 }
 
-// smcgw_beside returns what poll() says in addition to the ring's bytes once either side has begun to end the connection; room asks for POLLOUT, too.
+// smcgw_beside returns what poll() says in addition to the ring's bytes once either side has begun to end the connection; room asks for
+// POLLOUT, too.
 uint32_t smcgw_beside(const struct end *e, int fd, bool room) {
 	struct pollfd p = {fd, room ? POLLOUT | POLLRDHUP : POLLRDHUP, 0};
 	struct timespec zero = {0, 0};
@@ -957,8 +962,8 @@ bool smcgw_settled(struct end *e, int fd) {
 }
 bool smcgw_settle(struct end *e, int fd) { return !e->remote && smcgw_lock(e, &e->rl) && settled(e, fd); }
 
-// smcgw_genuine is asked when the kernel reports readable: some programs (wrk) treat EAGAIN after EPOLLIN as an error. told: all that is in the ring
-// was reported already, and a token that comes late is no edge.
+// smcgw_genuine is asked when the kernel reports readable: some programs (wrk) treat EAGAIN after EPOLLIN as an error. told: all that is in
+// the ring was reported already, and a token that comes late is no edge.
 bool smcgw_genuine(struct end *e, int fd, bool told) {
 	bool r = true;
 	if (unlikely(e->remote != 0)) return smcgw_remote_genuine(e, fd);
@@ -994,7 +999,8 @@ out:
 	return r;
 }
 
-// smcgw_unread counts what can be read at once, in all extents. It must leave nothing out, since the next edge is only for bytes that come later.
+// smcgw_unread counts what can be read at once, in all extents. It must leave nothing out, since the next edge is only for bytes that come
+// later.
 size_t smcgw_unread(struct end *e, int fd) {
 	int q = 0;
 	size_t n = 0;
@@ -1089,8 +1095,8 @@ size_t smcgw_unsent(struct end *e) {
 	return n;
 }
 
-// sent counts what the kernel has taken, so that the peer knows whether a reset has discarded any of it. An urgent byte is not in the peer's counts,
-// so ksent stops after one; such an end has left the ring for good.
+// sent counts what the kernel has taken, so that the peer knows whether a reset has discarded any of it. An urgent byte is not in the
+// peer's counts, so ksent stops after one; such an end has left the ring for good.
 static inline void sent(struct end *e, uint64_t n) {
 	add(&e->ks, n);
 	if (likely(!e->urgent)) put_release(&e->own->ksent, get(&e->ks) + (e->back_end - e->back));
@@ -1111,9 +1117,9 @@ static void transition(struct end *e) {
 	put_release(&e->own->nx, nx + 1);
 }
 
-// brief makes a spill of a non-blocking writer short, so that the stream is back in the ring soon, if the consumer has read since the ring was last
-// empty, or the ring holds as much as the kernel's buffers would. A writer that may wait, or leaves the ring for another reason, gets as much room
-// as natively: its reader may be the same thread, which reads only once all is written.
+// brief makes a spill of a non-blocking writer short, so that the stream is back in the ring soon, if the consumer has read since the ring
+// was last empty, or the ring holds as much as the kernel's buffers would. A writer that may wait, or leaves the ring for another reason,
+// gets as much room as natively: its reader may be the same thread, which reads only once all is written.
 static void brief(struct end *e, int fd, bool on) {
 	if (likely(e->brief == on)) return;
 	e->brief = on;
@@ -1124,8 +1130,8 @@ static void spill(struct end *e, int fd, bool nowait) {
 	transition(e);
 }
 
-// smcgw_at_risk makes the connection end by a reset if this process is killed before the kernel has taken what was taken back: the program believes
-// that those bytes were sent.
+// smcgw_at_risk makes the connection end by a reset if this process is killed before the kernel has taken what was taken back: the program
+// believes that those bytes were sent.
 void smcgw_at_risk(struct end *e, int fd) {
 	struct linger l = {1, 0};
 	socklen_t n = sizeof e->linger;
@@ -1139,8 +1145,8 @@ void smcgw_no_risk(struct end *e, int fd) {
 	put(&e->at_risk, false);
 }
 
-// pay sends what the kernel has refused so far: first counted tokens, then bytes that were taken back, then the FIN after them. It returns false
-// while the kernel still refuses.
+// pay sends what the kernel has refused so far: first counted tokens, then bytes that were taken back, then the FIN after them. It returns
+// false while the kernel still refuses.
 static bool pay(struct end *e, int fd) {
 	if (unlikely(e->remote != 0)) return smcgw_remote_pay(e, fd);
 	while (e->owed || e->back != e->back_end) {
@@ -1196,8 +1202,8 @@ static short writable(int fd) {
 	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 ? p.revents : 0;
 }
 
-// fits tells whether the kernel is sure to take the tokens of one call. If it may refuse them, no byte may go into the ring. When the kernel says
-// writable, a third of its send buffer is free.
+// fits tells whether the kernel is sure to take the tokens of one call. If it may refuse them, no byte may go into the ring. When the
+// kernel says writable, a third of its send buffer is free.
 static bool fits(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	if (likely(ks + 1 < e->fits && !e->owed)) return true;
@@ -1207,7 +1213,8 @@ static bool fits(struct end *e, int fd) {
 	return true;
 }
 
-// token counts before it sends. A consumer that has just frozen the ring may have missed that count: then none is sent, and it returns false.
+// token counts before it sends. A consumer that has just frozen the ring may have missed that count: then none is sent, and it returns
+// false.
 static bool token(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	put_release(&e->own->ksent, ks + 1);
@@ -1265,8 +1272,8 @@ static bool acked(struct end *e, int fd) {
 	return SYS(ioctl, fd, SIOCOUTQ, &q) == 0 && get(&e->ks) - (unsigned)q >= e->path_ks;
 }
 
-// path_good checks the kernel's path twice a second: while the path does not acknowledge, ring bytes must not pass where a native connection's
-// would not.
+// path_good checks the kernel's path twice a second: while the path does not acknowledge, ring bytes must not pass where a native
+// connection's would not.
 static bool path_good(struct end *e, int fd) {
 	int64_t t = now_coarse();
 	uint64_t head = get(&e->own->head);
@@ -1366,8 +1373,8 @@ static void full(struct end *e) {
 // mapped_whole tells whether both ends have mapped the whole ring.
 static bool mapped_whole(struct end *e) { return get_acquire(&e->peer->reach) >= e->order_max && smcgw_map_ring(e, &e->tx_ring, e->own); }
 
-// extend enlarges a full ring with its bytes in place, which works while none has wrapped. The consumer is not reading then: both ends may write
-// megabytes before they read, where natively the kernel's buffers would have grown.
+// extend enlarges a full ring with its bytes in place, which works while none has wrapped. The consumer is not reading then: both ends may
+// write megabytes before they read, where natively the kernel's buffers would have grown.
 static bool extend(struct end *e, uint32_t order) {
 	if (order > e->order_max || order <= get(&e->own->order) || get(&e->own->head) - get(&e->own->base) > size_of(e) || !mapped_whole(e)) return false;
 	e->touched = true;
@@ -1401,7 +1408,8 @@ int64_t smcgw_timeout_of(int fd, int option) {
 	return now() + t.tv_sec * 1000000000LL + t.tv_usec * 1000LL;
 }
 
-// smcgw_interrupts tells whether any installed handler ends system calls: a call that a signal has interrupted does not say which handler ran.
+// smcgw_interrupts tells whether any installed handler ends system calls: a call that a signal has interrupted does not say which handler
+// ran.
 bool smcgw_interrupts(void) {
 	for (int s = 1; s < 65; s++) {
 		struct { void *handler; unsigned long flags; void *restorer; unsigned long mask[2]; } a;
@@ -1447,8 +1455,8 @@ static void not_blocked(void *p) { // the thread was cancelled
 	smcgw_unlock(e, &e->wl);
 }
 
-// wait_kernel waits, without wl, until the kernel reports POLLOUT. The kernel may have a little room sooner, which natively wakes no writer, either.
-// GAVE_UP: errno is set, and the call ends.
+// wait_kernel waits, without wl, until the kernel reports POLLOUT. The kernel may have a little room sooner, which natively wakes no
+// writer, either. GAVE_UP: errno is set, and the call ends.
 static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *until) {
 	struct pollfd p = {fd, POLLOUT, 0};
 	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
@@ -1518,8 +1526,8 @@ static ssize_t from_file(struct end *e, int file, off_t *at, size_t n) {
 	return result(k);
 }
 
-// beside is a write by the very thread that sleeps in the kernel's send: in a signal handler, or after leaving one by longjmp, which cannot be told
-// apart. While that call holds the lock, the stream is the kernel's.
+// beside is a write by the very thread that sleeps in the kernel's send: in a signal handler, or after leaving one by longjmp, which cannot
+// be told apart. While that call holds the lock, the stream is the kernel's.
 static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, bool nowait, int file, off_t *at) {
 	size_t done = 0, asked;
 	ssize_t n;
@@ -1538,7 +1546,8 @@ static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size
 	return done ? (ssize_t)done : n;
 }
 
-// takes_reset: a reader that had bytes to return took the reset from the kernel, which says EPIPE since. The program is told of the reset once.
+// takes_reset: a reader that had bytes to return took the reset from the kernel, which says EPIPE since. The program is told of the reset
+// once.
 static bool takes_reset(struct end *e, int fd) {
 	if (!smcgw_try(e, &e->rl)) return false; // the reader is about to report it
 	bool r = e->rx_error == ECONNRESET && ended(e, fd) && e->rx_error && !get(&e->violated) && !missing(e);
@@ -1561,7 +1570,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	if (!smcgw_try(e, &e->wl)) {
 		int32_t who = atomic_load(&e->tx_blocked);
 		if (unlikely(who && who == (int32_t)SYS(gettid))) return beside(e, fd, v, nv, want, flags, nowait, file, at);
-		// If a writer sleeps in the kernel, wait as it does, interruptibly. The kernel's buffer is full, and POLLOUT tells when it is not.
+		// If a writer sleeps in the kernel, wait as it does, interruptibly. The kernel's buffer is full, and POLLOUT tells when it
+		// is not.
 		for (int r; (r = smcgw_writer(e));) {
 			struct pollfd p = {fd, POLLOUT, 0};
 			if (nowait || r != EAGAIN) {
@@ -1729,15 +1739,16 @@ void smcgw_parts(struct end *e, int fd) {
 	if (rl) smcgw_unlock(e, &e->rl);
 }
 
-// widen enlarges the send buffer for what was taken back: natively the kernel would have had those bytes all along, and the program sends no more.
+// widen enlarges the send buffer for what was taken back: natively the kernel would have had those bytes all along, and the program sends
+// no more.
 static void widen(struct end *e, int fd) {
 	int n = (int)(e->back_end - e->back), had = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 2; // the kernel doubles the value it is given
 	if (n <= had || SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) == 0) return;
 	if (had < MOST_SNDBUF) set_int(fd, SOL_SOCKET, SO_SNDBUF, n);
 }
 
-// last is called before a FIN, and before another program may send. It sends what the kernel has refused, as long as the peer takes any. Owed tokens
-// need not precede a FIN, which says as much; but bytes of another program would be mistaken for them.
+// last is called before a FIN, and before another program may send. It sends what the kernel has refused, as long as the peer takes any.
+// Owed tokens need not precede a FIN, which says as much; but bytes of another program would be mistaken for them.
 static bool last(struct end *e, int fd, bool fin) {
 	int64_t until = now() + LAST_WITHIN;
 	uint64_t had = 0;
@@ -1775,7 +1786,8 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 	}
 	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
 	atomic_store(&e->write_ended, true);
-	// Wait for a writer inside, or the end would overtake what it publishes. The shutdown itself ends one that sleeps in the kernel's send.
+	// Wait for a writer inside, or the end would overtake what it publishes. The shutdown itself ends one that sleeps in the kernel's
+	// send.
 	if (!smcgw_lock_writer(e)) {
 		set_flag(e, SMCI_SHUT);
 		return true;
@@ -1789,8 +1801,8 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 	return done;
 }
 
-// smcgw_finish does the work of the last close(). It waits for tokens on their way, which the kernel would answer with a reset. It causes a reset for
-// unread bytes, as the kernel does.
+// smcgw_finish does the work of the last close(). It waits for tokens on their way, which the kernel would answer with a reset. It causes a
+// reset for unread bytes, as the kernel does.
 void smcgw_finish(struct end *e, int fd, bool writes) {
 	if (!e->attached) return;
 	if (unlikely(e->remote != 0)) {
@@ -1838,8 +1850,8 @@ static void heed_twin(const struct end *e) {
 	}
 }
 
-// empty is asked after freezing, with the ring read to its end: will only data come through the kernel from now on? What the producer published or
-// counted before it saw FROZEN is visible here; later it sees FROZEN, and takes back.
+// empty is asked after freezing, with the ring read to its end: will only data come through the kernel from now on? What the producer
+// published or counted before it saw FROZEN is visible here; later it sees FROZEN, and takes back.
 static bool empty(struct end *e, int fd) {
 	uint32_t cx = get(&e->own->cx);
 	int q = 0;
@@ -1851,11 +1863,11 @@ static bool empty(struct end *e, int fd) {
 	return get(&e->kr) == get_acquire(&e->peer->ksent) && get_acquire(&e->peer->nx) == cx;
 }
 
-// kernel_now reads on until only data can come through the kernel, and returns true once that is so. rl is held, and RECALL is set. A consumer in a
-// ring extent freezes, so that the producer takes back what is unread. If that takes long, it is left to the producer's next call: nothing comes
-// before then. It fails if kernel data lie unread before the ring, or ring bytes before kernel data: then the unread stream is in two places.
-// writes: wl is held; a writer that has meanwhile gone to sleep in the kernel's send keeps it. The producer gets a token even if no time is left,
-// because it may sleep, and nothing else would wake it.
+// kernel_now reads on until only data can come through the kernel, and returns true once that is so. rl is held, and RECALL is set. A
+// consumer in a ring extent freezes, so that the producer takes back what is unread. If that takes long, it is left to the producer's next
+// call: nothing comes before then. It fails if kernel data lie unread before the ring, or ring bytes before kernel data: then the unread
+// stream is in two places. writes: wl is held; a writer that has meanwhile gone to sleep in the kernel's send keeps it. The producer gets a
+// token even if no time is left, because it may sleep, and nothing else would wake it.
 static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 	bool woken = false, rung = false, asked = false;
 	for (;;) {
@@ -1891,8 +1903,9 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 		}
 		// The token wakes the peer's process, which then sees the flags.
 		if (!rung && *writes && !get(&e->write_ended) && fits(e, fd) && writable(fd) == POLLOUT) {
-			// A peer that has set RECALL is awake, or has left the ring for good and may be a program without the library by now. A peer that
-			// has not reached where this end left the ring passes both transitions at once if nothing was sent through the kernel since.
+			// A peer that has set RECALL is awake, or has left the ring for good and may be a program without the library by
+			// now. A peer that has not reached where this end left the ring passes both transitions at once if nothing was sent
+			// through the kernel since.
 			uint32_t left = get(&e->own->nx), at = get_acquire(&e->peer->cx);
 			bool nothing = left && at + 1 == left && get(&e->own->x[(left - 1) % SMCI_TRANSITIONS].k) == get(&e->ks);
 			if (!(left & 1) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED && (at == left || nothing)) {

@@ -49,8 +49,7 @@
 #define MAX_OWNERS 14
 #define OTHERS_AT (MAX_OWNERS - 1)
 
-// The desk of a peer process, mapped once for all connections with it. rung and rung_at: for each slot the sleep that was last rung for,
-// and when.
+// The desk of a peer process, mapped once for all connections with it. rung and rung_at: for each slot the sleep that was last rung for, and when.
 struct peer_desk {
 	uint64_t number;
 	const struct smci_desk *desk;
@@ -362,8 +361,7 @@ static inline bool sent_back(const struct end *e) {
 }
 
 // ---- stream.c
-// smcgw_enter says how to make a call that moves bytes: by libc alone, by libc and counted (smcgw_left follows), or by smcgw_rx and
-// smcgw_tx.
+// smcgw_enter says how to make a call that moves bytes: by libc alone, by libc and counted (smcgw_left follows), or by smcgw_rx and smcgw_tx.
 enum path { PLAIN, COUNTED, LOCKED };
 enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw);
 static inline ssize_t smcgw_left(_Atomic int *raw, _Atomic uint64_t *count, ssize_t n) {
@@ -371,8 +369,8 @@ static inline ssize_t smcgw_left(_Atomic int *raw, _Atomic uint64_t *count, ssiz
 	smcgw_count_out(raw);
 	return n;
 }
-// smcgw_rx and smcgw_tx are recvmsg and sendmsg of a promoted connection: -1 and errno for an error, RETRY if the descriptor is no longer
-// this end's.
+// smcgw_rx and smcgw_tx are recvmsg and sendmsg of a promoted connection: -1 and errno for
+// an error, RETRY if the descriptor is no longer this end's.
 #define RETRY (-2)
 ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
@@ -391,8 +389,8 @@ size_t smcgw_unread(struct end *e, int fd);
 size_t smcgw_unsent(struct end *e);       // bytes in the ring that the peer has not read
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
 void smcgw_later(struct end *e, int err); // keeps an error that the caller was not told of for the next call
-// smcgw_finish does the work of close(): the last bytes, and a reset for unread ones. rl is held; wl, too, unless a writer sleeps in the
-// kernel's send.
+// smcgw_finish does the work of close(): the last bytes, and a reset for unread ones. rl is
+// held; wl, too, unless a writer sleeps in the kernel's send.
 void smcgw_finish(struct end *e, int fd, bool writes);
 void smcgw_parts(struct end *e, int fd);   // call before connect() to AF_UNSPEC
 bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false if the FIN has to follow bytes that the kernel still refuses

@@ -260,8 +260,7 @@ static inline uint32_t reach(const struct end *e) {
 	return !r ? SMCI_ORDER_MIN : r < most ? r : most;
 }
 
-// available returns how many bytes of this ring extent can be read. head is loaded before nx: with no transition, all up to head belong to
-// it.
+// available returns how many bytes of this ring extent can be read. head is loaded before nx: with no transition, all up to head belong to it.
 static inline uint64_t available(struct end *e) {
 	const struct smci_end *p = e->peer;
 	uint64_t h = get_acquire(&p->head), tail = get(&e->own->tail);
@@ -312,9 +311,8 @@ static long peeked(struct end *e, int fd) {
 	return n;
 }
 
-// unannounced is called when the kernel has bytes that nothing accounts for. Each token is counted before it is sent, so a ring extent
-// without a transition cannot have more bytes than ksent says: the peer lies. Another reader may have taken the bytes meanwhile, so it
-// checks twice.
+// unannounced is called when the kernel has bytes that nothing accounts for. Each token is counted before it is sent, so a ring extent without a
+// transition cannot have more bytes than ksent says: the peer lies. Another reader may have taken the bytes meanwhile, so it checks twice.
 static bool nobodys(struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	uint64_t sent = get_acquire(&e->peer->ksent);
@@ -487,8 +485,7 @@ static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
 
 #define FAULT (-3)
 
-// at_its_end tells whether all of the kernel extent cx has been read. Ring bytes may follow, which a native read would return in the same
-// call.
+// at_its_end tells whether all of the kernel extent cx has been read. Ring bytes may follow, which a native read would return in the same call.
 static bool at_its_end(const struct end *e, uint32_t cx) {
 	return get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
 }
@@ -595,8 +592,7 @@ static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec
 // died tells whether a FIN came that neither the peer's flags nor our own shutdown() explain.
 static inline bool died(struct end *e) { return get(&e->eof) && !get(&e->read_ended) && !(peer_flags(e) & (SMCI_GONE | SMCI_SHUT | SMCI_RECALL)); }
 
-// missing tells whether data that the peer sent through the kernel have not arrived. What it has counted is data, except tokens before the
-// extent.
+// missing tells whether data that the peer sent through the kernel have not arrived. What it has counted is data, except tokens before the extent.
 static bool missing(const struct end *e) {
 	uint32_t cx = get(&e->own->cx);
 	uint64_t sent = get_acquire(&e->peer->ksent), kr = get(&e->kr);
@@ -928,8 +924,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	return n;
 }
 
-// smcgw_beside returns what poll() says in addition to the ring's bytes once either side has begun to end the connection; room asks for
-// POLLOUT, too.
+// smcgw_beside returns what poll() says in addition to the ring's bytes once either side has
+// begun to end the connection; room asks for POLLOUT, too.
 uint32_t smcgw_beside(const struct end *e, int fd, bool room) {
 	struct pollfd p = {fd, room ? POLLOUT | POLLRDHUP : POLLRDHUP, 0};
 	struct timespec zero = {0, 0};
@@ -999,8 +995,7 @@ out:
 	return r;
 }
 
-// smcgw_unread counts what can be read at once, in all extents. It must leave nothing out, since the next edge is only for bytes that come
-// later.
+// smcgw_unread counts what can be read at once, in all extents. It must leave nothing out, since the next edge is only for bytes that come later.
 size_t smcgw_unread(struct end *e, int fd) {
 	int q = 0;
 	size_t n = 0;
@@ -1213,8 +1208,7 @@ static bool fits(struct end *e, int fd) {
 	return true;
 }
 
-// token counts before it sends. A consumer that has just frozen the ring may have missed that count: then none is sent, and it returns
-// false.
+// token counts before it sends. A consumer that has just frozen the ring may have missed that count: then none is sent, and it returns false.
 static bool token(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	put_release(&e->own->ksent, ks + 1);
@@ -1272,8 +1266,8 @@ static bool acked(struct end *e, int fd) {
 	return SYS(ioctl, fd, SIOCOUTQ, &q) == 0 && get(&e->ks) - (unsigned)q >= e->path_ks;
 }
 
-// path_good checks the kernel's path twice a second: while the path does not acknowledge, ring bytes must not pass where a native
-// connection's would not.
+// path_good checks the kernel's path twice a second: while the path does not acknowledge,
+// ring bytes must not pass where a native connection's would not.
 static bool path_good(struct end *e, int fd) {
 	int64_t t = now_coarse();
 	uint64_t head = get(&e->own->head);
@@ -1408,8 +1402,7 @@ int64_t smcgw_timeout_of(int fd, int option) {
 	return now() + t.tv_sec * 1000000000LL + t.tv_usec * 1000LL;
 }
 
-// smcgw_interrupts tells whether any installed handler ends system calls: a call that a signal has interrupted does not say which handler
-// ran.
+// smcgw_interrupts tells whether any installed handler ends system calls: a call that a signal has interrupted does not say which handler ran.
 bool smcgw_interrupts(void) {
 	for (int s = 1; s < 65; s++) {
 		struct { void *handler; unsigned long flags; void *restorer; unsigned long mask[2]; } a;
@@ -1546,8 +1539,7 @@ static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size
 	return done ? (ssize_t)done : n;
 }
 
-// takes_reset: a reader that had bytes to return took the reset from the kernel, which says EPIPE since. The program is told of the reset
-// once.
+// takes_reset: a reader that had bytes to return took the reset from the kernel, which says EPIPE since. The program is told of the reset once.
 static bool takes_reset(struct end *e, int fd) {
 	if (!smcgw_try(e, &e->rl)) return false; // the reader is about to report it
 	bool r = e->rx_error == ECONNRESET && ended(e, fd) && e->rx_error && !get(&e->violated) && !missing(e);
@@ -1570,8 +1562,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	if (!smcgw_try(e, &e->wl)) {
 		int32_t who = atomic_load(&e->tx_blocked);
 		if (unlikely(who && who == (int32_t)SYS(gettid))) return beside(e, fd, v, nv, want, flags, nowait, file, at);
-		// If a writer sleeps in the kernel, wait as it does, interruptibly. The kernel's buffer is full, and POLLOUT tells when it
-		// is not.
+		// If a writer sleeps in the kernel, wait as it does, interruptibly. The kernel's buffer is full, and POLLOUT tells when it is not.
 		for (int r; (r = smcgw_writer(e));) {
 			struct pollfd p = {fd, POLLOUT, 0};
 			if (nowait || r != EAGAIN) {
@@ -1739,8 +1730,7 @@ void smcgw_parts(struct end *e, int fd) {
 	if (rl) smcgw_unlock(e, &e->rl);
 }
 
-// widen enlarges the send buffer for what was taken back: natively the kernel would have had those bytes all along, and the program sends
-// no more.
+// widen enlarges the send buffer for what was taken back: natively the kernel would have had those bytes all along, and the program sends no more.
 static void widen(struct end *e, int fd) {
 	int n = (int)(e->back_end - e->back), had = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 2; // the kernel doubles the value it is given
 	if (n <= had || SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) == 0) return;
@@ -1786,8 +1776,7 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 	}
 	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
 	atomic_store(&e->write_ended, true);
-	// Wait for a writer inside, or the end would overtake what it publishes. The shutdown itself ends one that sleeps in the kernel's
-	// send.
+	// Wait for a writer inside, or the end would overtake what it publishes. The shutdown itself ends one that sleeps in the kernel's send.
 	if (!smcgw_lock_writer(e)) {
 		set_flag(e, SMCI_SHUT);
 		return true;

@@ -1,8 +1,8 @@
-// Waiting. The kernel's calls are right by themselves for every end that is not listed: its ring has bytes only while a token is
-// in the kernel's queue. A listed end has left its ring empty without arming it, so each wait of this process looks at the
-// lists first, and settles them before it sleeps. An end whose only waits are those of one epoll set goes further: its peers look at
-// the slot of that set, and no token is sent while a thread of this process is awake. If such an end has bytes, and another set or
-// process is to be told of them, it is a stray: whoever waits for it finds it, until it has been read to its end.
+// Waiting. For an end that is not listed the kernel's calls are right as they are: its ring has bytes only while a token is in the kernel's
+// queue. A listed end has left its ring empty without arming it, so each wait of this process looks at the lists first, and settles the
+// listed ends before it sleeps. An end that is waited for only in one epoll set goes further: its peers look at the slot of that set, and
+// send no token while a thread of this process is awake. If such an end has bytes, and another set or process has to be told of them, it
+// becomes a stray: any wait for it finds it, until it has been read to its end.
 #include "lib.h"
 
 #include <fcntl.h>
@@ -13,21 +13,21 @@
 
 #include "real.h"
 
-#define LISTED 256 // ends that are listed without need, at most: strays are besides
-#define KERNEL_EVERY 16 // returns without a look at the kernel, at most
-#define OWING_ROUND 10000000L // nanoseconds between attempts at what the kernel has refused
-#define READABLE (EPOLLIN | EPOLLRDNORM) // what readiness to read is called, by the kernel always at once
-#define TAG 0x534d4349ull // "SMCI", the high half of the data of a registration that is ours
+#define LISTED 256 // most ends listed when they need not be; strays come on top
+#define KERNEL_EVERY 16 // most returns in a row without asking the kernel
+#define OWING_ROUND 10000000L // nanoseconds between attempts to send what the kernel has refused
+#define READABLE (EPOLLIN | EPOLLRDNORM) // the names of read readiness; the kernel always sets both
+#define TAG 0x534d4349ull // "SMCI": the high half of the data of our own registrations
 
 struct registration {
 	epoll_data_t data;
 	uint32_t events;
 	bool on, tagged;
-	bool off;               // of one event, which the program has been told of
-	uint64_t reported;      // head when an edge was last reported
-	uint64_t round;         // of the set: where its event is among those of one wait
+	bool off;               // a one-shot event that the program has been told of
+	uint64_t reported;      // the peer's head when an edge was last reported
+	uint64_t round;         // the set's round in which it has an event, at index at
 	int at;
-	struct end *of;         // it is counted among the registrations of this use of the end
+	struct end *of;         // the end that counts this registration, in this use of its entry
 	uint32_t use;
 };
 struct list {
@@ -35,47 +35,47 @@ struct list {
 	int n, at;
 };
 struct set {
-	struct registration *r; // by descriptor
+	struct registration *r; // indexed by descriptor
 	int n;                  // of r
 	_Atomic int promoted;   // registrations with our data
 	int slot;               // -1: none
-	_Atomic int waiting;    // threads in the kernel's wait
-	bool shared;            // with another process
-	bool nested;            // it is waited for itself, by another set, poll or select
-	bool nudged;            // the kernel's set has smcgw.nudge
-	bool unwanted;          // the list may have ends that it does not want: see vacate
-	int fd;                 // one of its numbers, or CLOSED or SPARE
-	int numbers;            // of it in this process: duplicates name the same set
+	_Atomic int waiting;    // threads in the kernel's wait on it
+	bool shared;            // another process has it, too
+	bool nested;            // it is itself waited for, by another set, poll or select
+	bool nudged;            // smcgw.nudge is in the kernel's set
+	bool unwanted;          // the list may have ends that the set does not want: see vacate
+	int fd;                 // one of its descriptors, or CLOSED or SPARE
+	int numbers;            // its descriptors in this process: duplicates refer to the same set
 	unsigned returns;
-	uint64_t round;         // waits that are about to return
+	uint64_t round;         // numbers the answers to waits
 	struct list list;
-	struct end *ends[LISTED]; // of the list
+	struct end *ends[LISTED]; // the storage of list
 	struct set *next;
 };
 
-static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // of all below
-static _Atomic uintptr_t holder;                       // the thread that has it, which may take it again: settling an end may unlist it
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // protects all below
+static _Atomic uintptr_t holder;                       // the thread that holds mu, which may take it again: settling an end may unlist it
 static int again;
 static struct set *_Atomic sets[MAX_FD];
 static struct set *_Atomic open_sets;
-// Sets that are to be used again. Who found one by its number may look at it after another thread has closed it, so none is freed.
+// Sets to be reused. They are never freed: a thread that found one by its number may look at it after another thread has closed it.
 static struct set *_Atomic spare;
 enum { CLOSED = -1, SPARE = -2 };
 static _Atomic bool watched[MAX_FD];                   // numbers that may be in a set, whatever file they are
 static struct end *all_pollers[MAX_ENDS];
 static struct list pollers = {.e = all_pollers};
-static _Atomic int strays;     // of pollers
+static _Atomic int strays;     // how many of pollers are strays
 struct place smcgw_places[MAX_ENDS];
-static _Atomic int polling;    // threads that are about to wait in poll or select, or do
+static _Atomic int polling;    // threads in poll or select, or about to enter
 static uint64_t slots;
-static uint32_t slept[SMCI_SLOTS]; // how often, whichever sets had the slot: peers know by it what they have rung for
+static uint32_t slept[SMCI_SLOTS]; // how often the slot slept, counted over all sets that have had it: peers remember the count that they have rung for
 
-// The desks of this process, one from each broker that it has met: a peer looks at that of the broker that brought it together with
-// an end of this process.
+// The desks of this process, one from each broker that it has met. A peer looks at the desk
+// of the broker that paired it with an end of this process.
 #define OWN_DESKS 8
 static struct smci_desk *own_desks[OWN_DESKS];
 static int n_desks;
-static uint64_t process; // whose desks they are, as ends know it: a child has its own
+static uint64_t process; // identifies the process whose desks they are; a child has its own
 
 static void hold(void) {
 	uintptr_t me = (uintptr_t)&errno;
@@ -86,13 +86,13 @@ static void hold(void) {
 	pthread_mutex_lock(&mu);
 	put(&holder, me);
 }
-// a_round is the time to wait where something is to be seen to meanwhile: no longer than ns.
+// a_round limits a wait to ns, for when something has to be checked meanwhile.
 static struct timespec *a_round(struct timespec *t, struct timespec *round, long ns) {
 	if (t && !t->tv_sec && t->tv_nsec <= ns) return t;
 	*round = (struct timespec){0, ns};
 	return round;
 }
-// watches is for how many nanoseconds a wait may last while there are ends between hosts, whose gateway may die without a word; 0: for ever.
+// watches returns for how many nanoseconds a wait may last while there are ends between hosts, whose gateway may die silently; 0: without limit.
 static long watches(void) { return likely(!get(&smcgw_remotes)) ? 0 : smcgw_remote_round(); }
 static void let_go(void) {
 	if (again) {
@@ -129,7 +129,8 @@ static void unlist(struct end *e) {
 	put(&p->listed, false);
 }
 
-// forget is called by the reader. An end that is in no list is at no slot: a peer that rings for it would wake no other of the set's.
+// smcgw_forget unlists an end; its reader calls it. An end in no list must not be at a slot: a peer sends one token per sleep for a slot,
+// and if that is for this end, no other end of the set gets one.
 void smcgw_forget(struct end *e) {
 	if (!listed(e)) return;
 	hold();
@@ -142,8 +143,8 @@ void smcgw_forget(struct end *e) {
 	let_go();
 }
 
-// stray is of a listed end that may be waited for elsewhere than in the set whose list it is in. If it has bytes, no token speaks of
-// them: every set that has it finds them in the list of pollers, until it has been read to its end. False: it is not listed any more.
+// stray marks a listed end that may be waited for elsewhere than in the set whose list it is in. If it has bytes, no token announces them, so
+// every set that has it finds it in the list of pollers, until it has been read to its end. It returns false if the end is not listed any more.
 static bool stray(struct end *e) {
 	struct place *p = place_of(e);
 	smcgw_settled(e, p->fd);
@@ -159,8 +160,8 @@ static bool stray(struct end *e) {
 	return true;
 }
 
-// renumber is after a number of an end has left the table. The lists know the end by another one of this process from here on: what they
-// read by that number would be another file's.
+// smcgw_renumber is called after a number of an end has left the table. From then on the lists use another number of the end in this
+// process: reading by the old one would read another file.
 void smcgw_renumber(struct end *e, int fd) {
 	struct place *p = place_of(e);
 	if (!listed(e)) return;
@@ -169,7 +170,7 @@ void smcgw_renumber(struct end *e, int fd) {
 		int to = smcgw_number(e, fd);
 		if (to >= 0) {
 			p->fd = to;
-			if (p->set) stray(e); // the set had it by the other one
+			if (p->set) stray(e); // the set had it by the old number
 		} else {
 			smcgw_forget(e);
 		}
@@ -182,14 +183,15 @@ static void stray_all(struct list *l) {
 		if (i < l->n) stray(l->e[i]);
 }
 
-// wants is the registration of an end that may be served by its set's slot.
+// wants returns the registration if the end may be served by the set's slot.
 static struct registration *wants(struct set *s, int fd) {
 	struct registration *r = registered(s, fd);
 	return r && r->tagged && (r->events & READABLE) && !(r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE)) ? r : 0;
 }
 
-// vacate is before a sleep. A peer process rings once for all of its ends at a slot: a token for one that the set does not want would wake
-// nobody, and no other would be sent. So such an end is armed by itself. If it has bytes it stays in the list, for when it is wanted again.
+// vacate is called before a sleep. A peer process rings once for all of its ends at a slot. If the token came for an end that the set does
+// not want, it would wake no thread, and no other would be sent: so such an end is armed by itself. If it has bytes it stays in the list
+// until it is wanted again.
 static void vacate(struct set *s) {
 	s->unwanted = false;
 	for (int i = s->list.n - 1; i >= 0; i--) {
@@ -207,15 +209,15 @@ static void unwanted(struct set *s, const struct end *e) {
 
 static bool has_slot(const struct set *s) { return s->slot >= 0 && n_desks; }
 static void say_sleeps(const struct set *s, uint32_t sleeps) {
-	for (int i = 0; i < n_desks; i++) put_release(&own_desks[i]->slot[s->slot].sleeps, sleeps); // after what its ends have been armed by
+	for (int i = 0; i < n_desks; i++) put_release(&own_desks[i]->slot[s->slot].sleeps, sleeps); // after the ends have been armed with the slot
 }
-static void sleep_again(struct set *s) { // the next byte needs a token of its own
+static void sleep_again(struct set *s) { // the next byte needs a new token
 	if (!++slept[s->slot]) slept[s->slot]++;
 	say_sleeps(s, slept[s->slot]);
 	fence();
 }
-// desk takes one more, and returns what is looked at by the peers of the ends that the broker brings together from here on: 0, if there are
-// as many as can be, and those ends have to do without a slot.
+// smcgw_desk adds a desk. It returns the number by which the peers of ends that this broker pairs know the process, or 0 if there are as
+// many desks as there can be: those ends then do without a slot.
 uint64_t smcgw_desk(struct smci_desk *d) {
 	uint64_t r = 0;
 	hold();
@@ -228,12 +230,12 @@ uint64_t smcgw_desk(struct smci_desk *d) {
 	let_go();
 	return r;
 }
-// asleep is when a set gets an end at its slot: threads may have gone to sleep in it while it had none.
+// asleep is called when a set gets an end at its slot: threads may have gone to sleep in it while it had none.
 static void asleep(struct set *s) {
 	if (s->waiting && has_slot(s) && !get(&own_desks[0]->slot[s->slot].sleeps)) sleep_again(s);
 }
 
-// in_poll: may a thread be in poll or select, or about to be, that only a token of this end wakes?
+// in_poll tells whether a thread may be in poll or select, or about to enter, that only a token of this end wakes.
 static bool in_poll(const struct end *e) { return atomic_load(&polling) && get(&place_of(e)->sought) && !get(&e->ate); }
 
 bool smcgw_defer(struct end *e, int fd) {
@@ -251,7 +253,7 @@ bool smcgw_defer(struct end *e, int fd) {
 	if (!set || set->shared || set->nested || !has_slot(set) || e->looked_at != process || !wants(set, fd)) set = 0;
 	bool ok = (set || !in) && !in_poll(e);
 	struct list *l = set ? &set->list : &pollers;
-	if (ok && l->n >= LISTED) { // the one that has been listed longest makes room
+	if (ok && l->n >= LISTED) { // the one listed longest makes room
 		l->at = (l->at + 1) % l->n;
 		struct end *old = l->e[l->at];
 		if (old == e || smcgw_settled(old, place_of(old)->fd) || l->n >= LISTED) ok = false;
@@ -281,7 +283,7 @@ static void set_closed(int fd);
 
 int smcgw_epoll_create(int fd) {
 	if (fd < 0 || fd >= MAX_FD) return fd;
-	if (get(&sets[fd])) set_closed(fd); // past us
+	if (get(&sets[fd])) set_closed(fd); // closed behind our back
 	struct set *s, *made = get(&spare) ? 0 : calloc(1, sizeof *made);
 	hold();
 	if ((s = spare)) {
@@ -290,7 +292,7 @@ int smcgw_epoll_create(int fd) {
 		s = made;
 		made = 0;
 	}
-	if (!s) { // served by the kernel alone
+	if (!s) { // out of memory: the kernel alone serves this set
 		let_go();
 		return fd;
 	}
@@ -312,7 +314,7 @@ int smcgw_epoll_create(int fd) {
 	return fd;
 }
 
-// spared is of a closed set that no thread waits in any more: it returns what is to be freed.
+// spared moves a closed set without waiting threads to the spare ones, and returns memory to free.
 static struct registration *spared(struct set *s) {
 	struct registration *r = s->r;
 	if (s->fd != CLOSED || s->waiting) return 0;
@@ -354,7 +356,7 @@ static void set_closed(int fd) {
 
 void smcgw_wait_same(int from, int to) {
 	struct set *s = set_of(from);
-	if (unlikely(set_of(to) != 0)) set_closed(to); // past us
+	if (unlikely(set_of(to) != 0)) set_closed(to); // closed behind our back
 	if (likely(!s)) return;
 	hold();
 	if (set_of(from) == s) {
@@ -371,8 +373,8 @@ void smcgw_wait_closed(int fd) {
 	if (!smcgw_waited(fd)) return;
 	if (get(&sets[fd])) set_closed(fd);
 	if (!open_sets || !get(&watched[fd])) return;
-	// The broker that was asked may have a duplicate still, be it one that has gone meanwhile: for that the kernel would go on to report a
-	// number that is another file's soon.
+	// The broker that was asked may still have a duplicate of the socket, even one that has since gone. The kernel would then keep
+	// reporting a number that may soon be another file.
 	bool last = !e || get(&e->refs) == 1, lent = e && last && get(&e->question) && state_of(e) != SMCI_PROMOTED;
 	hold();
 	put(&watched[fd], false);
@@ -380,7 +382,8 @@ void smcgw_wait_closed(int fd) {
 		struct registration *r = registered(s, fd);
 		if (!r) continue;
 		if (lent) SYS(epoll_ctl, s->fd, EPOLL_CTL_DEL, fd, 0);
-		// For a duplicate the kernel reports it on, and nobody could tell whose data ours are once the number is in the set again.
+		// If there is a duplicate, the kernel keeps reporting this registration. With our data it could not be told from a new one
+		// of the same number, so it gets the program's.
 		struct epoll_event own = {r->events, r->data};
 		if (r->tagged && !r->off && !last && !s->shared) SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, fd, &own);
 		s->promoted -= r->tagged;
@@ -391,21 +394,21 @@ void smcgw_wait_closed(int fd) {
 	let_go();
 }
 
-static bool fresh(struct end *e, const struct registration *r) { // hot, and for an edge since the last one
+static bool fresh(struct end *e, const struct registration *r) { // the ring has bytes and, for an edge, new ones since the last
 	if (!smcgw_hot(e)) return false;
 	return !(r->events & EPOLLET) || get_acquire(&e->peer->head) != r->reported;
 }
 
-// asks is the registration of an end whose bytes its set is to be told of. Of one that was made before the promotion, and is for one
-// event, it is not known whether that has been.
+// asks returns the registration if the set is to be told of the end's bytes; 0 for a one-shot registration made before the promotion, since
+// its event may have been delivered already.
 static struct registration *asks(struct set *s, int fd) {
 	struct registration *r = registered(s, fd);
 	return r && (r->events & READABLE) && (r->tagged || !(r->events & EPOLLONESHOT)) ? r : 0;
 }
 
-// A set looks at its own list, and at all strays: these may be in it by any descriptor.
+// A set looks at its own list and at all strays, which may be in it by any descriptor.
 static int looked_at(const struct set *s) { return s->list.n + (unlikely(get(&strays)) ? pollers.n : 0); }
-static int of_stray(struct set *s, const struct end *e) { // the descriptor by which the set asks for it
+static int of_stray(struct set *s, const struct end *e) { // the descriptor under which the set asks for it
 	const struct place *p = place_of(e);
 	if (!get(&p->stray) || !p->registered) return -1;
 	if (asks(s, p->fd) && look(p->fd) == e) return p->fd;
@@ -429,7 +432,7 @@ static bool any_fresh(void *of) {
 	return false;
 }
 
-// settle_strays is before a sleep: those without bytes are armed, and the others are looked at afterwards.
+// settle_strays is called before a sleep: it arms strays without bytes; those with bytes are found afterwards.
 static void settle_strays(struct set *s) {
 	for (int i = pollers.n - 1; i >= 0; i--) {
 		int fd = i < pollers.n ? of_stray(s, pollers.e[i]) : -1;
@@ -437,16 +440,16 @@ static void settle_strays(struct set *s) {
 	}
 }
 
-// nudge wakes one thread that sleeps in the set, or has a nested set readable until nothing is left: see translate. A token does so for
-// the first byte after their sleep began; what comes after it is for the thread that it wakes, which tells the next one where it does
-// not report all itself.
+// nudge wakes one thread that sleeps in the set, or keeps a nested set readable until nothing is left (see translate). A token wakes a thread for
+// the first byte after the sleep began. Later bytes are left to that thread, which nudges the next one unless it reports everything itself.
 static void nudge(struct set *s) {
 	struct epoll_event k = {.events = s->nested ? EPOLLIN : EPOLLIN | EPOLLONESHOT};
 	k.data.u64 = TAG << 32 | (uint32_t)smcgw.nudge;
 	if (SYS(epoll_ctl, s->fd, EPOLL_CTL_MOD, smcgw.nudge, &k) == -ENOENT) SYS(epoll_ctl, s->fd, EPOLL_CTL_ADD, smcgw.nudge, &k);
 	s->nudged = true;
 }
-// nest is of a set that the kernel alone is asked about: bytes that no token speaks of are not to be in it.
+// nest marks a set that is itself waited for. Such a wait asks the kernel alone, so the
+// set's list may keep no end with bytes that no token announces.
 static void nest(struct set *s) {
 	if (likely(s->nested)) return;
 	hold();
@@ -455,11 +458,12 @@ static void nest(struct set *s) {
 	if (any_fresh(s)) nudge(s);
 	let_go();
 }
-static void wake_for(const struct end *e) { // a stray
+static void wake_for(const struct end *e) { // for a stray
 	for (struct set *s = open_sets; s; s = s->next)
 		if ((s->waiting || s->nested) && of_stray(s, e) >= 0) nudge(s);
 }
-// late: threads that sleep in a set were not told of what the reader has left, and no token will.
+// smcgw_late is called by a reader that leaves: threads asleep in a set were not told of
+// what it has left in the ring, and no token will tell them.
 void smcgw_late(struct end *e) {
 	struct place *p = place_of(e);
 	int err = errno;
@@ -468,8 +472,8 @@ void smcgw_late(struct end *e) {
 	let_go();
 	errno = err;
 }
-// strand is where an end cannot be deferred, of which a reader has taken the token and leaves bytes. Another process may have it, too: one
-// that was made while the reader slept. The waits of this one find it.
+// smcgw_strand lists an end that cannot be deferred although a reader has taken its token and leaves bytes. A process made while the reader
+// slept may have the end, too; only waits of this process find it.
 void smcgw_strand(struct end *e, int fd) {
 	struct place *p = place_of(e);
 	hold();
@@ -485,7 +489,7 @@ void smcgw_strand(struct end *e, int fd) {
 	let_go();
 }
 
-// grow takes memory for more registrations, and returns what is to be given back.
+// grow enlarges the array of registrations by more, and returns memory to free.
 static void *grow(struct set *s, int fd, struct registration *more, int n) {
 	struct registration *had = s->r;
 	if (fd < s->n || !more) return more;
@@ -503,26 +507,26 @@ static long tagged(int ep, int op, int fd, uint32_t events) {
 
 // ---- full rings
 
-// A writer that must not wait, and finds the ring of an end between hosts full, is told EAGAIN. The kernel, whose own buffer is empty, would
-// say at once that it may write: so no wait says so before the peer has read a quarter of the ring, or has read nothing for a while. Sets do not
-// ask the kernel meanwhile. Nobody wakes who waits for it: these waits look in rounds, which get longer as the peer takes its time.
+// A writer that must not wait gets EAGAIN when the ring of an end between hosts is full. The kernel, whose own buffer is empty, would report it
+// writable at once. So no wait reports it before the peer has read a quarter of the ring, or has read nothing for a while, and sets do not ask the
+// kernel meanwhile. Nothing wakes a thread that waits for such an end: its wait looks in rounds, which get longer as the peer takes its time.
 #define WRITABLE (EPOLLOUT | EPOLLWRNORM | EPOLLWRBAND)
-#define FULL 1024 // ends at once; what others write goes by the kernel
+#define FULL 1024 // most ends at a time; writers of others use the kernel
 #define FULL_ROUND 100000L
-#define FULL_ROUNDS 10000000L // no longer than what watches says
+#define FULL_ROUNDS 10000000L // at most; never longer than watches allows
 
 static struct full {
 	struct end *of;
 	int fd;
-	uint64_t tail; // of the peer
-	int64_t since; // when it was there first
+	uint64_t tail; // the peer's
+	int64_t since; // when tail last changed
 } full[FULL];
 static _Atomic int n_full;
-static _Atomic long full_round; // how long a wait for any of them may last
-static _Atomic bool foreign;    // there are sets that this process has not made: nobody can keep them from asking the kernel
+static _Atomic long full_round; // how long a wait for any of them may last at a time
+static _Atomic bool foreign;    // there are sets that this process did not make, which cannot be kept from asking the kernel
 
 static struct full *full_of(const struct end *e) { return place_of(e)->full ? &full[place_of(e)->full - 1] : 0; }
-// ask has the sets of an end ask the kernel whether it is writable, or not any more: then who sleeps in them goes on in rounds.
+// ask makes the sets of an end ask the kernel whether it is writable, or stop asking: then threads asleep in them are woken to wait in rounds.
 static void ask(const struct full *f, bool on) {
 	for (struct set *s = open_sets; s; s = s->next) {
 		struct registration *r = registered(s, f->fd);
@@ -552,7 +556,7 @@ static void look_at_full(void) {
 	if (likely(!get(&n_full))) return;
 	hold();
 	int64_t t = now(), last = 0;
-	for (int i = again ? -1 : n_full - 1; i >= 0; i--) { // a signal handler leaves them as they are
+	for (int i = again ? -1 : n_full - 1; i >= 0; i--) { // in a signal handler: leave them as they are
 		if (!still_full(&full[i])) end_full(&full[i]);
 		else if (full[i].since > last) last = full[i].since;
 	}
@@ -560,7 +564,7 @@ static void look_at_full(void) {
 	put(&full_round, t < FULL_ROUND ? FULL_ROUND : t < FULL_ROUNDS ? (long)t : FULL_ROUNDS);
 	let_go();
 }
-// smcgw_full is asked by the writer. False: what it writes is to go by the kernel, whose edges come by themselves.
+// smcgw_full is called by the writer. If it returns false, the writer uses the kernel, which reports edges itself.
 bool smcgw_full(struct end *e, int fd) {
 	if (get(&foreign) || get(&e->refs) != 1) return false;
 	look_at_full();
@@ -580,7 +584,7 @@ bool smcgw_full(struct end *e, int fd) {
 	let_go();
 	return ok;
 }
-// full_in: does a wait in a set go in rounds? A nested set is waited for by anybody.
+// full_in tells whether a wait in a set must go in rounds. Any wait may include a nested set.
 static bool full_in(const struct set *of) {
 	bool any = false;
 	if (likely(!get(&n_full))) return false;
@@ -622,7 +626,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 	if (fd >= s->n) ours = false;
 	if (op != EPOLL_CTL_DEL && (inner = set_of(fd))) nest(inner);
 	struct full *f = e ? full_of(e) : 0;
-	if (f && (!ours || f->fd != fd)) { // by another number it is found full anew
+	if (f && (!ours || f->fd != fd)) { // under another number it is found full again
 		end_full(f);
 		f = 0;
 	}
@@ -650,7 +654,7 @@ int smcgw_epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
 				put(&e->edge, true);
 				r->reported = UINT64_MAX; // what is there already is an edge of a new registration
 			}
-			// One that its set does not want just now stays listed: programs take a direction out and put it back for each message.
+			// An end that its set does not want just now stays listed: programs remove a direction and restore it for each message.
 			unwanted(s, e);
 			if (listed(e) && place_of(e)->set == s) asleep(s);
 			bool comes = op != EPOLL_CTL_DEL && listed(e) && (place_of(e)->set != s || place_of(e)->fd != fd) && stray(e);
@@ -666,15 +670,15 @@ static void attached_by(struct end *e, int fd) {
 	for (struct set *s = open_sets; s; s = s->next) {
 		struct registration *r = registered(s, fd);
 		if (!r) continue;
-		// One that was reported once already must not be again: it is ours from its next EPOLL_CTL_MOD on.
+		// A one-shot event that was delivered must not come again: that registration becomes ours at its next EPOLL_CTL_MOD.
 		bool told = !r->tagged && !s->shared && !(r->events & (EPOLLONESHOT | EPOLLEXCLUSIVE));
 		long n = told ? tagged(s->fd, EPOLL_CTL_MOD, fd, r->events) : -1;
-		if (n == -ENOENT) { // the number was closed past us
+		if (n == -ENOENT) { // the number was closed behind our back
 			r->on = false;
 			belongs(r, 0);
 			continue;
 		}
-		belongs(r, e); // it may have been no connection yet
+		belongs(r, e); // it may not have been a connection yet
 		put(&e->polled, true);
 		if (r->events & EPOLLET) {
 			put(&e->edge, true);
@@ -686,8 +690,8 @@ static void attached_by(struct end *e, int fd) {
 		}
 	}
 }
-// attached: from here on the kernel reports this end by our data, so that an event can be told to be a token. It may be in sets by another
-// number than that of the call which was the first.
+// smcgw_attached makes the kernel report this end with our data, so that an event can be recognized as a token. The sets may know the end
+// by other numbers than fd, on which the attaching call was made.
 void smcgw_attached(struct end *e, int fd) {
 	bool one = get(&e->refs) == 1;
 	hold();
@@ -702,7 +706,7 @@ void smcgw_unmap_waited(struct end *e) {
 	let_go();
 }
 
-// unfull is before an end's memory goes; of all ends (0), before another process has the sets.
+// smcgw_unfull is called before an end's memory goes, and for all ends (0) before another process gets the sets.
 void smcgw_unfull(const struct end *e) {
 	if (likely(!get(&n_full))) return;
 	hold();
@@ -731,7 +735,7 @@ static void pass_on(struct set *s) {
 	}
 }
 
-// sleep_anew: the token of this sleep may wake no thread of the set, and no other would come for it.
+// sleep_anew starts a new sleep, since the token of this one may wake no thread of the set, and no other would come.
 static void sleep_anew(struct set *s) {
 	if (!s->waiting || !has_slot(s)) return;
 	sleep_again(s);
@@ -743,8 +747,8 @@ void smcgw_token_taken(struct end *e) {
 	if (place_of(e)->set) sleep_anew(place_of(e)->set);
 	let_go();
 }
-// left_slot is after an end has left a slot. Its set may not want it any more, and the kernel then tells nobody of its token; and one that
-// is moved, or whose reader was inside, is not found by its set.
+// smcgw_left_slot starts a new sleep after an end has left a slot. Its set may no longer want the end, so that the kernel reports its token
+// to no thread; or it has moved, or its reader was inside, so that the set does not find it.
 void smcgw_left_slot(uint32_t slot) {
 	hold();
 	for (struct set *s = open_sets; s; s = s->next)
@@ -752,7 +756,7 @@ void smcgw_left_slot(uint32_t slot) {
 	let_go();
 }
 
-static void gave_up(void *p) { // cancelled
+static void gave_up(void *p) { // the thread was cancelled
 	struct set *s = p;
 	hold();
 	s->waiting--;
@@ -769,23 +773,23 @@ static int sleep_in(struct set *s, int ep, struct epoll_event *v, int max, const
 	return n;
 }
 
-// emit follows what the kernel has said, n events.
+// emit adds the events of rings to the n events from the kernel.
 static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 	int k = looked_at(s), had = n;
 	if (!n) s->round++;
-	for (int i = 0; i < k && (n < max || had); i++) { // round robin: with room for one, each has its turn
+	for (int i = 0; i < k && (n < max || had); i++) { // round robin: even with room for one, each gets its turn
 		struct end *e;
 		int fd;
 		s->list.at = (s->list.at + 1) % k;
 		struct registration *r = has_fresh(s, s->list.at, &e, &fd);
 		if (!r || (n == max && r->round != s->round)) continue;
 		if (r->events & EPOLLET) r->reported = get_acquire(&e->peer->head);
-		if (r->round == s->round) { // the kernel has an event of it already
+		if (r->round == s->round) { // the kernel has reported an event for it already
 			v[r->at].events |= r->events & READABLE;
 			continue;
 		}
 		struct epoll_event ev = {r->events & READABLE, r->data};
-		bool out = (r->events & EPOLLOUT) && (r->events & (EPOLLET | EPOLLONESHOT)) != EPOLLET; // of an edge it is the kernel's to say
+		bool out = (r->events & EPOLLOUT) && (r->events & (EPOLLET | EPOLLONESHOT)) != EPOLLET; // for an edge the kernel has the say
 		if (out && smcgw_room(e) && !full_of(e)) ev.events |= EPOLLOUT;
 		ev.events |= smcgw_beside(e, fd, out && (r->events & EPOLLONESHOT)) & (r->events | EPOLLERR | EPOLLHUP);
 		if (unlikely(!smcgw_move(&v[n], &ev, sizeof ev))) return n ? n : (int)fault();
@@ -800,7 +804,7 @@ static int emit(struct set *s, struct epoll_event *v, int max, int n) {
 	return n;
 }
 
-// translate gives the program its data back, and drops readiness that is a token and nothing else.
+// translate restores the program's data, and drops readiness that is only a token.
 static int translate(struct set *s, struct epoll_event *v, int n) {
 	int m = 0;
 	s->round++;
@@ -812,14 +816,14 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 			struct registration *r = registered(s, fd);
 			struct end *e = look(fd);
 			if (fd == smcgw.nudge && s->nested && !any_fresh(s)) tagged(s->fd, EPOLL_CTL_MOD, fd, 0);
-			if (!r || (r->off && !s->shared)) continue; // closed meanwhile, or told of by the ring: the kernel speaks of resets still
+			if (!r || (r->off && !s->shared)) continue; // closed meanwhile, or already reported by the ring: the kernel still reports resets
 			data = r->data;
 			if (e && state_of(e) == SMCI_PROMOTED) {
 				bool told = (r->events & EPOLLET) && get_acquire(&e->peer->head) == r->reported;
 				put(&e->kernel_news, true);
 				const uint32_t ends = EPOLLERR | EPOLLHUP | EPOLLRDHUP;
 				if ((evs & READABLE) && (!(evs & ends) || e->remote) && !smcgw_genuine(e, fd, told)) {
-					if (r->events & EPOLLONESHOT) { // it has gone off for nothing
+					if (r->events & EPOLLONESHOT) { // the one shot was used up for nothing
 						tagged(s->fd, EPOLL_CTL_MOD, fd, r->events);
 						continue;
 					}
@@ -827,7 +831,7 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 					if (!evs) continue;
 				} else if ((evs & READABLE) && (r->events & EPOLLET)) {
 					r->reported = get_acquire(&e->peer->head);
-					if (!listed(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes are an edge of their own, also a ring's behind the kernel's
+					if (!listed(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes must make an edge of their own, also ring bytes after the kernel's
 				}
 			}
 			if (r->events & EPOLLONESHOT) {
@@ -843,7 +847,7 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 	return m;
 }
 
-// report is what the program is told after the kernel's answer. Others who sleep are told of what is left.
+// report completes the kernel's answer for the program. If something is left, another sleeping thread is told.
 static int report(struct set *s, struct epoll_event *v, int max, int n) {
 	n = translate(s, v, n);
 	if (s->waiting) n = emit(s, v, max, n);
@@ -861,7 +865,7 @@ static bool to_give_back(struct set *s) {
 	return false;
 }
 
-// woken is after a sleep, and leaves mu held. False: the set is no more, its last events are in v, and mu is let go.
+// woken is called after a sleep, and leaves mu held. False: the set is closed, its last events are in v, and mu is released.
 static bool woken(struct set *s, struct epoll_event *v, int *n) {
 	hold();
 	s->waiting--;
@@ -876,16 +880,16 @@ static bool woken(struct set *s, struct epoll_event *v, int *n) {
 	free(rest);
 	return false;
 }
-// hold_open takes mu, and returns the set, or one without anything if it was closed meanwhile.
+// hold_open takes mu and returns the set, or an empty one if it was closed meanwhile.
 static struct set *hold_open(struct set *s, int ep) {
 	static struct set none = {.slot = -1, .fd = SPARE};
 	hold();
 	return likely(set_of(ep) == s) ? s : &none;
 }
 
-// concerned: does a wait in the set need more than the kernel's answer? What is owed is sent by any wait of the process.
+// concerned tells whether a wait in the set needs more than the kernel's answer. Any wait of the process sends what is owed.
 static bool concerned(const struct set *s) { return s->promoted || s->nudged || get(&strays) || get(&smcgw_owing) || get(&smcgw_remotes) || get(&n_full); }
-// has_ours: has an answer data of ours? An end may have become promoted since the set was looked at, and gone again.
+// has_ours tells whether an answer has data of ours. An end may have been promoted since the set was checked, and have gone back again.
 static bool has_ours(const struct epoll_event *v, int n) {
 	for (int i = 0; i < n; i++)
 		if (v[i].data.u64 >> 32 == TAG) return true;
@@ -906,7 +910,8 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			let_go();
 			return n;
 		}
-		s->waiting++; // without the lock; an end that is promoted while this thread sleeps is listed after a look at it
+		// Without the lock: an end that is promoted while this thread sleeps is listed only after waiting was looked at.
+		s->waiting++;
 		if (concerned(s)) {
 			s->waiting--;
 		} else {
@@ -941,11 +946,12 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			return smcgw_epoll_wait(ep, v, max, timeout ? &left : 0, mask);
 		}
 		if (unlikely(get(&strays)) && !poll_only) settle_strays(s);
-		if (unlikely((s->returns + 1) % KERNEL_EVERY == 0) && any_fresh(s)) { // its turn comes before the ring's, or with room for one it never had any
+		// The kernel's turn comes before the rings', or with room for one event it would never come.
+		if (unlikely((s->returns + 1) % KERNEL_EVERY == 0) && any_fresh(s)) {
 			let_go();
 			if ((n = smcgw_kernel_epoll(ep, v, max, &zero, 0)) < 0) n = 0;
 			s = hold_open(s, ep);
-			if (n > 0) sleep_anew(s); // an edge that this thread is told of wakes no other
+			if (n > 0) sleep_anew(s); // an edge reported to this thread wakes no other
 			n = translate(s, v, n);
 		}
 		n = emit(s, v, max, n);
@@ -956,7 +962,8 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			let_go();
 			return n;
 		}
-		if (!poll_only && unlikely(s->unwanted)) { // programs take a direction out for each message: they mostly have something else to do
+		// Programs often remove a direction for each message, and mostly have other events then: ask the kernel before vacating.
+		if (!poll_only && unlikely(s->unwanted)) {
 			s->waiting++;
 			let_go();
 			n = smcgw_kernel_epoll(ep, v, max, &zero, 0);
@@ -1015,7 +1022,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		if (n > 0 && (n = report(s, v, max, n)) < 0) err = errno;
 		if (n == 0 && shrink) give_back(s);
 		let_go();
-		if (n == 0 && poll_only && filled && ++asked < KERNEL_EVERY) continue; // what was for the library alone had the place of others
+		if (n == 0 && poll_only && filled && ++asked < KERNEL_EVERY) continue; // events that were ours alone took the place of others
 		if (n < 0) {
 			errno = err;
 			return n;
@@ -1032,14 +1039,14 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 
 // ---- poll and select
 
-// look_at says for one descriptor whether the ring has bytes; before a sleep it settles what is listed.
+// look_at tells whether the ring of one descriptor has bytes. With settle, it first settles a listed end, for a sleep.
 static bool look_at(int fd, bool settle) {
 	struct end *e = look(fd);
 	struct set *inner = set_of(fd);
 	if (unlikely(inner != 0)) nest(inner);
-	if (e && unlikely(settle && !get(&place_of(e)->sought))) atomic_store(&place_of(e)->sought, true); // before a look at the list: see smcgw_defer
+	if (e && unlikely(settle && !get(&place_of(e)->sought))) atomic_store(&place_of(e)->sought, true); // before looking at the list: see smcgw_defer
 	if (!e || state_of(e) != SMCI_PROMOTED) return false;
-	if (unlikely(!get(&e->polled))) atomic_store(&e->polled, true); // before a look at who sleeps: see sleeps_alone
+	if (unlikely(!get(&e->polled))) atomic_store(&e->polled, true); // before looking for sleepers: see sleeps_alone
 	if (!listed(e)) return false;
 	if (settle) return smcgw_settle(e, fd);
 	hold();
@@ -1048,8 +1055,8 @@ static bool look_at(int fd, bool settle) {
 	return r;
 }
 
-// beside_reader: a thread has slept in a read since before anybody waited. It takes the token that ends its sleep, and may leave bytes, so
-// who waits meanwhile looks in rounds, until that one has listed what it leaves.
+// beside_reader: a thread has been asleep in a read since before any wait. It takes the token that ends its sleep, and may leave bytes, so
+// waits look in rounds until it has listed what it leaves.
 static bool beside_reader(int fd) {
 	struct end *e = look(fd);
 	if (!e || state_of(e) != SMCI_PROMOTED) return false;
@@ -1071,8 +1078,8 @@ static bool any_polled(void *of) {
 	return false;
 }
 
-// ask_less has the kernel not be asked whether ends are writable whose rings are full: of how many.
-#define UNASKED 16 // as many; for more the wait is a busy one
+// ask_less stops asking the kernel whether ends with full rings are writable. It returns how many.
+#define UNASKED 16 // at most; a wait for more is a busy one
 struct unasked {
 	nfds_t at;
 	short events;
@@ -1107,7 +1114,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			for (nfds_t i = 0; i < n; i++) {
 				if (!(p[i].events & (POLLIN | POLLRDNORM))) continue;
 				if (look_at(p[i].fd, true)) hot = true;
-				if (beside_reader(p[i].fd)) owing = true; // in rounds, too
+				if (beside_reader(p[i].fd)) owing = true; // also wait in rounds
 			}
 			if (hot) smcgw_count_out(&polling);
 		}
@@ -1149,14 +1156,14 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 	}
 }
 
-// An fd_set may be longer than the type.
+// An fd_set may be longer than its type.
 #define WORD(fd, of) ((unsigned long *)(of))[(fd) / 64]
 #define BIT(fd) (1ul << (fd) % 64)
 #define IS_SET(fd, of) (WORD(fd, of) >> (fd) % 64 & 1)
 #define MOST_NUMBERS (1 << 18)
 
-// numbers is how many of n descriptors select() looks at: those that the process has room for. Programs pass the limit of descriptors,
-// and have no memory for so many.
+// numbers returns how many of n descriptors select() looks at: those that the process's table has room for. Programs pass their descriptor
+// limit, without memory for so many bits.
 static int numbers(int n) {
 	char b[4096];
 	bool held = smcgw_numbers();
@@ -1196,7 +1203,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			for (int fd = 0; fd < top; fd++) {
 				if (!IS_SET(fd, r0)) continue;
 				if (look_at(fd, true)) hot = true;
-				if (beside_reader(fd)) owing = true; // in rounds, too
+				if (beside_reader(fd)) owing = true; // also wait in rounds
 			}
 			if (hot) smcgw_count_out(&polling);
 		}
@@ -1233,7 +1240,8 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 			bool had = IS_SET(fd, r);
 			if (had) {
 				put(&e->kernel_news, true);
-				struct pollfd ended = {fd, POLLRDHUP, 0}; // poll() says so itself; a look at the byte would take the error from the program
+				// poll() reports errors itself; a look at the byte would take the error from the program.
+				struct pollfd ended = {fd, POLLRDHUP, 0};
 				if ((e->remote || smcgw_kernel_poll(&ended, 1, &(struct timespec){0, 0}, 0) <= 0) && !smcgw_genuine(e, fd, false)) {
 					WORD(fd, r) &= ~BIT(fd);
 					dropped = true;
@@ -1251,7 +1259,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 	}
 }
 
-// No memory is asked for or given back with mu: an allocator may have its locks taken before a fork, too.
+// Never allocate or free with mu held: the allocator's locks may be taken before ours for a fork.
 void smcgw_wait_before_fork(void) {
 	hold();
 	smcgw_unfull(0);
@@ -1263,7 +1271,7 @@ void smcgw_wait_forked(bool child) {
 		again = 0;
 		atomic_store(&polling, 0);
 		hold();
-		while (n_desks) munmap(own_desks[--n_desks], sizeof *own_desks[0]); // the parent's
+		while (n_desks) munmap(own_desks[--n_desks], sizeof *own_desks[0]); // they are the parent's
 	}
 	for (struct set *s = open_sets; s; s = s->next) {
 		stray_all(&s->list); // the other process may read it to its end

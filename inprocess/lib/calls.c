@@ -1,5 +1,4 @@
-// The functions of libc that the library stands before (calls.h has the table). Each looks into the table of descriptors; what is
-// not there goes on to libc untouched.
+// The interposed libc functions (calls.h lists them). Each looks up the descriptor in the table; if it is not there, libc gets the call unchanged.
 #include "lib.h"
 
 #include <limits.h>
@@ -36,7 +35,7 @@ CALLS(DEFINE)
 #define PUBLIC __attribute__((visibility("default")))
 #define DEMOTE_WITHIN 2000000000LL
 
-// RX and TX carry out one call of a descriptor: raw by libc, locked by the rings.
+// RX and TX make one call on a descriptor: raw is the call to libc, locked the one through the rings.
 #define MOVE(counter, stream, raw, locked)                                     \
 	do {                                                                   \
 		for (;;) {                                                     \
@@ -55,7 +54,7 @@ CALLS(DEFINE)
 
 static bool tracked(int fd) { return look(fd) != 0; }
 
-// by_kernel has an end go by the kernel for good, before something that its rings cannot serve.
+// to_kernel_by makes an end native for good, before a call that its rings cannot serve. It returns false if the end could not leave its rings.
 static bool to_kernel_by(int fd, uint32_t why, int64_t until) {
 	struct end *e = look(fd);
 	if (!e || (!smcgw_ours() && !smcgw_is(e, fd))) return true; // the child of a vfork() may have another file there
@@ -90,16 +89,16 @@ PUBLIC ssize_t preadv2(int fd, const struct iovec *v, int nv, off_t at, int flag
 	RX(any_preadv2(fd, v, nv, at, flags), smcgw_rx(e, fd, v, nv, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 }
 
-// peeked: bytes that a call has looked at without taking them do not count.
+// left_rx counts what a call read. Bytes that were only peeked at do not count.
 static ssize_t left_rx(struct end *e, ssize_t n, int flags) {
 	smcgw_left(&e->raw_rx, &e->kr, flags & (MSG_PEEK | MSG_ERRQUEUE | MSG_OOB) ? 0 : n);
 	return n;
 }
-// peeks_all: bytes of two places cannot be looked at together.
+// peeks_all moves a MSG_PEEK|MSG_WAITALL to the kernel: bytes in two places cannot be peeked at together.
 static bool peeks_all(int fd, int flags) {
 	return (flags & (MSG_PEEK | MSG_WAITALL)) == (MSG_PEEK | MSG_WAITALL) && !get(&look(fd)->passed) && to_kernel(fd, SMCI_WHY_OPTION);
 }
-// received is by calls that wait for a byte where they ask for none, and that may ask for bytes to be thrown away.
+// received is for the calls that wait for a byte even if they ask for none, and that may ask for bytes to be discarded.
 static ssize_t received(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	size_t n;
 	char c;
@@ -199,11 +198,11 @@ PUBLIC ssize_t send(int fd, const void *b, size_t n, int flags) {
 	return sendto(fd, b, n, flags, 0, 0);
 }
 
-// passes tells of descriptors in a message: a process without our memory is about to have them. It is false for one that it would
-// read wrong bytes from: what was sent is in two places.
+// passes is called for descriptors in a message: a process without our memory is about to get them. It returns false if one of them would
+// read wrong bytes there, because what was sent is in two places.
 static bool passes(const struct msghdr *h) {
 	bool ok = true;
-	if (!smcgw_touch(h->msg_control, h->msg_controllen)) return true; // the kernel says so
+	if (!smcgw_touch(h->msg_control, h->msg_controllen)) return true; // the kernel reports it
 	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR((struct msghdr *)(uintptr_t)h, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS || c->cmsg_len < CMSG_LEN(0)) continue;
 		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -241,17 +240,17 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 		struct msghdr m;
 		size_t asked;
 		if (!smcgw_move(&m, &h[i].msg_hdr, sizeof m) || !total(m.msg_iov, (int)m.msg_iovlen, &asked) || (size_t)r < asked)
-			return (int)i + 1; // nothing may follow a part
+			return (int)i + 1; // nothing may follow a partial message
 	}
 	return (int)n;
 }
 PUBLIC ssize_t sendfile(int fd, int from, off_t *at, size_t n) {
-	if (unlikely(tracked(from))) return REAL(sendfile)(fd, from, at, n); // it says that this is no file
+	if (unlikely(tracked(from))) return REAL(sendfile)(fd, from, at, n); // it reports that this is no file
 	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, n < 0x7ffff000 ? n : 0x7ffff000));
 }
 PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags) {
 	if ((tracked(from) && !to_kernel(from, SMCI_WHY_OPTION)) || (tracked(to) && !to_kernel(to, SMCI_WHY_OPTION))) {
-		errno = EINVAL; // programs go on by read() and write()
+		errno = EINVAL; // programs fall back to read() and write()
 		return -1;
 	}
 	return REAL(splice)(from, from_at, to, to_at, n, flags);
@@ -265,7 +264,7 @@ PUBLIC int connect(int fd, const struct sockaddr *a, socklen_t l) {
 	bool parts = unlikely(e != 0) && l >= sizeof family && smcgw_move(&family, &a->sa_family, sizeof family) && family == AF_UNSPEC;
 	if (parts && state_of(e) == SMCI_PROMOTED) smcgw_parts(e, fd);
 	int r = REAL(connect)(fd, a, l);
-	if (parts && r == 0) { // it is no connection any more, by any of its numbers
+	if (parts && r == 0) { // it is no connection any more, under any of its numbers
 		for (int i = 0, top = smcgw_top(); i <= top; i++)
 			if (look(i) == e) smcgw_stale(i);
 		return 0;
@@ -289,7 +288,7 @@ PUBLIC int accept(int fd, struct sockaddr *a, socklen_t *l) {
 	return r;
 }
 PUBLIC int close(int fd) {
-	if (unlikely(smcgw_hidden(fd)) && smcgw_ours()) { // the program knows of no such descriptor
+	if (unlikely(smcgw_hidden(fd)) && smcgw_ours()) { // the program does not know of this descriptor
 		errno = EBADF;
 		return -1;
 	}
@@ -306,7 +305,7 @@ PUBLIC int shutdown(int fd, int how) {
 	if (!e || state_of(e) != SMCI_PROMOTED || (unsigned)how > SHUT_RDWR || smcgw_ended(e, fd, how)) return REAL(shutdown)(fd, how);
 	return how == SHUT_WR ? 0 : REAL(shutdown)(fd, SHUT_RD);
 }
-// dropped is a number of those that are closed all together.
+// dropped is smcgw_drop for one of several numbers that are closed in one call.
 static void dropped(int fd) {
 	struct drop d = smcgw_drop(fd);
 	smcgw_dropped(&d);
@@ -318,14 +317,14 @@ static long close_some(unsigned from, unsigned to, int flags) {
 	return r;
 }
 PUBLIC int close_range(unsigned from, unsigned to, int flags) {
-	if (from > to || (flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC))) return (int)result(SYS(close_range, from, to, flags)); // it closes nothing
+	if (from > to || (flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC))) return (int)result(SYS(close_range, from, to, flags)); // closes nothing
 	const int some[] = {smcgw_top(), smcgw.socket, smcgw.slab_fd, smcgw.nudge};
-	unsigned last = 0; // that is of any concern here: there may be a million more
+	unsigned last = 0; // highest number that matters here; there may be a million more
 	for (int i = 0; i < 4; i++)
 		if (some[i] > (int)last) last = (unsigned)some[i];
 	bool own = smcgw_ours();
 	for (unsigned i = from; own && i <= to && i <= last && !(flags & CLOSE_RANGE_CLOEXEC); i++) {
-		if (smcgw_hidden((int)i)) { // around ours
+		if (smcgw_hidden((int)i)) { // close around ours
 			if (i > from) close_some(from, i - 1, flags);
 			from = i + 1;
 		} else {
@@ -339,11 +338,11 @@ PUBLIC void closefrom(int from) {
 	if (close_range((unsigned)(from < 0 ? 0 : from), ~0u, 0) == 0) return;
 	for (int fd = from < 0 ? 0 : from, top = (int)sysconf(_SC_OPEN_MAX); fd < top; fd++) close(fd);
 }
-// handed: the child of a vfork() gives a descriptor a number that its next program knows.
+// handed: the child of a vfork() duplicates a descriptor to a number that its next program knows.
 static void handed(int old) {
 	if (tracked(old) && !smcgw_ours()) to_kernel(old, SMCI_WHY_PASSED);
 }
-// same: a duplicate. What gets a number of stdin, stdout or stderr goes by the kernel: these read and write inside of libc.
+// same records a duplicate. A connection that becomes stdin, stdout or stderr goes back to the kernel, since libc itself reads and writes these.
 static void same(int old, int new) {
 	smcgw_same(old, new);
 	if (unlikely(new <= STDERR_FILENO) && tracked(new)) to_kernel(new, SMCI_WHY_OPTION);
@@ -354,7 +353,7 @@ PUBLIC int dup(int old) {
 	if (r >= 0 && smcgw_ours()) same(old, r);
 	return r;
 }
-// renumber is dup3(), or dup2() where flags are -1, of two numbers: the new one may be a connection's.
+// renumber is dup3(), or dup2() if flags is -1, of two different numbers: the new one may be a connection.
 static int renumber(int old, int new, int flags) {
 	struct drop d = {0};
 	handed(old);
@@ -398,7 +397,7 @@ PUBLIC int ioctl(int fd, ioctl_request request, ...) {
 	case FIONREAD:
 		if (!promoted) break;
 		return smcgw_move(p, &(int){(int)smcgw_unread(e, fd)}, sizeof(int)) ? 0 : (int)fault();
-	case SIOCOUTQ: { // what the peer has not read counts as not acknowledged
+	case SIOCOUTQ: { // what the peer has not read counts as unacknowledged
 		int r = REAL(ioctl)(fd, request, p);
 		if (promoted && r == 0) *(int *)p += (int)smcgw_unsent(e);
 		return r;
@@ -415,14 +414,14 @@ PUBLIC int ioctl(int fd, ioctl_request request, ...) {
 	}
 	return REAL(ioctl)(fd, request, p);
 }
-PUBLIC FILE *fdopen(int fd, const char *mode) { // stdio reads and writes inside of libc
+PUBLIC FILE *fdopen(int fd, const char *mode) { // stdio reads and writes within libc
 	if (tracked(fd) && !to_kernel(fd, SMCI_WHY_OPTION)) {
 		errno = EIO;
 		return 0;
 	}
 	return REAL(fdopen)(fd, mode);
 }
-PUBLIC int fclose(FILE *f) { // closes inside of libc
+PUBLIC int fclose(FILE *f) { // it closes within libc
 	int fd = fileno_unlocked(f);
 	if (fd >= 0 && tracked(fd)) dropped(fd);
 	return REAL(fclose)(f);
@@ -462,7 +461,7 @@ PUBLIC int lio_listio(int mode, CONTROL_BLOCKS, int n, struct sigevent *restrict
 
 // ---- options
 
-// unfit are options that the rings cannot serve.
+// unfit tells whether the rings cannot serve an option.
 static bool unfit(int level, int option, const void *v, socklen_t n) {
 	int x = 0;
 	if (v && n >= sizeof x && !smcgw_move(&x, v, sizeof x)) return false;
@@ -477,7 +476,7 @@ static bool unfit(int level, int option, const void *v, socklen_t n) {
 	}
 	return level == IPPROTO_TCP && (option == TCP_ULP || option == TCP_REPAIR || option == TCP_INQ || option == TCP_FASTOPEN_CONNECT || option == TCP_MD5SIG);
 }
-// kept are options that promotion has set by itself: the program's value is kept for it.
+// kept returns where the program's value of an option is stored, if promotion itself has set that option.
 static int *kept(struct end *e, int level, int option) {
 	if (level != IPPROTO_TCP || state_of(e) != SMCI_PROMOTED || get(&e->passed)) return 0;
 	switch (option) {
@@ -500,8 +499,9 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 				return 0;
 			}
 		}
+		// Do not set SO_RCVLOWAT, or a token would wake no waiter; without it a waiter only wakes early.
 		if (unfit(level, option, v, n) && !to_kernel(fd, SMCI_WHY_OPTION) && level == SOL_SOCKET && option == SO_RCVLOWAT)
-			return 0; // a token would wake nobody: who waits is woken sooner than it asks
+			return 0;
 	}
 	if (unlikely(e && level == SOL_SOCKET && option == SO_LINGER) && state_of(e) == SMCI_PROMOTED) return smcgw_lingers(e, fd, v, n);
 	return REAL(setsockopt)(fd, level, option, v, n);
@@ -509,7 +509,7 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {
 	struct end *e = look(fd);
 	int *at = unlikely(e != 0) ? kept(e, level, option) : 0;
-	if (unlikely(e && level == IPPROTO_TCP && option == TCP_ZEROCOPY_RECEIVE)) to_kernel(fd, SMCI_WHY_OPTION); // it reads
+	if (unlikely(e && level == IPPROTO_TCP && option == TCP_ZEROCOPY_RECEIVE)) to_kernel(fd, SMCI_WHY_OPTION); // this option reads
 	socklen_t l = sizeof(int), had;
 	if (at && smcgw_move(&had, n, sizeof had) && had >= l)
 		return smcgw_move(v, at, l) && smcgw_move(n, &l, sizeof l) ? 0 : (int)fault();
@@ -539,11 +539,11 @@ PUBLIC pid_t fork(void) {
 	return r;
 }
 
-PUBLIC int daemon(int keeps_directory, int keeps_files) { // libc forks inside of itself
+PUBLIC int daemon(int keeps_directory, int keeps_files) { // libc forks within itself
 	pid_t p = fork();
 	if (p > 0) _exit(0);
 	if (p < 0 || setsid() < 0) return -1;
-	if (!keeps_directory && chdir("/")) {} // as libc
+	if (!keeps_directory && chdir("/")) {} // as in libc
 	if (keeps_files) return 0;
 	int fd = open("/dev/null", O_RDWR);
 	for (int i = 0; i < 3; i++)
@@ -552,12 +552,12 @@ PUBLIC int daemon(int keeps_directory, int keeps_files) { // libc forks inside o
 	return 0;
 }
 
-// kept are numbers that the next program does not get.
+// kept lists descriptors that the next program must not get.
 struct kept {
 	int n, fd[16];
 };
-// leaving: the next program has no memory of ours. What it inherits goes by the kernel. counted: it takes the place of a process that is
-// known to have its ends, so those that are the kernel's still are not promoted while it lives.
+// leaving prepares for a program that lacks our memory: the connections that it inherits go back to the kernel. counted: it replaces a
+// process that is counted as the owner of its ends, so ends that are still native are not promoted while it lives.
 static void leaving(bool counted, struct kept *k) {
 	int64_t until = now() + DEMOTE_WITHIN; // for all together
 	k->n = 0;
@@ -565,7 +565,7 @@ static void leaving(bool counted, struct kept *k) {
 		struct end *e = look(fd);
 		if (!e || (counted && state_of(e) == SMCI_NATIVE) || state_of(e) == SMCI_NEVER || (SYS(fcntl, fd, F_GETFD) & FD_CLOEXEC)) continue;
 		if (SYS(fcntl, fd, F_GETFD) < 0 || to_kernel_by(fd, SMCI_WHY_PASSED, until)) continue;
-		if (fd > 2) { // left open by accident, as a rule; read by that program it would be wrong bytes
+		if (fd > 2) { // usually left open by accident; that program would read wrong bytes
 			SYS(fcntl, fd, F_SETFD, FD_CLOEXEC);
 			if (k->n < 16) k->fd[k->n++] = fd;
 		} else {
@@ -573,13 +573,13 @@ static void leaving(bool counted, struct kept *k) {
 		}
 	}
 }
-// stays: this program goes on.
+// stays is called if this program goes on.
 static void stays(const struct kept *k) {
 	int err = errno;
 	for (int i = 0; i < k->n; i++) SYS(fcntl, k->fd[i], F_SETFD, 0);
 	errno = err;
 }
-// RUN is an exec, which comes back where it has failed, and SPAWN what starts another program.
+// RUN makes an exec, which returns only if it fails. SPAWN makes a call that starts another program.
 #define RUN(call)                                                                  \
 	do {                                                                       \
 		struct kept kept;                                                  \
@@ -645,7 +645,7 @@ PUBLIC int posix_spawnp(pid_t *restrict pid, const char *restrict file, const po
                         char *const argv[restrict], char *const envp[restrict]) {
 	SPAWN(int, REAL(posix_spawnp)(pid, file, f, attr, argv, envp));
 }
-PUBLIC int system(const char *command) { // libc spawns inside of itself
+PUBLIC int system(const char *command) { // libc spawns within itself
 	if (!command) return REAL(system)(command);
 	SPAWN(int, REAL(system)(command));
 }
@@ -712,11 +712,11 @@ PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restric
 }
 
 static void all_to_kernel(uint32_t why) {
-	int64_t until = now() + DEMOTE_WITHIN; // for all together
+	int64_t until = now() + DEMOTE_WITHIN; // one deadline for all
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++)
 		if (tracked(fd)) to_kernel_by(fd, why, until);
 }
-// by_kernel_alone has the process make no call of its own any more: every connection goes by the kernel for good.
+// by_kernel_alone makes every connection native for good; from then on the library makes no system calls of its own.
 static void by_kernel_alone(uint32_t why) {
 	if (smcgw.slab && !smcgw_ours()) return; // the child of a vfork()
 	smcgw.disabled = true;
@@ -728,12 +728,12 @@ PUBLIC int prctl(int what, ...) {
 	va_start(l, what);
 	unsigned long a = va_arg(l, unsigned long), b = va_arg(l, unsigned long), c = va_arg(l, unsigned long), d = va_arg(l, unsigned long);
 	va_end(l);
-	// A filter kills for calls that it does not know. One that is nowhere only asks whether there are filters.
+	// A filter kills for calls that it does not know. A null one only asks whether filters are supported.
 	if (what == PR_SET_SECCOMP && (a != SECCOMP_MODE_FILTER || b)) by_kernel_alone(SMCI_WHY_SANDBOX);
 	return REAL(prctl)(what, a, b, c, d);
 }
 
-// clones is before a child that nobody counts, as a fork would.
+// clones is called before a child that, unlike that of a fork, is not counted.
 static void clones(uint64_t flags) {
 	if (!(flags & CLONE_VM)) all_to_kernel(SMCI_WHY_PASSED);
 }
@@ -750,7 +750,7 @@ PUBLIC int clone(int (*f)(void *), void *stack, int flags, void *arg, ...) {
 
 // ---- syscall(): the same calls by number
 
-// The kernel's own say how much of the time is left.
+// The system calls themselves report the remaining time.
 static void left_of(struct timespec *t, int64_t had, int64_t began) {
 	struct timespec left = left_until(began + had);
 	int err = errno;
@@ -840,7 +840,7 @@ PUBLIC long syscall(long n, ...) {
 		if (smcgw_move(&flags, P(uint64_t *, a), sizeof flags)) clones(flags);
 		break;
 	}
-	case SYS_io_uring_setup: // its reads and writes are nobody's calls
+	case SYS_io_uring_setup: // its reads and writes are not made by calls
 		by_kernel_alone(SMCI_WHY_RAW_CALLS);
 		break;
 	case SYS_prctl: return prctl((int)a, b, c, d, e);
@@ -887,7 +887,7 @@ PUBLIC int __dprintf_chk(int fd, int flag, const char *format, ...) {
 	return r;
 }
 #define SAME(T, name, of) PUBLIC T name __attribute__((alias(#of), copy(of)))
-#ifdef __GLIBC__ // of musl these are macros
+#ifdef __GLIBC__ // in musl these are macros
 SAME(FILE *, freopen64(const char *restrict, const char *restrict, FILE *restrict), freopen);
 SAME(ssize_t, sendfile64(int, int, off64_t *, size_t), sendfile);
 SAME(int, fcntl64(int, int, ...), fcntl);

@@ -1,5 +1,4 @@
-// The functions of libc that the library stands before: all that read, write, wait for, end, copy or hand over a socket.
-// docs/IN-PROCESS.md shows this table; a test compares it with what the library exports.
+// The libc functions that the library interposes: all that read, write, wait for, end, copy or hand over a socket.
 #pragma once
 
 #define CALLS(X)                                                                                                                 \
@@ -14,7 +13,7 @@
 	X(poll) X(ppoll) X(select) X(pselect) X(syscall)                               \
 	X(sigaction) X(signal) X(prctl)
 
-// Names of the same that call those above: fortified, for large files, and glibc's second names.
+// Other names for these functions: fortified, for large files, and glibc's aliases.
 #define ALIASES(X)                                                                                                               \
 	X(__read_chk) X(__recv_chk) X(__recvfrom_chk) X(__poll_chk) X(__ppoll_chk)                                               \
 	X(sendfile64) X(freopen64) X(fcntl64) X(preadv64v2) X(pwritev64v2) X(aio_read64) X(aio_write64) X(lio_listio64)                       \

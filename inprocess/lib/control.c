@@ -1,4 +1,4 @@
-// The broker: asking for promotion, its answers, the switch. Nothing here is on the path of a byte.
+// The broker: asking for promotion, its answers, the switch. Nothing here is on the data path.
 #include "lib.h"
 
 #include <fcntl.h>
@@ -12,32 +12,32 @@
 
 #include "real.h"
 
-#define WELCOME_WITHIN 50000000L // nanoseconds that the first connection of a process waits for the broker
+#define WELCOME_WITHIN 50000000L // nanoseconds that a process waits for the broker's WELCOME
 #define RELEASED_WITHIN 1000000000LL
 #define LOCK_WITHIN 100000000LL
-#define TOLD_WITHIN 100000000L   // nanoseconds that a broker has to make room for what it must hear
+#define TOLD_WITHIN 100000000L   // nanoseconds that a broker has to make room for a record that it must get
 #define DESKS 1024
 
 static char path[sizeof((struct sockaddr_un *)0)->sun_path] = "/run/smcgw/in-process/broker.sock";
 static uint64_t run;
 static bool welcome;
 static int64_t retry_after = RETRY_AFTER;
-static uint32_t questions; // of this conversation
-static uint64_t looked_at; // by the peers of ends that are granted in it
+static uint32_t questions; // numbers the sockets sent in this conversation
+static uint64_t looked_at; // number under which the peers of ends granted in this conversation look at this process's desks
 static struct peer_desk desks[DESKS];
 _Atomic uint32_t smcgw_talk;
-static _Atomic uint32_t bells[MAX_FD]; // whose bell a number is
+static _Atomic uint32_t bells[MAX_FD]; // index plus 1 of the end whose bell the descriptor is
 static _Atomic bool any_bells;
 
 __attribute__((constructor)) static void start(void) {
 	const char *p = getenv("SMCGW_SOCKET"), *r = getenv("SMCGW_RUN");
 	smcgw.pid = (int)SYS(getpid);
-	if (getauxval(AT_SECURE)) { // ld.so.preload is loaded into set-user-ID programs too: nothing is tracked there
+	if (getauxval(AT_SECURE)) { // ld.so.preload applies to set-user-ID programs, too: nothing is tracked there
 		smcgw.disabled = true;
 		return;
 	}
 #ifdef SMCI_VERSION_OF // glibc.h
-	if (!pthread_mutexattr_setrobust || !pthread_key_create) { // an older one without libpthread
+	if (!pthread_mutexattr_setrobust || !pthread_key_create) { // an older glibc without libpthread
 		smcgw.disabled = true;
 		return;
 	}
@@ -65,8 +65,8 @@ int smcgw_move_away(int fd) {
 	return fd;
 }
 
-// A signal handler may close, ask, or take a number of the library's: none comes while its thread is in the conversation. A process that
-// goes by the kernel alone may have denied itself the call, and has nothing to say. mask: all ones if it was not changed.
+// A signal handler may close, ask, or take one of the library's descriptors, so signals are blocked while a thread is in the conversation.
+// A disabled process may have denied itself that system call, and has nothing to say. mask: all ones if it was not changed.
 static void no_signals(uint64_t *mask) {
 	const uint64_t all = ~0ull;
 	*mask = all;
@@ -84,7 +84,7 @@ void smcgw_let_control(uint64_t mask) {
 	signals(mask);
 }
 
-// lock_soon is false where this thread seems to have the lock itself: it is in a signal handler.
+// lock_soon returns false if this thread seems to hold the lock itself: it is in a signal handler.
 static bool lock_soon(pthread_mutex_t *m) {
 	int64_t until = 0;
 	while (pthread_mutex_trylock(m)) {
@@ -99,12 +99,12 @@ static bool lock_soon(pthread_mutex_t *m) {
 void smcgw_hide_from(int fd) {
 	if (!smcgw_hidden(fd)) return;
 	uint64_t mask;
-	smcgw_hold_control(&mask); // a record that is just being sent would go to the program's file
+	smcgw_hold_control(&mask); // or a record being sent would go to the program's file
 	if (smcgw_hidden(fd)) {
 		uint32_t of = fd < MAX_FD ? atomic_exchange(&bells[fd], 0) : 0;
 		_Atomic int *at = of ? &place_of(entry(of - 1))->memory.bell : fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
 		long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
-		*at = n < 0 ? -1 : (int)n; // the number is the program's from here on
+		*at = n < 0 ? -1 : (int)n; // from here on the number is the program's
 		if (of && n >= 0 && n < MAX_FD) put(&bells[n], of);
 	}
 	smcgw_let_control(mask);
@@ -123,7 +123,7 @@ void smcgw_bell_goes(int fd) {
 }
 
 static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic uintptr_t has_numbers; // the thread
+static _Atomic uintptr_t has_numbers; // the thread that holds it
 
 bool smcgw_numbers(void) {
 	uintptr_t me = (uintptr_t)&errno;
@@ -141,7 +141,7 @@ void smcgw_numbers_go(bool held) {
 static void hang_up(void) {
 	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
 	smcgw.socket = -1;
-	atomic_fetch_add(&smcgw_talk, 1); // what this gateway has moved between hosts goes by the kernel
+	atomic_fetch_add(&smcgw_talk, 1); // what this gateway has carried between hosts goes back to the kernel
 	welcome = false;
 	put(&smcgw.retry_at, now_coarse() + retry_after);
 	if (retry_after < 60 * RETRY_AFTER) retry_after *= 2;
@@ -168,8 +168,8 @@ static long put_record(const struct smci_record *r, int fd) {
 	return SYS(sendmsg, smcgw.socket, &h, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-// tell says what the broker must hear, or it would keep a connection that is no more. If it does not read, the conversation ends, and with
-// it all that the broker has for this process.
+// tell sends what the broker must know, since it would otherwise keep a connection that is no more. If the broker does not read, the
+// conversation ends, and with it everything that the broker has for this process.
 static void tell(const struct smci_record *r, int fd) {
 	struct pollfd p = {smcgw.socket, POLLOUT, 0};
 	struct timespec ts = {0, TOLD_WITHIN};
@@ -179,7 +179,7 @@ static void tell(const struct smci_record *r, int fd) {
 	if (n < 0 && smcgw_ours()) hang_up();
 }
 
-// take_record returns 1 for a record, 0 for none, -1 at the end of the conversation. fd has up to three descriptors, -1 for none.
+// take_record returns 1 for a record, 0 for none, -1 at the end of the conversation. fd gets up to three descriptors, the others are -1.
 static int take_record(struct smci_record *r, int fd[3]) {
 	union { char b[CMSG_SPACE(3 * sizeof(int))]; struct cmsghdr h; } c;
 	struct iovec v = {r, sizeof *r};
@@ -214,7 +214,7 @@ static struct peer_desk *desk_get(uint64_t number, int fd) {
 		}
 		if (!desks[i].uses && !none) none = &desks[i];
 	}
-	if (!none) return 0; // a token for each sleep of such a peer's is sent by its own arming only
+	if (!none) return 0; // the table is full: the grant is refused
 	const struct smci_desk *d = map(fd, sizeof *d, PROT_READ);
 	if (!d) return 0;
 	if (none->desk) munmap((void *)(uintptr_t)none->desk, sizeof *d);
@@ -225,14 +225,14 @@ static struct peer_desk *desk_get(uint64_t number, int fd) {
 	return none;
 }
 
-// The mapping stays until its place is needed: a doorbell may be looking.
+// The mapping stays until its place is needed: a doorbell may still look at it.
 void smcgw_desk_put(struct peer_desk *d) {
 	atomic_fetch_sub(&d->uses, 1);
 }
 
 static void welcomed(int fd[3]) {
 	struct smci_desk *d = map(fd[0], sizeof *d, PROT_READ | PROT_WRITE);
-	if (d) SYS(fcntl, fd[0], F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_FUTURE_WRITE); // before any peer has it: none may write there, be it root
+	if (d) SYS(fcntl, fd[0], F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_FUTURE_WRITE); // before any peer has it, so that not even root may write to it
 	bool whole = SYS(lseek, fd[1], 0, SEEK_END) >= (long)sizeof(struct smci_news);
 	struct smci_news *n = whole ? map(fd[1], sizeof *n, PROT_READ) : 0;
 	close_all(fd);
@@ -249,7 +249,7 @@ static void welcomed(int fd[3]) {
 	looked_at = smcgw_desk(d);
 	if (!looked_at) munmap(d, sizeof *d);
 	put(&smcgw.met, true);
-	smcgw.news = n; // an old one stays mapped: another thread may be reading it
+	smcgw.news = n; // the old page stays mapped: another thread may be reading it
 	questions = 0;
 	welcome = true;
 	retry_after = RETRY_AFTER;
@@ -260,12 +260,12 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	struct end *e = i < MAX_ENDS ? entry(i) : 0;
 	uint64_t mask;
 	bool held = false;
-	if (e && e->tag == r->tag && get(&e->report.why)) why = get(&e->report.why); // it has left since it asked
+	if (e && e->tag == r->tag && get(&e->report.why)) why = get(&e->report.why); // the end has given up since it asked
 	struct smci_end *own = 0;
 	const struct smci_end *peer = 0;
 	size_t n = 0;
 	if (!e || e->tag != r->tag || state_of(e) != SMCI_ASKED || r->side > 1) goto refuse;
-	why = SMCI_WHY_SHARED; // a child that was made since would find the state of an end that it has no memory of
+	why = SMCI_WHY_SHARED; // a child made since it asked would find the state of an end whose memory it lacks
 	if (!(held = smcgw_hold(e, &mask))) goto refuse;
 	why = SMCI_WHY_NO_MEMORY;
 	own = map(fd[0], SMCI_RING_AT, PROT_READ | PROT_WRITE);
@@ -273,7 +273,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 		goto refuse;
 	uint32_t order_max = own->order_max;
 	munmap(own, SMCI_RING_AT);
-	n = SMCI_RING_AT + (1ul << (r->a ? SMCI_ORDER_MIN : order_max)); // the rest is mapped when a stream fills that
+	n = SMCI_RING_AT + (1ul << (r->a ? SMCI_ORDER_MIN : order_max)); // the rest is mapped once a stream fills this
 	own = map(fd[0], n, PROT_READ | PROT_WRITE);
 	peer = map(fd[1], n, PROT_READ);
 	if (!own || !peer || peer->magic != SMCI_MAGIC || peer->version != SMCI_VERSION || peer->order_max != order_max || peer->id != own->id) goto refuse;
@@ -303,7 +303,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	place_of(e)->memory = (struct memory){.own = own, .peer = (void *)(uintptr_t)peer, .mapped = n, .whole = e->whole, .desk = e->desk};
 	put(&e->report.id, r->id);
 	put(&own->order, e->usual = SMCI_ORDER_MIN);
-	if (!r->a) { // the peer is on another host, whose bytes the gateway moves
+	if (!r->a) { // the peer is on another host: the gateway moves the bytes
 		if (fd[2] < 0 || !smcgw_remote_grant(e, fd[2])) {
 			smcgw_unmap(e);
 			own = 0;
@@ -341,7 +341,8 @@ static void denied(const struct smci_record *r) {
 	struct end *e = i < MAX_ENDS ? entry(i) : 0;
 	if (!e || e->tag != r->tag) return;
 	if (state_of(e) == SMCI_MAPPED) { // the other end could not be told
-		if (!smcgw_try(e, &e->rl)) return; // who holds it may wait for control: the end waits for its peer as long as it lives
+		// Its holder may wait for control. The end then stays mapped, and waits for its peer as long as it lives.
+		if (!smcgw_try(e, &e->rl)) return;
 		if (smcgw_try(e, &e->wl)) {
 			asked = SMCI_MAPPED;
 			if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NATIVE)) {
@@ -361,9 +362,9 @@ static void denied(const struct smci_record *r) {
 	atomic_compare_exchange_strong(&e->report.state, &asked, later ? SMCI_NATIVE : SMCI_NEVER);
 }
 
-static uint32_t taken; // how much news there was when all of it was taken
+static uint32_t taken; // value of grants when all records had been taken
 
-// take_one is false when there is no more.
+// take_one processes one record; false if there is none.
 static bool take_one(void) {
 	struct smci_record r;
 	int fd[3], n = take_record(&r, fd);
@@ -376,7 +377,7 @@ static bool take_one(void) {
 	case SMCI_WELCOME: welcomed(fd); break;
 	case SMCI_GRANT: granted(&r, fd); break;
 	case SMCI_DENY: close_all(fd); denied(&r); break;
-	default: close_all(fd); // of a later version
+	default: close_all(fd); // from a later version of the protocol
 	}
 	return true;
 }
@@ -411,12 +412,12 @@ static bool connected(void) {
 		struct timespec ts = {0, WELCOME_WITHIN};
 		SYS(ppoll, &p, 1, &ts, 0, 8);
 	}
-	// Answers to ends that were closed meanwhile nobody else looks for: they would be in the way of all that follow.
+	// No call takes answers to ends that were closed meanwhile, and these would block all later ones.
 	if (!welcome || get_acquire(&smcgw.news->grants) != taken) take_all();
 	return welcome;
 }
 
-// inherited tells of options that rings cannot serve, and that the listening socket had.
+// inherited tells whether the socket has options that rings cannot serve, maybe inherited from the listening socket.
 static bool inherited(int fd) {
 	static const int options[] = {SO_RCVLOWAT, SO_ZEROCOPY, SO_OOBINLINE, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, SO_MAX_PACING_RATE};
 	for (unsigned i = 0; i < sizeof options / sizeof *options; i++) {
@@ -434,7 +435,7 @@ void smcgw_ask(struct end *e, int fd) {
 	smcgw_hold_control(&mask);
 	uint32_t native = SMCI_NATIVE;
 	uint32_t ops = get(&e->ops);
-	if (state_of(e) != SMCI_NATIVE || !smcgw_ours()) goto out; // what the child of a vfork() opens its parent has not
+	if (state_of(e) != SMCI_NATIVE || !smcgw_ours()) goto out; // a vfork() child's sockets are not its parent's
 	e->again = ops > UINT32_MAX / 4 ? UINT32_MAX : ops * 4;
 	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
 	int family = 0, type = 0;
@@ -473,10 +474,10 @@ void smcgw_answers(struct end *e) {
 	smcgw_let_control(mask);
 }
 
-// released waits until the broker has let go of the socket that it was asked about, or the last close() here would end nothing yet.
-// A broker that does not run is waited for once.
+// smcgw_released waits until the broker has closed its duplicate of the socket it was asked about; until then the last close() here would
+// end nothing. A broker that does not run is waited for only once.
 void smcgw_released(const struct end *e) {
-	static _Atomic uint64_t slow; // what it had let go of when it was waited for in vain, above a bit that says so
+	static _Atomic uint64_t slow; // questions when it was waited for in vain, shifted left, with bit 0 set
 	const struct smci_news *n = smcgw.news;
 	int64_t until = now() + RELEASED_WITHIN;
 	while (n && smcgw.socket >= 0 && state_of(e) == SMCI_ASKED) {
@@ -489,7 +490,7 @@ void smcgw_released(const struct end *e) {
 		}
 		struct pollfd p = {smcgw.socket, 0, 0};
 		struct timespec ts = {0, 50000};
-		if (SYS(ppoll, &p, 1, &ts, 0, 8) > 0) return; // it has ended
+		if (SYS(ppoll, &p, 1, &ts, 0, 8) > 0) return; // the broker has hung up
 	}
 }
 
@@ -502,7 +503,7 @@ void smcgw_closed(struct end *e) {
 	smcgw_let_control(mask);
 }
 
-// rings is of an end between hosts that is being attached, both of whose locks are held: the number means its socket.
+// smcgw_rings sends the socket of an end between hosts that is being attached. Both locks are held, so the number refers to its socket.
 void smcgw_rings(const struct end *e, int fd) {
 	uint64_t mask;
 	smcgw_hold_control(&mask);
@@ -518,7 +519,7 @@ void smcgw_answered(void) {
 	smcgw_let_control(mask);
 }
 
-// leave is for an end that is not attached yet: it stays the kernel's for good. Both locks are held.
+// smcgw_leave makes an end that is not attached yet native for good. Both locks are held.
 void smcgw_leave(struct end *e, uint32_t why) {
 	put(&e->report.why, why);
 	put_release(&e->own->flags, SMCI_GONE);
@@ -533,14 +534,14 @@ void smcgw_heed(void) {
 	no_signals(&mask);
 	if (pthread_mutex_trylock(&smcgw.control) == 0) {
 		char c;
-		if (smcgw.socket < 0) connected(); // the next broker learns what there is from the slab
+		if (smcgw.socket < 0) connected(); // the next broker learns of this process's ends from the slab
 		else if (SYS(recvfrom, smcgw.socket, &c, 1, MSG_PEEK | MSG_DONTWAIT) == 0) hang_up();
 		pthread_mutex_unlock(&smcgw.control);
 	}
 	signals(mask);
 }
 
-// The child speaks for itself. What the parent has asked for, the parent gets.
+// The child speaks for itself. Answers to the parent's questions go to the parent.
 void smcgw_control_forked(void) {
 	smcgw.control = numbers = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	put(&has_numbers, 0);

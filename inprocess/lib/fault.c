@@ -1,6 +1,6 @@
-// Memory of the program that is not there. The kernel answers EFAULT for it; a copy in this process would end the program by
-// a signal. So handlers of SIGSEGV and SIGBUS stand before the program's own, and turn a fault in a copy into its end: that
-// costs the path of a byte a few stores. The program sees the handlers that it has set itself.
+// Faults in memory that the program passed. The kernel answers EFAULT for such memory; a copy in this process would instead end the program
+// by a signal. So our handlers of SIGSEGV and SIGBUS come before the program's own, and turn a fault in a copy into an error of that copy.
+// Each copy pays a few stores for it. The program sees only the handlers that it has set itself.
 #include "lib.h"
 
 #include <ucontext.h>
@@ -10,16 +10,16 @@
 __thread struct guard *smcgw_guard;
 
 static const int numbers[2] = {SIGSEGV, SIGBUS};
-static struct sigaction mine[2]; // the program's
+static struct sigaction mine[2]; // the program's actions
 static _Atomic bool catching;
 static atomic_flag changing = ATOMIC_FLAG_INIT;
 
 static struct sigaction *of(int s) { return s == SIGSEGV ? &mine[0] : s == SIGBUS ? &mine[1] : 0; }
 
-// covers: is the fault one of the copy? An address outside the address space comes without it.
+// covers tells whether a fault is the copy's. For an address outside of the address space the kernel gives no address.
 static bool covers(const struct guard *g, const siginfo_t *i) {
 	uintptr_t at = (uintptr_t)i->si_addr;
-	if (i->si_code <= 0) return false; // sent by somebody
+	if (i->si_code <= 0) return false; // sent by kill() and the like
 	if (i->si_code == SI_KERNEL) return true;
 	for (int k = 0; k < g->nv; k++)
 		if (at - (uintptr_t)g->v[k].iov_base < g->v[k].iov_len) return true;
@@ -30,7 +30,7 @@ static void set(int s, const struct sigaction *a) { REAL(sigaction)(s, a, 0); }
 
 static void caught(int s, siginfo_t *i, void *context);
 
-// ours is the action that the kernel gets for one of the program's.
+// ours returns the action to install for one of the program's.
 static struct sigaction ours(const struct sigaction *a) {
 	struct sigaction r = *a;
 	if (a->sa_handler == SIG_IGN) return r;
@@ -63,7 +63,7 @@ static void caught(int s, siginfo_t *i, void *context) {
 	a.sa_sigaction(s, i, context);
 }
 
-// begin and end make a change one: signals wait, or a handler could ask for the lock that its thread holds.
+// begin and end make a change atomic. Signals are blocked between, or a handler could wait for the lock that its own thread holds.
 static void begin(uint64_t *mask) {
 	uint64_t all = ~0ull;
 	SYS(rt_sigprocmask, SIG_SETMASK, &all, mask, _NSIG / 8);

@@ -1,13 +1,12 @@
-// The build for glibc includes this first. Since 2.34 the functions of libpthread and libdl are in libc, under new versions.
-// A library that asks for the old ones, and can do without them, needs libc alone and loads into older programs, too: where
-// those have libpthread it is as ever, where they have not there are no locks between processes, and nothing is promoted.
-// What is older than 2.34 in glibc itself has its version without a line here.
+// The glibc build includes this first. Since 2.34 the functions of libpthread and libdl are in libc, under new symbol versions. By asking
+// for the old versions, weakly, the library needs libc alone and loads into older programs, too. If those have libpthread, all is as usual;
+// if not, there are no locks between processes, and nothing is promoted. Symbols that libc itself had before 2.34 need no line here.
 #pragma once
 
 #define SMCI_TEXT(x) #x
 #if defined __x86_64__
 #define SMCI_VERSION_OF(name, x86) _Pragma(SMCI_TEXT(weak name)) __asm__(".symver " #name ", " #name "@GLIBC_" x86)
-#elif defined __aarch64__ // where all of it came with the first release, 2.17
+#elif defined __aarch64__ // on arm64 all of these came with its first release, 2.17
 #define SMCI_VERSION_OF(name, x86) _Pragma(SMCI_TEXT(weak name)) __asm__(".symver " #name ", " #name "@GLIBC_2.17")
 #endif
 
@@ -26,6 +25,6 @@ SMCI_VERSION_OF(__pthread_register_cancel, "2.3.3");
 SMCI_VERSION_OF(__pthread_unregister_cancel, "2.3.3");
 SMCI_VERSION_OF(__pthread_unwind_next, "2.3.3");
 
-// Where there is no libdl, either.
+// Used if there is no libdl, either.
 extern void *__libc_dlopen_mode(const char *name, int mode) __attribute__((weak));
 extern void *__libc_dlsym(void *of, const char *name) __attribute__((weak));

@@ -67,7 +67,7 @@ struct end {
 	// Used by the table.
 	_Atomic uint32_t use;              // counts uses of the entry; odd while it is in use
 	_Atomic int refs;                  // number of descriptors, in all processes
-	_Atomic uint64_t owner[MAX_OWNERS]; // high half: a process that has descriptors, or a negative number for a child being made; low half: how many
+	_Atomic uint64_t owner[MAX_OWNERS]; // a process that has descriptors (negative: a child being made), and in the low half how many
 	_Atomic bool closing;              // the last descriptor is gone; the last thread inside releases the entry
 	// Before promotion.
 	_Atomic uint32_t ops;
@@ -317,7 +317,7 @@ bool smcgw_is(struct end *e, int fd);     // whether the number refers to the en
 // smcgw_lock returns false if this thread already holds the lock: it is in a signal handler, or has left one by longjmp.
 bool smcgw_lock(struct end *e, pthread_mutex_t *m);
 bool smcgw_try(struct end *e, pthread_mutex_t *m);
-int smcgw_writer(struct end *e);        // locks wl; nonzero also if a writer sleeps in the kernel's send, which may last as long as the peer reads nothing
+int smcgw_writer(struct end *e);        // locks wl; nonzero also if a writer sleeps in the kernel's send, maybe as long as the peer reads nothing
 static inline bool smcgw_lock_writer(struct end *e) { return smcgw_writer(e) == 0; }
 bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until);
 void smcgw_unlock(struct end *e, pthread_mutex_t *m);
@@ -389,8 +389,7 @@ size_t smcgw_unread(struct end *e, int fd);
 size_t smcgw_unsent(struct end *e);       // bytes in the ring that the peer has not read
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
 void smcgw_later(struct end *e, int err); // keeps an error that the caller was not told of for the next call
-// smcgw_finish does the work of close(): the last bytes, and a reset for unread ones. rl is
-// held; wl, too, unless a writer sleeps in the kernel's send.
+// smcgw_finish does the work of close(): the last bytes, and a reset for unread ones. rl is held; wl, too, unless a writer sleeps in the kernel.
 void smcgw_finish(struct end *e, int fd, bool writes);
 void smcgw_parts(struct end *e, int fd);   // call before connect() to AF_UNSPEC
 bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false if the FIN has to follow bytes that the kernel still refuses

@@ -1,4 +1,4 @@
-// What the interposed functions stand before: libc's, or those of another preloaded library.
+// The functions behind the interposed ones: libc's, or those of another preloaded library.
 #pragma once
 #include <aio.h>
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 
 #include "calls.h"
 
-// Not declared by every libc that the library is built with.
+// Some libcs that the library is built with do not declare these.
 extern int close_range(unsigned from, unsigned to, int flags);
 extern void closefrom(int from);
 extern int execveat(int dir, const char *path, char *const argv[], char *const envp[], int flags);

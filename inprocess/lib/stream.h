@@ -4,11 +4,11 @@
 
 #include "lib.h"
 
-#define WAY_BYTES (16 << 10)           // a call with so many may be one of bulk
-#define WAY_CALL (1 << 20)             // and one that sends more offers the processor on its way, too
-#define WAY_EVERY 200000LL             // between offers of the processor
-#define WAY_LONG 1000000LL             // more than a peer on the same processor takes to fill or empty a ring
-#define WAY_SHARE 50                   // times as long as that there is no other offer
+#define WAY_BYTES (16 << 10)           // a call of this many bytes may be part of a bulk transfer
+#define WAY_CALL (1 << 20)             // a call that sends more also yields on its way
+#define WAY_EVERY 200000LL             // nanoseconds between yields
+#define WAY_LONG 1000000LL             // nanoseconds: longer than a peer on the same processor takes to fill or empty a ring
+#define WAY_SHARE 50                   // after a yield that took longer, the next one is not before this many times as long
 
 bool smcgw_copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out);
 int smcgw_part(struct iovec *d, const struct iovec *v, int nv, size_t skip, size_t n);
@@ -26,10 +26,10 @@ void smcgw_reset_at_close(int fd);
 int64_t smcgw_timeout_of(int fd, int option);
 bool smcgw_interrupts(void);
 
-// give_way is after a call that copied n bytes. TCP in the kernel sleeps in bulk again and again; a copier does not, and who wakes on its
-// processor waits until its slice is used up. So it offers the processor. That costs little where nobody wants it, or somebody does for a
-// moment; and a peer on the same processor fills or empties the ring at one go, where it would be switched to for each piece. Where it costs
-// more somebody computes, and the copier keeps its share.
+// smcgw_give_way is called after n bytes were copied. TCP in the kernel sleeps again and again in bulk transfers; a copier does not, and a
+// thread that wakes on its processor would wait until the copier's time slice is used up. So the copier yields. That costs little if no
+// thread wants the processor, or only briefly; and a peer on the same processor then fills or empties the ring at one go, instead of being
+// scheduled for each piece. If a yield costs more, another thread is computing, and the copier keeps its share.
 static inline void smcgw_give_way(size_t n) {
 	static __thread int64_t at;
 	if (likely(n < WAY_BYTES)) return;

@@ -1,4 +1,4 @@
-// System calls that no interposed function and no errno stands before: the result is the kernel's, -errno for an error.
+// System calls without interposition and errno: the result is the kernel's, -errno for an error.
 #pragma once
 #include <sys/syscall.h>
 

@@ -1,4 +1,4 @@
-// Descriptors to ends, and what happens to them: fork, duplicates, close.
+// The table of descriptors and their ends, and what happens to them: fork, duplicates, close.
 #include "lib.h"
 
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 _Atomic uint32_t smcgw_table[MAX_FD];
 struct smcgw_state smcgw = {.control = PTHREAD_MUTEX_INITIALIZER, .socket = -1, .slab_fd = -1, .nudge = -1};
 static pthread_mutex_t forking = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic int highest; // descriptor that is a connection or a set
+static _Atomic int highest; // highest descriptor that was ever a connection or a set
 static _Atomic uint32_t hint;
 
 __thread struct counted smcgw_counted;
@@ -35,7 +35,7 @@ void smcgw_seen(int fd) {
 }
 bool smcgw_ours(void) { return (int)SYS(getpid) == smcgw.pid; }
 
-// may_size: beyond the limit of files the kernel ends the program by a signal, also for memory.
+// may_size tells whether a file may be this large: beyond RLIMIT_FSIZE the kernel ends the program by a signal, also for memory.
 static bool may_size(size_t n) {
 	struct rlimit r;
 	return getrlimit(RLIMIT_FSIZE, &r) == 0 && r.rlim_cur >= n;
@@ -75,7 +75,7 @@ static bool make_slab(void) {
 static uint64_t owner(int32_t pid, uint32_t n) { return n ? (uint64_t)(uint32_t)pid << 32 | n : 0; }
 static int32_t owner_pid(uint64_t o) { return (int32_t)(o >> 32); }
 
-// prune takes out the processes that have died without close().
+// prune removes processes that died without close().
 static void prune(struct end *e) {
 	for (int i = 0; i < OTHERS_AT; i++) {
 		uint64_t o = get(&e->owner[i]);
@@ -85,8 +85,8 @@ static void prune(struct end *e) {
 	}
 }
 
-// count changes how many descriptors a process has; false where it has no place of its own. Those without share the last one, as process
-// 0, where a dead one stays counted.
+// count adds by to the number of descriptors that a process has of an end. It returns false if the process has no place of its own: such
+// processes share the last place, as process 0, where one that has died stays counted.
 static bool count(struct end *e, int32_t pid, int by) {
 	for (int i = 0; i < OTHERS_AT; i++)
 		for (uint64_t o = get(&e->owner[i]); o && owner_pid(o) == pid;)
@@ -99,7 +99,7 @@ static bool has(const struct end *e, int32_t pid) {
 	return get(&e->owner[OTHERS_AT]);
 }
 
-// owns counts one descriptor more; disowns counts one less, and says how many there are still, of all processes.
+// owns counts one more descriptor of a process. disowns counts one less, and returns how many remain in all processes.
 static void owns(struct end *e, int32_t pid) {
 	atomic_fetch_add(&e->refs, 1);
 	if (count(e, pid, 1)) return;
@@ -119,7 +119,7 @@ static int disowns(struct end *e, int32_t pid) {
 }
 
 static int owners(const struct end *e) {
-	int n = get(&e->owner[OTHERS_AT]) ? 2 : 0; // it may be many
+	int n = get(&e->owner[OTHERS_AT]) ? 2 : 0; // maybe many
 	for (int i = 0; i < OTHERS_AT; i++) n += get(&e->owner[i]) != 0;
 	return n;
 }
@@ -133,8 +133,8 @@ bool smcgw_alone(struct end *e) {
 	return owners(e) == 1;
 }
 
-// hold tells whether this process alone has an end, and has no child come to it until let: what is mapped meanwhile a child has, too.
-// No signal handler forks between.
+// smcgw_hold tells whether this process alone has the end; if so, it keeps a child from getting the end until smcgw_let, so that a child
+// shares whatever is mapped meanwhile. Signals are blocked, lest a handler forks.
 bool smcgw_hold(struct end *e, uint64_t *mask) {
 	const uint64_t all = ~0ull;
 	SYS(rt_sigprocmask, SIG_SETMASK, &all, mask, 8);
@@ -148,16 +148,16 @@ void smcgw_let(uint64_t mask) {
 	SYS(rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
 }
 
-// free_entry: the entries that were freed last are taken first. They are in the cache, and no page is touched for the first time. One that
-// a thread is still inside of, in a call that the close() did not end, is taken last: that call will count.
-static _Atomic uint32_t freed[64], frees; // indices and 1
+// free_entry frees an entry. Entries freed last are reused first: they are in the cache, and no new page is touched. An entry that a thread
+// is still inside of, in a call that close() did not end, is reused last: that call will still change its counts.
+static _Atomic uint32_t freed[64], frees; // indices plus 1
 static void free_entry(struct end *e) {
 	bool inside = get(&e->raw_rx) || get(&e->raw_tx);
 	atomic_fetch_add(&e->use, 1);
 	if (likely(!inside)) put(&freed[atomic_fetch_add(&frees, 1) % 64], index_of(e) + 1);
 }
 
-// reclaim frees entries whose processes have all died without close().
+// reclaim frees the entries whose processes have all died without close().
 static void reclaim(void) {
 	for (uint32_t i = 0; i < MAX_ENDS; i++) {
 		struct end *e = entry(i);
@@ -199,7 +199,7 @@ static void unmap(void **p, size_t n) {
 	if (*p) munmap(*p, n);
 	*p = 0;
 }
-// unmap_here takes what this process has mapped of an end, be it the process's still or not.
+// unmap_here removes this process's mappings of an end, whether or not the process still has it.
 static void unmap_here(const struct end *e) {
 	struct memory *m = &place_of(e)->memory;
 	if (!m->own) return;
@@ -225,7 +225,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	}
 	errno = err;
 	if (unlikely(get(&smcgw_table[fd]))) smcgw_stale(fd);
-	if (unlikely(smcgw.disabled) || fd <= STDERR_FILENO) return; // these read and write inside of libc
+	if (unlikely(smcgw.disabled) || fd <= STDERR_FILENO) return; // libc itself reads and writes these
 	struct end *e = take_entry();
 	if (!e) return;
 	memset(&e->report, 0, sizeof e->report);
@@ -249,7 +249,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	e->peer = 0;
 	e->desk = 0;
 	e->remote = 0;
-	unmap_here(e); // what another process has closed since
+	unmap_here(e); // what is left of an end that another process closed
 	*place_of(e) = (struct place){0};
 	put_release(&e->report.state, SMCI_NATIVE);
 	put_release(&smcgw_table[fd], index_of(e) + 1);
@@ -265,7 +265,7 @@ bool smcgw_still(struct end *e, int fd) {
 	return likely(get(&smcgw_table[fd]) == index_of(e) + 1) && (e->attached || state_of(e) == SMCI_MAPPED) && !get(&e->closing);
 }
 
-// taken is what came of a lock: one whose owner has died is ours all the same.
+// taken handles the result of a lock: if its owner died, this thread has it, and repairs what it protects.
 static int taken(struct end *e, pthread_mutex_t *m, int r) {
 	if (likely(r != EOWNERDEAD)) return r;
 	pthread_mutex_consistent(m);
@@ -290,8 +290,9 @@ bool smcgw_is(struct end *e, int fd) {
 	return SYS(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &n) == 0 && (!e->report.cookie || cookie == e->report.cookie);
 }
 
-// closed_last is after the last descriptor. An answer of the broker that another thread is taking finds nobody who asks, and has been
-// taken after this; what it gave is this end's then. Only who has the locks knows what there is to give back.
+// closed_last is called after the last descriptor is gone. A thread that is just processing the broker's answer finds no end that asks, and
+// is done when smcgw_closed or smcgw_answered returns; what the answer granted then belongs to this end. Only a thread that has both locks
+// knows what there is to free.
 static void closed_last(struct end *e) {
 	uint32_t s = SMCI_ASKED;
 	if (atomic_compare_exchange_strong(&e->report.state, &s, SMCI_NEVER)) s = SMCI_ASKED;
@@ -322,7 +323,7 @@ int smcgw_writer(struct end *e) {
 		if (smcgw_try(e, &e->wl)) return 0;
 		if (atomic_load(&e->tx_blocked)) return EAGAIN;
 		clock_gettime(CLOCK_REALTIME, &t);
-		if ((t.tv_nsec += 1000000) >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000; // who has it may be about to sleep
+		if ((t.tv_nsec += 1000000) >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000; // the holder may be about to sleep
 		int r = taken(e, &e->wl, pthread_mutex_timedlock(&e->wl, &t));
 		if (r != ETIMEDOUT) return r;
 	}
@@ -348,9 +349,9 @@ void smcgw_unlock(struct end *e, pthread_mutex_t *m) {
 	if (unlikely(atomic_load(&e->closing))) smcgw_release(e);
 }
 
-// release gives an entry back once its last descriptor is gone and nobody holds its locks.
+// smcgw_release frees an entry once its last descriptor is gone and no thread holds its locks.
 void smcgw_release(struct end *e) {
-	if (!smcgw_try(e, &e->rl)) return; // who holds it comes here
+	if (!smcgw_try(e, &e->rl)) return; // its holder calls this again
 	if (!smcgw_try(e, &e->wl)) {
 		pthread_mutex_unlock(&e->rl);
 		return;
@@ -366,19 +367,19 @@ void smcgw_release(struct end *e) {
 	if (mine) free_entry(e);
 }
 
-// map_ring maps the whole file of an end. The descriptor is gone: mremap makes a second mapping of what is mapped already.
+// smcgw_map_ring maps the whole file of an end. Its descriptor is closed, so mremap duplicates the existing mapping.
 bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of) {
 	char *least = (char *)(uintptr_t)of + SMCI_RING_AT;
 	if (*ring != least) return true;
 	void **here = ring == &e->tx_ring ? &place_of(e)->memory.tx : &place_of(e)->memory.rx;
 	uint64_t mask;
-	if (!smcgw_hold(e, &mask)) return false; // another process would not have it
-	if (!*here) { // another process may have gone back to the least
+	if (!smcgw_hold(e, &mask)) return false; // another process would lack the mapping
+	if (!*here) { // this process may still have it, since another one went back to the smallest ring
 		long p = SYS(mremap, of, 0, e->whole, MREMAP_MAYMOVE, 0);
 		if ((unsigned long)p <= -4096UL) *here = (void *)p;
 	}
 	if (*here) *ring = (char *)*here + SMCI_RING_AT;
-	else e->order_max = SMCI_ORDER_MIN; // it is not tried again
+	else e->order_max = SMCI_ORDER_MIN; // do not try again
 	smcgw_let(mask);
 	return *ring != least;
 }
@@ -388,7 +389,7 @@ void smcgw_unmap_tx(struct end *e) {
 	e->tx_ring = (char *)e->own + SMCI_RING_AT;
 }
 
-// unmap takes what this process has of it. Both locks are held, or it was never shown to another thread.
+// smcgw_unmap removes this process's mappings of an end. Both locks are held, or no other thread has seen the end.
 void smcgw_unmap(struct end *e) {
 	unmap_here(e);
 	e->own = 0;
@@ -403,19 +404,19 @@ int smcgw_number(const struct end *e, int but) {
 	return -1;
 }
 
-// only tells whether a process has no descriptor to an end but this one.
+// only tells whether this process has no other descriptor of an end.
 static bool only(const struct end *e, int fd) { return get(&e->refs) == 1 || smcgw_number(e, fd) < 0; }
 
-// waits: does the last close() wait for the peer? The number is free for others meanwhile.
+// waits tells whether the last close() waits for the peer (SO_LINGER). Meanwhile other threads may reuse the number.
 static bool waits(const struct end *e, int fd) {
 	struct linger l = {0};
 	socklen_t n = sizeof l;
 	return get(&e->refs) == 1 && SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger;
 }
 
-// leave is after a number of an end has left the table; mine: by this thread. What the process alone has mapped goes before it no longer
-// counts: another one that has the end may be alone with it then, and what that maps it maps for itself; and a thread that has found the end
-// by a number that is gone may come to release it in a process that has had it.
+// leave is called after a number of an end has left the table; mine: this thread removed it. If the process has no other number, it unmaps
+// before it stops being counted. After that, another process may be alone with the end and map for itself; and a thread that found the end
+// by a number that is gone may come to release it in a process that has left it.
 static void leave(struct end *e, int fd, bool mine, bool reads, bool writes) {
 	bool unmapped = mine && writes && place_of(e)->memory.own && only(e, fd);
 	if (unlikely(unmapped && place_of(e)->memory.remote) && get(&e->refs) > 1) smcgw_remote_left(e);
@@ -431,9 +432,9 @@ static void leave(struct end *e, int fd, bool mine, bool reads, bool writes) {
 	if (last) closed_last(e);
 }
 
-// drop has no other thread use the number as long as it means a connection whose bytes go by rings: what that wrote past them would be
-// lost, and a token that it read no byte. So the locks are kept until the number is closed, and others wait for them. Where they cannot be
-// had, since a writer sleeps in the kernel's send or this is a signal handler, there is no waiting for threads that are inside.
+// smcgw_drop keeps other threads from using the number while it means a connection whose bytes go through rings: a native write would pass bytes
+// around the ring, and a native read would take a token. So the locks are held until the number is closed, and other threads wait for them. If
+// they cannot be had, because a writer sleeps in the kernel's send or this is a signal handler, it does not wait for threads that are inside.
 struct drop smcgw_drop(int fd) {
 	struct end *e = look(fd);
 	if ((!e && likely(!smcgw_waited(fd))) || !smcgw_ours()) return (struct drop){0};
@@ -462,7 +463,7 @@ void smcgw_dropped(void *drop) {
 	const struct drop *d = drop;
 	if (likely(!d->of)) return;
 	int err = errno;
-	uint32_t i = (index_of(d->of) + 1) | GOING; // or another thread has got the number already
+	uint32_t i = (index_of(d->of) + 1) | GOING; // another thread may have got the number already
 	leave(d->of, d->fd, atomic_compare_exchange_strong(&smcgw_table[d->fd], &i, 0), true, true);
 	errno = err;
 }
@@ -478,14 +479,14 @@ void smcgw_same(int from, int to) {
 	smcgw_seen(to);
 }
 
-// fork: the child has every end too. It is counted before it exists, or the parent's close() could be the last: by a number that no
-// other fork of the end has. Our handlers are the first ones of the process: of what it does before a fork this comes last, so nothing
-// waits for other threads while the locks are held, and others' handlers find a child that is known.
+// Fork: the child gets every end, too. It is counted before it exists, or a close() by the parent could be the last one; the count is under
+// a number that no other fork of the end uses. Our handlers are the first to be registered, so before a fork they run last: nothing waits
+// for other threads while the locks are held, and after it the handlers of others find a child that is counted.
 static __thread enum { UNKNOWN, NO_ENDS, COUNTED_ENDS } forks;
 static __thread int32_t unborn;
-static __thread bool numbers; // held: the child is not to have what is open here for a moment
+static __thread bool numbers; // whether smcgw_numbers is held: a child must not inherit what is open only briefly
 #define GIVEN 16384
-static int16_t given[MAX_ENDS]; // GIVEN and how many descriptors the child was counted for
+static int16_t given[MAX_ENDS]; // 0, or GIVEN plus the number of descriptors counted for the child
 static uint32_t given_from, given_to;
 
 static void before_fork(void) {
@@ -500,7 +501,7 @@ static void before_fork(void) {
 	given_to = 0;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
-		if (!e || (get(&smcgw_table[fd]) & GOING)) continue; // the child has it no more, or as a file that is nothing to us
+		if (!e || (get(&smcgw_table[fd]) & GOING)) continue; // the child will not have it, or has it as a file that is not ours
 		uint32_t i = index_of(e);
 		if (i < given_from) given_from = i;
 		if (i >= given_to) given_to = i + 1;
@@ -511,7 +512,7 @@ static void before_fork(void) {
 static void forget_given(void) {
 	for (uint32_t i = given_from; i < given_to; i++) given[i] = 0;
 }
-// known gives a child that was counted as another its number, or takes it out where pid is 0.
+// known replaces the number that a child was counted under by its PID; a PID of 0 removes the child.
 static void known(struct end *e, int32_t as, int32_t pid) {
 	for (int i = 0; i < OTHERS_AT; i++) {
 		uint64_t o = get(&e->owner[i]);
@@ -528,13 +529,13 @@ static void after_fork(void) {
 	pthread_mutex_unlock(&forking);
 	smcgw_numbers_go(numbers);
 }
-// born: what other threads of the parent opened and closed meanwhile this process has as its own table says.
+// born runs in the child. What other threads of the parent opened or closed meanwhile, the child has as its copy of the table says.
 static void born(void) {
 	int32_t pid = (int32_t)SYS(getpid);
 	if (forks == UNKNOWN) return;
 	smcgw.pid = pid;
 	if (!smcgw.slab) {
-		smcgw_control_forked(); // another thread may have been about to make it
+		smcgw_control_forked(); // another thread may have been about to make the slab
 		return;
 	}
 	if (forks == NO_ENDS) given_from = given_to = 0;
@@ -542,7 +543,7 @@ static void born(void) {
 		struct end *e = look(fd);
 		if (!e) continue;
 		if (given[index_of(e)] && !(get(&smcgw_table[fd]) & GOING)) given[index_of(e)]--;
-		else put(&smcgw_table[fd], 0); // nothing has counted it; it may be another connection's by now
+		else put(&smcgw_table[fd], 0); // not counted for this process; it may be another connection by now
 	}
 	for (uint32_t i = given_from; i < given_to; i++) {
 		struct end *e = entry(i);
@@ -563,7 +564,7 @@ static void born(void) {
 }
 void smcgw_at_fork(void) { pthread_atfork(before_fork, after_fork, born); }
 
-// forked is after the parent's handlers: the child may be said by its number, or is none.
+// smcgw_forked is called after the parent's handlers: the child can now be counted by its PID, or does not exist.
 void smcgw_forked(long child) {
 	int32_t as = unborn;
 	if (!smcgw.slab || forks != COUNTED_ENDS || !child) return;
@@ -573,9 +574,9 @@ void smcgw_forked(long child) {
 	}
 }
 
-// leaves is before an exec: the program that comes has no descriptor that the kernel closes then, so the other processes that have the
-// end may be alone with it. returned: there was no such program.
-static uint32_t left_behind[MAX_ENDS]; // what it was
+// smcgw_leaves is called before an exec. The next program does not have the descriptors that exec closes, so the other processes of such an
+// end may be alone with it. smcgw_returned undoes that if the exec fails.
+static uint32_t left_behind[MAX_ENDS]; // a fingerprint of the end at that time
 static uint32_t is_now(const struct end *e) {
 	uintptr_t at = (uintptr_t)e->own ^ (uintptr_t)e->tx_ring << 1 ^ (uintptr_t)e->rx_ring << 2;
 	return (uint32_t)(at >> 12) * 31 << 8 | (get(&e->use) << 1 & 0xff) | 1;
@@ -599,23 +600,24 @@ void smcgw_returned(void) {
 		if (((was ^ is_now(e)) & 0xff) == 0) {
 			owns(e, smcgw.pid);
 			if (was == is_now(e)) continue;
-			disowns(e, smcgw.pid); // the other process has mapped more of it meanwhile, which this one has not
+			disowns(e, smcgw.pid); // the other process has since mapped memory that this one lacks
 			smcgw_wait_closed(fd);
 			SYS(close, fd);
 		}
-		put(&smcgw_table[fd], 0); // it has closed it
+		put(&smcgw_table[fd], 0); // another process has closed the end, or this one just did
 	}
 	for (int fd = 0; fd <= top; fd++)
 		if (look(fd)) left_behind[index_of(look(fd))] = 0;
 }
 
-// At exit tokens that were left unread are taken, or the kernel would end the connections by resets.
+// At exit, take tokens that were left unread, or the kernel would end the connections by resets.
 __attribute__((destructor)) static void at_exit(void) {
 	if (!smcgw.slab || !smcgw_ours()) return;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e || state_of(e) != SMCI_PROMOTED || get(&e->refs) != 1 || !smcgw_lock(e, &e->rl)) continue; // in a signal handler
-		bool writes = smcgw_lock_writer(e); // one that sleeps in the kernel's send has left the ring: a process that ends does not wait for it
+		// A writer asleep in the kernel's send has left the ring: a process that ends does not wait for it.
+		bool writes = smcgw_lock_writer(e);
 		if (writes || atomic_load(&e->tx_blocked)) smcgw_finish(e, fd, writes);
 		if (writes) smcgw_unlock(e, &e->wl);
 		smcgw_unlock(e, &e->rl);

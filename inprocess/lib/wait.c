@@ -68,7 +68,7 @@ static _Atomic int strays;     // how many of pollers are strays
 struct place smcgw_places[MAX_ENDS];
 static _Atomic int polling;    // threads in poll or select, or about to enter
 static uint64_t slots;
-static uint32_t slept[SMCI_SLOTS]; // how often the slot slept, counted over all sets that have had it: peers remember the count that they have rung for
+static uint32_t slept[SMCI_SLOTS]; // how often the slot slept, over all sets that have had it: peers remember the count they rang for
 
 // The desks of this process, one from each broker that it has met. A peer looks at the desk
 // of the broker that paired it with an end of this process.
@@ -816,7 +816,8 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 			struct registration *r = registered(s, fd);
 			struct end *e = look(fd);
 			if (fd == smcgw.nudge && s->nested && !any_fresh(s)) tagged(s->fd, EPOLL_CTL_MOD, fd, 0);
-			if (!r || (r->off && !s->shared)) continue; // closed meanwhile, or already reported by the ring: the kernel still reports resets
+			// Closed meanwhile, or already reported by the ring: the kernel still reports resets.
+			if (!r || (r->off && !s->shared)) continue;
 			data = r->data;
 			if (e && state_of(e) == SMCI_PROMOTED) {
 				bool told = (r->events & EPOLLET) && get_acquire(&e->peer->head) == r->reported;
@@ -831,7 +832,8 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 					if (!evs) continue;
 				} else if ((evs & READABLE) && (r->events & EPOLLET)) {
 					r->reported = get_acquire(&e->peer->head);
-					if (!listed(e)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes must make an edge of their own, also ring bytes after the kernel's
+					// The next bytes must make an edge of their own, also ring bytes after the kernel's.
+					if (!listed(e)) smcgw_arm(e, SMCI_ARM_SELF);
 				}
 			}
 			if (r->events & EPOLLONESHOT) {
@@ -1044,7 +1046,8 @@ static bool look_at(int fd, bool settle) {
 	struct end *e = look(fd);
 	struct set *inner = set_of(fd);
 	if (unlikely(inner != 0)) nest(inner);
-	if (e && unlikely(settle && !get(&place_of(e)->sought))) atomic_store(&place_of(e)->sought, true); // before looking at the list: see smcgw_defer
+	// Before looking at the list: see smcgw_defer.
+	if (e && unlikely(settle && !get(&place_of(e)->sought))) atomic_store(&place_of(e)->sought, true);
 	if (!e || state_of(e) != SMCI_PROMOTED) return false;
 	if (unlikely(!get(&e->polled))) atomic_store(&e->polled, true); // before looking for sleepers: see sleeps_alone
 	if (!listed(e)) return false;

@@ -1,5 +1,5 @@
-// A promoted connection whose other end is on another host: docs/protocol/between-hosts.md has the rules. The host's gateway writes the
-// mirror, e->peer, and reads what this end writes. The kernel's stream has frames between OPEN and RAW.
+// A promoted connection whose other end is on another host; docs/protocol/between-hosts.md has the rules. The host's gateway writes the
+// mirror, e->peer, and reads what this end writes. Between OPEN and RAW the kernel's stream consists of frames.
 #include "lib.h"
 
 #include <linux/futex.h>
@@ -14,10 +14,10 @@
 #include "stream.h"
 
 #define PARTS 64
-#define SPILL (1u << 20)               // bytes that are kept until the peer has passed them
-#define FRAMES 4096                    // that have them
+#define SPILL (1u << 20)               // size of the copy of spilled bytes, kept until the peer has passed them
+#define FRAMES 4096                    // most frames in the copy
 #define PIECE ((64u << 10) - SMCI_SLACK)     // not whole pages: see room_of
-#define SPILL_PIECE ((16u << 10) - SMCI_SLACK) // of one frame: what the kernel does not take of it at once is owed
+#define SPILL_PIECE ((16u << 10) - SMCI_SLACK) // most payload of a frame; what the kernel does not take at once is owed
 #define LOOK_MASK 4095
 #define LOOKED (LOOK_MASK + 1 - SMCI_SLACK)
 #define NONCE SMCI_NONCE_SIZE
@@ -25,14 +25,14 @@
 #define ROUND 500                      // milliseconds between looks at the gateway
 #define ROOM_ROUND 50000000L
 #define ACKED_ROUND 1000000L
-#define KEPT_WITHIN 10000000L          // nanoseconds that a full copy may take to be passed
-#define KERNEL_LOWAT (16 << 10)        // unsent bytes in the kernel of a spill: less than the copy holds
+#define KEPT_WITHIN 10000000L          // nanoseconds to wait for the peer when the copy is full
+#define KERNEL_LOWAT (16 << 10)        // TCP_NOTSENT_LOWAT of an open direction: less than the copy holds
 #define MOMENT 1000000L
 #define UNSURE_WITHIN 2000000000LL
-#define SHUT_WITHIN 2000000000LL        // nanoseconds from the kernel's end of the stream to the news of the peer's process
-#define HURRY (10 * 1000000LL)         // nanoseconds between looks while such news are waited for
+#define SHUT_WITHIN 2000000000LL        // nanoseconds to wait, after the kernel's end of the stream, for news of the peer's process
+#define HURRY (10 * 1000000LL)         // nanoseconds between looks meanwhile
 #define LAST_WITHIN 2000000000LL
-#define AGAIN 1024                     // calls until an end that has gone back asks once more
+#define AGAIN 1024                     // calls after which an end that has gone back asks again
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW };
 
@@ -43,50 +43,50 @@ struct frame {
 	uint32_t n;
 };
 
-// What a remote end has beside struct end, in memory that fork() shares.
+// State of an end between hosts beyond struct end, in memory that fork() shares.
 struct remote {
-	uint32_t talk;          // the conversation with the gateway that it is of
-	int32_t pid;            // and its process
-	_Atomic bool gone;      // the gateway is
-	_Atomic int asleep;     // threads, which come back to it
+	uint32_t talk;          // the conversation with the gateway that granted the end
+	int32_t pid;            // and the process that had it
+	_Atomic bool gone;      // the gateway is gone
+	_Atomic int asleep;     // sleeping threads that will come back to this memory
 	uint64_t size;          // of the ring
 	// As the consumer: rl.
 	enum { LOOK, FRAMED, BACK } rx;
-	uint64_t got;           // bytes since OPEN, ring and DATA
-	uint64_t clear;         // the position up to which the ring may be read without a look at the kernel
-	bool rest;              // that of the last frame is still in the kernel's queue, or the first of in
-	unsigned char in[1 + FRAME]; // the beginning of a frame, where it was in the kernel's way
+	uint64_t got;           // bytes read since OPEN, from ring and DATA
+	uint64_t clear;         // ring position up to which bytes may be read without looking at the kernel
+	bool rest;              // the last frame's rest byte is still in the kernel's queue, or first in in
+	unsigned char in[1 + FRAME]; // beginning of a frame, taken since it blocked the kernel's buffer: see squeezed
 	uint32_t in_n;
-	bool voided;            // a frame cannot be due any more: RAW repeats it and all that follows
-	enum type type;         // of the frame that was read, and is not done
+	bool voided;            // a frame can no longer come due: RAW repeats it and all after it
+	enum type type;         // of the frame being processed
 	uint32_t left;
 	uint64_t r, drop;
-	int lowat;              // what SO_RCVLOWAT was set to, where the gateway has not
-	uint64_t lowat_head;    // and what it had to say then
+	int lowat;              // the value that this end last gave SO_RCVLOWAT; the gateway may have changed it since
+	uint64_t lowat_head;    // the mirror's head and flags at that time
 	uint32_t lowat_flags;
 	int64_t unsure_until, ended_at;
-	bool asked;             // the gateway, after RECALL
+	bool asked;             // the gateway was asked after RECALL: see opens_no_more
 	uint64_t freed;         // tail when the bell was last rung for it
-	// As the producer: wl. What is atomic the reader looks at, too.
+	// As the producer: wl. The reader also looks at the atomic words.
 	_Atomic int tx;         // enum way
-	unsigned char out[NONCE + FRAME + 1]; // what is being sent: these, payload from the copy, and the rest
+	unsigned char out[NONCE + FRAME + 1]; // the frame being sent: these bytes, then payload bytes of the copy, then the rest
 	uint32_t out_at, out_n, payload;
 	bool out_rest;
-	_Atomic uint64_t spilled, kept; // bytes of all frames: put into the copy; no longer kept before this
-	uint64_t paid;          // and given to the kernel
+	_Atomic uint64_t spilled, kept; // payload bytes of all frames: put into the copy so far; before this, no longer kept
+	uint64_t paid;          // given to the kernel so far
 	uint64_t frame_first, frame_last;
-	_Atomic uint64_t frame_end; // the position in the kernel's stream where the last frame ends: the ring goes on when it is acknowledged
+	_Atomic uint64_t frame_end; // where the last frame ends in the kernel's stream: the ring goes on once that is acknowledged
 	uint64_t back_r, back_s, back_frame;
-	bool raw_last;          // the kernel's last bytes are RAW, or what it repeats: where nobody is, a reset answers them, and not the program's
+	bool raw_last;          // the last bytes sent are RAW or what it repeats: if the peer is gone, these cause its reset, not the program's
 	_Atomic uint32_t belled;
-	uint64_t moved;         // tail of the mirror when moves() last looked, and since when
+	uint64_t moved;         // the mirror's tail when moves() last looked, and since when
 	int64_t moved_at;
 	struct frame frame[FRAMES];
 	char spill[SPILL];
 };
 
 _Atomic int smcgw_remotes;
-static _Atomic int64_t hurry_until; // ends of this process wait for what their peer's process has come to
+static _Atomic int64_t hurry_until; // until then, ends of this process wait for news of how their peer's process ended
 
 static uint64_t number(const unsigned char *p, int n) {
 	uint64_t v = 0;
@@ -99,13 +99,13 @@ static void put_number(unsigned char *p, uint64_t v, int n) {
 
 static const unsigned char *nonce(const struct end *e, int which) { return (const unsigned char *)e->peer + SMCI_NONCES_AT + which * NONCE; }
 
-// bell has the gateway look. It says whether it sleeps, by a value that is new each time.
+// bell wakes the gateway if it sleeps. It announces that in arm, by a new value each time.
 static void bell(struct end *e) {
 	fence();
 	uint32_t a = get(&e->peer->arm);
 	uint64_t one = 1;
 	if (likely(!a || a == e->remote->belled)) return;
-	e->remote->belled = a; // by either lock: at worst it is rung twice
+	e->remote->belled = a; // written under either lock: at worst the bell rings twice
 	SYS(write, place_of(e)->memory.bell, &one, sizeof one);
 }
 static void say(struct end *e, uint32_t f) {
@@ -119,7 +119,7 @@ static bool lost(struct end *e) {
 	if (m->pid == smcgw.pid && m->talk != get(&smcgw_talk)) put(&m->gone, true);
 	return get(&m->gone);
 }
-// carrier_gone: head and tail of the mirror stand.
+// carrier_gone tells whether the carrier has ended: the mirror's head and tail no longer change.
 static bool carrier_gone(struct end *e) { return lost(e) || (get_acquire(&e->peer->flags) & SMCI_GONE); }
 
 bool smcgw_remote_grant(struct end *e, int bell_fd) {
@@ -135,13 +135,14 @@ bool smcgw_remote_grant(struct end *e, int bell_fd) {
 	return true;
 }
 void smcgw_remote_unmap(void *m) { munmap(m, sizeof(struct remote)); }
-// left is before the last descriptor that this process has, where others go on: the gateway has heard of the end from this one.
+// smcgw_remote_left is called before this process gives up its last descriptor while other processes go on. The gateway knows the end from
+// the process that was granted it, so that process says CLOSED.
 void smcgw_remote_left(struct end *e) {
 	if (e->remote->pid != smcgw.pid || !e->attached) return;
 	smcgw_closed(e);
 	atomic_fetch_sub(&smcgw_remotes, 1);
 }
-// error is what the kernel had for the program, and has said to a look of the library.
+// smcgw_remote_error returns an error for the program that the kernel has already reported to the library.
 int smcgw_remote_error(struct end *e) {
 	int err = 0;
 	if (!smcgw_lock(e, &e->rl)) return 0;
@@ -167,7 +168,7 @@ static int queued(int fd) {
 	return q;
 }
 
-// unread: at an urgent byte the kernel counts none of what is behind it.
+// unread tells whether the kernel has a byte. SIOCINQ counts nothing beyond an urgent byte.
 static bool unread(int fd) { return smcgw_peek(fd) > 0; }
 
 static bool ring_left(struct end *e, uint64_t *head) {
@@ -177,7 +178,7 @@ static bool ring_left(struct end *e, uint64_t *head) {
 	return n && !get(&e->violated);
 }
 
-// freed tells of room. Who ends waits until its peer has read everything, so a ring that is empty is news, too.
+// freed publishes tail and tells of room. A peer that ends its direction waits until all is read, so it must hear of an empty ring, too.
 static void freed(struct end *e, uint64_t tail) {
 	struct remote *m = e->remote;
 	put_release(&e->own->tail, tail);
@@ -192,7 +193,7 @@ static bool leaves_now(struct end *e, int fd);
 static bool advance(struct end *e, int fd);
 static bool acked(struct end *e, int fd);
 
-// heed has the other direction go back, if it has to: who waits for the peer may be its only thread.
+// heed makes the sending direction go back if it has to. The reader does it, since it may be the program's only thread.
 static void heed(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	const bool leaves = m->tx != RETURNED && m->tx != NATIVE && leaves_now(e, fd), risks = m->tx == OPENED && smcgw_remote_at_risk(e);
@@ -205,7 +206,7 @@ static void heed(struct end *e, int fd) {
 	smcgw_unlock(e, &e->wl);
 }
 
-// data_of is how many of n bytes of the kernel's stream come before the nonce, or before what may be its beginning.
+// data_of returns how many of n bytes of the kernel's stream precede the nonce, or what may be its beginning.
 static long data_of(const struct end *e, const char *b, long n) {
 	const unsigned char *x = nonce(e, 0);
 	for (const char *p = b; (p = memchr(p, x[0], (size_t)(b + n - p))); p++)
@@ -213,11 +214,11 @@ static long data_of(const struct end *e, const char *b, long n) {
 	return n;
 }
 
-// look compares what the kernel has with the nonce: how many bytes of b are data, -1 for none yet. OPEN is taken.
+// look_for_open peeks at the kernel's stream for the nonce. It returns how many bytes of b are data, or -1 for none yet, and consumes OPEN.
 static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	struct remote *m = e->remote;
 	size_t ask = want > LOOKED - 64 ? LOOKED : want + 64;
-	bool heard = false; // the end of the stream, before the look: then it has all that there is
+	bool heard = false; // the end of the stream had come before the peek, which thus saw everything
 	long n, i;
 	for (;;) {
 		n = SYS(recvfrom, fd, b, ask, MSG_PEEK | MSG_DONTWAIT);
@@ -240,7 +241,7 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 		m->unsure_until = 0;
 		return -1;
 	}
-	// A beginning of it at the end of what is there.
+	// What is there is too short for OPEN, but may be the beginning of it.
 	uint64_t kr = get(&e->kr);
 	bool opens = n >= NONCE;
 	if (get_acquire(&e->peer->nx)) {
@@ -250,7 +251,7 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 		opens = true;
 	}
 	if (opens) {
-		if (heard) e->eof = true; // the peer's process has died while it opened
+		if (heard) e->eof = true; // the peer's process died while it opened
 		return -1;
 	}
 	if (kr + (uint64_t)n <= get_acquire(&e->peer->ksent) || heard) return n;
@@ -267,10 +268,10 @@ static void sure(struct end *e) {
 	e->remote->unsure_until = 0;
 	e->remote->asked = false;
 	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
-	bell(e); // or the next question would be none
+	bell(e); // so that the gateway sees the next question as a new one
 }
 
-// header takes the next frame, if all of it is there: false if nothing of it is.
+// header consumes the next frame's header once all of it is there. It returns false if none of it is.
 static bool header(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	unsigned char *b = m->in, *f = b + m->rest;
@@ -306,8 +307,8 @@ static bool header(struct end *e, int fd) {
 	return true;
 }
 
-// repair is after a process that has died inside a lock, maybe between what it did to the kernel's stream and its word of that: then there is
-// no going on.
+// repair runs after a process died inside a lock. If it died between changing the kernel's
+// stream and recording the change, the connection cannot go on.
 static void repair(struct end *e, int fd) {
 	struct tcp_info t;
 	socklen_t l = sizeof t;
@@ -320,11 +321,12 @@ static void repair(struct end *e, int fd) {
 	}
 }
 
-// step goes on to where something can be read, and says what: n bytes of it at most.
+// step advances to the next bytes that can be read. It returns where they are, and in n how many at most.
 static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 	struct remote *m = e->remote;
 	for (;;) {
-		if (get(&e->violated) || ((e->eof || e->rx_error) && (m->rx != FRAMED || m->type == END || e->died))) return AT_END; // the ring may have bytes
+		// While frames are read, the ring may have bytes after the kernel's end.
+		if (get(&e->violated) || ((e->eof || e->rx_error) && (m->rx != FRAMED || m->type == END || e->died))) return AT_END;
 		if (m->rx == BACK) {
 			while (m->drop) {
 				long k = SYS(recvfrom, fd, 0, m->drop < INT_MAX ? m->drop : INT_MAX, MSG_TRUNC | MSG_DONTWAIT);
@@ -347,10 +349,11 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 		}
 		uint64_t head, tail = get(&e->own->tail), to;
 		bool over = carrier_gone(e);
-		ring_left(e, &head); // after it
+		ring_left(e, &head); // after carrier_gone
 		if (get(&e->violated)) continue;
 		if (m->type == NO_FRAME && tail == m->clear) {
-			bool ends = e->eof || e->rx_error, part = queued(fd) + (int)m->in_n > m->rest && header(e, fd); // after head: frames before ring bytes are there
+			// Look at the kernel after head was loaded: the frames that precede those ring bytes are there by now.
+			bool ends = e->eof || e->rx_error, part = queued(fd) + (int)m->in_n > m->rest && header(e, fd);
 			if (m->type != NO_FRAME || m->rx != FRAMED || get(&e->violated) || (!ends && (e->rx_error || e->eof))) continue;
 			if (!part && !m->voided) m->clear = head;
 		}
@@ -371,11 +374,12 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 			}
 			m->type = NO_FRAME;
 			m->rest = true;
-			m->clear = tail; // nothing is read any more before RAW
+			m->clear = tail; // read nothing more before RAW
 			continue;
 		}
 		if (m->r != tail) return NOTHING; // ring bytes are on their way
-		if (m->type == END) { // its rest, too: close() with an unread byte is a reset, which takes what the kernel has not sent yet
+		// Take its rest, too: close() with an unread byte resets, which discards what our kernel has not sent yet.
+		if (m->type == END) {
 			long k = SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
 			if (k == -EAGAIN || k == -EINTR) return NOTHING;
 			e->eof = true;
@@ -399,27 +403,29 @@ static void done_data(struct end *e, uint64_t n) {
 	m->clear = get(&e->own->tail);
 }
 
-// told_how: is it known how the peer's process has ended? Its kernel says a reset, since the rest of a frame was unread. Behind a frame that is
-// not due, since the carrier is slow, there is RAW, or the gateways say what has become of the process.
+// told_how tells whether it is known how the peer's process ended. Its kernel reports a reset in any case, since the rest of a frame was
+// unread. Behind a frame that is not due because the carrier is slow, there is RAW, or the gateways will tell the fate of the process.
 static bool told_how(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int64_t t = now();
 	bool behind = m->rx == FRAMED && m->type == DATA && !m->voided && queued(fd) > (int)m->left + 1;
-	if (carrier_gone(e) || get_acquire(&e->peer->flags) & SMCI_SHUT || (!behind && t - m->ended_at >= SHUT_WITHIN)) return true; // who ends by a reset on purpose has left the ring
+	// A peer that resets on purpose has left the ring.
+	if (carrier_gone(e) || get_acquire(&e->peer->flags) & SMCI_SHUT || (!behind && t - m->ended_at >= SHUT_WITHIN)) return true;
 	put(&hurry_until, t + SHUT_WITHIN);
 	return false;
 }
 
-// kernel_due: a FIN shows before what came before it is read.
+// kernel_due tells whether the kernel has bytes to read now. A FIN shows before the bytes that precede it are read.
 static bool kernel_due(struct end *e, int fd) {
 	const struct remote *m = e->remote;
 	if (m->rx != FRAMED) return unread(fd);
 	unsigned q = (unsigned)queued(fd);
 	if (m->type == NO_FRAME) return q + m->in_n >= FRAME + (unsigned)m->rest;
-	return q && (m->r == get(&e->own->tail) || carrier_gone(e)); // without a carrier a frame that is not due is void
+	return q && (m->r == get(&e->own->tail) || carrier_gone(e)); // without a carrier, a frame that is not due is void
 }
 
-// died is when the kernel has told the end of the stream, and the peer has not: its process has ended. True when it is known how.
+// died is called when the kernel has reported the end of the stream, but the peer has not:
+// its process has ended. It returns true once it is known how.
 static bool died(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int err = e->rx_error;
@@ -455,8 +461,8 @@ static bool died(struct end *e, int fd) {
 	return true;
 }
 
-// armed has the gateway make the kernel speak: false, after it has looked again and found nothing. SO_RCVLOWAT comes first: who rings for this
-// arm has the last word on it, and who has rung for an earlier one, for something that is not due, has not rung for this.
+// armed asks the gateway for a doorbell. It returns false once it has armed, looked again, and found nothing. It sets SO_RCVLOWAT before
+// arm: a doorbell for the new value comes later and takes effect, while one for an earlier value, for something that is not due, is undone.
 static bool armed(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	for (;;) {
@@ -467,7 +473,8 @@ static bool armed(struct end *e, int fd) {
 		if (m->rx == FRAMED) {
 			uint64_t tail = get(&e->own->tail);
 			bool due = !m->voided && upto != tail;
-			if (m->type == NO_FRAME) due = of >= FRAME + m->rest || (due && of <= m->rest); // not before a part of a frame
+			// If part of a frame is there, wait for all of it.
+			if (m->type == NO_FRAME) due = of >= FRAME + m->rest || (due && of <= m->rest);
 			else due = (due && tail < m->r) || (q && (m->voided || tail == m->r)) || (!m->voided && upto < m->r && carrier_gone(e));
 			if (due) return true;
 		}
@@ -482,8 +489,8 @@ static bool armed(struct end *e, int fd) {
 	}
 }
 
-// squeezed: the kernel says readable for bytes that are too few, since its buffer is full: what is left in it holds all that came with it. So
-// the last bytes are taken. Without the rest the gateway cannot ring any more, and the peer is to send by the kernel.
+// squeezed: the kernel reports readable although too few bytes are there, because its buffer is full: the few bytes hold on to the whole buffers
+// in which they came. So they are taken. Without the rest byte the gateway can ring no more, so the peer is asked to send through the kernel.
 static void squeezed(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
@@ -492,7 +499,7 @@ static void squeezed(struct end *e, int fd) {
 	socklen_t l = sizeof lowat;
 	if (m->rx != FRAMED || m->type != NO_FRAME || !q || q + m->in_n >= FRAME + (unsigned)m->rest) return;
 	if (SYS(ppoll, &p, 1, &zero, 0, 8) != 1 || p.revents != POLLIN || queued(fd) != q) return;
-	if (SYS(getsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &l) < 0 || lowat <= q) return; // it was rung
+	if (SYS(getsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &l) < 0 || lowat <= q) return; // the gateway has rung
 	long n = SYS(recvfrom, fd, m->in + m->in_n, q, MSG_DONTWAIT);
 	if (n <= 0) return;
 	add(&e->kr, (uint64_t)n);
@@ -500,15 +507,15 @@ static void squeezed(struct end *e, int fd) {
 	say(e, SMCI_RECALL);
 }
 
-// readable has the kernel say readable to waits, where something is left.
+// readable makes the kernel report readable to waits, since something is left.
 static void readable(struct end *e, int fd) {
 	int one = 1;
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	e->remote->lowat = 1;
-	e->remote->lowat_head = UINT64_MAX; // it is set anew
+	e->remote->lowat_head = UINT64_MAX; // so that armed sets it again
 }
 
-// ended_now: the end of the stream, by either side. Who has ended reading alone finds what is there, and then the end.
+// ended_now tells whether the stream has ended, by either side. If only shutdown() ended reading, the program gets what is there, then the end.
 static bool ended_now(struct end *e, int fd, bool told) {
 	if (get(&e->violated)) return true;
 	if (get(&e->read_ended) && !e->rx_error && !e->died && !smcgw_heard(fd)) return e->eof = true;
@@ -520,7 +527,7 @@ static bool says_end(int fd) {
 	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1;
 }
 
-// left_as is before the lock is let go: what is left is news to waits, and what comes is.
+// left_as is called before the lock is released: waits must find what is left, and be woken by what comes.
 static void left_as(struct end *e, int fd) {
 	size_t n;
 	char b[LOOKED];
@@ -545,14 +552,14 @@ static void left_as(struct end *e, int fd) {
 		case FROM_LOOK:
 		case AT_END:
 			if (m->lowat != 1) readable(e, fd);
-			if (m->rx == FRAMED && get(&e->edge)) smcgw_arm(e, SMCI_ARM_SELF); // what comes next is an edge of its own
+			if (m->rx == FRAMED && get(&e->edge)) smcgw_arm(e, SMCI_ARM_SELF); // the next bytes must make an edge of their own
 			return;
 		}
 	}
 }
 
-// native has an end whose directions have both gone back be like any other, which asks again. Both locks are held. Its memory stays until
-// then: a thread may be asleep with it.
+// native turns an end whose directions have both gone back into an ordinary one, which may ask again. Both locks are held. Its memory stays
+// until it asks: a thread may be asleep with it.
 static void native(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int one = 1;
@@ -569,7 +576,7 @@ static void native(struct end *e, int fd) {
 	put_release(&place_of(e)->back, again);
 	put_release(&e->report.state, again ? SMCI_NATIVE : SMCI_NEVER);
 }
-// again is before an end asks: false while a thread has the memory that it has gone back from.
+// smcgw_remote_again is called before an end asks. It returns false while a thread still uses the memory from before the end went back.
 bool smcgw_remote_again(struct end *e) {
 	bool done = true;
 	if (likely(!get_acquire(&place_of(e)->back))) return true;
@@ -665,7 +672,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		told = told || says_end(fd);
 		if (ended_now(e, fd, told)) break;
 		heed(e, fd);
-		bool ending = told || e->eof || e->rx_error; // the kernel has no more to say
+		bool ending = told || e->eof || e->rx_error; // the kernel has no more to report
 		if (m->rx == FRAMED && armed(e, fd)) continue;
 		if (m->rx == LOOK && m->unsure_until) armed(e, fd);
 		else if (m->rx != FRAMED && m->lowat != 1) readable(e, fd);
@@ -696,7 +703,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (k > 0) smcgw_remote_calm(++woken);
 		if (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) told = true;
 		smcgw_lock(e, &e->rl);
-		if (e->remote == m) atomic_fetch_sub(&m->asleep, 1); // it may be released
+		if (e->remote == m) atomic_fetch_sub(&m->asleep, 1); // m may be released by now
 		if (get(&e->use) != use || (!smcgw_still(e, fd) && (fd = smcgw_number(e, -1)) < 0)) { // another thread has closed the number
 			smcgw_unlock(e, &e->rl);
 			errno = EBADF;
@@ -734,7 +741,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 }
 
 static bool ring_due(const struct end *e) { return e->remote->rx == FRAMED && e->remote->type == NO_FRAME && e->remote->clear != get(&e->own->tail); }
-// any: is something there to be read? rl is held.
+// any tells whether something can be read. rl is held.
 static bool any(struct end *e, int fd) {
 	char b[LOOKED];
 	size_t n;
@@ -754,7 +761,7 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
 	if (smcgw_still(e, fd)) {
 		heed(e, fd);
-		e->remote->lowat_head = UINT64_MAX; // the kernel has spoken: it is set anew
+		e->remote->lowat_head = UINT64_MAX; // the kernel has reported: armed must set it again
 		while (!(r = any(e, fd))) {
 			struct remote *m = e->remote;
 			if (m->rx == FRAMED || m->unsure_until) {
@@ -771,7 +778,7 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	return r;
 }
 
-// before_open is what the kernel has of the program's before OPEN, where a look has found so much.
+// before_open returns how many of the kernel's bytes precede OPEN, if a look has found that at least found do.
 static size_t before_open(const struct end *e, int fd, size_t found) {
 	size_t q = (size_t)queued(fd);
 	if (q <= found) return found;
@@ -787,8 +794,8 @@ static size_t before_open(const struct end *e, int fd, size_t found) {
 	return n > (long)found ? (size_t)n : found;
 }
 
-// unread may leave out what is behind OPEN or a frame. A set is told of that by another edge: nginx reads no more than this says before the
-// next one.
+// smcgw_remote_unread may leave out what follows OPEN or a frame. It then makes an edge for that, because nginx, for one, reads no more
+// than this says before the next edge.
 size_t smcgw_remote_unread(struct end *e, int fd) {
 	char b[LOOKED];
 	size_t n, r = 0;
@@ -800,7 +807,7 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 		switch (step(e, fd, b, INT_MAX, &n)) {
 		case FROM_RING:
 			r = n;
-			head = get_acquire(&e->peer->head); // before a look at the kernel
+			head = get_acquire(&e->peer->head); // loaded before looking at the kernel
 			all = m->type == NO_FRAME && (unsigned)queued(fd) + m->in_n <= (unsigned)m->rest;
 			if (all) r = head - tail;
 			if (m->type == NO_FRAME) break;
@@ -845,8 +852,8 @@ static bool must_leave(struct end *e) {
 	struct remote *m = e->remote;
 	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || lost(e) || sent_back(e) || get(&e->passed) || m->pid != smcgw.pid;
 }
-// leaves_now is asked where the program does not write. A peer that may have closed, and has all that there is, is told nothing before there is
-// more: its kernel would answer by a reset, which the program would find without having written.
+// leaves_now is must_leave for when the program does not write. A peer that may have closed, and has everything, is sent nothing until
+// there is more: its kernel would answer with a reset, which the program would meet without having written.
 static bool leaves_now(struct end *e, int fd) {
 	const struct remote *m = e->remote;
 	if (!must_leave(e)) return false;
@@ -865,7 +872,7 @@ static void frame(unsigned char *f, enum type t, uint64_t n, uint64_t r) {
 	put_number(f + 8, r, 8);
 }
 
-// keep drops what the peer has passed of the copies: all frames up to its tail, that the kernel has.
+// keep drops from the copy the frames that the peer has passed (its tail says so) and that the kernel has taken.
 static void keep(struct end *e) {
 	struct remote *m = e->remote;
 	uint64_t tail = get_acquire(&e->peer->tail);
@@ -899,7 +906,8 @@ static bool open_it(struct end *e, int fd) {
 	return true;
 }
 
-// leave has the direction go back: all that the peer may not have is sent once more. False if it has left before.
+// leave makes the direction go back by RAW: all that the peer may lack is sent once more. It
+// returns false if it has left already, or still owes a frame.
 static bool leave(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (m->tx != OPENED) return false;
@@ -917,7 +925,7 @@ static bool leave(struct end *e, int fd) {
 	m->back_s = m->kept;
 	m->back_frame = m->frame_first;
 	m->tx = RETURNS;
-	atomic_fetch_or(&e->own->flags, SMCI_RESET); // for good: a peer that has not read RAW knows nothing of what follows it
+	atomic_fetch_or(&e->own->flags, SMCI_RESET); // stays set: a peer that has not read RAW cannot know what follows it
 	smcgw_at_risk(e, fd);
 	add(&e->report.returns, 1);
 	int lowat = e->lowat < 0 ? 0 : e->lowat;
@@ -927,7 +935,7 @@ static bool leave(struct end *e, int fd) {
 
 static bool owes(const struct remote *m) { return m->out_at < m->out_n || m->payload || m->out_rest || m->tx == RETURNS; }
 
-// advance gives the kernel what is owed: false while it refuses.
+// advance gives the kernel what is owed. It returns false while the kernel refuses.
 static bool advance(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	for (;;) {
@@ -1015,11 +1023,11 @@ bool smcgw_remote_pay(struct end *e, int fd) {
 	return advance(e, fd);
 }
 
-// at_risk: a process that is killed has its kernel throw away what the peer's has not got yet, since it leaves the rest of a frame unread.
-// RESET says so: its end is a reset, then.
+// smcgw_remote_at_risk tells whether a frame is unacknowledged. If the process is killed now, its kernel discards what the peer's kernel
+// lacks, since the rest of a frame is unread. RESET tells the peer that such an end is a reset.
 bool smcgw_remote_at_risk(const struct end *e) { return e->remote->spilled && e->remote->frame_end; }
 
-// acked: ring bytes may follow a frame once the peer's kernel has it.
+// acked tells whether the ring may go on: the peer's kernel has acknowledged the last frame.
 static bool acked(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int q = 0;
@@ -1030,7 +1038,7 @@ static bool acked(struct end *e, int fd) {
 	return true;
 }
 
-// spill sends bytes by the kernel, in a frame: how many, 0 where no more can be kept, -1 for a fault.
+// spill sends bytes through the kernel in a frame. It returns how many; 0 if no more can be kept; -1 for a fault.
 static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t n) {
 	struct remote *m = e->remote;
 	keep(e);
@@ -1053,11 +1061,11 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	return (long)n;
 }
 
-// awake is after a sleep without wl, by which the entry may have become another connection's.
+// awake is called after a sleep without wl, during which the entry may have become another connection's.
 static void awake(struct end *e, uint32_t use) {
 	if (get(&e->use) == use && e->remote) atomic_fetch_sub(&e->remote->asleep, 1);
 }
-static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) { // wl is let go: false where the call is to end
+static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) { // without wl; false: the call ends
 	struct pollfd p = {fd, POLLOUT, 0};
 	const uint32_t use = get(&e->use);
 	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
@@ -1078,7 +1086,7 @@ static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) 
 	return !stop;
 }
 
-// wants has the gateway wake who waits for room. It looks when tail moves: so the caller looks at that afterwards.
+// wants asks the gateway to wake a writer that waits for room. The gateway checks when tail moves, so the caller looks at tail afterwards.
 static void wants(struct end *e) {
 	put(&e->own->want, get(&e->own->want) + 1);
 	fence();
@@ -1091,7 +1099,8 @@ static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *ful
 	bool some = room(e);
 	if (some && acked(e, fd)) return true;
 	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
-	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now(), most = some ? ACKED_ROUND : ROOM_ROUND; // nobody tells of an acknowledgement
+	// Nothing announces an acknowledgement, so look often for one.
+	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now(), most = some ? ACKED_ROUND : ROOM_ROUND;
 	if (left <= 0) {
 		*err = EAGAIN;
 		return false;
@@ -1110,7 +1119,7 @@ static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *ful
 	return !stop;
 }
 
-// moves: has the peer read anything for a while? A carrier is slower than the kernel, which says that it has room.
+// moves tells whether the peer has read anything lately. A carrier may be slower than the kernel, which reports room.
 static bool moves(struct end *e) {
 	struct remote *m = e->remote;
 	uint64_t tail = get_acquire(&e->peer->tail);
@@ -1121,7 +1130,7 @@ static bool moves(struct end *e) {
 	}
 	return t - m->moved_at < (get(&e->edge) ? KEPT_WITHIN : STANDS);
 }
-// may_go: is there room, in the ring or among what is kept of frames?
+// may_go tells whether there is room, in the ring or in the copy of frames.
 static bool may_go(struct end *e) {
 	keep(e);
 	return room(e) || e->remote->spilled - e->remote->kept < SPILL;
@@ -1156,13 +1165,13 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 			err = k < 0 ? (int)-k : EPIPE;
 			break;
 		}
-		if (unlikely(get(&e->forgives))) { // nobody is there to read it
+		if (unlikely(get(&e->forgives))) { // no process is left to read it
 			put(&e->forgives, false);
 			done = want;
 			continue;
 		}
 		if (unlikely(e->tx_error)) {
-			if (done) break; // it is for the next call
+			if (done) break; // the next call reports it
 			err = e->tx_error;
 			e->tx_error = 0;
 			break;
@@ -1207,15 +1216,17 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 				if (n) {
 					waited = false;
 				} else if (waited && !moves(e)) {
-					leave(e, fd); // by the kernel for good
-				} else { // the peer has read what it had in the ring, or the kernel would be full: the gateway is about to say so
+					leave(e, fd); // through the kernel, for good
+				} else {
+					// The copy is full. The peer has read its ring bytes, or the kernel would be full by now: the
+					// gateway is about to report that.
 					const bool edge = get(&e->edge);
 					struct timespec ts = {0, nowait && !edge ? MOMENT : KEPT_WITHIN};
 					uint32_t room = get_acquire(&e->peer->room);
 					waited = true;
 					wants(e);
 					if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
-					if (nowait && !edge && moves(e) && !may_go(e)) { // who waits for the kernel asks again at once
+					if (nowait && !edge && moves(e) && !may_go(e)) { // a program that waits for the kernel calls again at once
 						err = EAGAIN;
 						break;
 					}
@@ -1239,7 +1250,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
 		long n = SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, ROUND, &err)) continue;
-		bool answered = n == -EPIPE && m->raw_last; // after a FIN; other resets are news to both directions
+		bool answered = n == -EPIPE && m->raw_last; // the reset came after a FIN; other resets are news for both directions
 		if (n != -EAGAIN) m->raw_last = false;
 		if (answered) {
 			put(&e->forgives, true);
@@ -1286,14 +1297,14 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 
 // ---- ends
 
-// pay_all has the kernel take what is owed, if it may have so much.
+// pay_all makes the kernel take what is owed, in a larger send buffer if it may have one.
 static bool pay_all(struct end *e, int fd) {
 	int n = (int)(e->remote->size + SPILL);
 	if (likely(advance(e, fd))) return true;
 	if (SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) < 0) SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
 	return advance(e, fd);
 }
-// last gives the kernel what is owed before a FIN or before somebody else sends: at the pace of the peer, as long as that takes any.
+// last gives the kernel what is owed, before a FIN or before another program may send. It goes on for as long as the peer takes any.
 static bool last(struct end *e, int fd) {
 	int64_t until = now() + LAST_WITHIN;
 	uint64_t had = 0;
@@ -1313,7 +1324,7 @@ static bool last(struct end *e, int fd) {
 static bool end_it(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (!last(e, fd)) return false;
-	// After a FIN nothing can be repeated, so END is for what the peer has. It mostly has all of it, or the news of that are on their way.
+	// After a FIN nothing can be repeated, so END requires that the peer has everything. Mostly it has, or the news of that is on its way.
 	for (int64_t until = now() + KEPT_WITHIN; m->tx == OPENED && !must_leave(e) && get(&e->own->head) != get_acquire(&e->peer->tail);) {
 		uint32_t room = get_acquire(&e->peer->room);
 		struct timespec ts = left_until(until);
@@ -1345,7 +1356,7 @@ bool smcgw_remote_ended(struct end *e, int fd, int how) {
 	return done;
 }
 
-// finish: the gateway has a duplicate of the socket for a moment still, so what the kernel does at the last close() is done here.
+// smcgw_remote_finish does the work of the last close(), since the gateway may still have a duplicate of the socket for a moment.
 void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	struct remote *m = e->remote;
 	struct sockaddr nobody = {.sa_family = AF_UNSPEC};
@@ -1360,17 +1371,18 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	if (writes && !reset && e->fin != FIN_SENT && !(e->fin == FIN_OWED ? last(e, fd) : end_it(e, fd)) && !e->tx_error) reset = true;
 	if (!reset && m->rx == FRAMED && m->type == NO_FRAME && m->rest && queued(fd) == 1) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
-	if (!reset) SYS(shutdown, fd, SHUT_WR); // before its word: it keeps a socket that has bytes to send before a FIN
+	// Before GONE: the gateway keeps its duplicate until the FIN is acknowledged, and would close a socket without one at once.
+	if (!reset) SYS(shutdown, fd, SHUT_WR);
 	say(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
 	if (reset) SYS(connect, fd, &nobody, sizeof nobody);
 	atomic_fetch_sub(&smcgw_remotes, 1);
 }
 
-// opens_no_more: the peer may open its direction until it has seen RECALL. The gateway asks it after that, and says when it has the answer.
-// Without a gateway nobody knows.
+// opens_no_more tells whether the peer will not open its direction any more. It may do so until it has seen RECALL. The gateway asks it
+// after that, and reports the answer. Without a gateway there is no way to know.
 static bool opens_no_more(struct end *e) {
 	struct remote *m = e->remote;
-	uint32_t answered = get_acquire(&e->peer->flags) & SMCI_ASKS; // before nx
+	uint32_t answered = get_acquire(&e->peer->flags) & SMCI_ASKS; // loaded before nx
 	if (!m->asked && !answered && !(get(&e->own->flags) & SMCI_ASKS)) { // no other question is on its way
 		m->asked = true;
 		say(e, SMCI_ASKS);
@@ -1422,8 +1434,8 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	return done;
 }
 
-// round looks after the ends of this process that are between hosts: whose gateway has died, or whose carrier is gone. It says for how many
-// nanoseconds a wait may last.
+// smcgw_remote_round looks after the ends between hosts of this process, whose gateway may have died or whose carrier may be gone. It
+// returns for how many nanoseconds a wait may last.
 long smcgw_remote_round(void) {
 	static _Atomic int64_t at;
 	bool hurry = unlikely(get(&hurry_until) && now() < get(&hurry_until));
@@ -1438,14 +1450,14 @@ long smcgw_remote_round(void) {
 		if (smcgw_still(e, fd)) {
 			bool ends = e->remote->ended_at && !e->died;
 			heed(e, fd);
-			if (carrier_gone(e) || e->remote->unsure_until || ends) readable(e, fd); // who waits looks
-			if (ends && any(e, fd)) smcgw_remind(e); // the kernel has said all that it will
+			if (carrier_gone(e) || e->remote->unsure_until || ends) readable(e, fd); // so that waits look
+			if (ends && any(e, fd)) smcgw_remind(e); // the kernel will report nothing more
 		}
 		smcgw_unlock(e, &e->rl);
 	}
 	return get(&hurry_until) ? HURRY : ROUND * 1000000L;
 }
-// calm is of a wait that the kernel has ended again and again, by what is not known yet to be an end, or since its buffer is full.
+// smcgw_remote_calm slows a wait that the kernel ends again and again, because of something not yet known to be an end, or of a full buffer.
 void smcgw_remote_calm(unsigned often) {
 	struct timespec ts = {0, 1000000};
 	if (often > 3) SYS(nanosleep, &ts, 0);

@@ -1,52 +1,52 @@
 package inprocess
 
-// Magic and Version begin each shared memory.
+// Magic and Version are the first words of each shared memory.
 const (
 	Magic   = 0x49434d53 // "SMCI"
 	Version = 1
 )
 
-// Sizes of what is shared.
+// Sizes of shared structures.
 const (
-	Transitions = 16   // of a direction, published and not passed, at most
-	RingAt      = 1024 // where the ring begins in an end's memory
+	Transitions = 16   // most transitions of a direction that may be published and not yet passed
+	RingAt      = 1024 // offset of the ring in an end's memory
 	OrderMin    = 16   // log2 of the smallest ring
-	OrderMax    = 22   // and of the largest
-	Slack       = 64   // bytes of a ring that a producer leaves free, and by which pieces of a stream are no whole pages
+	OrderMax    = 22   // log2 of the largest ring
+	Slack       = 64   // bytes of a ring that stay free, and by which pieces of a stream fall short of whole pages
 	Slots       = 63   // epoll sets of a desk
 	DeskSize    = 4096
-	NewsSize    = 4096 + EntriesMax/8 // the file; its words are the first 40 bytes and, from NewsKernel on, a bit for each entry
+	NewsSize    = 4096 + EntriesMax/8 // of the file: words in the first 40 bytes, and a bit for each entry from NewsKernel on
 	EntrySize   = 640                 // of an entry of the slab
-	ReportSize  = 120                 // of the report that an entry begins with
-	IndexBits   = 17                  // of a tag that are the index of the entry
+	ReportSize  = 120                 // of the report at the start of an entry
+	IndexBits   = 17                  // low bits of a tag that are the index of the entry
 	EntriesMax  = 1 << IndexBits
 )
 
-// EndSize is the size of an end's memory whose largest ring has 2^order bytes.
+// EndSize returns the size of an end's memory whose largest ring has 2^order bytes.
 func EndSize(order uint32) int64 { return RingAt + 1<<order }
 
-// Index is the entry of the slab that a tag names.
+// Index returns the index of the slab's entry that a tag names.
 func Index(tag uint32) uint32 { return tag & (EntriesMax - 1) }
 
-// Flags of an end.
+// Flags of an end; lib/layout.h has their full meaning.
 const (
-	Attached = 1 << iota // both mappings are made
-	Recall               // asks the peer to send by the kernel
-	Gone                 // reads no more
-	Frozen               // reads the ring no further than tail
-	Reset                // ends by a reset on purpose
-	Shut                 // its FIN is of shutdown(): it reads on. Of a mirror: the peer's process has ended
-	Asks                 // between hosts: wants to know what the peer has given to the kernel
+	Attached = 1 << iota // both mappings exist
+	Recall               // asks the peer to send through the kernel
+	Gone                 // this end reads no more
+	Frozen               // this end reads the ring no further than tail
+	Reset                // this end resets on purpose
+	Shut                 // the FIN is from shutdown(); this end still reads. In a mirror: the peer's process has ended
+	Asks                 // between hosts: asks how much the peer gave to the kernel
 )
 
-// ArmSelf in arm asks for a token with the next byte, in that of a mirror for the bell; ArmRead there asks for it with the next
-// byte that is read, too. Smaller values name a slot.
+// ArmSelf in arm asks for a token with the next byte, or in the arm of a mirror for the bell. ArmRead there asks for
+// the bell also when the next byte is read. Smaller values name a slot.
 const (
 	ArmSelf = 0xff
 	ArmRead = 0xfe
 )
 
-// Where the words of an end's memory are (struct smci_end).
+// Offsets in an end's memory (struct smci_end).
 const (
 	EndMagic       = 0
 	EndVersion     = 4
@@ -66,11 +66,11 @@ const (
 	EndFlags       = 148
 	EndTransitions = 192
 	TransitionSize = 16  // r, k
-	EndNonces      = 512 // of a mirror: that of the peer's OPEN, and that of the own one
+	EndNonces      = 512 // in a mirror: the nonce of the peer's OPEN, then that of this end's
 	NonceSize      = 16
 )
 
-// Where the words of a desk are (struct smci_desk).
+// Offsets in a desk (struct smci_desk).
 const (
 	DeskMagic   = 0
 	DeskVersion = 4
@@ -78,7 +78,7 @@ const (
 	SlotSize    = 64
 )
 
-// Where the words of the news page are (struct smci_news).
+// Offsets in the news (struct smci_news).
 const (
 	NewsMagic     = 0
 	NewsVersion   = 4
@@ -89,16 +89,16 @@ const (
 	NewsBytes     = 24
 	NewsPolicy    = 32
 	NewsQuestions = 36
-	NewsKernel    = 4096 // a bit for each entry of the slab, in words of 32 bits: its end sends by the kernel
+	NewsKernel    = 4096 // words of 32 bits, with a bit for each entry of the slab: its end sends through the kernel
 )
 
-// Bits of the news' off: what goes back to the kernel.
+// Bits of NewsOff: what goes back to the kernel.
 const (
-	OffAll  = 1 << iota // everything, and nothing is promoted
-	OffSome             // the ends whose bits are set
+	OffAll  = 1 << iota // every end, and no end is promoted
+	OffSome             // the ends whose bits from NewsKernel on are set
 )
 
-// Where the words of a report are (struct smci_report).
+// Offsets in a report (struct smci_report).
 const (
 	ReportState    = 0
 	ReportWhy      = 4

@@ -5,23 +5,26 @@ import (
 	"fmt"
 )
 
-// What a record says.
+// What is the type of a record.
 type What uint32
 
 const (
-	Hello   What = 1 + iota // library: files [slab]; ID the run, A the version, B the entries of the slab
+	Hello   What = 1 + iota // library: files [slab]; ID = run, A = version, B = entries of the slab
 	Welcome                 // broker: files [desk, writable; news, readable]
-	Ask                     // library: files [socket]; Tag; A bytes read, B bytes written so far
-	Grant                   // broker: files [own memory, writable; the peer's, readable; the peer's desk, readable]; Tag, ID, Side; A number of the peer's process, or 0: it is on another host, and files are [own memory, writable; mirror, readable; bell, writable]
-	Deny                    // broker: Tag, Why; answers Hello (Tag 0) or Ask, and takes a Grant back
-	Closed                  // library: Tag, ID, Why: an asking or promoted end is closed, or native for good
-	Count                   // both: ID a run, Why a reason; the answer's A and B are numbers, see the protocol
-	Socket                  // library: files [socket]; Tag, ID: of a Grant between hosts, whose memory it has
+	Ask                     // library: files [socket]; Tag; A = bytes read, B = bytes written so far
+	// broker: files [own memory, writable; the peer's, readable; the peer's desk, readable]; Tag, ID, Side; A = number
+	// of the peer's process. A = 0: the peer is on another host, and files are [own memory, writable; mirror, readable;
+	// bell, writable].
+	Grant
+	Deny   // broker: Tag, Why; answers Hello (Tag 0) or Ask, or revokes a Grant
+	Closed // library: Tag, ID, Why: an asking or promoted end was closed, or is native for good
+	Count  // both: ID = run, Why = reason; for A and B of the answer see the protocol
+	Socket // library: files [socket]; Tag, ID of a Grant between hosts whose memory it has
 )
 
 var whats = [...]string{Hello: "hello", Welcome: "welcome", Ask: "ask", Grant: "grant", Deny: "deny", Closed: "closed", Count: "count", Socket: "socket"}
 
-// String is the name in the documentation.
+// String returns the name in the documentation.
 func (w What) String() string {
 	if w >= Hello && int(w) < len(whats) {
 		return whats[w]
@@ -29,21 +32,20 @@ func (w What) String() string {
 	return fmt.Sprintf("what %d", uint32(w))
 }
 
-// RecordSize is the size of a record, which is one packet.
+// RecordSize is the size of a record. Each record is one packet.
 const RecordSize = 64
 
-// Record is what library and broker say to each other (struct smci_record). Which fields mean something is said
-// at [What].
+// Record is a message between library and broker (struct smci_record). [What] says which fields each type uses.
 type Record struct {
 	What What
-	Tag  uint32 // of the entry of the slab, see [Index]; never 0 but in an answer to Hello
+	Tag  uint32 // of the entry of the slab, see [Index]; 0 only in an answer to Hello
 	Side uint32 // 0 or 1
 	Why  Why
 	ID   uint64
 	A, B uint64
 }
 
-// Append appends the encoded record. Reserved words are 0.
+// Append appends the encoded record to b. Reserved words are 0.
 func (r Record) Append(b []byte) []byte {
 	e := binary.NativeEndian
 	b = e.AppendUint32(b, uint32(r.What))
@@ -56,16 +58,16 @@ func (r Record) Append(b []byte) []byte {
 	return append(b, make([]byte, 24)...)
 }
 
-// RecordError tells which field of a record cannot be.
+// RecordError reports a field of a record with an impossible value.
 type RecordError struct {
 	Field string // "size", "what", "side" or "why"
 	Value uint64
 }
 
-// Error names field and value.
+// Error returns the field and its value.
 func (e *RecordError) Error() string { return fmt.Sprintf("record: %s %d", e.Field, e.Value) }
 
-// ParseRecord reads a packet, which has the size of a record. Reserved words are not looked at. The error is a
+// ParseRecord decodes a packet, which must have the size of a record. It ignores reserved words. Its error is a
 // *RecordError.
 func ParseRecord(b []byte) (Record, error) {
 	if len(b) != RecordSize {

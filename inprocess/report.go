@@ -8,21 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// State of an end, as its own library says it.
+// State is the state of an end as its own library reports it.
 type State uint32
 
 const (
-	StateFree     State = iota // no connection has the entry
-	StateNative                // the kernel's; has not asked
+	StateFree     State = iota // the entry is not in use
+	StateNative                // native; has not asked
 	StateAsked                 // waits for the broker
 	StateMapped                // has the memory, waits for the peer
-	StatePromoted              // bytes go by the ring
+	StatePromoted              // bytes go through the ring
 	StateNever                 // native for good
 )
 
 var states = [...]string{"free", "native", "asked", "mapped", "promoted", "never"}
 
-// String is the name that users see.
+// String returns the name that users see.
 func (s State) String() string {
 	if int(s) < len(states) {
 		return states[s]
@@ -30,36 +30,36 @@ func (s State) String() string {
 	return fmt.Sprintf("state %d", uint32(s))
 }
 
-// MarshalText is [State.String].
+// MarshalText returns [State.String].
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Report is what a library says about one end in its slab (struct smci_report): its own words, of which nothing
-// but what users see depends.
+// Report is what a library reports about one end in its slab (struct smci_report). These are the process's own claims:
+// they are for users to see, and nothing else may depend on them.
 type Report struct {
 	State              State
 	Why                Why
 	ID                 uint64
 	RxRing, TxRing     uint64 // bytes
-	RxKernel, TxKernel uint64 // bytes of data while promoted
+	RxKernel, TxKernel uint64 // bytes of data sent through the kernel while promoted
 	TokensRx, TokensTx uint64
 	Spills, Returns    uint32
 	Cookie             uint64         // of the socket
-	Local, Remote      netip.AddrPort // invalid before the end asks
+	Local, Remote      netip.AddrPort // invalid until the end asks
 }
 
-// Mapped reports whether the end has its memory, and is promoted or may be.
+// Mapped reports whether the end has its memory: it is promoted, or may become so.
 func (r *Report) Mapped() bool { return r.State == StateMapped || r.State == StatePromoted }
 
-// ReportError is a report that is short, or whose state or reason cannot be.
+// ReportError reports a report that is too short, or a field with an impossible value.
 type ReportError struct {
 	Field string // "size", "state", "why" or "family"
 	Value uint64
 }
 
-// Error names field and value.
+// Error returns the field and its value.
 func (e *ReportError) Error() string { return fmt.Sprintf("report: %s %d", e.Field, e.Value) }
 
-// ParseReport reads the first ReportSize bytes of an entry. The error is a *ReportError.
+// ParseReport decodes the first ReportSize bytes of an entry. Its error is a *ReportError.
 func ParseReport(b []byte) (Report, error) {
 	if len(b) < ReportSize {
 		return Report{}, &ReportError{"size", uint64(len(b))}

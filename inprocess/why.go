@@ -2,26 +2,26 @@ package inprocess
 
 import "fmt"
 
-// Why an end is native, or went back to the kernel. Numbers and names are stable.
+// Why is the reason why an end is native or went back to the kernel. Numbers and names are stable.
 type Why uint32
 
 const (
-	WhyNone       Why = iota // it is not
+	WhyNone       Why = iota // it is not native
 	WhyPolicy                // no rule selects it
 	WhyOff                   // the mode or the switch
 	WhyNoPeer                // the other end never asked
-	WhyRawCalls              // the program has system calls of its own
-	WhyCounts                // bytes went past the library
+	WhyRawCalls              // the program makes system calls of its own
+	WhyCounts                // bytes bypassed the library
 	WhyOption                // a socket option or call that the ring cannot serve
 	WhyShared                // more than one process has the socket
 	WhyPassed                // handed to another program
-	WhyPath                  // the path shapes, or is no longer acknowledged
-	WhyLimit                 // quota or table full
+	WhyPath                  // the path is shaped, or no longer acknowledged
+	WhyLimit                 // a quota or table is full
 	WhyMemory                // the system, or the budget, refused memory
-	WhyProtocol              // the peer's memory says what cannot be
-	WhyRecalled              // the peer asked for it
-	WhyDescriptor            // no descriptor for the control socket
-	WhySandbox               // the program has the kernel refuse it system calls
+	WhyProtocol              // the peer's memory is inconsistent
+	WhyRecalled              // the peer asked for the kernel
+	WhyDescriptor            // no descriptor was free for the control socket
+	WhySandbox               // the program has denied itself system calls (seccomp)
 	WhyUnseen                // the broker cannot see the program
 	whyEnd
 )
@@ -49,7 +49,7 @@ var whys = [whyEnd]struct{ name, meaning, fix string }{
 	WhyUnseen:     {"unseen", "the daemon cannot see the program: it is in a PID namespace beside its own", "Start the daemon in the PID namespace of the host (--pid host, hostPID)."},
 }
 
-// String is the name that users see.
+// String returns the name that users see.
 func (w Why) String() string {
 	if w < whyEnd {
 		return whys[w].name
@@ -57,7 +57,7 @@ func (w Why) String() string {
 	return fmt.Sprintf("why %d", uint32(w))
 }
 
-// Meaning says it in a sentence, for the documentation.
+// Meaning explains the reason in a sentence, for the documentation.
 func (w Why) Meaning() string {
 	if w < whyEnd {
 		return whys[w].meaning
@@ -65,7 +65,7 @@ func (w Why) Meaning() string {
 	return ""
 }
 
-// Fix says what can be done about it.
+// Fix returns what can be done about it.
 func (w Why) Fix() string {
 	if w < whyEnd {
 		return whys[w].fix
@@ -73,10 +73,10 @@ func (w Why) Fix() string {
 	return ""
 }
 
-// MarshalText is [Why.String].
+// MarshalText returns [Why.String].
 func (w Why) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// Whys are all reasons but WhyNone.
+// Whys returns all reasons but WhyNone.
 func Whys() []Why {
 	list := make([]Why, 0, whyEnd-1)
 	for w := WhyPolicy; w < whyEnd; w++ {

@@ -9,36 +9,37 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// answerWait bounds the wait for an answer of a broker.
+// answerWait bounds the wait for an answer of the broker.
 const answerWait = 2 * time.Second
 
-// Counter asks a broker for the sums of one run. It is a client of the broker until it is closed. One goroutine's.
+// Counter asks a broker for the totals of one run. It is a client of the broker until it is closed. It is not safe for
+// concurrent use.
 type Counter struct {
 	conn *net.UnixConn
 	run  uint64
 }
 
-// Totals are the sums of a run.
+// Totals are the totals of a run.
 type Totals struct {
-	Processes uint64                   // that have the library now
+	Processes uint64                   // running now with the library
 	Promoted  uint64                   // connections
-	Bytes     uint64                   // by their rings, both directions
+	Bytes     uint64                   // that went through their rings, in both directions
 	Native    map[inprocess.Why]uint64 // ends, by reason
 }
 
-// DeniedError is a broker that takes nobody in.
+// DeniedError reports that the broker does not accept the client.
 type DeniedError struct{ Why inprocess.Why }
 
-// Error says why.
+// Error returns the reason.
 func (e *DeniedError) Error() string { return "broker: " + e.Why.Meaning() }
 
-// AnswerError is an answer to something else.
+// AnswerError reports a record that does not answer the question.
 type AnswerError struct{ Record inprocess.Record }
 
-// Error has the record.
+// Error returns the record.
 func (e *AnswerError) Error() string { return fmt.Sprintf("broker: answered %+v", e.Record) }
 
-// Dial makes a counter at a broker that somebody else has started.
+// Dial connects a counter to a broker that is already running.
 func Dial(at string, run uint64) (*Counter, error) {
 	c, err := dial(at)
 	if err != nil {
@@ -47,7 +48,7 @@ func Dial(at string, run uint64) (*Counter, error) {
 	return newCounter(c, run)
 }
 
-// newCounter takes over a connection. A broker that answers has taken it in.
+// newCounter makes a counter of a connection. An answer shows that the broker has accepted it.
 func newCounter(c *net.UnixConn, run uint64) (*Counter, error) {
 	counter := &Counter{c, run}
 	if _, err := counter.ask(inprocess.WhyNone); err != nil {
@@ -57,7 +58,7 @@ func newCounter(c *net.UnixConn, run uint64) (*Counter, error) {
 	return counter, nil
 }
 
-// Close lets the broker go.
+// Close disconnects from the broker.
 func (c *Counter) Close() error { return c.conn.Close() }
 
 func (c *Counter) ask(why inprocess.Why) (r inprocess.Record, err error) {
@@ -85,7 +86,7 @@ func (c *Counter) ask(why inprocess.Why) (r inprocess.Record, err error) {
 	return r, nil
 }
 
-// Totals asks for the sums as of now.
+// Totals asks for the current totals.
 func (c *Counter) Totals() (t Totals, err error) {
 	r, err := c.ask(inprocess.WhyNone)
 	if err != nil {

@@ -13,20 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SocketName is the broker's socket in its directory.
+// SocketName is the name of the broker's socket in its directory.
 const SocketName = "in-process.sock"
 
-// DirError is a directory that another user could write to.
+// DirError reports a directory that another user could write to.
 type DirError struct {
 	Dir  string
 	What string
 }
 
-// Error says what is wrong with it.
+// Error returns the directory and what is wrong with it.
 func (e *DirError) Error() string { return e.Dir + ": " + e.What }
 
-// Dir is the directory of this user's private broker, which it makes if need be: in the first of the runtime
-// directories that is the user's own (sudo may leave another's), else in temp.
+// Dir returns the directory of this user's private broker, and creates it if need be: in the first of the runtime
+// directories that belongs to the user (sudo may leave another user's), else in temp.
 func Dir(runtimes []string, temp string) (string, error) {
 	dir := filepath.Join(temp, "smcgw-"+strconv.Itoa(os.Geteuid()))
 	for _, runtime := range runtimes {
@@ -58,7 +58,7 @@ func check(dir string) error {
 	return nil
 }
 
-// lock takes the lock of a directory; closing the file gives it back. It waits until ctx ends.
+// lock takes the lock of a directory, and waits for it until ctx ends. Closing the file releases the lock.
 func lock(ctx context.Context, dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

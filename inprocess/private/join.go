@@ -15,12 +15,12 @@ import (
 const (
 	// joinWait bounds all of Join.
 	joinWait = 5 * time.Second
-	// joinTries are for a broker that has ended between.
+	// joinTries allows for a broker that ends between dialing and its first answer.
 	joinTries = 3
 )
 
-// Join connects to the broker of a directory, as a counter of a run. Where none serves it makes the socket and
-// calls start, which starts a process that calls Serve with it; the file stays the caller's.
+// Join connects a counter of a run to the broker of a directory. If none is serving, it creates the socket and calls
+// start, which must start a process that calls Serve with it; the file remains the caller's.
 func Join(ctx context.Context, dir string, run uint64, start func(socket *os.File) error) (*Counter, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinWait)
 	defer cancel()

@@ -15,19 +15,19 @@ import (
 )
 
 const (
-	// idleWait is how long a broker goes on without clients.
+	// idleWait is how long a broker keeps running without clients.
 	idleWait = 1500 * time.Millisecond
 	idleTick = 250 * time.Millisecond
 )
 
 // Options are what a broker needs besides its socket.
 type Options struct {
-	Programs broker.Scanner // tells which programs go past the library; nil: none
-	Off      func() bool    // tells whether the host's switch is off, and is asked now and then; nil: it never is
+	Programs broker.Scanner // tells which programs bypass the library; nil: none
+	Off      func() bool    // tells whether the host's switch is off, polled now and then; nil: never
 	Log      *slog.Logger
 }
 
-// Serve serves the socket of a directory until ctx ends, or a moment after the last client.
+// Serve serves the socket of a directory until ctx ends, or shortly after the last client has left.
 func Serve(ctx context.Context, dir string, socket *os.File, o Options) error {
 	l, err := net.FileListener(socket)
 	if err != nil {
@@ -64,7 +64,7 @@ func Serve(ctx context.Context, dir string, socket *os.File, o Options) error {
 	return err
 }
 
-// oneUser are the limits where all clients are one user's.
+// oneUser returns limits for a broker whose clients all belong to one user.
 func oneUser() broker.Limits {
 	const memory = 256 << 30
 	return broker.Limits{
@@ -73,7 +73,8 @@ func oneUser() broker.Limits {
 	}
 }
 
-// awaitIdle has the switch obeyed, and returns when nobody has been served for a moment, and nobody can be any more.
+// awaitIdle passes the switch on to the broker. It returns once the broker has had no client for idleWait and end has
+// removed its socket, or when ctx ends.
 func awaitIdle(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir string, own broker.Place, off func() bool) {
 	t := time.NewTicker(idleTick)
 	defer t.Stop()
@@ -92,7 +93,8 @@ func awaitIdle(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir s
 	}
 }
 
-// end takes the socket away, under the lock; false if somebody has connected between, or starts a broker.
+// end removes the socket under the lock. It returns false if a client has connected meanwhile, or if another process
+// holds the lock.
 func end(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir string, own broker.Place) bool {
 	ctx, cancel := context.WithTimeout(ctx, idleTick)
 	defer cancel()
@@ -108,7 +110,7 @@ func end(ctx context.Context, b *broker.Broker, l *net.UnixListener, dir string,
 	return true
 }
 
-// waits tells whether somebody waits to be accepted.
+// waits tells whether a client waits to be accepted.
 func waits(l *net.UnixListener) (is bool) {
 	raw, err := l.SyscallConn()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package shared makes the files that processes and their gateway have in common: sparse memory of one writer, whose size
-// is sealed, and which others read by a descriptor that cannot be opened again for writing. It maps nothing.
+// Package shared creates the memory that a gateway hands to processes: sparse files of fixed size with one writer,
+// which others read through a descriptor that cannot be reopened for writing. It maps nothing.
 //
-// The trap: nothing can be sealed after [Seal]. Memory that its maker alone writes is mapped before, and then sealed against
-// other writers.
+// The trap: nothing can be sealed any more after [Seal]. Memory that only its creator writes must be mapped first and
+// then sealed against other writers.
 package shared

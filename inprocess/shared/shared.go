@@ -12,7 +12,7 @@ import (
 
 const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
-// New makes sparse memory that its owner alone may open.
+// New creates sparse memory that only its owner may open.
 func New(name string, size int64) (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
@@ -33,7 +33,7 @@ func New(name string, size int64) (int, error) {
 	return fd, nil
 }
 
-// Seal forbids other sizes, and what else is asked for. Whether more may be forbidden is F_SEAL_SEAL.
+// Seal fixes the size and adds the seals of more. Without F_SEAL_SEAL among them, more seals may be added later.
 func Seal(fd, more int) error {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sizeSeals|more); err != nil {
 		return fmt.Errorf("seal memory: %w", err)
@@ -41,7 +41,7 @@ func Seal(fd, more int) error {
 	return nil
 }
 
-// Reopen opens the file of a descriptor again.
+// Reopen opens the file of a descriptor again, as an open file of its own.
 func Reopen(fd, flags int) (int, error) {
 	n, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", fd), flags|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -50,20 +50,20 @@ func Reopen(fd, flags int) (int, error) {
 	return n, nil
 }
 
-// Memory is memory of one writer: a descriptor to write with and one to read with, which are handed out, and one that the
-// daemon keeps. Each is an open file of its own, or the kernel could not tell whether others have any.
+// Memory is memory with one writer: a descriptor for writing and one for reading, to be handed out, and one that the
+// daemon keeps. Each is an open file of its own, or the kernel could not tell whether other processes have any.
 type Memory struct{ Write, Read, Kept int }
 
-// None is no memory.
+// None is a Memory without descriptors.
 var None = Memory{-1, -1, -1}
 
-// NewMemory makes memory that begins with head, with seals besides those of its size.
+// NewMemory creates memory that begins with head. seals are added to those of the size.
 func NewMemory(name string, size int64, head []byte, seals int) (Memory, error) {
 	fd, err := New(name, size)
 	if err != nil {
 		return None, err
 	}
-	defer func() { _ = unix.Close(fd) }() // the kernel does not count it as one that writes
+	defer func() { _ = unix.Close(fd) }() // the kernel does not count it as a writer
 	m := None
 	if _, err = unix.Pwrite(fd, head, 0); err == nil {
 		err = Seal(fd, seals)
@@ -84,13 +84,13 @@ func NewMemory(name string, size int64, head []byte, seals int) (Memory, error) 
 	return m, nil
 }
 
-// Handed is when others have what they get.
+// Handed closes the descriptors that other processes now have.
 func (m *Memory) Handed() { Close(&m.Write, &m.Read) }
 
-// Close closes what there is.
+// Close closes all descriptors that m has.
 func (m *Memory) Close() { Close(&m.Write, &m.Read, &m.Kept) }
 
-// Close closes descriptors, once each.
+// Close closes the descriptors that are not negative and sets them to -1.
 func Close(fds ...*int) {
 	for _, fd := range fds {
 		if *fd >= 0 {
@@ -100,38 +100,38 @@ func Close(fds ...*int) {
 	}
 }
 
-// Head begins every shared memory.
+// Head returns the first words of any shared memory, with capacity for size bytes.
 func Head(size int) []byte {
 	b := make([]byte, 0, size)
 	b = binary.NativeEndian.AppendUint32(b, inprocess.Magic)
 	return binary.NativeEndian.AppendUint32(b, inprocess.Version)
 }
 
-// EndHead begins the memory of an end.
+// EndHead returns the first words of an end's memory.
 func EndHead(id uint64, side, order uint32) []byte {
 	b := binary.NativeEndian.AppendUint64(Head(inprocess.EndHead), id)
 	b = binary.NativeEndian.AppendUint32(b, side)
 	return binary.NativeEndian.AppendUint32(b, order)
 }
 
-// Portion is what the process of an end between hosts is handed: its own memory to write, the mirror to read, the bell. The
-// files that are kept tell whether it has them.
+// Portion is what the process of an end between hosts receives: its own memory, writable; the mirror, readable; the
+// bell. The files that are kept tell whether a process still has them.
 type Portion struct {
 	Own, Mirror Memory
 	Bell        int
 }
 
-// NoPortion is none.
+// NoPortion is a Portion without descriptors.
 var NoPortion = Portion{None, None, -1}
 
-// Take hands the portion over: what is left is none.
+// Take returns the portion and leaves NoPortion behind.
 func (p *Portion) Take() Portion {
 	given := *p
 	*p = NoPortion
 	return given
 }
 
-// Close closes what there is.
+// Close closes all descriptors that p has.
 func (p *Portion) Close() {
 	p.Own.Close()
 	p.Mirror.Close()

@@ -15,7 +15,7 @@ const (
 	Slack       = 64   // bytes of a ring that stay free, and by which pieces of a stream fall short of whole pages
 	Slots       = 63   // epoll sets of a desk
 	DeskSize    = 4096
-	NewsSize    = 4096 + EntriesMax/8 // of the file: words in the first 40 bytes, and a bit for each entry from NewsKernel on
+	NewsSize    = 4096 + EntriesMax/8 // the file: words in its first 40 bytes; from NewsKernel on, a bit for each entry
 	EntrySize   = 640                 // of an entry of the slab
 	ReportSize  = 120                 // of the report at the start of an entry
 	IndexBits   = 17                  // low bits of a tag that are the index of the entry

@@ -19,17 +19,17 @@ import (
 	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
-// loaderFile lists libraries that glibc loads into every program (ld.so(8)). musl does not
-// read it.
+// loaderFile lists libraries that glibc loads into every program (ld.so(8)). musl does not read it.
 const loaderFile = "/etc/ld.so.preload"
 
-// trialPatience bounds a program that is started with the library.
+// trialPatience bounds the run of a program that is started to try the library.
 const trialPatience = 10 * time.Second
 
-// hostLibrary is the library in the host's list.
+// hostLibrary returns the library's name in the host's list.
 func (h *Installation) hostLibrary() string { return path.Join(h.Library, Name) }
 
-// preloaded is what the list says, and where it has the library: another installation may be gone.
+// preloaded returns the host's list, and the libraries of ours in it: one may be of another
+// installation, maybe removed.
 func (h *Installation) preloaded() (text string, ours []string, err error) {
 	b, err := os.ReadFile(path.Join(h.Root, loaderFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,14 +42,14 @@ func (h *Installation) preloaded() (text string, ours []string, err error) {
 	return string(b), ours, nil
 }
 
-// HostEnabled tells whether every program of the host loads the library.
+// HostEnabled reports whether every program of the host loads the library.
 func (h *Installation) HostEnabled() (bool, error) {
 	_, ours, err := h.preloaded()
 	return ours != nil, err
 }
 
-// without removes the library, wherever it is, from a list of the loader's: names between
-// spaces, colons and lines, comments after #. A line that has nothing else goes with it.
+// without removes the library, wherever it is, from a list of the loader: names between spaces, colons and line ends,
+// comments after #. It removes a line that holds nothing else.
 func without(text string) (rest string, found []string) {
 	for line := range strings.Lines(text) {
 		names, comment, commented := strings.Cut(line, "#")
@@ -76,8 +76,8 @@ func without(text string) (rest string, found []string) {
 	return rest, found
 }
 
-// EnableHost has every program of the host load the library from its next start, after it
-// was tried. changed: it was not so. try starts programs with the library; nil: [Try].
+// EnableHost makes every program of the host load the library from its next start, after a trial. changed is false if
+// it was enabled already. try starts programs with the library; nil means [Try].
 func (h *Installation) EnableHost(ctx context.Context, try func(context.Context, string) error) (changed bool, err error) {
 	if try == nil {
 		try = Try
@@ -105,7 +105,7 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 	if err := try(ctx, path.Join(h.Root, library)); err != nil {
 		return false, err
 	}
-	text, _, err := h.preloaded() // others may have written it during the trial
+	text, _, err := h.preloaded() // another program may have written it during the trial
 	if err != nil {
 		return false, err
 	}
@@ -119,8 +119,7 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 	return true, nil
 }
 
-// DisableHost undoes EnableHost and leaves the names of others. changed: there was something
-// to undo.
+// DisableHost undoes EnableHost and keeps the names of others. changed is false if there was nothing to undo.
 func (h *Installation) DisableHost() (changed bool, err error) {
 	text, ours, err := h.preloaded()
 	if err != nil || ours == nil {
@@ -139,8 +138,8 @@ func (h *Installation) DisableHost() (changed bool, err error) {
 	return true, nil
 }
 
-// safe refuses a library that others than root could exchange, as every program of root
-// loads it: by its name, or where links in that lead.
+// safe refuses a library that anyone but root could replace, under its name or where links in it lead, since every
+// program of root loads it.
 func (h *Installation) safe(library string) error {
 	root, err := filepath.EvalSymlinks(h.Root)
 	if err != nil {
@@ -162,7 +161,7 @@ func (h *Installation) safe(library string) error {
 	return nil
 }
 
-// safeName looks at a file and the directories that it is in.
+// safeName checks a file and the directories above it.
 func (h *Installation) safeName(library, name string) error {
 	for p := name; ; p = path.Dir(p) {
 		var st unix.Stat_t
@@ -183,8 +182,8 @@ func (h *Installation) safeName(library, name string) error {
 	}
 }
 
-// Try starts a program with the library, and wants it loaded, no word of the loader, and the
-// program's own end. All symbols are resolved at once.
+// Try starts a program with the library. It requires that the library is loaded, that the loader prints nothing, and
+// that the program exits as usual. All symbols are resolved at once.
 func Try(ctx context.Context, library string) error {
 	ctx, cancel := context.WithTimeout(ctx, trialPatience)
 	defer cancel()
@@ -206,7 +205,7 @@ func Try(ctx context.Context, library string) error {
 	}
 }
 
-// mappedAs is the name by which the kernel shows a file that is mapped.
+// mappedAs returns the name under which the kernel shows a mapped file.
 func mappedAs(file string) string {
 	if real, err := filepath.EvalSymlinks(file); err == nil {
 		return real

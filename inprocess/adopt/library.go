@@ -1,12 +1,11 @@
 package adopt
 
-// Installed is where packages put the library.
+// Installed is the directory in which packages install the library.
 const Installed = "/usr/lib/smcgw"
 
-// Name is the library's file for glibc.
+// Name is the file name of the library for glibc.
 const Name = "libsmcgw.so"
 
-// Anywhere is the name of the library for LD_PRELOAD where programs of either libc start,
-// below the directory of the library: glibc puts the directory of its libraries in place of
-// the variable, musl takes it as a name, and make install puts links at each.
+// Anywhere is the library's name for LD_PRELOAD, below its directory, for programs of either libc: glibc replaces the
+// variable by the directory of its libraries, musl takes it literally, and make install puts a link at each name.
 const Anywhere = "$LIB/" + Name

@@ -14,16 +14,16 @@ import (
 // DefaultSocket is where a daemon serves the library.
 const DefaultSocket = "/run/smcgw/in-process/broker.sock"
 
-// What the environment of a program with the library has. The library reads the last two.
+// Variables in the environment of a program with the library, which reads SMCGW_SOCKET and SMCGW_RUN.
 const (
 	EnvPreload = "LD_PRELOAD"
 	EnvSocket  = "SMCGW_SOCKET" // path of the broker's socket
-	EnvRun     = "SMCGW_RUN"    // decimal number of the run, which the library says in its hello
-	// EnvLibrary names the library in place of a search.
+	EnvRun     = "SMCGW_RUN"    // decimal number of the run, which the library sends in HELLO
+	// EnvLibrary names the library, instead of a search for it.
 	EnvLibrary = "SMCGW_LIBRARY"
 )
 
-// file is the name of the library's build for a libc.
+// file returns the file name of the library's build for a libc.
 func file(l scan.Libc) string {
 	if l == scan.Musl {
 		return "libsmcgw-musl.so"
@@ -31,14 +31,14 @@ func file(l scan.Libc) string {
 	return Name
 }
 
-// LibraryError is a library that is not there, or that the loader could not be told of.
+// LibraryError reports a library that was not found, or that the loader cannot be told of.
 type LibraryError struct {
 	Name string
-	At   []string // where it was looked for
-	Err  error    // or what else is wrong
+	At   []string // where it was searched for
+	Err  error    // or another problem
 }
 
-// Error says where it was looked for.
+// Error returns where the library was searched for, or the other problem.
 func (e *LibraryError) Error() string {
 	if e.Err != nil {
 		return e.Name + ": " + e.Err.Error()
@@ -46,13 +46,13 @@ func (e *LibraryError) Error() string {
 	return fmt.Sprintf("%s is not in %s", e.Name, strings.Join(e.At, ", "))
 }
 
-// Unwrap is what else is wrong.
+// Unwrap returns the other problem.
 func (e *LibraryError) Unwrap() error { return e.Err }
 
-// errSeparator is what the loader takes for the end of a name.
+// errSeparator reports a path with a character at which the loader ends a name.
 var errSeparator = errors.New("the loader takes no path with a space or a colon")
 
-// Library finds the build for a libc: named is the value of SMCGW_LIBRARY, own the path of this program.
+// Library finds the build for a libc. named is the value of SMCGW_LIBRARY, own the path of this program.
 func Library(l scan.Libc, named, own string) (string, error) {
 	bin := filepath.Dir(own)
 	at := []string{filepath.Join(bin, file(l)), filepath.Join(bin, "..", "lib", "smcgw", file(l)), filepath.Join("/usr/lib/smcgw", file(l))}
@@ -75,7 +75,7 @@ func Library(l scan.Libc, named, own string) (string, error) {
 	return "", &LibraryError{Name: file(l), At: at}
 }
 
-// Environment is env with the library in front of what else is preloaded, the socket and the run.
+// Environment returns env with the library before anything else that is preloaded, and with the socket and the run.
 func Environment(env []string, library, socket string, run uint64) []string {
 	preload := library
 	out := slices.DeleteFunc(slices.Clone(env), func(v string) bool {

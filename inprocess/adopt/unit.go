@@ -14,30 +14,30 @@ import (
 	"strings"
 )
 
-// DropIn is the name of the file in the directory of a unit's drop-ins.
+// DropIn is the file name of our drop-in.
 const DropIn = "50-smcgw-in-process.conf"
 
-// etc is where drop-ins of the host's owner are.
+// etc is where the owner of the host puts drop-ins.
 const etc = "/etc/systemd/system"
 
 var (
-	// ErrUnit is a unit that cannot be told to load the library.
+	// ErrUnit reports a unit that cannot be made to load the library.
 	ErrUnit = errors.New("unit")
-	// ErrHost is a host that cannot.
+	// ErrHost reports a host that cannot be made to load it.
 	ErrHost = errors.New("host")
-	// ErrLibrary is a library that cannot be loaded by all.
+	// ErrLibrary reports a library that not all programs could load.
 	ErrLibrary = errors.New("library")
 )
 
-// Installation is where files are written.
+// Installation says where files are written.
 type Installation struct {
-	// Root is the directory that holds the host's files, "/" or that of an image.
+	// Root is the root of the host's files: "/", or that of an image.
 	Root string
 	// Library is the directory of the library, as the host's programs see it.
 	Library string
 }
 
-// unitDirectories are where units are found, the first that has one counts (systemd.unit(5)).
+// unitDirectories returns the directories of units; the first that has a unit counts (systemd.unit(5)).
 func unitDirectories() []string {
 	return []string{
 		"/etc/systemd/system.control", "/run/systemd/system.control", "/run/systemd/transient", "/run/systemd/generator.early", etc, "/run/systemd/system",
@@ -47,17 +47,17 @@ func unitDirectories() []string {
 
 // Unit is a unit of the host, with what its drop-ins say.
 type Unit struct {
-	// Name is the unit's own, also if it was asked for by an alias.
+	// Name is the unit's own name, even if an alias was asked for.
 	Name string
-	// settings are those of [Service], by name, in the order of the files, with what our drop-in adds.
+	// settings are the values of [Service], by name and in the order of the files, including what our drop-in adds.
 	settings map[string][]string
-	// preload is what our drop-in adds, emptied the file after it that takes it away, and files are those of
+	// preload is what our drop-in adds, and emptied the file read after it that removes it again. files are those of
 	// EnvironmentFile= that set LD_PRELOAD.
 	preload, emptied string
 	files            []string
 }
 
-// unitName completes a name as systemctl does, and refuses what is not one.
+// unitName completes a name as systemctl does, and refuses one that is not a service's.
 func unitName(name string) (string, error) {
 	if !strings.Contains(name, ".") {
 		name += ".service"
@@ -70,7 +70,7 @@ func unitName(name string) (string, error) {
 	return name, nil
 }
 
-// template is the name of the template of a unit; empty: it is made of none.
+// template returns the name of a unit's template, or "" if it is not an instance.
 func template(name string) string {
 	before, after, found := strings.Cut(name, "@")
 	if !found || after == ".service" {
@@ -108,15 +108,15 @@ func (h *Installation) Unit(name string) (*Unit, error) {
 	return u, nil
 }
 
-// preloads tells whether what our drop-in adds is there.
+// preloads tells whether the settings have what our drop-in adds.
 func (u *Unit) preloads() bool { return slices.Contains(u.settings["Environment"], u.preload) }
 
-// preloadingFiles are the files of EnvironmentFile= that set LD_PRELOAD, which count more than Environment=.
+// preloadingFiles returns the files of EnvironmentFile= that set LD_PRELOAD; they override Environment=.
 func (h *Installation) preloadingFiles(settings []string) (list []string) {
 	for _, v := range settings {
-		found, _ := filepath.Glob(path.Join(h.Root, strings.TrimPrefix(v, "-"))) // of a bad pattern there are none
+		found, _ := filepath.Glob(path.Join(h.Root, strings.TrimPrefix(v, "-"))) // a bad pattern matches nothing
 		for _, f := range found {
-			text, _ := os.ReadFile(f) // one that is not there sets nothing
+			text, _ := os.ReadFile(f) // a missing file sets nothing
 			for line := range strings.Lines(string(text)) {
 				if strings.HasPrefix(strings.TrimSpace(line), EnvPreload+"=") {
 					list = append(list, path.Join("/", strings.TrimPrefix(f, path.Clean(h.Root))))
@@ -128,7 +128,7 @@ func (h *Installation) preloadingFiles(settings []string) (list []string) {
 	return list
 }
 
-// unitFile is the file of a unit, and the unit's own name.
+// unitFile returns the file of a unit, and the unit's own name.
 func (h *Installation) unitFile(name string) (file, own string, err error) {
 	own = name
 	const aliases = 8
@@ -164,7 +164,7 @@ func (h *Installation) unitFile(name string) (file, own string, err error) {
 				if !path.IsAbs(target) {
 					target = path.Join(dir, target)
 				}
-				return target, own, nil // a unit that is linked from elsewhere
+				return target, own, nil // a unit linked from elsewhere
 			}
 			if candidate == own && template(own) == "" {
 				return "", "", fmt.Errorf("%w %s: there is none of this name", ErrUnit, name)
@@ -177,8 +177,8 @@ func (h *Installation) unitFile(name string) (file, own string, err error) {
 	return "", "", fmt.Errorf("%w %s: its names lead in a circle", ErrUnit, name)
 }
 
-// dropIns lists the drop-ins of a unit in the order in which they are read, with ours where it is, or will be: that of their
-// names, and of those of one name only the first that is found counts (systemd.unit(5)).
+// dropIns lists the drop-ins of a unit in the order in which they are read, ours included even before it is written.
+// They are sorted by file name; of several with one name only the first found counts (systemd.unit(5)).
 func (h *Installation) dropIns(name string) (list []string) {
 	files := map[string]string{DropIn: dropInFile(name)}
 	look := func(dir string) {
@@ -203,7 +203,8 @@ func (h *Installation) dropIns(name string) (list []string) {
 	return list
 }
 
-// familyOf are the names whose drop-ins a unit has: its own, its template's, and those that end at one of its dashes.
+// familyOf returns the names whose drop-ins apply to a unit: its own, its template's, and
+// its prefixes that end in a dash.
 func familyOf(name string) []string {
 	list := []string{name}
 	if t := template(name); t != "" {
@@ -216,7 +217,7 @@ func familyOf(name string) []string {
 	return list
 }
 
-// parseUnit adds the settings of the section [Service] of a file (systemd.syntax(7)).
+// parseUnit adds the settings of a file's section [Service] (systemd.syntax(7)).
 func parseUnit(text []byte, settings map[string][]string) {
 	service := false
 	lines := bufio.NewScanner(bytes.NewReader(bytes.ReplaceAll(text, []byte("\\\n"), []byte(" "))))
@@ -241,7 +242,7 @@ func parseUnit(text []byte, settings map[string][]string) {
 	}
 }
 
-// last is the value of a setting that has one.
+// last returns the last value of a setting.
 func (u *Unit) last(name string) string {
 	if list := u.settings[name]; len(list) > 0 {
 		return list[len(list)-1]
@@ -253,7 +254,7 @@ func (u *Unit) yes(name string) bool {
 	return slices.Contains([]string{"1", "yes", "y", "true", "t", "on"}, strings.ToLower(u.last(name)))
 }
 
-// words are all words of a setting.
+// words returns all words of a setting.
 func (u *Unit) words(name string) (list []string) {
 	for _, value := range u.settings[name] {
 		list = append(list, strings.Fields(value)...)
@@ -261,7 +262,7 @@ func (u *Unit) words(name string) (list []string) {
 	return list
 }
 
-// Refusal is why a unit cannot load the library; nil: it can.
+// Refusal returns why a unit cannot load the library, or nil.
 func (u *Unit) Refusal() error {
 	for _, e := range u.settings["Environment"] {
 		if e != u.preload && strings.Contains(e, EnvPreload+"=") {
@@ -291,8 +292,8 @@ func (u *Unit) Refusal() error {
 	return nil
 }
 
-// libraryCalls are those of the library that a program need not make itself, by the set of systemd that has them
-// (systemd.exec(5)).
+// libraryCalls are system calls of the library that a program need not make itself, by the set of systemd that has
+// them (systemd.exec(5)).
 var libraryCalls = []struct{ set, names string }{
 	{"@file-system", "faccessat ftruncate"},
 	{"@io-event", "eventfd2 ppoll"},
@@ -302,7 +303,7 @@ var libraryCalls = []struct{ set, names string }{
 	{"@system-service", "madvise mremap"},
 }
 
-// deadly are the calls of the library at which the unit's programs would be ended.
+// deadly returns the library's system calls that would end the unit's programs.
 func (u *Unit) deadly() (calls []string) {
 	lists := u.settings["SystemCallFilter"]
 	if e := u.last("SystemCallErrorNumber"); len(lists) == 0 || e != "" && e != "kill" {
@@ -318,7 +319,7 @@ func (u *Unit) deadly() (calls []string) {
 	return calls
 }
 
-// kills tells whether lists of SystemCallFilter= end a program at a call. The first list says what counts where none has it.
+// kills tells whether lists of SystemCallFilter= end a program at a call. The first list decides for calls in no list.
 func kills(lists []string, call, set string) bool {
 	killed := !strings.HasPrefix(lists[0], "~")
 	for _, list := range lists {
@@ -333,7 +334,7 @@ func kills(lists []string, call, set string) bool {
 	return killed
 }
 
-// Warnings are what in a unit may keep the library or the daemon out of its sight.
+// Warnings returns settings of a unit that may hide the library or the daemon from its programs.
 func (u *Unit) Warnings(library string) (list []string) {
 	warn := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	for _, name := range []string{"InaccessiblePaths", "TemporaryFileSystem", "NoExecPaths"} {
@@ -358,7 +359,7 @@ func (u *Unit) Warnings(library string) (list []string) {
 	return list
 }
 
-// Programs are the files that the unit starts, those that it names by a path.
+// Programs returns the files that the unit starts, as far as it names them by absolute paths.
 func (u *Unit) Programs() (list []string) {
 	for _, v := range u.settings["ExecStart"] {
 		if words := strings.Fields(v); len(words) > 0 {
@@ -370,20 +371,20 @@ func (u *Unit) Programs() (list []string) {
 	return list
 }
 
-// dropInFile is where our drop-in for a unit is.
+// dropInFile returns the path of our drop-in for a unit.
 func dropInFile(unit string) string { return path.Join(etc, unit+".d", DropIn) }
 
-// dropInText is what it says.
+// dropInText returns the content of our drop-in.
 func (h *Installation) dropInText() string {
 	return "# Made by \"smcgw preload enable\", removed by \"smcgw preload disable\".\n[Service]\nEnvironment=" + h.assignment() + "\n"
 }
 
-// assignment is the variable of a unit. Its programs may be of either libc.
+// assignment returns the variable that a unit gets. Its programs may be of either libc.
 func (h *Installation) assignment() string {
 	return "\"" + EnvPreload + "=" + path.Join(h.Library, Anywhere) + "\""
 }
 
-// reached fails where no loader finds the library by the name in drop-ins, as in the tree that it was built in.
+// reached fails if no loader finds the library under the name in drop-ins, as in the tree that it was built in.
 func (h *Installation) reached() error {
 	for _, dir := range []string{"lib", "lib64", "lib/*", "$LIB"} {
 		if found, _ := filepath.Glob(path.Join(h.Root, h.Library, dir, Name)); found != nil { // the pattern is good
@@ -393,8 +394,8 @@ func (h *Installation) reached() error {
 	return fmt.Errorf("%w %s: %s is not below it, by which programs of either libc find theirs: install it by a package or make install", ErrLibrary, h.Library, Anywhere)
 }
 
-// EnableUnit has the unit's programs load the library from their next start. changed: it
-// was not so.
+// EnableUnit makes the unit's programs load the library from their next start. changed is false if it was enabled
+// already.
 func (h *Installation) EnableUnit(u *Unit) (changed bool, err error) {
 	if err := u.Refusal(); err != nil {
 		return false, err
@@ -416,8 +417,8 @@ func (h *Installation) EnableUnit(u *Unit) (changed bool, err error) {
 	return true, nil
 }
 
-// DisableUnit undoes EnableUnit, also for a unit that is gone, or whose name is an alias by now. changed: there was
-// something to undo.
+// DisableUnit undoes EnableUnit, even for a unit that is gone, or whose name has become an alias. changed is false if
+// there was nothing to undo.
 func (h *Installation) DisableUnit(name string) (own string, changed bool, err error) {
 	if name, err = unitName(name); err != nil {
 		return "", false, err
@@ -433,7 +434,7 @@ func (h *Installation) DisableUnit(name string) (own string, changed bool, err e
 		} else if err != nil {
 			return own, changed, fmt.Errorf("%w %s: %w", ErrUnit, unit, err)
 		}
-		_ = os.Remove(path.Dir(file)) // unless others have drop-ins there
+		_ = os.Remove(path.Dir(file)) // fails if others have drop-ins there
 		changed = true
 	}
 	return own, changed, nil

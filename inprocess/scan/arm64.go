@@ -2,18 +2,18 @@ package scan
 
 import "encoding/binary"
 
-// word is an instruction of arm64.
+// word is an arm64 instruction.
 type word uint32
 
-// Instructions of arm64 (Arm Architecture Reference Manual, C4.1).
-func (w word) enters() bool { return w&0xffe0001f == 0xd4000001 } // SVC
+// enters tells whether the instruction is SVC (Arm Architecture Reference Manual, C4.1, as for all others here).
+func (w word) enters() bool { return w&0xffe0001f == 0xd4000001 }
 
-// setsNumber tells whether it is MOVZ with w8 or x8, without a shift.
+// setsNumber tells whether it is MOVZ to w8 or x8 without a shift, and returns its constant.
 func (w word) setsNumber() (int64, bool) {
 	return int64(w >> 5 & 0xffff), w&0x7fe0001f == 0x52800008
 }
 
-// keepsNumber tells whether x8 is surely what it was, where execution goes on after it.
+// keepsNumber tells whether x8 surely keeps its value when execution goes on after the instruction.
 func (w word) keepsNumber() bool {
 	const x8 = 8
 	switch {
@@ -21,7 +21,7 @@ func (w word) keepsNumber() bool {
 		return true
 	case w&0xff000000 == 0x54000000, w&0x7e000000 == 0x34000000, w&0x7e000000 == 0x36000000: // B.cond, CBZ, CBNZ, TBZ, TBNZ
 		return true
-	case w>>25&5 == 4: // loads and stores, whose base may be written, too
+	case w>>25&5 == 4: // loads and stores, which may also write their base register
 		return w&0x1f != x8 && w>>5&0x1f != x8 && w>>10&0x1f != x8
 	case w>>26&7 == 4, w>>25&7 == 5: // data processing: immediate, register
 		return w&0x1f != x8
@@ -30,7 +30,7 @@ func (w word) keepsNumber() bool {
 	}
 }
 
-// target is where a jump leads, in words from the instruction.
+// target returns where a jump leads, in words from the instruction.
 func (w word) target() (int64, bool) {
 	signed := func(v word, bits uint) int64 { return int64(int32(v<<(32-bits))) >> (32 - bits) }
 	switch {
@@ -48,7 +48,7 @@ func (w word) target() (int64, bool) {
 // indirect tells whether it is BR.
 func (w word) indirect() bool { return w&0xfffffc1f == 0xd61f0000 }
 
-// sweepARM64 returns the entries into the kernel of a function.
+// sweepARM64 returns the instructions of a function that enter the kernel.
 func sweepARM64(b []byte) (entries []entry) {
 	var number int64
 	var known, switches bool
@@ -63,7 +63,7 @@ func sweepARM64(b []byte) (entries []entry) {
 		switches = switches || w.indirect()
 		if w.enters() {
 			sets[len(entries)] = set
-			entries = append(entries, entry{at, number, known}) // x8 stays what it is
+			entries = append(entries, entry{at, number, known}) // x8 keeps its value
 			continue
 		}
 		if n, is := w.setsNumber(); is {

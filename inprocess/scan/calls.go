@@ -2,10 +2,10 @@ package scan
 
 import "debug/elf"
 
-// Arch is a processor of which the package knows the system calls.
+// Arch is a processor architecture whose system calls the package knows.
 type Arch string
 
-// The processors.
+// The known architectures.
 const (
 	X86_64 Arch = "x86-64"
 	ARM64  Arch = "arm64"
@@ -22,8 +22,8 @@ func archOf(m elf.Machine) (Arch, bool) {
 	}
 }
 
-// call is a system call that counts: it moves bytes of a socket, ends it, hands it to
-// another process or number, waits for it, or sets it. none: the processor has no such call.
+// call is a system call that counts: it moves bytes of a socket, ends it, waits for it, sets its options, or hands it
+// to another process or number. none: the architecture has no such call.
 type call struct {
 	name       string
 	x86, arm64 int32
@@ -31,9 +31,8 @@ type call struct {
 
 const none = -1
 
-// counted lists them (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
-// Calls that only make a socket are not among them: one that the library has not seen is
-// one that it leaves alone.
+// counted lists them (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h). Calls that only
+// create a socket are not among them: the library leaves alone a socket that it has not seen.
 func counted() []call {
 	return []call{
 		{"read", 0, 63},
@@ -88,7 +87,7 @@ func counted() []call {
 	}
 }
 
-// numbers maps the numbers of a processor's calls that count to their names.
+// numbers maps the numbers of an architecture's calls that count to their names.
 func numbers(a Arch) map[int64]string {
 	m := map[int64]string{}
 	for _, c := range counted() {

@@ -1,20 +1,18 @@
-// Package scan tells what kind of program a file is ([Inspect]): which libc it has, and why libsmcgw.so cannot be loaded
-// into it. It also tells whether a program could read or write a socket bypassing libc ([Scanner]).
+// Package scan examines programs. [Inspect] tells which libc a program uses, and why libsmcgw.so cannot be loaded into
+// it. [Scanner] tells whether a program could read or write a socket without libc.
 //
-// A promoted connection has bytes of ours, tokens, in its kernel socket. A program whose
-// calls all go through libc never sees them, because libsmcgw.so stands between. A program
-// that makes system calls by itself would, so its connections stay native. What a program
-// can do shows in its executable memory, outside of libc, the loader and the kernel's own
-// pages: the package finds the instructions that enter the kernel, and the number of the
-// call where it is a constant set just before. One that cannot touch a socket (getrandom,
-// futex) is harmless; one that is not known counts.
+// The kernel socket of a promoted connection carries bytes of ours, tokens. A program whose calls all
+// go through libc never sees them, because libsmcgw.so is in between. A program that makes system
+// calls itself would see them, so its connections stay native. What a program can do shows in its
+// executable memory outside of libc, the loader and the kernel's own pages: the package finds the
+// instructions that enter the kernel, and the number of the system call if it is a constant set just
+// before. A call that cannot touch a socket (getrandom, futex) is harmless; an unknown one counts.
 //
-// [Scanner.Program] looks at a file and the libraries that it names, [Scanner.Process] at
-// what a process has mapped. Results of files are kept by device, inode, size and times, in
-// a bounded cache. A build id would be no key: anyone can write one into a file, and what is
-// found in it would then be believed of another's program.
+// [Scanner.Program] examines a file and the libraries that it names, [Scanner.Process] what a process has mapped.
+// Results are cached by device, inode, size and times of the file, up to a bound. A build ID would not do as a key:
+// anyone can write one into a file, and the result for that file would then be believed of another program.
 //
-// The trap: the bytes of an instruction need not be one. Those of "syscall" occur within
-// displacements and constants, so on x86-64 the function around each is decoded from its
-// beginning, which the unwind tables tell. arm64 has no such doubt.
+// The trap: the bytes of an instruction need not be one. Those of SYSCALL also occur within displacements and
+// constants, so on x86-64 the function around each is decoded from its beginning, which the unwind tables give. On
+// arm64 there is no such ambiguity.
 package scan

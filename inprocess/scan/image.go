@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Bounds of what is read of a file.
+// Bounds on what is read of a file.
 const (
 	maxSegments = 1 << 10
 	maxSections = 1 << 14
@@ -44,14 +44,14 @@ type section struct {
 	nameAt                uint32
 }
 
-// image is an ELF file: what the loader and the scan want to know of it.
+// image is the part of an ELF file that loader and scan need.
 type image struct {
 	r        io.ReaderAt
 	size     int64
 	arch     Arch
 	machine  elf.Machine
 	segments []segment
-	sections []section // none if the table is missing or makes no sense
+	sections []section // nil if the table is missing or inconsistent
 
 	interpreter    string
 	needed         []string
@@ -93,7 +93,7 @@ func readImage(r io.ReaderAt, size int64) (*image, error) {
 	return im, im.readSegments()
 }
 
-// read reads a piece of the file, all of it or nothing.
+// read reads a piece of the file, all of it or none.
 func (im *image) read(offset, size uint64) ([]byte, error) {
 	if size > uint64(im.size) || offset > uint64(im.size)-size {
 		return nil, fmt.Errorf("%w: %d bytes at %d of %d", errMalformed, size, offset, im.size)
@@ -105,7 +105,7 @@ func (im *image) read(offset, size uint64) ([]byte, error) {
 	return b, nil
 }
 
-// readSections takes the section headers in, or nothing: the loader needs none of them.
+// readSections reads the section headers, which the loader does not need: it ignores a table that is inconsistent.
 func (im *image) readSections(offset, count, each uint64, names uint16) {
 	if count == 0 || count > maxSections || each != 64 || uint64(names) >= count {
 		return
@@ -157,7 +157,7 @@ func (im *image) readSegments() error {
 					im.hasGo = im.hasGo || hasGoNote(b)
 				}
 			}
-		default: // what it is loaded with, which does not count
+		default: // segments that do not matter here
 		}
 	}
 	for _, s := range im.sections {
@@ -166,7 +166,7 @@ func (im *image) readSegments() error {
 	return nil
 }
 
-// hasGoNote tells whether the notes have the build id of Go's linker, type 4.
+// hasGoNote tells whether the notes contain the build ID of Go's linker, type 4.
 func hasGoNote(b []byte) bool {
 	le := binary.LittleEndian
 	for len(b) >= 12 {
@@ -229,7 +229,7 @@ func (im *image) readDynamic(s segment) error {
 	return nil
 }
 
-// textAt is the text that begins in b and ends with a NUL, shortened if it is long.
+// textAt returns the NUL-terminated text at a place in b, cut off if it is long.
 func textAt(b []byte, at uint64) string {
 	if at >= uint64(len(b)) {
 		return ""
@@ -239,7 +239,7 @@ func textAt(b []byte, at uint64) string {
 	return string(text)
 }
 
-// offset is where an address of the loaded image is in the file.
+// offset returns where an address of the loaded image is in the file.
 func (im *image) offset(address, size uint64) (uint64, bool) {
 	for _, s := range im.segments {
 		if s.kind == elf.PT_LOAD && address >= s.address && size <= s.size && address-s.address <= s.size-size {
@@ -249,11 +249,11 @@ func (im *image) offset(address, size uint64) (uint64, bool) {
 	return 0, false
 }
 
-// codeRange is a piece of executable memory that the file fills.
+// codeRange is a range of executable memory with content from the file.
 type codeRange struct{ offset, address, size uint64 }
 
-// code lists the executable memory: of each segment the sections of instructions, or all of
-// it if the sections tell nothing. Some linkers put constants beside instructions.
+// code returns the executable ranges: for each segment its sections of instructions, or all of it if it has none. Some
+// linkers put constants beside instructions.
 func (im *image) code() ([]codeRange, error) {
 	var list []codeRange
 	var sum uint64
@@ -291,8 +291,7 @@ type function struct {
 	name     string
 }
 
-// unwound finds functions by .eh_frame_hdr, the binary search table of the unwinder (Linux
-// Standard Base Core 5.0, 10.6).
+// unwound finds functions by .eh_frame_hdr, the unwinder's binary search table (Linux Standard Base Core 5.0, 10.6).
 type unwound struct {
 	im    *image
 	table []struct{ from, entry uint64 }
@@ -328,7 +327,7 @@ func (im *image) unwound() *unwound {
 	return u
 }
 
-// around finds the function that contains an address.
+// around returns the function that contains an address.
 func (u *unwound) around(address uint64) (function, bool) {
 	i, _ := slices.BinarySearchFunc(u.table, address, func(e struct{ from, entry uint64 }, a uint64) int {
 		if e.from <= a {
@@ -340,7 +339,7 @@ func (u *unwound) around(address uint64) (function, bool) {
 		return function{}, false
 	}
 	e := u.table[i-1]
-	// An FDE: its length, where its CIE is, begin and size of the function, as compilers encode them.
+	// An FDE: length, pointer to its CIE, then begin and size of the function, as compilers encode them.
 	offset, ok := u.im.offset(e.entry, 16)
 	if !ok {
 		return function{}, false
@@ -355,7 +354,7 @@ func (u *unwound) around(address uint64) (function, bool) {
 	return f, from == e.from && address >= f.from && address < f.to
 }
 
-// symbols lists the functions that the file names, by address.
+// symbols returns the functions that the file names, sorted by address.
 func (im *image) symbols() []function {
 	var list []function
 	for _, s := range im.sections {
@@ -394,7 +393,7 @@ func (im *image) symbols() []function {
 	return list
 }
 
-// symbolAround finds the function of a list that contains an address.
+// symbolAround returns the function of a sorted list that contains an address.
 func symbolAround(list []function, address uint64) (function, bool) {
 	i, _ := slices.BinarySearchFunc(list, address, func(f function, a uint64) int {
 		if f.from <= a {

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// directories are where a loader looks for libraries.
+// directories is where a loader searches for libraries.
 type directories struct {
 	arch   Arch
 	always []string
 }
 
-// directories lists what the loader of a libc searches on this host, LD_LIBRARY_PATH apart:
-// that is another's environment.
+// directories returns what the loader of a libc searches on this host. It leaves out LD_LIBRARY_PATH, which depends on
+// the program's environment.
 func (s *Scanner) directories(libc Libc) directories {
 	d := directories{arch: s.arch}
 	triplet, musl := "x86_64-linux-gnu", "x86_64"
@@ -34,7 +34,7 @@ func (s *Scanner) directories(libc Libc) directories {
 	return d
 }
 
-// configured reads ld.so.conf and what it includes.
+// configured returns the directories in ld.so.conf and in the files that it includes.
 func (s *Scanner) configured(file string, depth int) (dirs []string) {
 	const deepest, longest = 4, 1 << 20
 	st, err := os.Stat(path.Join(s.root, file))
@@ -50,7 +50,7 @@ func (s *Scanner) configured(file string, depth int) (dirs []string) {
 		if !path.IsAbs(pattern) {
 			pattern = path.Join(path.Dir(file), pattern)
 		}
-		matches, _ := filepath.Glob(path.Join(s.root, pattern)) // of a bad pattern there are none
+		matches, _ := filepath.Glob(path.Join(s.root, pattern)) // a bad pattern matches nothing
 		for _, m := range matches {
 			dirs = append(dirs, s.configured(strings.TrimPrefix(m, strings.TrimSuffix(s.root, "/")), depth+1)...)
 		}
@@ -58,7 +58,7 @@ func (s *Scanner) configured(file string, depth int) (dirs []string) {
 	return append(dirs, own...)
 }
 
-// parseLoaderConfig reads the lines of ld.so.conf (ldconfig(8)).
+// parseLoaderConfig parses ld.so.conf (ldconfig(8)).
 func parseLoaderConfig(text string) (dirs, included []string) {
 	for line := range strings.Lines(text) {
 		line, _, _ = strings.Cut(line, "#")
@@ -78,8 +78,8 @@ func parseLoaderConfig(text string) (dirs, included []string) {
 	return dirs, included
 }
 
-// candidates lists where a library may be that from names (ld.so(8)). program is the first of all
-// that name one: its DT_RPATH counts for everything below it.
+// candidates returns the paths under which a library named by names, the object of the file from, may be found
+// (ld.so(8)). program is the first object of all, whose DT_RPATH applies to everything that it loads.
 func (d *directories) candidates(name, from string, names, program *object) []string {
 	if strings.Contains(name, "/") {
 		return []string{d.expand(name, from)}
@@ -106,7 +106,7 @@ func (d *directories) candidates(name, from string, names, program *object) []st
 	return list
 }
 
-// expand replaces the loader's variables.
+// expand replaces the loader's variables in a directory.
 func (d *directories) expand(dir, from string) string {
 	lib, platform := "lib/x86_64-linux-gnu", "x86_64"
 	if d.arch == ARM64 {

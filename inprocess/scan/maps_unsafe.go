@@ -25,8 +25,8 @@ const (
 	nextExecutable = 0x10 | 0x04
 )
 
-// queryMaps asks for the executable mappings of an open /proc/PID/maps: limit and one at most. It is much cheaper than the
-// text where a process has many others. Nil: the kernel cannot, or a name is too long.
+// queryMaps returns the executable mappings of an open /proc/PID/maps, limit+1 at most. If a process has many other
+// mappings this is much cheaper than reading the text. Nil: the kernel lacks the call, or a name is too long.
 func queryMaps(f *os.File, limit int) []mapping {
 	name := make([]byte, unix.PathMax)
 	var at uint64

@@ -7,21 +7,20 @@ import (
 	"io"
 )
 
-// errTooLarge is more than is looked at.
+// errTooLarge reports more data than the scanner examines.
 var errTooLarge = errors.New("too large")
 
-// maxSites bounds the sites that are listed; all are counted.
+// maxSites bounds the sites that are listed; all of them are counted.
 const maxSites = 32
 
 // Site is a place where code outside of libc enters the kernel.
 type Site struct {
-	// Offset is where the instruction is in the file, Address where in the loaded image.
+	// Offset is the instruction's place in the file, Address that in the loaded image.
 	Offset  uint64 `json:"offset"`
 	Address uint64 `json:"address"`
-	// Symbol is the function it is in, if the file names it.
+	// Symbol is the function that contains it, if the file names one.
 	Symbol string `json:"symbol,omitempty"`
-	// Number is the number of the call, Call its name; nil and empty where the number is
-	// not a constant.
+	// Number is the number of the call, and Call its name; nil and empty if the number is not a constant.
 	Number *int64 `json:"number,omitempty"`
 	Call   string `json:"call,omitempty"`
 }
@@ -29,33 +28,33 @@ type Site struct {
 // Object is what was found in one file.
 type Object struct {
 	Path string `json:"path"`
-	// Entries counts the instructions that enter the kernel, Counted those among them that may
-	// touch a socket. Sites are the first of these.
+	// Entries counts the instructions that enter the kernel, and Counted those of them that may touch a socket. Sites
+	// lists the first of the latter.
 	Entries int    `json:"entries"`
 	Counted int    `json:"counted"`
 	Sites   []Site `json:"sites,omitempty"`
-	// Reasons are what keeps connections native, because of this file.
+	// Reasons are why this file keeps connections native.
 	Reasons []Reason `json:"reasons,omitempty"`
 }
 
-// chunk is how much is searched at a time.
+// chunk is how many bytes are searched at a time.
 const chunk = 1 << 20
 
-// search is one file's.
+// search is the state of the search of one file.
 type search struct {
 	im       *image
 	object   *Object
 	calls    map[int64]string
 	unwound  *unwound
 	symbols  []function
-	asked    bool // symbols are there
+	asked    bool // symbols have been read
 	function function
-	swept    []entry // of function
-	whole    bool    // all of function was instructions
+	swept    []entry // entries of function
+	whole    bool    // all of function decoded as instructions
 	budget   uint64  // bytes that may still be decoded
 }
 
-// examine looks for entries into the kernel.
+// examine searches the image for instructions that enter the kernel.
 func (im *image) examine(o *Object) error {
 	ranges, err := im.code()
 	if err != nil {
@@ -65,7 +64,7 @@ func (im *image) examine(o *Object) error {
 	for _, c := range ranges {
 		s.budget += 4 * c.size
 	}
-	s.budget += 4 * maxFunction // a function is decoded once, and tables may overlap
+	s.budget += 4 * maxFunction // each function is decoded once, but tables may overlap
 	for _, c := range ranges {
 		if err := s.searchRange(c); err != nil {
 			return err
@@ -74,7 +73,7 @@ func (im *image) examine(o *Object) error {
 	return nil
 }
 
-// searchRange finds the bytes of such instructions, and looks at each.
+// searchRange finds the bytes of such instructions in a range, and looks at each place.
 func (s *search) searchRange(c codeRange) error {
 	const overlap = 3
 	buf := make([]byte, min(chunk+overlap, c.size))
@@ -85,7 +84,7 @@ func (s *search) searchRange(c codeRange) error {
 		}
 		var err error
 		look := func(i int) bool {
-			if i >= chunk { // the next chunk has it, too
+			if i >= chunk { // the next chunk has it as well
 				return true
 			}
 			err = s.look(c, at+uint64(i))
@@ -103,7 +102,7 @@ func (s *search) searchRange(c codeRange) error {
 	return nil
 }
 
-// eachX86 calls look for each place that has the bytes of SYSCALL, SYSENTER or INT 80.
+// eachX86 calls look for each place with the bytes of SYSCALL, SYSENTER or INT 80, until it returns false.
 func eachX86(b []byte, look func(int) bool) {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {
@@ -119,7 +118,7 @@ func eachX86(b []byte, look func(int) bool) {
 	}
 }
 
-// eachARM64 calls look for each SVC.
+// eachARM64 calls look for each SVC, until it returns false.
 func eachARM64(b []byte, first int, look func(int) bool) {
 	for i := first; i+4 <= len(b); i += 4 {
 		if word(binary.LittleEndian.Uint32(b[i:])).enters() && !look(i) {
@@ -128,11 +127,11 @@ func eachARM64(b []byte, first int, look func(int) bool) {
 	}
 }
 
-// look decides about one place of a range.
+// look decides whether one place of a range is an instruction, and adds it if so.
 func (s *search) look(c codeRange, at uint64) error {
 	address := c.address + at
 	f, found := s.around(address)
-	// No further than the code that the file has.
+	// Stay within the code that the file holds.
 	f.from, f.to = max(f.from, c.address), min(f.to, c.address+c.size)
 	found = found && f.to-f.from <= maxFunction
 	var e entry
@@ -162,7 +161,7 @@ func (s *search) look(c codeRange, at uint64) error {
 	return nil
 }
 
-// around finds the function of an address by the unwinder's table, or by its name.
+// around finds the function that contains an address, by the unwind table or else by the symbols.
 func (s *search) around(address uint64) (function, bool) {
 	if f, ok := s.unwound.around(address); ok {
 		return f, true
@@ -170,7 +169,7 @@ func (s *search) around(address uint64) (function, bool) {
 	return symbolAround(s.named(), address)
 }
 
-// named lists the functions that have names.
+// named returns the functions that have names.
 func (s *search) named() []function {
 	if !s.asked {
 		s.symbols, s.asked = s.im.symbols(), true
@@ -178,7 +177,7 @@ func (s *search) named() []function {
 	return s.symbols
 }
 
-// sweep decodes a function, if it is not the one that was decoded last.
+// sweep decodes a function, unless it was the last one decoded.
 func (s *search) sweep(c codeRange, f function) error {
 	if s.function.from == f.from && s.function.to == f.to && f.to > f.from {
 		return nil
@@ -196,7 +195,7 @@ func (s *search) sweep(c codeRange, f function) error {
 	return nil
 }
 
-// decodable reads what is to be decoded.
+// decodable reads bytes to be decoded, and charges them to the budget.
 func (s *search) decodable(offset, size uint64) ([]byte, error) {
 	if size > s.budget {
 		return nil, fmt.Errorf("%w: its functions overlap", errMalformed)
@@ -205,11 +204,10 @@ func (s *search) decodable(offset, size uint64) ([]byte, error) {
 	return s.im.read(offset, size)
 }
 
-// likely decides about a place that is in no function that can be decoded: in assembly
-// without unwind tables, or in a table that stands among the code, as libcrypto has them.
-// Instructions are decoded from several places before it, which soon fall into step. Where
-// fewer of them meet the place than miss it, it is not one. In a file whose other code has
-// unwind tables one more thing is wanted: that a number is set in a straight line before it.
+// likely decides about a place in no function that can be decoded: in assembly without unwind tables, or in a table
+// among the code, as in libcrypto. It decodes from several places before it; such sequences soon fall into step. If
+// fewer of them reach the place than miss it, it is not an instruction. If other code of the file has unwind tables, a
+// number must also be set in a straight line before it.
 func (s *search) likely(c codeRange, at uint64, within bool) (bool, error) {
 	if s.im.arch == ARM64 {
 		return true, nil
@@ -246,7 +244,7 @@ func (s *search) likely(c codeRange, at uint64, within bool) (bool, error) {
 	return hit >= missed, nil
 }
 
-// add takes an instruction in.
+// add records an instruction that enters the kernel.
 func (s *search) add(offset, address uint64, e entry) {
 	o := s.object
 	o.Entries++
@@ -273,7 +271,7 @@ func (s *search) add(offset, address uint64, e entry) {
 	o.Sites = append(o.Sites, site)
 }
 
-// with adds reasons that are not there.
+// with appends the reasons that list does not have.
 func with(list []Reason, more ...Reason) []Reason {
 	for _, r := range more {
 		known := false
@@ -287,16 +285,16 @@ func with(list []Reason, more ...Reason) []Reason {
 	return list
 }
 
-// object is what the scanner remembers of a file.
+// object is what the scanner caches about a file.
 type object struct {
 	arch           Arch
 	interpreter    string
 	needed         []string
 	rpath, runpath string
-	found          Object // without a path
+	found          Object // its Path is empty
 }
 
-// readObject examines a file's content; libc's own entries are not looked for.
+// readObject examines a file. In libc it does not search for instructions.
 func readObject(r io.ReaderAt, size int64, libc bool) *object {
 	ob := &object{}
 	im, err := readImage(r, size)
@@ -307,7 +305,7 @@ func readObject(r io.ReaderAt, size int64, libc bool) *object {
 			ob.found.Reasons = []Reason{OtherArch}
 		case libc:
 		case im.hasGo:
-			ob.found.Reasons = []Reason{GoRuntime} // its calls are many, and known
+			ob.found.Reasons = []Reason{GoRuntime} // its system calls are many, and known
 		default:
 			err = im.examine(&ob.found)
 		}
@@ -318,7 +316,7 @@ func readObject(r io.ReaderAt, size int64, libc bool) *object {
 		ob.found.Reasons = with(ob.found.Reasons, NotELF)
 	case errors.Is(err, errMalformed):
 		ob.found.Reasons = with(ob.found.Reasons, Malformed)
-	default: // an error of the file system, or too large
+	default: // a file system error, or too large
 		ob.found.Reasons = with(ob.found.Reasons, Unreadable)
 	}
 	return ob

@@ -26,11 +26,11 @@ type mapping struct {
 	begin, end uint64
 	device     uint64
 	inode      uint64
-	path       string // empty: no file
+	path       string // empty if there is no file
 }
 
-// RawCalls tells whether a process may read or write a socket past libc. One that may not be looked at does, for all
-// that is known.
+// RawCalls tells whether a process may read or write a socket without libc. It returns true
+// for a process that cannot be examined.
 func (s *Scanner) RawCalls(pid int) (bool, error) {
 	r, err := s.Process(pid)
 	if err != nil {
@@ -39,10 +39,9 @@ func (s *Scanner) RawCalls(pid int) (bool, error) {
 	return !r.Promotable(), nil
 }
 
-// Process looks at what a process has mapped, as it is now: a library that it loads later is
-// not seen, and the caller asks again where it learns of one. It takes the rights to read
-// /proc/PID/maps; files are opened by /proc/PID/map_files, or where that is refused by name
-// through /proc/PID/root if it is still the same file.
+// Process examines what a process has mapped now. It does not see a library that is loaded later, so the caller must
+// ask again when it learns of one. It needs permission to read /proc/PID/maps. Files are opened through
+// /proc/PID/map_files or, if that is refused, by name through /proc/PID/root, provided that it is still the same file.
 func (s *Scanner) Process(pid int) (*Result, error) {
 	proc := procfs.LivingIn(path.Join(s.root, "proc", strconv.Itoa(pid)))
 	f, err := os.Open(proc + "/maps")
@@ -77,7 +76,7 @@ func (s *Scanner) Process(pid int) (*Result, error) {
 		case m.inode == 0:
 			r.Generated += m.end - m.begin
 			continue
-		case m.path == program, seen[id]: // the program's is done
+		case m.path == program, seen[id]: // the program was examined above
 			continue
 		}
 		seen[id] = true
@@ -94,7 +93,7 @@ func (s *Scanner) Process(pid int) (*Result, error) {
 	return r, nil
 }
 
-// executable are the executable mappings in an open /proc/PID/maps. whole: they are all.
+// executable returns the executable mappings in an open /proc/PID/maps. whole tells whether these are all.
 func executable(f *os.File) (list []mapping, whole bool, err error) {
 	if list = queryMaps(f, maxQueried); list != nil {
 		return list, len(list) <= maxQueried, nil
@@ -107,7 +106,7 @@ func executable(f *os.File) (list []mapping, whole bool, err error) {
 	return list, len(text) <= maxMaps, err
 }
 
-// mapped adds the file of a mapping.
+// mapped adds the file of a mapping to the result.
 func (s *Scanner) mapped(r *Result, proc string, m mapping) {
 	name := strings.TrimSuffix(m.path, " (deleted)")
 	f, st, err := openRegular(fmt.Sprintf("%s/map_files/%x-%x", proc, m.begin, m.end))
@@ -131,11 +130,11 @@ func (s *Scanner) mapped(r *Result, proc string, m mapping) {
 	r.add(m.path, ob)
 }
 
-// errMaps is a line that is no mapping.
+// errMaps reports a line that is not a mapping.
 var errMaps = errors.New("no list of mappings")
 
-// parseMaps reads the executable mappings of /proc/PID/maps (proc_pid_maps(5)). A last line
-// without its end is an error, unless the list was too long.
+// parseMaps parses the executable mappings of /proc/PID/maps (proc_pid_maps(5)). An incomplete last line is an error,
+// unless the list was too long.
 func parseMaps(text []byte) ([]mapping, error) {
 	var list []mapping
 	for line := range strings.Lines(string(text)) {

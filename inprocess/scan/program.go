@@ -18,13 +18,13 @@ import (
 // Libc is the C library of a program.
 type Libc string
 
-// Those that there is a build for.
+// The libcs that the library is built for.
 const (
-	Glibc Libc = "glibc" // ld-linux loads it
-	Musl  Libc = "musl"  // ld-musl does
+	Glibc Libc = "glibc" // loaded by ld-linux
+	Musl  Libc = "musl"  // loaded by ld-musl
 )
 
-// Obstacle is why a program does not have the library, or makes no use of it: one of the reasons that its file shows.
+// Obstacle is why a program cannot load the library, or makes no use of it: one of the reasons that show in its file.
 type Obstacle Reason
 
 var obstacles = map[Obstacle]string{
@@ -38,29 +38,29 @@ var obstacles = map[Obstacle]string{
 // Meaning completes "PROGRAM ...".
 func (o Obstacle) Meaning() string { return obstacles[o] }
 
-// Program is what there is to know about an executable file before it is started.
+// Program is what is known of an executable file before it starts.
 type Program struct {
-	Path     string // of the file that is loaded: a script's interpreter
+	Path     string // of the file that is loaded; for a script, the interpreter
 	Libc     Libc
 	Obstacle Obstacle // empty: none
 }
 
-// FormatError is a file that is neither a script nor an ELF program.
+// FormatError reports a file that is neither a script nor an ELF program.
 type FormatError struct {
 	Path string
 	Err  error
 }
 
-// Error says what is wrong with it.
+// Error returns the path and what is wrong with the file.
 func (e *FormatError) Error() string { return fmt.Sprintf("%s: %v", e.Path, e.Err) }
 
-// Unwrap is the error of the file.
+// Unwrap returns the underlying error.
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// scriptsDeep is how many interpreters may be scripts themselves, as in the kernel.
+// scriptsDeep is how many interpreters in a chain may be scripts, as in the kernel.
 const scriptsDeep = 5
 
-// Inspect looks at a program, which is a path, or a name that is looked up in $PATH.
+// Inspect examines a program, given as a path or as a name to look up in $PATH.
 func Inspect(name string) (Program, error) {
 	path, err := Resolve(name)
 	if err != nil {
@@ -74,7 +74,7 @@ func Inspect(name string) (Program, error) {
 	return p, errors.Join(err, f.Close())
 }
 
-// Resolve finds the file that is loaded for a program: that of a name in $PATH, and a script's
+// Resolve returns the file that is loaded for a program: it looks up a name in $PATH, and follows a script to its
 // interpreter.
 func Resolve(name string) (string, error) {
 	path, err := exec.LookPath(name)
@@ -103,7 +103,7 @@ func Resolve(name string) (string, error) {
 	return "", &FormatError{path, unix.ELOOP}
 }
 
-// interpreter is the program that runs a script; env's argument if that is env.
+// interpreter returns the program that runs a script; for env, the program that env runs.
 func interpreter(head []byte) (name string, is bool) {
 	line, is := bytes.CutPrefix(head, []byte("#!"))
 	if !is {
@@ -126,10 +126,10 @@ func interpreter(head []byte) (name string, is bool) {
 
 func ownMachine() elf.Machine { return machines[runtime.GOARCH] }
 
-// machines of this build, by GOARCH.
+// machines maps GOARCH to the ELF machines that there are builds for.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// libcOf is the libc of a loader; empty: neither glibc nor musl.
+// libcOf returns the libc of a loader, or "" if it is neither glibc's nor musl's.
 func libcOf(loader string) Libc {
 	switch base := filepath.Base(loader); {
 	case strings.HasPrefix(base, "ld-musl"):
@@ -143,7 +143,7 @@ func libcOf(loader string) Libc {
 
 func inspect(path string, f *os.File) (p Program, err error) {
 	p.Path = path
-	defer func() { // debug/elf answers some files with a panic
+	defer func() { // debug/elf panics on some files
 		if r := recover(); r != nil {
 			err = &FormatError{path, fmt.Errorf("%v", r)}
 		}
@@ -178,7 +178,7 @@ func inspect(path string, f *os.File) (p Program, err error) {
 	return p, nil
 }
 
-// changesUser tells whether the kernel asks the loader for care (AT_SECURE), as far as the file is concerned.
+// changesUser tells whether the file makes the kernel start the program in secure mode (AT_SECURE).
 func changesUser(f *os.File) bool {
 	st, err := f.Stat()
 	if err != nil {

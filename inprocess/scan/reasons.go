@@ -1,35 +1,35 @@
 package scan
 
-// Reason is why the connections of a program stay native. Its value is part of documents.
+// Reason is why the connections of a program stay native. Its values appear in output.
 type Reason string
 
 // The reasons.
 const (
-	// NotELF: neither a program nor a library of Linux.
+	// NotELF: the file is neither a Linux program nor a library.
 	NotELF Reason = "not_elf"
-	// Malformed: its tables lead out of the file, or contradict each other.
+	// Malformed: its tables point outside of the file, or contradict each other.
 	Malformed Reason = "malformed"
-	// OtherArch: neither x86-64 nor arm64, or not that of this machine.
+	// OtherArch: it is for neither x86-64 nor arm64, or not for this machine.
 	OtherArch Reason = "other_arch"
-	// Static: no loader, so nothing can be preloaded.
+	// Static: it has no loader, so nothing can be preloaded.
 	Static Reason = "static"
-	// OtherLibc: a loader that is neither glibc's nor musl's.
+	// OtherLibc: its loader is neither glibc's nor musl's.
 	OtherLibc Reason = "other_libc"
-	// Setuid: it gains rights from its file, and the loader ignores LD_PRELOAD.
+	// Setuid: it gains privileges from its file, and the loader ignores LD_PRELOAD.
 	Setuid Reason = "setuid"
-	// GoRuntime: the runtime of Go makes its system calls itself.
+	// GoRuntime: Go's runtime makes its system calls itself.
 	GoRuntime Reason = "go_runtime"
-	// RawCalls: instructions outside of libc that may move bytes of a socket, or hand it over.
+	// RawCalls: it has instructions outside of libc that may move bytes of a socket, or hand it over.
 	RawCalls Reason = "raw_calls"
 	// IOUring: the kernel reads and writes on its own, without a call.
 	IOUring Reason = "io_uring"
-	// Missing: a library that is named and not found.
+	// Missing: a library that it names was not found.
 	Missing Reason = "missing_library"
-	// Unreadable: something that is mapped and may not be read, or there is too much of it.
+	// Unreadable: a mapped file cannot be read, or there is too much of it.
 	Unreadable Reason = "unreadable"
 )
 
-// Meaning explains a reason in one sentence without a full stop.
+// Meaning explains the reason in one sentence without a full stop.
 func (r Reason) Meaning() string {
 	switch r {
 	case NotELF:

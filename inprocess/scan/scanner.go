@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isLibc tells whether a file is a part of libc or its loader, or our own library: the
-// library stands before what they do for the program.
+// isLibc tells whether a file belongs to libc or its loader, or is our own library: the
+// library interposes what these do for the program.
 func isLibc(file string) bool {
 	base := path.Base(file)
 	stem, _, so := strings.Cut(base, ".so")
@@ -37,28 +37,28 @@ func isLibc(file string) bool {
 	}
 }
 
-// Result is what was found of a program or a process.
+// Result is what was found about a program or a process.
 type Result struct {
 	// Program is the file that is loaded.
 	Program string `json:"program"`
 	Arch    Arch   `json:"arch,omitempty"`
 	Libc    Libc   `json:"libc,omitempty"`
-	// Reasons are why its connections stay native; none: they can be promoted.
+	// Reasons are why its connections stay native; without any they can be promoted.
 	Reasons []Reason `json:"reasons"`
-	// Objects are the files with a reason of their own, the program first, Scanned is how many
-	// were looked at, and Missing names libraries that were not found.
+	// Objects are the files with reasons of their own, the program first. Scanned counts the files examined. Missing
+	// names libraries that were not found.
 	Objects []Object `json:"objects,omitempty"`
 	Scanned int      `json:"scanned"`
 	Missing []string `json:"missing,omitempty"`
-	// Generated is executable memory of a process without a file behind it: what it has
-	// compiled itself. It is not scanned, and no reason: such compilers call libc.
+	// Generated counts the bytes of a process's executable memory without a file: code that it has compiled itself.
+	// It is not scanned and is no reason, because such compilers call libc.
 	Generated uint64 `json:"generated_bytes,omitempty"`
 }
 
-// Promotable tells whether its connections can be promoted.
+// Promotable tells whether the program's connections can be promoted.
 func (r *Result) Promotable() bool { return len(r.Reasons) == 0 }
 
-// add takes what a file has into the result.
+// add adds the findings about a file to the result.
 func (r *Result) add(file string, ob *object) {
 	r.Scanned++
 	if len(ob.found.Reasons) == 0 {
@@ -70,10 +70,10 @@ func (r *Result) add(file string, ob *object) {
 	r.Reasons = with(r.Reasons, o.Reasons...)
 }
 
-// cached is how many files a scanner remembers.
+// cached bounds the number of files in a scanner's cache.
 const cached = 512
 
-// key is a file in one state.
+// key identifies the state of a file.
 type key struct {
 	dev, ino     uint64
 	size         int64
@@ -81,14 +81,14 @@ type key struct {
 	libc         bool
 }
 
-// Scanner scans programs and remembers files. It is safe for concurrent use.
+// Scanner scans programs, and caches results by file. It is safe for concurrent use.
 type Scanner struct {
 	arch Arch // of this machine
 	root string
 
 	mu     sync.Mutex
-	byKey  map[key]*list.Element // of remembered
-	recent *list.List            // the latest used first
+	byKey  map[key]*list.Element // elements of recent
+	recent *list.List            // most recently used first
 }
 
 type remembered struct {
@@ -96,7 +96,7 @@ type remembered struct {
 	object *object
 }
 
-// New makes a scanner for the programs of this machine.
+// New returns a scanner for the programs of this machine.
 func New() *Scanner {
 	s := &Scanner{byKey: map[key]*list.Element{}, recent: list.New(), root: "/"}
 	switch runtime.GOARCH {
@@ -108,9 +108,8 @@ func New() *Scanner {
 	return s
 }
 
-// Program looks at a program and the libraries that it names, as they are on this host. An
-// error means that there is no such file, or that it
-// may not be read.
+// Program examines a program and the libraries that it names, as they are on this host. It fails if there is no such
+// file, or if it cannot be read.
 func (s *Scanner) Program(file string) (*Result, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -130,11 +129,11 @@ func (s *Scanner) Program(file string) (*Result, error) {
 	return r, nil
 }
 
-// head is what the program itself says about the whole.
+// head records what the program itself determines for the whole.
 func (r *Result) head(here Arch, ob *object) {
 	r.Arch = ob.arch
 	if ob.arch == "" {
-		return // it has its own reason
+		return // the object has its own reason
 	}
 	if ob.arch != here {
 		r.Reasons = with(r.Reasons, OtherArch)
@@ -154,10 +153,10 @@ func hasCapabilities(file string) bool {
 	return err == nil && n > 0
 }
 
-// maxLibraries bounds those of one program.
+// maxLibraries bounds the libraries of one program.
 const maxLibraries = 2048
 
-// libraries adds the libraries that a program names, and those that they name.
+// libraries adds the libraries that a program names, directly or indirectly.
 func (s *Scanner) libraries(r *Result, program *object) {
 	type link struct {
 		name  string
@@ -221,7 +220,7 @@ func openRegular(file string) (*os.File, unix.Stat_t, error) {
 	return f, st, nil
 }
 
-// file examines a file, or remembers it.
+// file examines a file, or returns the cached result.
 func (s *Scanner) file(file string, libc bool) (*object, unix.Stat_t, error) {
 	f, st, err := s.open(file)
 	if err != nil {
@@ -231,7 +230,7 @@ func (s *Scanner) file(file string, libc bool) (*object, unix.Stat_t, error) {
 	return s.opened(f, st, libc), st, nil
 }
 
-// opened examines an open file, or remembers it.
+// opened examines an open file, or returns the cached result.
 func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool) *object {
 	k := key{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim, libc: libc}
 	s.mu.Lock()
@@ -241,7 +240,7 @@ func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool) *object {
 		return e.Value.(*remembered).object
 	}
 	s.mu.Unlock()
-	ob := readObject(f, st.Size, libc) // two may do so at a time
+	ob := readObject(f, st.Size, libc) // two goroutines may do so at a time
 	var after unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &after); err != nil || after.Mtim != st.Mtim || after.Size != st.Size {
 		ob.found.Reasons = with(ob.found.Reasons, Unreadable) // written meanwhile
@@ -259,7 +258,7 @@ func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool) *object {
 	return ob
 }
 
-// sortedByPath orders objects for people, the program first.
+// sortedByPath orders objects by path, the program first.
 func sortedByPath(program string) func(a, b Object) int {
 	return func(a, b Object) int {
 		if (a.Path == program) != (b.Path == program) {

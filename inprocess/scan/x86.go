@@ -2,39 +2,39 @@ package scan
 
 import "encoding/binary"
 
-// instruction is what the scan has to know of one of x86-64.
+// instruction is what the scan needs to know of an x86-64 instruction.
 type instruction struct {
 	size int
-	// space is the opcode's table: 0 one byte, 1 after 0f, 2 after 0f 38, 3 after 0f 3a; those
-	// of VEX, EVEX and XOP are vector.
+	// space is the opcode map: 0 for one byte, 1 after 0f, 2 after 0f 38, 3 after 0f 3a; vector
+	// for all with VEX, EVEX or XOP.
 	space  int
 	opcode byte
 	rex    byte
 	modrm  byte
 	hasMod bool
-	// immediate is sign-extended, 0 where there is none.
+	// immediate is sign-extended; 0 if there is none.
 	immediate int64
 }
 
 // vector is the space of instructions with a VEX, EVEX or XOP prefix.
 const vector = 4
 
-// longest is the architecture's limit of an instruction.
+// longest is the architecture's limit on the length of an instruction.
 const longest = 15
 
-// Operand forms of an opcode.
+// Operand forms of an opcode, as bits.
 const (
 	invalid = 1 << iota
 	modrm
 	imm8
 	imm16
-	immZ // 4 bytes, 2 after 66
-	immV // as immZ, 8 with REX.W
+	immZ // 4 bytes; 2 after 66
+	immV // as immZ; 8 with REX.W
 	address
-	group3 // an immediate for the first two of the group
+	group3 // an immediate for the first two instructions of the group
 )
 
-// oneByte is the form of an opcode of the first table (Intel SDM, volume 2, table A-2).
+// oneByte returns the form of an opcode of the first map (Intel SDM, volume 2, table A-2).
 func oneByte(op byte) uint {
 	switch {
 	case op < 0x40:
@@ -77,7 +77,7 @@ func oneByte(op byte) uint {
 	}
 }
 
-// twoByte is the form of an opcode after 0f (table A-3).
+// twoByte returns the form of an opcode after 0f (table A-3).
 func twoByte(op byte) uint {
 	switch {
 	case op == 0x04, op == 0x0a, op == 0x0c, op >= 0x24 && op <= 0x27, op == 0x36, op == 0x39, op >= 0x3b && op <= 0x3f:
@@ -93,7 +93,7 @@ func twoByte(op byte) uint {
 	}
 }
 
-// vectorForm is the form of an opcode in a table of VEX and EVEX.
+// vectorForm returns the form of an opcode in a map of VEX and EVEX.
 func vectorForm(table, op byte) uint {
 	switch table {
 	case 1:
@@ -110,7 +110,7 @@ func vectorForm(table, op byte) uint {
 	}
 }
 
-// decodeX86 decodes the instruction that b begins with; its size is 0 if there is none.
+// decodeX86 decodes the instruction at the beginning of b. Its size is 0 if there is none.
 func decodeX86(b []byte) (in instruction) {
 	at := 0
 	next := func() byte {
@@ -171,7 +171,7 @@ prefixes:
 		}
 		in.space, op = vector, next()
 		form = vectorForm(table, op)
-	case op == 0x8f && at < len(b) && b[at]&0x1f >= 8: // XOP; smaller values are POP
+	case op == 0x8f && at < len(b) && b[at]&0x1f >= 8: // XOP; with a smaller value it is POP
 		table := next() & 0x1f
 		next()
 		in.space, op = vector, next()
@@ -245,7 +245,7 @@ prefixes:
 	return in
 }
 
-// displacement is the size of what follows a ModRM byte: SIB byte and displacement.
+// displacement returns the size of what follows a ModRM byte: SIB byte and displacement.
 func displacement(m byte, b []byte, at int) int {
 	mod, rm := m>>6, m&7
 	if mod == 3 {
@@ -268,19 +268,19 @@ func displacement(m byte, b []byte, at int) int {
 	return size
 }
 
-// entersX86 tells whether it is an instruction that enters the kernel.
+// entersX86 tells whether the instruction enters the kernel.
 func (in *instruction) entersX86() bool {
 	return in.space == 1 && (in.opcode == 0x05 || in.opcode == 0x34) || in.space == 0 && in.opcode == 0xcd && in.immediate == -0x80
 }
 
-// target is where a jump within the function leads, from the instruction's end.
+// target returns where a jump within the function leads, relative to the instruction's end.
 func (in *instruction) target() (rel int64, ok bool) {
 	short := in.space == 0 && (in.opcode&0xf0 == 0x70 || in.opcode&0xfc == 0xe0 || in.opcode == 0xeb)
 	near := in.space == 0 && in.opcode == 0xe9 || in.space == 1 && in.opcode&0xf0 == 0x80
 	return in.immediate, short || near
 }
 
-// indirect tells whether it is a jump to what memory or a register says.
+// indirect tells whether it is a jump to an address in memory or a register.
 func (in *instruction) indirect() bool {
 	return in.space == 0 && in.opcode == 0xff && in.modrm>>3&7 == 4
 }
@@ -320,9 +320,9 @@ func (in *instruction) movesToA() bool {
 	}
 }
 
-// What an instruction writes, of the operands that it names.
+// What an instruction writes, among the operands that it names.
 const (
-	writesOther = iota // what is not known, or rax
+	writesOther = iota // unknown, or rax
 	writesNothing
 	writesRM
 	writesReg
@@ -377,8 +377,8 @@ func (in *instruction) writes() int {
 	return writesOther
 }
 
-// keepsNumber tells whether eax is surely what it was, where execution goes on after it.
-// Without REX, the fifth register of a byte operand is ah.
+// keepsNumber tells whether eax surely keeps its value when execution goes on after the instruction. Without REX, the
+// fifth register of a byte operand is ah.
 func (in *instruction) keepsNumber() bool {
 	isA := func(n byte, extended bool) bool { return !extended && (n == 0 || in.rex == 0 && n == 4) }
 	switch in.writes() {
@@ -397,21 +397,21 @@ func (in *instruction) keepsNumber() bool {
 
 // entry is an instruction that enters the kernel.
 type entry struct {
-	at int // in the bytes
-	// number is the call's, if it is known to be one.
+	at int // offset in the function
+	// number is the system call's, if known.
 	number int64
 	known  bool
 }
 
-// sweepX86 decodes a function and returns the entries into the kernel. ok: all of it is
-// instructions up to the last byte that counts.
+// sweepX86 decodes a function and returns its instructions that enter the kernel. ok tells whether all of it decoded as
+// instructions.
 func sweepX86(b []byte) (entries []entry, ok bool) {
 	var number int64
 	var known, pushed, switches bool
 	var pushedNumber int64
-	set := 0 // where the number is known from
+	set := 0 // offset from which the number is known
 	var jumps []int64
-	sets := map[int]int{} // by entry
+	sets := map[int]int{} // by index of the entry
 	for at := 0; at < len(b); {
 		in := decodeX86(b[at:])
 		if in.size == 0 {
@@ -423,7 +423,7 @@ func sweepX86(b []byte) (entries []entry, ok bool) {
 		}
 		switches = switches || in.indirect()
 		if in.entersX86() {
-			native := in.opcode == 0x05 // the others take the numbers of 32 bits
+			native := in.opcode == 0x05 // the others use the numbers of 32-bit calls
 			sets[len(entries)] = set
 			entries = append(entries, entry{at, number, known && native})
 			known = false

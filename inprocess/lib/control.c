@@ -23,7 +23,7 @@ static uint64_t run;
 static bool welcome;
 static int64_t retry_after = RETRY_AFTER;
 static uint32_t questions; // numbers the sockets sent in this conversation
-static uint64_t looked_at; // number under which the peers of ends granted in this conversation look at this process's desks
+static uint64_t looked_at; // looked_at of the ends granted in this conversation: see smcgw_desk
 static struct peer_desk desks[DESKS];
 _Atomic uint32_t smcgw_talk;
 static _Atomic uint32_t bells[MAX_FD]; // index plus 1 of the end whose bell the descriptor is

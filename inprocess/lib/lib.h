@@ -290,7 +290,7 @@ static inline long fault(void) {
 }
 
 // ---- table.c
-// smcgw_track starts counting the bytes of a connection. It makes no system call, so a short connection pays nothing.
+// smcgw_track starts counting the bytes of a connection. Once the slab exists it makes no system call, so a short connection pays nothing.
 void smcgw_track(int fd, bool client, int nonblock);
 struct drop {
 	struct end *of; // the end whose locks are held; 0: nothing to do after close()
@@ -342,7 +342,7 @@ void smcgw_hide_from(int fd);             // the program is about to use this nu
 void smcgw_control_forked(void);
 bool smcgw_broker_there(void);            // whether there is a socket to ask
 int smcgw_move_away(int fd);              // moves it to a number that a program is unlikely to use
-// While the library briefly has a descriptor open, the program takes its number for free: a caller that chooses a number itself waits here.
+// While the library briefly has a descriptor open, the program believes its number unused: a caller that chooses a number itself waits here.
 bool smcgw_numbers(void);                 // false: not held, since this thread is in a signal handler or another one has left by longjmp
 void smcgw_numbers_go(bool held);
 void smcgw_desk_put(struct peer_desk *d);

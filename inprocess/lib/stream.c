@@ -1097,6 +1097,7 @@ static inline void sent(struct end *e, uint64_t n) {
 	if (likely(!e->urgent)) put_release(&e->own->ksent, get(&e->ks) + (e->back_end - e->back));
 }
 
+// transition ends the current extent. It is published before any byte after it moves, so a byte's position tells data from a token.
 static void transition(struct end *e) {
 	uint32_t nx = get(&e->own->nx);
 	struct smci_transition *x = &e->own->x[nx % SMCI_TRANSITIONS];
@@ -1226,6 +1227,8 @@ static bool token(struct end *e, int fd) {
 
 static void take_back(struct end *e, int fd);
 
+// doorbell is called after head was published. It sends a token if arm asks for one, or if a slot sleeps that was not rung for yet. If the
+// consumer has frozen the ring, it takes the bytes back.
 static inline void doorbell(struct end *e, int fd) {
 	fence();
 	if (unlikely(peer_flags(e) & SMCI_FROZEN)) { // the consumer may have looked before these bytes were published
@@ -1289,10 +1292,12 @@ static bool path_good(struct end *e, int fd) {
 	return true;
 }
 
+// must_leave tells whether the direction must go back to the kernel before the next ring byte.
 static inline bool must_leave(struct end *e, int fd) {
 	return (peer_flags(e) & (SMCI_GONE | SMCI_RECALL)) || died(e) || sent_back(e) || get(&e->passed) || e->tx_error || !path_good(e, fd);
 }
 
+// may_ring tells whether the direction may be promoted now.
 static bool may_ring(struct end *e, int fd) {
 	if (e->tx_error || get(&e->passed)) return false;
 	if (unlikely(sent_back(e))) { // the broker that said so may be gone
@@ -1551,6 +1556,7 @@ static bool takes_reset(struct end *e, int fd) {
 	return r;
 }
 
+// send_any sends want bytes of v, or of file if v is 0.
 static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, int file, off_t *at) {
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	size_t done = 0;

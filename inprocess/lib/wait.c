@@ -47,7 +47,7 @@ struct set {
 	int fd;                 // one of its descriptors, or CLOSED or SPARE
 	int numbers;            // its descriptors in this process: duplicates refer to the same set
 	unsigned returns;
-	uint64_t round;         // numbers the answers to waits
+	uint64_t round;         // counts answers to waits
 	struct list list;
 	struct end *ends[LISTED]; // the storage of list
 	struct set *next;
@@ -190,8 +190,8 @@ static struct registration *wants(struct set *s, int fd) {
 }
 
 // vacate is called before a sleep. A peer process rings once for all of its ends at a slot. If the token came for an end that the set does
-// not want, it would wake no thread, and no other would be sent: so such an end is armed by itself. If it has bytes it stays in the list
-// until it is wanted again.
+// not want, it would wake no thread, and no other would be sent: so such an end is armed with SMCI_ARM_SELF instead. If it has bytes it
+// stays in the list until it is wanted again.
 static void vacate(struct set *s) {
 	s->unwanted = false;
 	for (int i = s->list.n - 1; i >= 0; i--) {
@@ -216,8 +216,8 @@ static void sleep_again(struct set *s) { // the next byte needs a new token
 	say_sleeps(s, slept[s->slot]);
 	fence();
 }
-// smcgw_desk adds a desk. It returns the number by which the peers of ends that this broker pairs know the process, or 0 if there are as
-// many desks as there can be: those ends then do without a slot.
+// smcgw_desk adds a desk. It returns this process's number, for looked_at of the ends that the broker pairs from now on: their peers look
+// at this desk. It returns 0 if there are as many desks as there can be; those ends do without a slot.
 uint64_t smcgw_desk(struct smci_desk *d) {
 	uint64_t r = 0;
 	hold();

@@ -28,7 +28,7 @@ struct smci_transition {
 #define SMCI_RECALL 2u   // asks the peer to send through the kernel from now on
 #define SMCI_GONE 4u     // this end reads no more
 #define SMCI_FROZEN 8u   // this end reads the ring no further than tail: the producer takes back what is beyond it
-#define SMCI_RESET 16u   // this end resets on purpose: it closed with unread bytes, or SO_LINGER with zero time is set (set together with that)
+#define SMCI_RESET 16u   // this end resets on purpose: unread bytes at close(), SO_LINGER with zero time once it is set, an unacknowledged frame
 #define SMCI_SHUT 32u    // the FIN is from shutdown(); this end still reads. In a mirror: the peer's process has ended
 #define SMCI_ASKS 64u    // between hosts: asks how much the peer gave to the kernel. In a mirror: the answer is there
 
@@ -51,7 +51,7 @@ struct smci_end {
 	_Alignas(64) _Atomic uint64_t head; // ring bytes published
 	_Atomic uint64_t base;              // ring position of the ring's first byte; changes only while the ring is empty
 	_Atomic uint64_t ksent;             // bytes sent through the kernel, tokens included; a token is counted before it is sent
-	_Atomic uint32_t order;             // log2 of the ring in use; changes with base
+	_Atomic uint32_t order;             // log2 of the ring in use; changes with base, and may grow while head - base is at most the ring's size
 	_Atomic uint32_t nx;                // transitions published
 	_Atomic uint32_t want;              // incremented to ask for a wake-up when there is room
 	_Atomic uint32_t wish;              // log2 of the ring that this end would like to use

@@ -267,7 +267,7 @@ static inline uint64_t available(struct end *e) {
 	uint32_t nx = get_acquire(&p->nx), cx = get(&e->own->cx);
 	uint64_t n = (nx != cx ? get(&p->x[cx % SMCI_TRANSITIONS].r) : h) - tail;
 	if (!n) return 0;
-	uint32_t order = get(&p->order); // base and order do not change while bytes are unread
+	uint32_t order = get(&p->order); // while bytes are unread, base does not change and order only grows
 	if (unlikely(order < SMCI_ORDER_MIN || order > reach(e) || n > 1ull << order)) {
 		smcgw_violated(e);
 		return 0;

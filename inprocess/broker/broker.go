@@ -19,29 +19,29 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// Broker serves processes that have the library.
+// Broker serves processes that have loaded the library.
 type Broker struct {
 	config Config
 	log    *slog.Logger
-	left   chan struct{} // something is left over
-	lines  *rate.Limiter // of the log
-	missed atomic.Uint64 // lines above it
+	left   chan struct{} // signals lookAfter that leftovers has a new entry
+	lines  *rate.Limiter // limits warn
+	missed atomic.Uint64 // lines that warn left out
 
-	mu         sync.Mutex // guards the rest, and orders what is sent
+	mu         sync.Mutex // guards the fields below, and orders what is sent
 	core       *core
 	policy     Policy
 	thresholds Thresholds
 	clients    map[*client]struct{}
-	slabs      map[slabKey]int // clients that have it
+	slabs      map[slabKey]int // connected clients of each slab
 	sentBack   map[slabKey]sentBack
-	efforts    map[uint32]*effort // by user
+	efforts    map[uint32]*effort // by UID
 	leftovers  []*leftover
 	timer      *time.Timer
 	closed     bool
-	beyond     Beyond // nil: only this host is looked at
+	beyond     Beyond // nil: look for the other end on this host only
 }
 
-// New makes a broker that serves nobody yet.
+// New returns a broker that does not serve yet.
 func New(c Config) *Broker {
 	limits := c.Limits.withDefaults()
 	limits.Conns = min(limits.Conns, descriptors()/2/descriptorsOfEach)
@@ -56,13 +56,13 @@ func New(c Config) *Broker {
 	return b
 }
 
-// Lines of the log about what goes wrong with programs, which any user can cause as often as he likes.
+// The rate at which warn logs problems with programs, which any user can cause at will.
 const (
 	lineEvery   = 10 * time.Second
 	linesAtOnce = 10
 )
 
-// warn writes such a line, or counts it for the next one.
+// warn logs a rate-limited warning. A line over the limit is counted and reported with the next one.
 func (b *Broker) warn(msg string, args ...any) {
 	if !b.lines.Allow() {
 		b.missed.Add(1)
@@ -71,13 +71,14 @@ func (b *Broker) warn(msg string, args ...any) {
 	if n := b.missed.Swap(0); n > 0 {
 		args = append(args, "lines_left_out", n)
 	}
-	b.log.Warn(msg, args...) //nolint:sloglint // of callers: constants
+	b.log.Warn(msg, args...) //nolint:sloglint // callers pass constants
 }
 
-// descriptorsOfEach connection are kept, to tell what memory it holds and whether any process has it.
+// descriptorsOfEach is how many descriptors the broker keeps for each connection, to see what its memory holds and
+// whether any process still has it.
 const descriptorsOfEach = 2
 
-// descriptors is how many this process may have.
+// descriptors returns this process's limit on open descriptors.
 func descriptors() int {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
@@ -86,7 +87,7 @@ func descriptors() int {
 	return int(min(r.Cur, 1<<20))
 }
 
-// Listen makes the broker's socket, in place of one that nobody serves any more.
+// Listen creates the broker's socket, replacing a stale one that is no longer served.
 func Listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	at := &net.UnixAddr{Name: path, Net: "unixpacket"}
 	l, err := net.ListenUnix("unixpacket", at)
@@ -108,11 +109,12 @@ func Listen(path string, mode fs.FileMode) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// servedWithin is how long a broker has to hang up where a client does.
+// servedWithin is how long a live broker may take to hang up on a client that has hung up.
 const servedWithin = 3 * time.Second
 
-// served is why a socket may be a broker's. It is not if nobody listens, or nobody hangs up: a process that was killed
-// keeps its descriptors while a thread of it is in a system call that does not end.
+// served returns nil if the socket at this address is stale: no process listens, or the one that does never hangs up.
+// The latter is a killed process that keeps its descriptors while one of its threads is in a system call that does not
+// end. Otherwise it returns why the socket must be left alone.
 func served(at *net.UnixAddr) error {
 	if fi, err := os.Lstat(at.Name); err == nil && fi.Mode().Type() != fs.ModeSocket {
 		return errors.New("not a socket")
@@ -134,11 +136,11 @@ func served(at *net.UnixAddr) error {
 	return errors.New("served")
 }
 
-// acceptPause is between attempts to accept that fail for want of descriptors or memory.
+// acceptPause is the delay after a failed accept, as for want of descriptors or memory.
 const acceptPause = 50 * time.Millisecond
 
-// Serve serves clients until ctx ends, whose cause is not an error. It closes the listener and returns when the
-// last client has been let go, 2 s later at most. Promoted connections go on. A broker is served once.
+// Serve serves clients until ctx ends, which is not an error. It closes the listener and returns once the last client
+// has been let go, at most 2 s later. Promoted connections go on. Call Serve only once.
 func (b *Broker) Serve(ctx context.Context, l *net.UnixListener) error {
 	var clients sync.WaitGroup
 	defer b.stop()
@@ -171,11 +173,11 @@ func (b *Broker) Serve(ctx context.Context, l *net.UnixListener) error {
 	}
 }
 
-// letGoWithin is how long the end of a broker waits for its clients.
+// letGoWithin is how long an ending broker waits for its clients.
 const letGoWithin = 2 * time.Second
 
-// letGo waits until clients have been let go. One whose socket its program holds in a system call that does not end, as
-// a page fault of a file system that does not answer, is left to the end of the process.
+// letGo waits until the clients have been let go. A system call on a client's socket may never return, as when its
+// program is in a page fault on a file system that does not answer; such a client is left to the end of the process.
 func (b *Broker) letGo(clients *sync.WaitGroup) {
 	gone := make(chan struct{})
 	go func() { clients.Wait(); close(gone) }()
@@ -186,7 +188,7 @@ func (b *Broker) letGo(clients *sync.WaitGroup) {
 	}
 }
 
-// stop ends the timer, and drops what is left over.
+// stop stops the timer and drops the leftovers.
 func (b *Broker) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,7 +199,7 @@ func (b *Broker) stop() {
 	b.drop()
 }
 
-// drop forgets what is left over. The caller holds the lock.
+// drop closes and forgets all leftovers. The caller holds the lock.
 func (b *Broker) drop() {
 	for _, l := range b.leftovers {
 		l.close()
@@ -205,7 +207,7 @@ func (b *Broker) drop() {
 	b.leftovers = nil
 }
 
-// do runs f on the core, and says what comes of it.
+// do runs f on the core, sends the denials that it returns, and settles. It takes the lock.
 func (b *Broker) do(f func(*core) []denial) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -213,7 +215,8 @@ func (b *Broker) do(f func(*core) []denial) {
 	b.settle()
 }
 
-// settle takes in what has ended, and sets the timer. The caller holds the lock.
+// settle handles the connections that the core has released and the ends that have ended, and sets the timer. The
+// caller holds the lock.
 func (b *Broker) settle() {
 	for _, p := range b.core.released {
 		if p.mem == nil { // nothing was handed out
@@ -247,8 +250,8 @@ func (b *Broker) expire() {
 	b.do(func(c *core) []denial { return c.expire(time.Now()) })
 }
 
-// tell says no. A client without room for the answer would wait for it as long as it lives: its conversation ends, and
-// it asks again in the next one. The caller holds the lock.
+// tell sends denials. A client whose queue has no room for one would wait for the answer forever, so its conversation
+// ends; it asks again in the next one. The caller holds the lock.
 func (b *Broker) tell(no []denial) {
 	for _, d := range no {
 		if c := d.of.of.client; !b.queue(c, inprocess.Record{What: inprocess.Deny, Tag: d.of.tag, Why: d.why}) {
@@ -258,14 +261,14 @@ func (b *Broker) tell(no []denial) {
 	}
 }
 
-// told tells who listens. The caller holds the lock.
+// told calls Config.Tell, if it is set. The caller holds the lock.
 func (b *Broker) told(kind Told, e *end, why inprocess.Why) {
 	if b.config.Tell != nil {
 		b.config.Tell(kind, e.info(), why)
 	}
 }
 
-// SetPolicy replaces the policy, nil for one that selects everything, for questions from now on, and the thresholds.
+// SetPolicy replaces the thresholds, and the policy for questions from now on. A nil policy selects everything.
 func (b *Broker) SetPolicy(p Policy, t Thresholds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -273,7 +276,8 @@ func (b *Broker) SetPolicy(p Policy, t Thresholds) {
 	b.publish(true)
 }
 
-// SetOff throws the switch: while it is off nothing is promoted, and the libraries take what is back to the kernel.
+// SetOff sets the switch. While it is off nothing is promoted, and the libraries take promoted connections back to the
+// kernel.
 func (b *Broker) SetOff(off bool) {
 	b.do(func(c *core) []denial {
 		if c.off == off {
@@ -285,7 +289,7 @@ func (b *Broker) SetOff(off bool) {
 	})
 }
 
-// publish writes all news pages. The caller holds the lock.
+// publish updates every news page. If again, refused ends may ask again. The caller holds the lock.
 func (b *Broker) publish(again bool) {
 	for c := range b.clients {
 		if c.news != nil {
@@ -294,7 +298,7 @@ func (b *Broker) publish(again bool) {
 	}
 }
 
-// Clients is how many clients are connected.
+// Clients returns the number of connected clients.
 func (b *Broker) Clients() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// helloWait is how long a client may be connected without having said who it is.
+	// helloWait is how long a client may be connected without sending Hello.
 	helloWait = 5 * time.Second
-	// ahead is how many records of one client may wait for a decision about one before, which can take a second: their
-	// sockets are closed by then.
+	// ahead is how many records of a client may wait behind one whose decision takes long, up to a second. The sockets
+	// of those that wait are already closed.
 	ahead = 1024
 )
 
-// client is the connection of a process. A goroutine reads, and another one does what it asks for, in its order.
+// client is a process's connection to the broker. One goroutine reads its records, another acts on them, in order.
 type client struct {
 	broker  *Broker
 	conn    *net.UnixConn
@@ -35,22 +35,22 @@ type client struct {
 	effort  *effort
 	slab    slab
 
-	// What was found of its program, and when it began to be looked at. Of the goroutine that does what it asks for.
+	// The verdict on its program, and when the scan began. Only for the goroutine that acts on records.
 	found  inprocess.Why
 	looked time.Time
 
 	// Guarded by the broker's lock.
 	member *member
-	news   *news         // nil before its Hello
-	desk   shared.Memory // the process's
+	news   *news         // nil before Hello
+	desk   shared.Memory // of the process
 }
 
-// protocolError is what a client said that cannot be, which ends it.
+// protocolError reports something impossible that a client sent. It ends the client.
 type protocolError struct{ what string }
 
 func (e *protocolError) Error() string { return "client: " + e.what }
 
-// serve serves one client to its end.
+// serve serves one client until it ends.
 func (b *Broker) serve(ctx context.Context, conn *net.UnixConn) {
 	defer func() { _ = conn.Close() }()
 	c := &client{broker: b, conn: conn, desk: shared.None}
@@ -91,8 +91,8 @@ func (b *Broker) join(c *client) (ok bool) {
 	return ok
 }
 
-// effortFor is what is done for a user. What users have used up is kept until they could have it again, though they are
-// gone. The caller holds the lock.
+// effortFor returns a user's effort. That of a user without clients is kept until its budget is full again, so that
+// reconnecting gains nothing. The caller holds the lock.
 func (b *Broker) effortFor(uid uint32) *effort {
 	e := b.efforts[uid]
 	if e == nil {
@@ -103,8 +103,8 @@ func (b *Broker) effortFor(uid uint32) *effort {
 	return e
 }
 
-// leave gives back all that a client has. over: the broker ends, and not what was promoted. Nor does what a process still
-// has that lives and lets go of the broker only.
+// leave releases all that a client has. It does not report promoted ends as ended if it is the broker that ends (over),
+// or if the process lives on and has only disconnected from the broker.
 func (b *Broker) leave(c *client, over bool) {
 	b.mu.Lock()
 	tags := make([]uint32, 0, len(c.member.ends))
@@ -145,7 +145,7 @@ func (b *Broker) leave(c *client, over bool) {
 	c.slab.close()
 }
 
-// read takes in records until the client ends; the error is what it did wrong.
+// read handles records until the client ends. It returns an error if the client did something wrong.
 func (c *client) read(ctx context.Context) error {
 	jobs := make(chan job, ahead)
 	done := make(chan error, 1)
@@ -154,7 +154,7 @@ func (c *client) read(ctx context.Context) error {
 	close(jobs)
 	err = cmp.Or(<-done, err)
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-		return nil // it has ended meanwhile
+		return nil // the client has ended meanwhile
 	}
 	c.broker.mu.Lock()
 	c.broker.core.counts.Misbehaved++
@@ -162,17 +162,17 @@ func (c *client) read(ctx context.Context) error {
 	return err
 }
 
-// job is what a record asks for, but for its descriptors.
+// job acts on a record whose descriptors have been dealt with.
 type job func(context.Context) error
 
-// receive takes in records until the client ends.
+// receive reads records until the client ends.
 func (c *client) receive(jobs chan<- job) error {
-	body := make([]byte, inprocess.RecordSize+1) // one byte more shows a longer packet
+	body := make([]byte, inprocess.RecordSize+1) // one byte more, to detect a longer packet
 	_ = c.conn.SetReadDeadline(time.Now().Add(helloWait))
 	for first := true; ; first = false {
 		n, fds, cut, err := fdpass.Receive(c.conn, body)
 		if err != nil {
-			return nil // it has ended, or never said anything
+			return nil // it has ended, or said nothing in time
 		}
 		j, err := c.take(body[:n], fds, cut)
 		if err != nil {
@@ -185,7 +185,7 @@ func (c *client) receive(jobs chan<- job) error {
 	}
 }
 
-// work does jobs until there are no more, or one of them fails, which ends the client.
+// work runs jobs until there are no more, or until one fails, which ends the client.
 func (c *client) work(ctx context.Context, jobs <-chan job) (err error) {
 	for j := range jobs {
 		owed := c.effort.spend(func() { err = j(ctx) })
@@ -196,12 +196,12 @@ func (c *client) work(ctx context.Context, jobs <-chan job) (err error) {
 	if err != nil {
 		_ = c.conn.CloseRead()
 	}
-	for range jobs { // what it said after that
+	for range jobs { // discard what it sent after that
 	}
 	return err
 }
 
-// wait waits so long; false: ctx has ended.
+// wait waits for d. It returns false if ctx has ended.
 func wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -216,16 +216,17 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// files says how many descriptors come with a record.
+// files is how many descriptors come with each record that a client sends.
 var files = map[inprocess.What]int{inprocess.Hello: 1, inprocess.Ask: 1, inprocess.Socket: 1, inprocess.Closed: 0, inprocess.Count: 0}
 
-// take takes in a packet. Its descriptors are closed, or the slab.
+// take checks a packet and deals with its descriptors at once: it closes them, or keeps slab and socket. The job does
+// the rest.
 func (c *client) take(body []byte, fds []int, cut error) (job, error) {
 	r, err := inprocess.ParseRecord(body)
 	want, fromClient := files[r.What]
 	switch {
 	case err != nil:
-	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Ask && c.news != nil: // ours ran out
+	case errors.Is(cut, fdpass.ErrNoDescriptor) && r.What == inprocess.Ask && c.news != nil: // we ran out of them
 		fdpass.CloseFDs(fds)
 		c.news.released()
 		return func(context.Context) error { return c.refuse(r.Tag, Socket{}, inprocess.WhyLimit) }, nil
@@ -289,13 +290,13 @@ func (c *client) hello(r inprocess.Record, fd int) error {
 	return c.turnAway(err, whyOfMemory(err))
 }
 
-// turnAway answers a hello for which there is no room.
+// turnAway denies a Hello for which there is no room.
 func (c *client) turnAway(err error, why inprocess.Why) error {
 	c.broker.warn("no room for an in-process client", "error", err)
 	return c.post(inprocess.Record{What: inprocess.Deny, Why: why})
 }
 
-// welcome answers a hello, and keeps what it hands over.
+// welcome answers a Hello, and keeps what the broker needs of what it hands over.
 func (c *client) welcome(r inprocess.Record, n *news, d shared.Memory) error {
 	b := c.broker
 	b.mu.Lock()
@@ -312,7 +313,7 @@ func (c *client) welcome(r inprocess.Record, n *news, d shared.Memory) error {
 	return err
 }
 
-// whyOfMemory is the reason in an error of making memory.
+// whyOfMemory returns the reason for an error in making memory.
 func whyOfMemory(err error) inprocess.Why {
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
 		return inprocess.WhyLimit
@@ -320,7 +321,7 @@ func whyOfMemory(err error) inprocess.Why {
 	return inprocess.WhyMemory
 }
 
-// ask takes in a question. The socket is closed before anything waits.
+// ask handles an Ask. It closes the socket before anything can block.
 func (c *client) ask(r inprocess.Record, fd int) (job, error) {
 	asked := time.Now()
 	s, err := examine(fd, Role(r.Side), c.broker.config.Namer)
@@ -339,7 +340,7 @@ func (c *client) ask(r inprocess.Record, fd int) (job, error) {
 	return func(context.Context) error { return c.refuse(r.Tag, s, why) }, nil
 }
 
-// decide answers a question.
+// decide asks the policy, then refuses the question or puts it to the core.
 func (c *client) decide(ctx context.Context, tag uint32, s Socket, asked time.Time) error {
 	why := inprocess.WhyLimit
 	c.effort.look(ctx, func() {
@@ -352,7 +353,7 @@ func (c *client) decide(ctx context.Context, tag uint32, s Socket, asked time.Ti
 	return nil
 }
 
-// selects asks policy and scanner.
+// selects asks the policy, then the scanner.
 func (b *Broker) selects(q Question) inprocess.Why {
 	b.mu.Lock()
 	p := b.policy
@@ -365,7 +366,8 @@ func (b *Broker) selects(q Question) inprocess.Why {
 	return q.Program()
 }
 
-// program looks at the program as it is after a question came. One look answers all that came before it.
+// program scans the program if it has not been scanned since the question was asked: one scan answers all earlier
+// questions.
 func (c *client) program(asked time.Time) inprocess.Why {
 	switch {
 	case c.broker.config.Scanner == nil || c.looked.After(asked):
@@ -380,7 +382,7 @@ func (c *client) program(asked time.Time) inprocess.Why {
 	return c.found
 }
 
-// refuse says no to a question that did not reach the core's table.
+// refuse denies a question without asking the core.
 func (c *client) refuse(tag uint32, s Socket, why inprocess.Why) error {
 	c.broker.do(func(core *core) []denial { return core.refuseTag(c.member, tag, s, why) })
 	return nil
@@ -399,7 +401,7 @@ func (b *Broker) ask(m *member, tag uint32, s Socket) {
 	}
 }
 
-// grant makes the memory of a pair and sends it, to both or to none.
+// grant makes the memory of a pair and sends it to both ends or to neither.
 func (b *Broker) grant(p *conn) {
 	mem, err := newMemories(p.id, p.order)
 	b.do(func(c *core) []denial {
@@ -417,7 +419,7 @@ func (b *Broker) grant(p *conn) {
 			return c.undo(p, inprocess.WhyLimit)
 		}
 		c.granted(p)
-		for _, e := range p.ends { // both are here
+		for _, e := range p.ends { // both are on this host
 			b.told(ToldPromoted, e, inprocess.WhyNone)
 		}
 		return nil
@@ -427,7 +429,7 @@ func (b *Broker) grant(p *conn) {
 	}
 }
 
-// hand sends one end its memory. The first to get it has waited: it is the one that is more likely to have gone.
+// hand sends one end its memory. Side 0, the end that waited, must go first: it is likelier to have gone.
 func (b *Broker) hand(p *conn, side int) bool {
 	e, peer := p.ends[side], p.ends[1-side]
 	return b.queue(e.of.client, inprocess.Record{
@@ -435,7 +437,7 @@ func (b *Broker) hand(p *conn, side int) bool {
 	}, p.mem[side].Write, p.mem[1-side].Read, peer.of.client.desk.Read)
 }
 
-// queue sends a record without waiting, and counts it in the news. The caller holds the lock.
+// queue sends a record without blocking, and counts it in the news page. The caller holds the lock.
 func (b *Broker) queue(c *client, r inprocess.Record, fds ...int) bool {
 	if c.news == nil {
 		return false
@@ -450,7 +452,8 @@ func (b *Broker) queue(c *client, r inprocess.Record, fds ...int) bool {
 	return true
 }
 
-// hangUp has the client read what it has, and then the end. The caller holds the broker's lock.
+// hangUp ends the conversation: the client still reads what is queued, and then the end. The caller holds the broker's
+// lock.
 func (c *client) hangUp() {
 	_ = c.conn.CloseRead()
 	_ = c.conn.CloseWrite()
@@ -459,7 +462,7 @@ func (c *client) hangUp() {
 	}
 }
 
-// post sends a record without waiting.
+// post sends a record without blocking.
 func (c *client) post(r inprocess.Record, fds ...int) error {
 	var oob []byte
 	if len(fds) > 0 {
@@ -476,17 +479,17 @@ func (c *client) post(r inprocess.Record, fds ...int) error {
 	return nil
 }
 
-// closed takes in the end of an end.
+// closed handles a Closed.
 func (c *client) closed(r inprocess.Record) error {
 	said, ok := c.slab.report(r.Tag)
-	if ok = ok && said.ID == r.ID; !ok { // its entry is another's now
+	if ok = ok && said.ID == r.ID; !ok { // the entry belongs to another end now
 		said = inprocess.Report{ID: r.ID}
 	}
 	said.RxRing, said.TxRing = max(said.RxRing, r.A), max(said.TxRing, r.B)
 	c.broker.do(func(core *core) []denial {
 		core.note(c.member, r.Tag, said)
 		if !core.closed(c.member, r.Tag, r.Why) && ok && said.RxRing+said.TxRing > 0 && c.broker.config.Tell != nil {
-			c.broker.config.Tell(ToldEnded, saidEnd(c.process, inprocess.Index(r.Tag), said), r.Why) // of a conversation or broker before
+			c.broker.config.Tell(ToldEnded, saidEnd(c.process, inprocess.Index(r.Tag), said), r.Why) // of an earlier one
 		}
 		return nil
 	})
@@ -515,7 +518,7 @@ func (c *client) count(r inprocess.Record) error {
 	return c.post(b.core.count(c.member, r.Why))
 }
 
-// readReports reads what the libraries say of ends, without the lock: what of an end is read never changes.
+// readReports reads what libraries say about ends. It needs no lock: the fields of an end that it reads never change.
 func readReports(ends []*end) []inprocess.Report {
 	said := make([]inprocess.Report, len(ends))
 	for i, e := range ends {

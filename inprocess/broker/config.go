@@ -7,34 +7,34 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// Config says how a broker works. Its zero value selects every connection.
+// Config configures a broker. Its zero value selects every connection.
 type Config struct {
-	Limits     Limits     // 0: the defaults
+	Limits     Limits     // zero fields: the defaults
 	Policy     Policy     // nil: everything is selected
 	Thresholds Thresholds // of the policy
-	Scanner    Scanner    // nil: no program has system calls of its own
-	Namer      Namer      // nil: addresses name connections
+	Scanner    Scanner    // nil: assume that no program makes raw system calls
+	Namer      Namer      // nil: connections are named by addresses alone
 	Log        *slog.Logger
-	// Tell, if there is one, is called for each end when something becomes of it, with the broker's lock held: it waits for
-	// nothing and calls no method of the broker.
+	// Tell, if not nil, is called for each end that is promoted, ended or denied. The broker's lock is held: Tell must
+	// not block or call a method of the broker.
 	Tell func(what Told, of End, why inprocess.Why)
 }
 
-// Told is what has become of an end.
+// Told is what has happened to an end.
 type Told uint8
 
-// An end was promoted; has ended, or went back to the kernel for good if there is a reason; may not be promoted now.
+// An end was promoted; ended, or, if there is a reason, went back to the kernel for good; was denied, for now.
 const (
 	ToldPromoted Told = iota
 	ToldEnded
 	ToldDenied
 )
 
-// Thresholds say when a connection is worth asking for. They reach all processes by their news pages.
+// Thresholds say when a connection is worth asking for. News pages carry them to all processes.
 type Thresholds struct {
-	Calls uint32        // that moved bytes; 32
-	Bytes uint64        // or bytes; 64 KiB
-	Spin  time.Duration // to look at a ring before sleeping; none
+	Calls uint32        // calls that have moved bytes; default 32
+	Bytes uint64        // or bytes moved; default 64 KiB
+	Spin  time.Duration // how long to poll a ring before sleeping; default none
 }
 
 func (t Thresholds) withDefaults() Thresholds {
@@ -47,22 +47,22 @@ func (t Thresholds) withDefaults() Thresholds {
 	return t
 }
 
-// Question is what a policy decides about: one end of a connection and its process.
+// Question is what a policy decides on: one end of a connection, and its process.
 type Question struct {
 	Process Process
 	Socket  Socket
-	Program func() inprocess.Why // has the program looked at as it is now; inprocess.WhyNone: nothing is against it
+	Program func() inprocess.Why // scans the program as it is now; inprocess.WhyNone: no objection
 }
 
 // Policy selects connections. Select returns inprocess.WhyNone for one that may be promoted. It is called for each
-// question, by several goroutines at once, and its caller's client waits for it.
+// question, concurrently by several goroutines; the client that asked waits for it.
 type Policy interface {
 	Select(Question) inprocess.Why
 }
 
-// Scanner tells whether the program of a process has system calls of its own beside libc's, which could read a
-// socket past the library. It is called again for what is asked after a call, so it keeps what it has found. An error
-// counts as true.
+// Scanner reports whether the program of a process makes system calls other than through libc, which could read a
+// socket behind the library's back. It is called again for every question that comes after a call, so it must cache
+// what it finds. An error counts as true.
 type Scanner interface {
 	RawCalls(pid int) (bool, error)
 }

@@ -8,32 +8,32 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// core is who asked, who fits, and what each may have. It has no clock and does no I/O: times are the caller's,
-// and what must be said comes back as denials and pairs. One goroutine at a time.
+// core decides which ends form a connection and what each may have. It has no clock and does no I/O: callers pass the
+// time, and what must be sent is returned as denials and pairs. It is not safe for concurrent use.
 type core struct {
 	limits  Limits
 	off     bool
-	nextID  uint64 // of connections and processes; libraries may know those of the broker before
+	nextID  uint64 // of connections and processes; random start, since libraries may know an earlier broker's
 	members map[*member]struct{}
-	waiting *list.List // of *end, the oldest first
+	waiting *list.List // of *end, oldest first
 	paths   map[path]*end
 	names   map[Sequences]*end
 	conns   map[uint64]*conn
-	held    map[*conn]struct{}   // that have ended while a process has memory of them
-	left    map[*member]struct{} // that have left while a process has memory of them
+	held    map[*conn]struct{}   // ended, while a process still has their memory
+	left    map[*member]struct{} // have left, while a process still has their memory
 	users   map[uint32]*usage
-	cgroups map[string]int // promoted connections
+	cgroups map[string]int // promoted connections of each
 	runs    map[runKey]*run
-	memory  int64 // reserved
+	memory  int64 // reserved bytes
 	counts  Counters
 	others  others
 
-	released []*conn // newly held, for the shell, which empties both
+	released []*conn // newly held; the shell handles and empties this and the next two
 	ended    []*end  // that were promoted
-	halves   []*end  // with a half, about which there is news
+	halves   []*end  // that have a half, and news for its Beyond
 }
 
-// usage is what one user has.
+// usage is what one user has in use.
 type usage struct {
 	members, left, asks, conns int
 	memory                     int64
@@ -41,16 +41,16 @@ type usage struct {
 
 // member is a client.
 type member struct {
-	number  uint64 // tells processes apart in a Grant; never 0
+	number  uint64 // identifies the process in a Grant; never 0
 	uid     uint32
 	cgroup  string
 	entries uint32          // of its slab; 0 before its Hello
 	ends    map[uint32]*end // by entry
 	run     *run            // nil: none
-	client  *client         // of the shell
+	client  *client         // the shell's
 }
 
-// end is one that asked.
+// end is one end that asked.
 type end struct {
 	of     *member
 	tag    uint32
@@ -58,35 +58,35 @@ type end struct {
 	state  endState
 	since  time.Time
 	conn   *conn            // from pairing on
-	said   inprocess.Report // as its library last did, of this connection
-	moved  uint64           // ring bytes of both directions, the most of what it said
-	why    inprocess.Why    // at its end
+	said   inprocess.Report // the library's latest report on this connection
+	moved  uint64           // ring bytes of both directions; the most that the library has reported
+	why    inprocess.Why    // why it ended
 	side   uint32
-	at     *list.Element // while waiting
-	half   *Half         // of the shell: who looks for the other end on other hosts; nil: nobody
-	cause  Cause         // what that one has said
-	closed bool          // its process says so
+	at     *list.Element // in core.waiting, while it waits
+	half   *Half         // the shell's: for the Beyond that looks for the other end on other hosts; nil: none
+	cause  Cause         // as Beyond has reported
+	closed bool          // its process has said that it has ended
 }
 
-// conn is a connection whose ends were brought together; nil is an end on another host.
+// conn is a connection whose ends have been brought together. A nil end is on another host.
 type conn struct {
 	id       uint64
 	ends     [2]*end
-	carrier  string // between hosts
+	carrier  string // only between hosts
 	order    uint32
 	reserved int64
-	users    []uint32 // that are charged for it: of the ends, and then of those that have memory of it
+	users    []uint32 // charged for it: those of the ends; after release, those whose process still has its memory
 	cgroups  []string
-	mem      *memories // of the shell
+	mem      *memories // the shell's
 }
 
-// denial is said to a client about one of its ends.
+// denial is a Deny to send to a client about one of its ends.
 type denial struct {
 	of  *end
 	why inprocess.Why
 }
 
-// newCore makes a core whose numbers begin after first.
+// newCore makes a core that numbers connections and processes from first+1.
 func newCore(l Limits, first uint64) *core {
 	return &core{
 		limits: l.withDefaults(), nextID: first, members: map[*member]struct{}{}, waiting: list.New(), paths: map[path]*end{},
@@ -104,24 +104,25 @@ func (c *core) user(uid uint32) *usage {
 	return u
 }
 
-// forget drops a user that has nothing.
+// forget drops a user that has nothing in use.
 func (c *core) forget(uid uint32) {
 	if u := c.users[uid]; u != nil && *u == (usage{}) {
 		delete(c.users, uid)
 	}
 }
 
-// leftOfEach is how many that have left and whose memory others have there may be for each that there may be.
+// leftOfEach bounds members that have left while a process has their memory: this many for each member that the limits
+// allow.
 const leftOfEach = 16
 
-// join takes a client in; false: a limit.
+// join adds a client. It returns false if a limit is reached.
 func (c *core) join(uid uint32) (*member, bool) {
 	u := c.user(uid)
 	if len(c.members) >= c.limits.Processes || u.members >= c.limits.ProcessesPerUser ||
 		len(c.left) >= leftOfEach*c.limits.Processes || u.left >= leftOfEach*c.limits.ProcessesPerUser {
 		c.forget(uid)
 		c.counts.ProcessesRefused++
-		c.counts.Denied[inprocess.WhyLimit]++ // what it has is native without a question
+		c.counts.Denied[inprocess.WhyLimit]++ // its connections are native without having asked
 		return nil, false
 	}
 	c.counts.ProcessesTotal++
@@ -132,7 +133,7 @@ func (c *core) join(uid uint32) (*member, bool) {
 	return m, true
 }
 
-// leave ends a client and all that it asked for.
+// leave removes a client and ends all its ends.
 func (c *core) leave(m *member) {
 	for _, e := range m.ends {
 		c.end(e, evLeft)
@@ -147,15 +148,15 @@ func (c *core) leave(m *member) {
 	c.leaveRun(m)
 }
 
-// letGo is when nobody has memory of a client that has left.
+// letGo forgets a client that has left, once no process has its memory.
 func (c *core) letGo(m *member) {
 	delete(c.left, m)
 	c.user(m.uid).left--
 	c.forget(m.uid)
 }
 
-// ask takes in a question and answers it with a pair, denials, or neither while the end waits. Its tag is not 0,
-// its entry below m.entries.
+// ask handles a question. It returns a pair to be granted, denials, or neither while the end waits. tag is not 0, and
+// its entry is below m.entries.
 func (c *core) ask(now time.Time, m *member, tag uint32, s Socket) (pair *conn, no []denial) {
 	c.counts.Asks++
 	if old := m.ends[inprocess.Index(tag)]; old != nil {
@@ -188,7 +189,8 @@ func (c *core) ask(now time.Time, m *member, tag uint32, s Socket) (pair *conn, 
 	return nil, no
 }
 
-// replace drops earlier questions with the name of e. The same socket in another process is one that two have.
+// replace drops earlier questions that have the same name as e. The same socket asked from another process is one that
+// two processes share.
 func (c *core) replace(e *end) (no []denial) {
 	olds := []*end{c.paths[e.socket.path()]}
 	if e.socket.Named {
@@ -208,7 +210,8 @@ func (c *core) replace(e *end) (no []denial) {
 	return no
 }
 
-// mate finds the other end. Sequence numbers go before addresses, which decide only if an end has no others.
+// mate finds the waiting other end. Sequence numbers take precedence; addresses decide only if either end has no
+// sequence numbers.
 func (c *core) mate(e *end) *end {
 	if e.socket.Named {
 		if m := c.names[e.socket.Sequences.mirror()]; m != nil {
@@ -222,7 +225,7 @@ func (c *core) mate(e *end) *end {
 	return m
 }
 
-// pair joins two ends, of which the first waits; the reason if a limit is reached.
+// pair joins two ends, the first of which is waiting. It returns nil and the reason if a limit is reached.
 func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
 	p := &conn{ends: [2]*end{a, b}}
 	if why := c.lacks(a.of, b.of, 0); why != inprocess.WhyNone {
@@ -238,7 +241,7 @@ func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
 	return p, inprocess.WhyNone
 }
 
-// lacks is the limit that a connection of two processes, or of one, would be beyond.
+// lacks returns which limit a connection between two members, or of one, would exceed; WhyNone if it would not.
 func (c *core) lacks(a, b *member, memory int64) inprocess.Why {
 	if len(c.conns)+len(c.held) >= c.limits.Conns {
 		return inprocess.WhyLimit
@@ -259,7 +262,7 @@ func (c *core) lacks(a, b *member, memory int64) inprocess.Why {
 	return inprocess.WhyNone
 }
 
-// remains is how much memory a connection of them may have.
+// remains returns how much memory a connection between two members may reserve.
 func (c *core) remains(a, b *member) int64 {
 	n := c.limits.Memory - c.memory
 	for _, uid := range distinct(a.uid, b.uid) {
@@ -268,7 +271,7 @@ func (c *core) remains(a, b *member) int64 {
 	return n
 }
 
-// pairBeyond joins an end that waits with one on another host; the reason if a limit is reached.
+// pairBeyond joins a waiting end with one on another host. It returns nil and the reason if a limit is reached.
 func (c *core) pairBeyond(e *end, id uint64, order uint32) (*conn, inprocess.Why) {
 	p := &conn{id: id, order: order, reserved: 2 * inprocess.EndSize(order)}
 	if why := c.lacks(e.of, e.of, p.reserved); why != inprocess.WhyNone {
@@ -283,7 +286,7 @@ func (c *core) pairBeyond(e *end, id uint64, order uint32) (*conn, inprocess.Why
 	return p, inprocess.WhyNone
 }
 
-// enter takes a connection in.
+// enter adds a connection and charges it to its ends.
 func (c *core) enter(p *conn) {
 	for side, e := range p.ends {
 		if e == nil {
@@ -300,14 +303,14 @@ func (c *core) enter(p *conn) {
 	c.charge(p, p.here())
 }
 
-// newsOf notes an end for who looks for its other end.
+// newsOf notes that Beyond must hear about an end, if it looks after it.
 func (c *core) newsOf(e *end) {
 	if e.half != nil {
 		c.halves = append(c.halves, e)
 	}
 }
 
-// here are the ends on this host.
+// here returns the ends on this host.
 func (p *conn) here() []*end {
 	switch {
 	case p.ends[0] == nil:
@@ -318,10 +321,10 @@ func (p *conn) here() []*end {
 	return p.ends[:]
 }
 
-// both tells whether both ends are on this host.
+// both reports whether both ends are on this host.
 func (p *conn) both() bool { return p.ends[0] != nil && p.ends[1] != nil }
 
-// charge has a connection count for some of its ends, and for the others no more.
+// charge charges a connection to the users and cgroups of the given ends, in place of those charged so far.
 func (c *core) charge(p *conn, ends []*end) {
 	for _, uid := range p.users {
 		c.user(uid).conns--
@@ -354,10 +357,10 @@ func distinct[T comparable](a, b T) []T {
 	return []T{a, b}
 }
 
-// paired tells whether neither end has gone since they were matched.
+// paired reports whether neither end has gone since the two were matched.
 func (p *conn) paired() bool { return p.ends[0].state == endPairing && p.ends[1].state == endPairing }
 
-// granted notes that both ends have their memory under way.
+// granted records that the memory is on its way to both ends.
 func (c *core) granted(p *conn) {
 	for _, e := range p.here() {
 		e.state = e.state.next(evGranted)
@@ -366,7 +369,7 @@ func (c *core) granted(p *conn) {
 	c.promotedRun(p)
 }
 
-// undo takes a pair back that could not be granted.
+// undo dissolves a pair that could not be granted.
 func (c *core) undo(p *conn, why inprocess.Why) (no []denial) {
 	c.counts.Undone++
 	for _, e := range p.here() {
@@ -378,7 +381,7 @@ func (c *core) undo(p *conn, why inprocess.Why) (no []denial) {
 	return no
 }
 
-// note keeps what a library says of an end.
+// note records a library's report on an end.
 func (c *core) note(m *member, tag uint32, said inprocess.Report) {
 	if e := m.ends[inprocess.Index(tag)]; e != nil && e.tag == tag && e.conn != nil && e.conn.id == said.ID {
 		e.said, e.moved = said, max(e.moved, said.RxRing+said.TxRing)
@@ -387,7 +390,7 @@ func (c *core) note(m *member, tag uint32, said inprocess.Report) {
 	}
 }
 
-// noteOther counts what has moved since the last time of a connection that is not the broker's.
+// noteOther counts what a connection that this broker does not have has moved since its previous report.
 func (c *core) noteOther(said inprocess.Report) (more uint64) {
 	if said.ID != 0 && c.conns[said.ID] == nil {
 		more = c.others.more(said.ID, said.RxRing+said.TxRing)
@@ -396,7 +399,8 @@ func (c *core) noteOther(said inprocess.Report) (more uint64) {
 	return more
 }
 
-// closed is what a client says about one of its ends. A tag that it does not have is of an end that has gone.
+// closed handles a client's word that one of its ends has ended. It returns false for an unknown tag, which is of an
+// end that has already gone.
 func (c *core) closed(m *member, tag uint32, why inprocess.Why) (known bool) {
 	e := m.ends[inprocess.Index(tag)]
 	if e == nil || e.tag != tag {
@@ -411,7 +415,7 @@ func (c *core) closed(m *member, tag uint32, why inprocess.Why) (known bool) {
 	return true
 }
 
-// expire denies the ends that have waited long enough.
+// expire denies the ends whose wait is over.
 func (c *core) expire(now time.Time) (no []denial) {
 	for at := c.waiting.Front(); at != nil; at = c.waiting.Front() {
 		e := at.Value.(*end)
@@ -424,7 +428,7 @@ func (c *core) expire(now time.Time) (no []denial) {
 	return no
 }
 
-// deadline is when expire has work again; false: nothing waits.
+// deadline returns when expire next has work; false if no end waits.
 func (c *core) deadline() (time.Time, bool) {
 	if at := c.waiting.Front(); at != nil {
 		return at.Value.(*end).since.Add(c.limits.Wait), true
@@ -432,7 +436,7 @@ func (c *core) deadline() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// setOff throws the switch. Off denies all that waits; what is promoted goes back by itself.
+// setOff sets the switch. Off denies all waiting ends; promoted ends go back on their own.
 func (c *core) setOff(off bool) (no []denial) {
 	c.off = off
 	for at := c.waiting.Front(); off && at != nil; at = c.waiting.Front() {
@@ -441,32 +445,33 @@ func (c *core) setOff(off bool) (no []denial) {
 	return no
 }
 
-// refuseTag says no to a question that was refused before the table was asked.
+// refuseTag denies a question that was refused before it reached the core.
 func (c *core) refuseTag(m *member, tag uint32, s Socket, why inprocess.Why) []denial {
 	c.counts.Asks++
 	return []denial{c.deny(&end{of: m, tag: tag, socket: s}, why)}
 }
 
-// hello notes that a client has a slab.
+// hello records that a client has a slab.
 func (c *core) hello(m *member) {
 	if m.run != nil {
 		m.run.processes++
 	}
 }
 
-// refuse ends a question with a no.
+// refuse ends and denies an end.
 func (c *core) refuse(e *end, why inprocess.Why) denial {
 	c.end(e, evRefused)
 	return c.deny(e, why)
 }
 
-// deny counts a no.
+// deny counts a denial and returns it.
 func (c *core) deny(e *end, why inprocess.Why) denial {
 	c.wentNative(&c.counts.Denied, e, why)
 	return denial{e, why}
 }
 
-// wentNative counts an end that goes by the kernel: by its cause if that tells more than why, and for its run by why.
+// wentNative counts an end that stays native or goes back: by its cause if that tells more than why, else in by, and by
+// why for its run.
 func (c *core) wentNative(by *ByWhy, e *end, why inprocess.Why) {
 	if e.cause.Tells(why) {
 		c.counts.Caused[e.cause.Number]++
@@ -476,14 +481,14 @@ func (c *core) wentNative(by *ByWhy, e *end, why inprocess.Why) {
 	e.of.run.reason(why)
 }
 
-// end moves an end to its last state, and its connection's resources with the second of its ends.
+// end moves an end to its last state. With the last end of a connection, it releases the connection.
 func (c *core) end(e *end, ev endEvent) {
 	c.unwait(e)
 	if e.state == endWaiting && (ev == evLeft || ev == evClosed && e.why == inprocess.WhyNone) { // it waited in vain
 		e.of.run.reason(inprocess.WhyNoPeer)
 	}
 	if e.state == endPromoted {
-		if e.why == inprocess.WhyNone && e.said.Why == inprocess.WhyProtocol { // of a process that ended without a word
+		if e.why == inprocess.WhyNone && e.said.Why == inprocess.WhyProtocol { // its process ended without a Closed
 			e.why = e.said.Why
 		}
 		c.ended = append(c.ended, e)
@@ -498,7 +503,7 @@ func (c *core) end(e *end, ev endEvent) {
 	}
 }
 
-// unwait takes an end out of what waits.
+// unwait removes an end from those that wait, if it does.
 func (c *core) unwait(e *end) {
 	if e.at == nil {
 		return
@@ -514,7 +519,7 @@ func (c *core) unwait(e *end) {
 	c.user(e.of.uid).asks--
 }
 
-// release is when both ends have gone. What they had counts until no process has memory of it.
+// release ends a connection whose ends have both gone. It counts against the limits until no process has its memory.
 func (c *core) release(p *conn) {
 	delete(c.conns, p.id)
 	c.held[p] = struct{}{}
@@ -531,7 +536,7 @@ func (c *core) release(p *conn) {
 	c.released = append(c.released, p)
 }
 
-// holds says which ends' processes still have memory of a connection that was released. One that has none left is dropped.
+// holds records which ends' processes still have memory of a released connection, and drops the connection if none has.
 func (c *core) holds(p *conn, has [2]bool) {
 	var ends []*end
 	for side, e := range p.ends {

@@ -1,9 +1,10 @@
-// Package broker brings the two ends of a TCP connection together, whose processes have libsmcgw.so, and gives each
-// its memory. No byte of a connection passes it, and nothing happens to promoted connections when it ends.
+// Package broker brings together the two ends of a TCP connection whose processes have loaded libsmcgw.so, and gives
+// each end its memory. No byte of a connection passes through it, and promoted connections continue unaffected when it
+// ends.
 //
-// A core without I/O and clock (core.go) decides; Broker is the shell. What a client says is checked, and what
-// cannot be ends that client alone. Broker's methods may be called at any time by any goroutine.
+// A core without I/O or a clock (core.go) makes the decisions; Broker is the shell around it. Everything that a client
+// says is checked; an impossible message ends that client alone. All methods of Broker are safe for concurrent use.
 //
-// The trap: a socket that came with a question is closed before anything else happens. Held longer it would
-// withhold the FIN of its application.
+// The trap: the broker must close a socket that comes with a question before it does anything else. A duplicate held
+// longer delays the application's FIN.
 package broker

@@ -10,19 +10,20 @@ import (
 )
 
 const (
-	// effortPerSecond is the processor time of the broker that one user's programs may cost, effortAtOnce what they may
-	// have saved up. Programs are looked at as long as half of that is left: the rest is for what must not wait.
+	// effortPerSecond is the processor time of the broker that one user's programs may cost per second, effortAtOnce
+	// how much of it they may have saved up. Programs are scanned only while half of effortAtOnce is left: the rest is
+	// for work that must not wait.
 	effortPerSecond = time.Second / 2
 	effortAtOnce    = 2 * time.Second
-	// looksAtOnce are the programs of a user that are looked at at a time, lookWait how long the next one waits. Files of
-	// a program may be of a file system that never answers.
+	// looksAtOnce is how many programs of one user are scanned at the same time, lookWait how long the next one waits.
+	// The files of a program may be on a file system that never answers.
 	looksAtOnce = 4
 	lookWait    = 100 * time.Millisecond
 )
 
-// effort is what the broker does for one user.
+// effort is the processor time that one user may cost the broker.
 type effort struct {
-	clients int           // that have it; guarded by the broker's lock
+	clients int           // that share it; guarded by the broker's lock
 	left    *rate.Limiter // in nanoseconds of processor time
 	looks   chan struct{}
 }
@@ -31,7 +32,7 @@ func newEffort() *effort {
 	return &effort{left: rate.NewLimiter(rate.Limit(effortPerSecond), int(effortAtOnce)), looks: make(chan struct{}, looksAtOnce)}
 }
 
-// spend runs f and counts its processor time. owed is how long the caller should wait for what is owed then.
+// spend runs f and charges its processor time. It returns how long the caller should wait to work off the debt.
 func (e *effort) spend(f func()) (owed time.Duration) {
 	runtime.LockOSThread()
 	begun := threadTime()
@@ -41,7 +42,7 @@ func (e *effort) spend(f func()) (owed time.Duration) {
 	return e.left.ReserveN(time.Now(), int(min(spent, effortAtOnce))).Delay()
 }
 
-// look runs f, which looks at a program; false: there is no time for it.
+// look runs f, which scans a program. It returns false, without running f, if the user has no time left for it.
 func (e *effort) look(ctx context.Context, f func()) bool {
 	if e.left.Tokens() < float64(effortAtOnce)/2 {
 		return false
@@ -58,10 +59,10 @@ func (e *effort) look(ctx context.Context, f func()) bool {
 	}
 }
 
-// rested reports whether nothing would be lost with it.
+// rested reports whether the effort can be forgotten: no client uses it, and its budget is full.
 func (e *effort) rested() bool { return e.clients == 0 && e.left.Tokens() >= float64(effortAtOnce) }
 
-// threadTime is the processor time that this thread has had.
+// threadTime returns the processor time that this thread has used.
 func threadTime() time.Duration {
 	var t unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t)

@@ -2,7 +2,7 @@ package broker
 
 import "fmt"
 
-// endState is the life of one asking end.
+// endState is the state of one end that asked.
 type endState uint8
 
 const (
@@ -22,14 +22,14 @@ func (s endState) String() string { return endNames[s] }
 type endEvent uint8
 
 const (
-	evWait     endEvent = iota // no end fits
-	evMatch                    // with another end
+	evWait     endEvent = iota // no other end matches yet
+	evMatch                    // matched with another end
 	evGranted                  // the memory is queued to both
-	evUndone                   // it could not be
-	evRefused                  // asked, waited too long, or the switch
-	evReplaced                 // by a later question of the same socket or entry
-	evClosed                   // its process says so
-	evLeft                     // its process has gone
+	evUndone                   // the memory could not be queued to both
+	evRefused                  // denied: at once, after waiting too long, or by the switch
+	evReplaced                 // by a later question for the same socket or entry
+	evClosed                   // its process says that it has ended
+	evLeft                     // its process has left
 	endEvents
 )
 
@@ -37,7 +37,7 @@ var eventNames = [endEvents]string{"wait", "match", "granted", "undone", "refuse
 
 func (e endEvent) String() string { return eventNames[e] }
 
-// endTable has the next state by state and event; what is missing cannot happen.
+// endTable has the next state for each state and event. What is missing cannot happen.
 var endTable = [endStates]map[endEvent]endState{
 	endNew:      {evWait: endWaiting, evMatch: endPairing, evRefused: endGone},
 	endWaiting:  {evMatch: endPairing, evRefused: endGone, evReplaced: endGone, evClosed: endGone, evLeft: endGone},
@@ -46,7 +46,7 @@ var endTable = [endStates]map[endEvent]endState{
 	endGone:     {},
 }
 
-// next is the state after an event. It panics on one that cannot happen: the core asks first.
+// next returns the state after an event. It panics on an event that cannot happen; the core checks first.
 func (s endState) next(e endEvent) endState {
 	to, ok := endTable[s][e]
 	if !ok {

@@ -9,49 +9,51 @@ import (
 	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
-// Beyond has connections promoted whose other end is on another host. The broker calls it with its lock held: its methods
-// wait for nothing, and call none of the broker's.
+// Beyond promotes connections whose other end is on another host. The broker calls its methods with the broker's lock
+// held: they must not block or call methods of the broker.
 type Beyond interface {
-	// Waits tells of an end that waits, since its other end has not asked on this host.
+	// Waits announces an end that waits, since its other end has not asked on this host.
 	Waits(h *Half)
-	// Over tells that an end does not wait any more, and was not granted: Grant would say so.
+	// Over announces that an end no longer waits and was not granted. If it was granted, Grant has said so.
 	Over(h *Half)
-	// Socket gives a duplicate of the socket of an end that was granted, whose process has its memory. It is Beyond's.
+	// Socket hands over a duplicate of the socket of a granted end whose process has its memory. Beyond owns fd from
+	// then on.
 	Socket(h *Half, fd int)
-	// Ended tells that an end that was granted has ended: its process says so (closed), or has let go of the broker.
+	// Ended announces that a granted end has ended: its process says so (closed), or has disconnected from the broker.
 	Ended(h *Half, closed bool)
-	// Alone tells, after Ended, that no process has the memory of the end any more.
+	// Alone announces, after Ended, that no process has the memory of the end any more.
 	Alone(h *Half)
 }
 
-// Cause is why an end has no carrier to another host, by the numbers of who looks for the other end there; 0: it is not known.
+// Cause is why an end has no carrier to another host, numbered by the Beyond that looked for the other end; 0 means
+// unknown.
 type Cause struct {
 	Number uint8
-	Remote bool // the other host has decided it
+	Remote bool // the other host decided it
 }
 
-// Tells reports whether the cause tells more than what a library, or the broker, says.
+// Tells reports whether the cause tells more than why, the reason of the library or the broker.
 func (c Cause) Tells(why inprocess.Why) bool {
 	return c.Number != 0 && (why == inprocess.WhyRecalled || why == inprocess.WhyNoPeer)
 }
 
-// Half is a connection of which one end has asked, for who looks for the other end on another host.
+// Half is a connection of which one end has asked, as the Beyond sees it that looks for the other end on another host.
 type Half struct {
 	broker *Broker
 	end    *end
 	beyond Beyond
-	alone  bool // is told
+	alone  bool // Alone was called
 
-	// ID is that of the connection, if it is granted.
+	// ID is the ID that the connection has once it is granted.
 	ID uint64
-	// Process and Socket are those of the end. The socket has a name.
+	// Process and Socket are the end's. Socket.Named is true.
 	Process Process
 	Socket  Socket
-	// Member tells the processes of this broker apart.
+	// Member identifies the process within this broker.
 	Member uint64
 }
 
-// Desk is a duplicate of the desk of the process, which is the caller's.
+// Desk returns a duplicate of the descriptor of the process's desk. The caller owns it.
 func (h *Half) Desk() (fd int, err error) {
 	h.broker.mu.Lock()
 	defer h.broker.mu.Unlock()
@@ -62,8 +64,8 @@ func (h *Half) Desk() (fd int, err error) {
 	return unix.FcntlInt(uintptr(c.desk.Read), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// Grant gives the end its memory, whose rings have 2^order bytes, and counts it. The descriptors are the broker's, whatever
-// comes of it. False: the end does not wait any more, or there is no room for it.
+// Grant gives the end its memory, whose rings have 2^order bytes, and counts the connection. The broker owns the
+// descriptors in any case. It returns false if the end no longer waits, or if there is no room for it.
 func (h *Half) Grant(m shared.Portion, order uint32, carrier string) (ok bool) {
 	b, e := h.broker, h.end
 	defer m.Close()
@@ -93,7 +95,7 @@ func (h *Half) Grant(m shared.Portion, order uint32, carrier string) (ok bool) {
 	return ok
 }
 
-// Deny says no to the end, if it waits.
+// Deny denies the end if it still waits.
 func (h *Half) Deny(why inprocess.Why) {
 	h.broker.do(func(c *core) []denial {
 		if h.end.state != endWaiting {
@@ -103,7 +105,7 @@ func (h *Half) Deny(why inprocess.Why) {
 	})
 }
 
-// Blame notes why there is no carrier for the end, or no more. The first cause is the one.
+// Blame records why the end has no carrier, or has lost it. The first cause counts.
 func (h *Half) Blame(c Cause) {
 	h.broker.mu.Lock()
 	defer h.broker.mu.Unlock()
@@ -112,8 +114,8 @@ func (h *Half) Blame(c Cause) {
 	}
 }
 
-// SetBeyond has ends that wait, and those that ask from now on, looked for on other hosts; nil: on this one only. What was
-// granted stays with who granted it.
+// SetBeyond has y look on other hosts for the other ends of those that wait now or ask later; nil means this host only.
+// An end that was granted stays with the Beyond that granted it.
 func (b *Broker) SetBeyond(y Beyond) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,7 +125,7 @@ func (b *Broker) SetBeyond(y Beyond) {
 	}
 }
 
-// seek has the other end of one that waits looked for beyond this host. The caller holds the lock.
+// seek has Beyond look for the other end of a waiting end. The caller holds the lock.
 func (b *Broker) seek(e *end) {
 	if b.beyond == nil || e == nil || e.state != endWaiting || !e.socket.Named {
 		return
@@ -135,10 +137,10 @@ func (b *Broker) seek(e *end) {
 	b.beyond.Waits(e.half)
 }
 
-// socket takes in that of an end that was granted, which its process gives after it has its memory; -1: there was no
-// descriptor for it, and the end cannot be rung for.
+// socket handles a Socket record: the socket of a granted end, which its process sends once it has its memory. fd is -1
+// if this process had no descriptor left for it; then no token can be sent for the end.
 func (c *client) socket(r inprocess.Record, fd int) error {
-	c.news.released() // it counts as a question, though it is kept
+	c.news.released() // its library counts it as a question, although this socket is kept
 	var cookie uint64
 	if fd >= 0 {
 		var err error
@@ -165,7 +167,7 @@ func (c *client) socket(r inprocess.Record, fd int) error {
 	return nil
 }
 
-// nobody is when no process has the memory of an end that has ended. The caller holds the lock.
+// nobody tells Beyond, once, that no process has the memory of an ended end any more. The caller holds the lock.
 func (h *Half) nobody() {
 	if !h.alone {
 		h.alone = true
@@ -173,7 +175,7 @@ func (h *Half) nobody() {
 	}
 }
 
-// tellBeyond tells of ends that have been looked for on other hosts. The caller holds the lock.
+// tellBeyond reports news about ends that Beyond looks after. The caller holds the lock.
 func (b *Broker) tellBeyond() {
 	for _, e := range b.core.halves {
 		h := e.half

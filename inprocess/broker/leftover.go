@@ -8,22 +8,22 @@ import (
 	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
-// How soon it is looked whether processes have let go of memory, and how rarely in the end.
+// Bounds of the interval between checks whether processes have let go of memory; it doubles from the first to the last.
 const (
 	firstLook  = 50 * time.Millisecond
 	rarestLook = 10 * time.Second
 )
 
-// leftover is memory of a connection or a client that has ended. The kernel charges it to the broker as long as a process
-// has it, whatever that process says: so it counts as long.
+// leftover is memory of a connection or client that has ended. The kernel charges it to the broker for as long as any
+// process has it, whatever that process says, so it keeps counting against the limits.
 type leftover struct {
-	at    time.Time // to look at it
+	at    time.Time // of the next look
 	pause time.Duration
 	look  func() (gone bool, note func(*core))
 	close func()
 }
 
-// keep takes what is left over in. The caller holds the lock.
+// keep adds a leftover. The caller holds the lock.
 func (b *Broker) keep(l *leftover) {
 	l.pause = firstLook
 	l.at = time.Now().Add(l.pause)
@@ -38,7 +38,7 @@ func leftoverOf(b *Broker, p *conn) *leftover {
 	m := p.mem
 	return &leftover{close: m.close, look: func() (bool, func(*core)) {
 		has, alone := m.holders(), false
-		if e := p.here()[0]; e.half != nil { // its mirror is the gateway's, too, as long as it carries
+		if e := p.here()[0]; e.half != nil { // as long as it carries, the gateway has the mirror, too
 			writes, _ := elsewhere(m[e.side].Kept)
 			alone = !writes
 		}
@@ -51,7 +51,7 @@ func leftoverOf(b *Broker, p *conn) *leftover {
 	}}
 }
 
-// leftoverOfClient is the desk and the news of one.
+// leftoverOfClient is the leftover of a client: its desk and its news page.
 func leftoverOfClient(m *member, desk, news int) *leftover {
 	return &leftover{close: func() { shared.Close(&desk, &news) }, look: func() (bool, func(*core)) {
 		gone := lease(desk, writeLease) && lease(news, writeLease)
@@ -63,7 +63,7 @@ func leftoverOfClient(m *member, desk, news int) *leftover {
 	}}
 }
 
-// lookAfter looks at what is left over until ctx ends.
+// lookAfter checks leftovers until ctx ends.
 func (b *Broker) lookAfter(ctx context.Context) {
 	t := time.NewTicker(firstLook)
 	defer t.Stop()
@@ -83,7 +83,7 @@ func (b *Broker) lookAfter(ctx context.Context) {
 	}
 }
 
-// lookAgain looks at what it is time for; true: something is left. The kernel is asked without the lock.
+// lookAgain checks the leftovers that are due, and returns whether any remain. It asks the kernel without the lock.
 func (b *Broker) lookAgain() bool {
 	now := time.Now()
 	var due []*leftover

@@ -6,20 +6,20 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// Limits bound what the broker keeps and gives away. 0 stands for the default.
+// Limits bound what the broker keeps and hands out. 0 means the default.
 type Limits struct {
 	Processes        int           // connected clients; 4096
 	ProcessesPerUser int           // 1024
-	Asks             int           // ends that wait for the other end; 16384
+	Asks             int           // ends waiting for the other end; 16384
 	AsksPerUser      int           // 8192
-	Conns            int           // promoted connections, and those of which a process still has memory; 65536, and two descriptors each
+	Conns            int           // promoted, or ended while a process has their memory; 65536, two descriptors each
 	ConnsPerUser     int           // 32768
 	ConnsPerCgroup   int           // 32768
-	Memory           int64         // bytes reserved by promoted connections; 256 GiB: it is sparse, so this is what could be touched
+	Memory           int64         // bytes reserved by connections; 256 GiB: sparse, so what could be touched
 	MemoryPerUser    int64         // three quarters of Memory
-	Share            int64         // one connection may reserve one part in so many of what remains, or the smallest ring; 4096
-	Wait             time.Duration // for the other end; 60 s
-	Runs             int           // runs whose sums are kept; as many as processes
+	Share            int64         // a connection reserves at most 1/Share of what remains, or the smallest ring; 4096
+	Wait             time.Duration // how long an end waits for the other; 60 s
+	Runs             int           // runs whose sums are kept; as many as Processes
 }
 
 func defaultTo[T int | int64 | time.Duration](v *T, to T) {
@@ -44,8 +44,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// reservation chooses the largest ring whose connection takes no more than its share of what remains, so rings
-// become smaller as the memory is used up. The smallest ring is given to the last byte.
+// reservation chooses the largest ring whose connection takes no more than its share of what remains, so rings become
+// smaller as the memory is used up. The smallest ring is granted as long as it fits at all.
 func reservation(remains, share int64) (order uint32, bytes int64, ok bool) {
 	for order = inprocess.OrderMax; order > inprocess.OrderMin; order-- {
 		if bytes = 2 * inprocess.EndSize(order); bytes <= remains/share {

@@ -11,11 +11,12 @@ import (
 	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
-// writeLease is a lease that no other open file of any kind allows.
+// writeLease is a lease that the kernel grants only if the file is open nowhere else, in any mode.
 const writeLease = unix.F_WRLCK
 
-// elsewhere tells whether any but the broker has the file of a descriptor that is kept, open, mapped or on its way. While it
-// is open for writing it is not known whether it is for reading, too.
+// elsewhere reports whether anything but the broker has the file of a kept descriptor open, mapped, or in flight in a
+// message. While it is open for writing, the kernel does not tell whether it is open for reading, too; read is true
+// then.
 func elsewhere(kept int) (write, read bool) {
 	switch {
 	case lease(kept, writeLease):
@@ -27,8 +28,9 @@ func elsewhere(kept int) (write, read bool) {
 	}
 }
 
-// lease tries to take a lease, which the kernel refuses while others have the file open in a way that breaks it. It is
-// given back at once. Where there are no leases (fs.leases-enable) others are taken to have gone.
+// lease reports whether the kernel grants a lease, which it refuses while others have the file open in a conflicting
+// way. The lease is released immediately. Where leases are disabled (fs.leases-enable) it returns true, as if the
+// others had gone.
 func lease(fd, kind int) bool {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, kind)
 	if err == nil {
@@ -37,7 +39,7 @@ func lease(fd, kind int) bool {
 	return !errors.Is(err, unix.EAGAIN)
 }
 
-// memories are those of both ends of a connection.
+// memories are the memories of both ends of a connection.
 type memories [2]shared.Memory
 
 func newMemories(id uint64, order uint32) (*memories, error) {
@@ -66,7 +68,8 @@ func (m *memories) close() {
 	}
 }
 
-// holders tells which ends' processes have memory of the connection: an end has its own to write, and its peer's to read.
+// holders reports which ends' processes have memory of the connection: an end has its own for writing, and its peer's
+// for reading.
 func (m *memories) holders() (has [2]bool) {
 	for side := range m {
 		write, read := elsewhere(m[side].Kept)
@@ -76,28 +79,29 @@ func (m *memories) holders() (has [2]bool) {
 	return has
 }
 
-// slab is the memory in which a process says how its ends are. It is read and never mapped: a slab that is cut
-// short is an entry that says nothing.
+// slab is the memory in which a process reports on its ends. The broker reads it with pread(2) and never maps it, so a
+// truncated slab merely has entries that say nothing.
 type slab struct {
 	f       *os.File
 	key     slabKey
 	entries uint32
 }
 
-// slabKey tells slabs apart: a forked child has its parent's.
+// slabKey identifies a slab: a forked child shares its parent's.
 type slabKey struct{ dev, ino uint64 }
 
-// SlabError is a file that came with a Hello and cannot be a slab.
+// SlabError reports a file that came with a Hello and cannot be a slab.
 type SlabError struct{ Err error }
 
-// Error says what is wrong with it.
+// Error says what is wrong with the file.
 func (e *SlabError) Error() string { return "slab: " + e.Err.Error() }
 
-// Unwrap is the error of the kernel.
+// Unwrap returns the kernel's error.
 func (e *SlabError) Unwrap() error { return e.Err }
 
-// newSlab takes over a descriptor of memory with so many entries. Only memory has seals to ask for, and reading memory waits for nobody: a file
-// of a file system in user space, a pipe or a device could.
+// newSlab takes ownership of a descriptor of a slab with the given number of entries. It requires a file with seals,
+// which only memory has: reading memory never blocks, but a file of a file system in user space, a pipe or a device
+// could.
 func newSlab(fd int, entries uint32) (slab, error) {
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err == nil {
@@ -117,7 +121,7 @@ func newSlab(fd int, entries uint32) (slab, error) {
 	return slab{os.NewFile(uintptr(fd), "slab"), slabKey{st.Dev, st.Ino}, entries}, nil
 }
 
-// report reads what an entry says; nothing if it cannot be. Reads of a closed slab say nothing, too.
+// report reads an entry. It returns false if the entry cannot be read or is malformed, as from a closed slab.
 func (s slab) report(tag uint32) (r inprocess.Report, ok bool) {
 	if s.f == nil {
 		return r, false
@@ -131,7 +135,8 @@ func (s slab) report(tag uint32) (r inprocess.Report, ok bool) {
 // scanned is how many entries are read at a time.
 const scanned = 64
 
-// each calls fn with what the entries say that have ever been written, and returns how many it has read: limit and scanned at most.
+// each calls fn for the entries in pages that were ever written, and returns how many entries it has read, which may
+// exceed limit by less than scanned.
 func (s slab) each(limit int, fn func(index uint32, r inprocess.Report)) (read int) {
 	if s.f == nil {
 		return 0
@@ -155,7 +160,7 @@ func (s slab) each(limit int, fn func(index uint32, r inprocess.Report)) (read i
 	return read
 }
 
-// data is the first entry at or after an offset of whose page there is something; -1 for none.
+// data returns the offset of the first entry, at or after at, whose page has data, or -1 if there is none.
 func (s slab) data(at int64) (found int64) {
 	raw, err := s.f.SyscallConn()
 	if err != nil {

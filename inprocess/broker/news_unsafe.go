@@ -11,15 +11,15 @@ import (
 	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
-// news is the page of a process that the broker alone writes. Not for two goroutines at once.
+// news is a process's news page, which only the broker writes. It is not safe for concurrent use.
 type news struct {
 	page   []byte
-	file   int      // for reading, which its process gets
-	kept   int      // another one
-	kernel sentBack // as the page has it
+	file   int      // for reading; handed to the process
+	kept   int      // another, kept to see whether a process still has the page
+	kernel sentBack // the entries whose bits are set in the page
 }
 
-// newNews makes a page. Once it is mapped here nobody can map it for writing.
+// newNews makes a page. After it is mapped here, sealing keeps others from mapping it for writing.
 func newNews() (*news, error) {
 	fd, err := shared.New("smcgw-news", inprocess.NewsSize)
 	if err != nil {
@@ -46,26 +46,26 @@ func newNews() (*news, error) {
 	return n, nil
 }
 
-// word is the one at off, which is of the layout.
+// word returns the word at offset off, which must be one of the layout's.
 func (n *news) word(off int) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(n.page[off:][:4:4])))
 }
 
-// kernelWord has the bit of an entry, which is below inprocess.EntriesMax.
+// kernelWord returns the word with the bit of an entry; index is below inprocess.EntriesMax.
 func (n *news) kernelWord(index uint32) *atomic.Uint32 {
 	return n.word(inprocess.NewsKernel + int(index/32)*4)
 }
 
 func bitOf(index uint32) uint32 { return 1 << (index % 32) }
 
-// sent counts a message that is queued.
+// sent counts a record that was queued.
 func (n *news) sent() { n.word(inprocess.NewsGrants).Add(1) }
 
-// released counts a question whose socket is closed. It needs no lock.
+// released counts a question whose socket has been closed. It needs no lock.
 func (n *news) released() { n.word(inprocess.NewsQuestions).Add(1) }
 
-// set tells the switch, the entries of the slab whose ends send by the kernel, and the thresholds. again: what was refused may be asked
-// again, since policy, switch or thresholds may have changed.
+// set publishes the switch, the slab entries whose ends must send by the kernel, and the thresholds. If again, ends
+// that were refused may ask again, since policy, switch or thresholds may have changed.
 func (n *news) set(off bool, kernel sentBack, t Thresholds, again bool) {
 	for index := range n.kernel {
 		if _, stays := kernel[index]; !stays {
@@ -92,10 +92,11 @@ func (n *news) set(off bool, kernel sentBack, t Thresholds, again bool) {
 	}
 }
 
-// handed is when the process has its file.
+// handed closes the descriptor that the process has been given.
 func (n *news) handed() { shared.Close(&n.file) }
 
-// leave ends the page of a process that has left, and returns what tells whether others have it.
+// leave unmaps the page of a process that has left, and returns the descriptor that tells whether others still have it.
+// The caller owns it.
 func (n *news) leave() (kept int) {
 	kept, n.kept = n.kept, -1
 	n.close()

@@ -1,15 +1,15 @@
 package broker
 
-// othersSize bounds the connections of each of two generations.
+// othersSize bounds the connections in each of the two generations.
 const othersSize = 32768
 
-// others has the ring bytes, as far as they are counted, of connections that are not the broker's, or are no more: those of
-// a broker before, and those that go on where their program has let go of this one. It forgets those that it has not been
-// told of for longest.
+// others records how many ring bytes are already counted of connections that this broker does not have, or no more:
+// those of an earlier broker, and those that go on although their program has disconnected from this one. It forgets
+// the connections that it has not heard of for longest.
 type others struct{ now, old map[uint64]uint64 }
 
-// more takes in what a connection has moved, and returns what of that does not count yet. Of one that is new nothing does: it
-// is another broker's.
+// more takes the total that a connection has moved and returns the part that is not counted yet: none for a connection
+// seen for the first time, since it is another broker's.
 func (o *others) more(id, moved uint64) uint64 {
 	was, known := o.now[id]
 	if !known {
@@ -22,7 +22,7 @@ func (o *others) more(id, moved uint64) uint64 {
 	return max(was, moved) - was
 }
 
-// set says how much of a connection is counted.
+// set records how much of a connection is counted.
 func (o *others) set(id, moved uint64) {
 	if _, known := o.now[id]; !known && (o.now == nil || len(o.now) >= othersSize) {
 		o.now, o.old = map[uint64]uint64{}, o.now

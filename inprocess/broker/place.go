@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Place is where the socket of a broker is. Others can remove it, or put their own there.
+// Place identifies a broker's socket in the file system, where others can remove it or put their own in its place.
 type Place struct {
 	path    string
 	dev     uint64
@@ -15,7 +15,7 @@ type Place struct {
 	created unix.Timespec
 }
 
-// PlaceOf is the place of a socket that has just been made.
+// PlaceOf returns the place of a socket that has just been made.
 func PlaceOf(path string) (Place, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(path, &st); err != nil {
@@ -24,13 +24,13 @@ func PlaceOf(path string) (Place, error) {
 	return Place{path, st.Dev, st.Ino, st.Mtim}, nil
 }
 
-// Ours tells whether the socket is still there.
+// Ours reports whether the socket is still there.
 func (p Place) Ours() bool {
 	now, err := PlaceOf(p.path)
 	return err == nil && now == p
 }
 
-// Remove removes it if it is.
+// Remove removes the socket if it is still ours.
 func (p Place) Remove() {
 	if p.Ours() {
 		_ = os.Remove(p.path)

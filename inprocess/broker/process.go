@@ -12,20 +12,20 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// Process is a client as the kernel names it. What cannot be known is 0 or empty: PID, Cgroup and Exe of a process
-// in a PID namespace that is not below ours, or that has ended.
+// Process is a client as the kernel identifies it. What cannot be known is 0 or empty: PID, Cgroup and Exe of a process
+// that has ended, or whose PID namespace is not below ours.
 type Process struct {
 	PID      int
 	UID, GID uint32
 	Cgroup   string // in the unified hierarchy, "/a/b"
 	Exe      string
-	started  string // tells it from others with its PID
+	started  string // tells it from other processes with its PID
 }
 
-// soPeerPIDFD is SO_PEERPIDFD, from Linux 6.5 on.
+// soPeerPIDFD is SO_PEERPIDFD, which Linux has from 6.5 on.
 const soPeerPIDFD = 77
 
-// userOf asks the kernel who is at the other end, and no more of it than its numbers.
+// userOf reads the peer's PID, UID and GID from the kernel, and nothing else.
 func userOf(raw syscall.RawConn) (p Process, err error) {
 	var cred *unix.Ucred
 	var errCred error
@@ -36,7 +36,7 @@ func userOf(raw syscall.RawConn) (p Process, err error) {
 	return Process{PID: max(0, int(cred.Pid)), UID: cred.Uid, GID: cred.Gid}, nil
 }
 
-// look looks at the process, which is the one at the other end.
+// look fills in what /proc says about the process. It clears all but UID and GID if the process has ended.
 func (p *Process) look(raw syscall.RawConn) {
 	if p.PID == 0 {
 		return
@@ -54,13 +54,13 @@ func (p *Process) look(raw syscall.RawConn) {
 	if pidfd < 0 {
 		return
 	}
-	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); errors.Is(err, unix.ESRCH) { // the number may be another's now
+	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); errors.Is(err, unix.ESRCH) { // the PID may be reused
 		*p = Process{UID: p.UID, GID: p.GID}
 	}
 }
 
-// goesOn reports whether it lives, as far as that can be seen. One that has closed all its files since it began to end does
-// not.
+// goesOn reports whether the process lives, as far as can be seen. One that is exiting and has closed all its files
+// does not.
 func (p *Process) goesOn() bool {
 	return p.PID != 0 && procfs.StatOf(p.PID).Started() == p.started && !procfs.Ends(p.PID)
 }

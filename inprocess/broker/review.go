@@ -2,12 +2,12 @@ package broker
 
 import "github.com/smcgw/smcgw/inprocess"
 
-// sentBack are entries of a slab whose ends send by the kernel, and why. It is never changed, but replaced.
+// sentBack maps slab entries whose ends must send by the kernel to the reason. A map is never modified, only replaced.
 type sentBack map[uint32]inprocess.Why
 
-// Review looks at all promoted ends again: those that judge has a reason against send by the kernel from now on, and those
-// of the review before by the ring again. With the end of a connection that the broker knows goes the other one. A nil judge
-// has nothing against any, and costs nothing. It returns how many ends are sent back that were not.
+// Review judges all promoted ends again. Those for which judge returns a reason send by the kernel from now on, and
+// those of the previous review that it no longer objects to use the ring again. If the broker knows the connection, its
+// other end follows. A nil judge objects to none, and costs nothing. Review returns how many ends are newly sent back.
 func (b *Broker) Review(judge func(End) inprocess.Why) (more int) {
 	found := map[slabKey]sentBack{}
 	if judge != nil {
@@ -21,7 +21,7 @@ func (b *Broker) Review(judge func(End) inprocess.Why) (more int) {
 		return 0
 	}
 	for key, ends := range found {
-		if b.slabs[key] == 0 { // its processes have gone
+		if b.slabs[key] == 0 { // its processes have left
 			delete(found, key)
 			continue
 		}
@@ -66,5 +66,5 @@ func (s *Snapshot) review(judge func(End) inprocess.Why) map[slabKey]sentBack {
 	return found
 }
 
-// known: the broker brought its connection together itself. Of others a process says what the number is.
+// known reports whether this broker paired the end's connection. Of others, the ID is only what a process says.
 func (e *End) known() bool { return e.ID != 0 && !e.Since.IsZero() }

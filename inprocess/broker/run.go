@@ -2,20 +2,20 @@ package broker
 
 import "github.com/smcgw/smcgw/inprocess"
 
-// runKey names the processes of one "smcgw run". Users cannot look at each other's.
+// runKey identifies the processes of one "smcgw run". With the UID in it, users cannot see each other's.
 type runKey struct {
 	uid uint32
 	id  uint64
 }
 
-// run is the sum over those processes. The methods of nil do nothing.
+// run sums up the processes of one runKey. Its reason and also methods do nothing on nil.
 type run struct {
 	key       runKey
-	refs      int // clients that know it
-	processes int // of them, those with a slab
+	refs      int // clients that refer to it
+	processes int // of those, the ones with a slab
 	promoted  uint64
-	conns     map[*conn]struct{} // that have an end in it
-	moved     uint64             // by connections that have ended
+	conns     map[*conn]struct{} // connections with an end in it
+	moved     uint64             // ring bytes of ended connections
 	whys      ByWhy
 }
 
@@ -25,7 +25,7 @@ func (r *run) reason(why inprocess.Why) {
 	}
 }
 
-// also adds what libraries say at the end of their processes, for reasons of which nothing else has been said.
+// also adds what libraries say at the end of their processes, for reasons that are not counted yet.
 func (r *run) also(n ByWhy) {
 	if r == nil {
 		return
@@ -37,7 +37,8 @@ func (r *run) also(n ByWhy) {
 	}
 }
 
-// joinRun makes a client part of a run, once; 0 means no run. A run too many is not counted.
+// joinRun makes a client part of a run, once; ID 0 means no run. A client that would need a run over the limit is not
+// part of any.
 func (c *core) joinRun(m *member, id uint64) {
 	if id == 0 || m.run != nil {
 		return
@@ -69,7 +70,7 @@ func (c *core) leaveRun(m *member) {
 	}
 }
 
-// runs are the runs of the ends, each once.
+// runs returns the distinct runs of the connection's ends.
 func (p *conn) runs() []*run {
 	here := p.here()
 	list := distinct(here[0].of.run, here[len(here)-1].of.run)
@@ -82,7 +83,8 @@ func (p *conn) runs() []*run {
 	return kept
 }
 
-// movedFor is what the ends in a run say of the connection, counted once: each end counts both directions.
+// movedFor returns the bytes of the connection as its ends in run r say: their maximum, not the sum, since each end
+// counts both directions.
 func (p *conn) movedFor(r *run) (n uint64) {
 	for _, e := range p.here() {
 		if e.of.run == r {
@@ -111,7 +113,7 @@ func (c *core) releasedRun(p *conn) {
 	}
 }
 
-// ends are the ends of the connections that have one in it.
+// ends returns the ends in the run of its connections.
 func (r *run) ends() (list []*end) {
 	for p := range r.conns {
 		for _, e := range p.here() {
@@ -123,7 +125,7 @@ func (r *run) ends() (list []*end) {
 	return list
 }
 
-// count answers a question about a client's run.
+// count answers a question about the client's run.
 func (c *core) count(m *member, why inprocess.Why) inprocess.Record {
 	a := inprocess.Record{What: inprocess.Count, Why: why}
 	r := m.run

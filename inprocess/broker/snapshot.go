@@ -8,44 +8,44 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// End is what is known of one end. The broker knows those that asked it. Others are in the slabs alone: they were
-// promoted by a broker before, or are native for good. Of those the socket is what the library says.
+// End is what is known about one end. The broker knows the ends that asked it. Others appear only in slabs: an earlier
+// broker promoted them, or they are native for good. The Socket of those is what the library says.
 type End struct {
 	Process Process
 	Socket  Socket
 	Tag     uint32
-	Since   time.Time // it asked; zero for one of a slab alone
-	ID      uint64    // of the connection, 0 while it waits
+	Since   time.Time // when it asked; zero for an end known from a slab only
+	ID      uint64    // of the connection; 0 while the end waits
 	Side    uint32
-	// Report is what its library says; of an end that waits, that it waits.
+	// Report is what the library says. For an end that waits, the broker fills it in.
 	Report inprocess.Report
-	// Resident is what both memories of the connection hold, -1 if that is not known.
+	// Resident is how many bytes both memories of the connection hold; -1 if unknown.
 	Resident int64
-	// Carrier is what carries a connection between hosts; empty: it is one of this host, or waits.
+	// Carrier is what carries a connection between hosts; empty for one within this host, or an end that waits.
 	Carrier string
-	// Cause is why there is no carrier to another host, or no more.
+	// Cause is why the end has no carrier to another host, or has lost it.
 	Cause Cause
-	// SentBack is why Review has it send by the kernel.
+	// SentBack is why Review makes the end send by the kernel.
 	SentBack inprocess.Why
 
 	slab slabKey
 }
 
-// Snapshot lists ends that asked, are promoted or native for good, and the counters of one moment.
+// Snapshot lists the ends that asked, are promoted, or are native for good, and the counters as of one moment.
 type Snapshot struct {
 	Counters  Counters
-	Processes []Process // that have said hello
+	Processes []Process // that have sent Hello
 	Ends      []End
 }
 
-// Counters are the broker's, as of now.
+// Counters returns the current counters.
 func (b *Broker) Counters() Counters {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.counters()
 }
 
-// Processes are those that have said hello.
+// Processes returns the processes that have sent Hello.
 func (b *Broker) Processes() []Process {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,19 +65,19 @@ func (b *Broker) counters() Counters {
 	return c
 }
 
-// snapshotEntries bounds the entries of slabs that one snapshot reads.
+// snapshotEntries bounds how many slab entries one snapshot reads.
 const snapshotEntries = 1 << 20
 
 // slabEnds are the ends of one slab, by entry.
 type slabEnds struct {
 	slab    slab
 	process Process
-	known   map[uint32]int // places in the snapshot
+	known   map[uint32]int // index in Snapshot.Ends
 
 	sentBack sentBack
 }
 
-// Snapshot looks at all ends. What the libraries say is read after, and not for one moment.
+// Snapshot lists all ends. The libraries' reports are read after the rest, and not all at one moment.
 func (b *Broker) Snapshot() Snapshot {
 	s, ends, slabs := b.known()
 	b.resident(s.Ends, ends)
@@ -92,8 +92,8 @@ func (b *Broker) Snapshot() Snapshot {
 	return s
 }
 
-// RingBytes counts what the rings of connections that live have moved, both directions, as their libraries say. With MovedBytes of the
-// counters it is all that was since the broker began.
+// RingBytes returns how many bytes the rings of live connections have moved, in both directions, as their libraries
+// say. Added to the MovedBytes counter, it is the total since the broker began.
 func (s *Snapshot) RingBytes() uint64 {
 	conns := map[uint64]uint64{}
 	for i := range s.Ends {
@@ -126,12 +126,12 @@ func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
 	}
 }
 
-// saidEnd is an end of which a library alone says what it is.
+// saidEnd returns an end of which only its library's report is known.
 func saidEnd(p Process, index uint32, r inprocess.Report) End {
 	return End{Process: p, Socket: Socket{Local: r.Local, Remote: r.Remote, Cookie: r.Cookie}, Tag: index, ID: r.ID, Report: r, Resident: -1}
 }
 
-// known is what the broker itself knows, and where to read the rest.
+// known returns what the broker itself knows, and the slabs to read the rest from.
 func (b *Broker) known() (s Snapshot, ends []*end, slabs map[slabKey]*slabEnds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,10 +156,10 @@ func (b *Broker) known() (s Snapshot, ends []*end, slabs map[slabKey]*slabEnds) 
 	return s, ends, slabs
 }
 
-// residentAtOnce is how many ends are looked at under one hold of the lock.
+// residentAtOnce is how many ends are examined in one critical section.
 const residentAtOnce = 128
 
-// resident asks the kernel what the memories of ends hold.
+// resident asks the kernel how much the memories of the ends hold.
 func (b *Broker) resident(into []End, ends []*end) {
 	for at := 0; at < len(ends); at += residentAtOnce {
 		b.mu.Lock()
@@ -172,7 +172,7 @@ func (b *Broker) resident(into []End, ends []*end) {
 	}
 }
 
-// info is what the broker itself knows. The caller holds the lock.
+// info returns what the broker itself knows. The caller holds the lock.
 func (e *end) info() End {
 	i := End{
 		Process: e.of.client.process, Socket: e.socket, Tag: e.tag, Since: e.since, Side: e.side, Resident: -1,
@@ -187,7 +187,7 @@ func (e *end) info() End {
 	return i
 }
 
-// resident is what both hold, in bytes.
+// resident returns how many bytes both memories hold, or -1.
 func (m *memories) resident() (n int64) {
 	for i := range m {
 		var st unix.Stat_t

@@ -12,23 +12,24 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// SocketError is a socket that came with a question and cannot be promoted.
+// SocketError reports a socket that came with a question and cannot be promoted.
 type SocketError struct {
-	What string // what about it
+	What string // the property at fault
 	Why  inprocess.Why
 	Err  error
 }
 
-// Error says what is wrong with it.
+// Error says what is wrong with the socket.
 func (e *SocketError) Error() string { return fmt.Sprintf("socket: %s: %v (%s)", e.What, e.Err, e.Why) }
 
-// Unwrap is the error of the kernel.
+// Unwrap returns the kernel's error.
 func (e *SocketError) Unwrap() error { return e.Err }
 
 // tcpEstablished is a state of tcp_info.
 const tcpEstablished = 1
 
-// examine reads from a socket what it is, of which the library says the side. The descriptor stays the caller's.
+// examine reads a socket's properties from the kernel; says is the side that the library claims. The descriptor stays
+// the caller's.
 func examine(fd int, says Role, n Namer) (s Socket, err error) {
 	if err := isTCP(fd); err != nil {
 		return s, err
@@ -67,11 +68,12 @@ func examine(fd int, says Role, n Namer) (s Socket, err error) {
 	return s, nil
 }
 
-// looks is how often a socket is looked at until nothing of it moves in between.
+// looks is how often the counts of a socket are read until two readings agree.
 const looks = 16
 
-// roleAt tells the side of a socket by the kernel's counts at one moment: of the client the SYN counts as acknowledged,
-// and not as sent. What is under way counts as if it were acknowledged. Where they cannot tell it is what the library says.
+// roleAt tells the side of a socket by the kernel's counts, taken at one moment. The client's SYN counts as an
+// acknowledged byte, but not as a sent one; so acknowledged and in-flight bytes together exceed the sent ones by 1 at
+// the client. If the counts are inconclusive, roleAt returns says.
 func roleAt(fd int, info *unix.TCPInfo, says Role) Role {
 	for range looks {
 		queued, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
@@ -97,7 +99,7 @@ func roleAt(fd int, info *unix.TCPInfo, says Role) Role {
 	return says
 }
 
-// counts are those of a socket that only grow, but for what is not sent yet.
+// counts are counters of a socket that only grow, except notSent.
 type counts struct {
 	acked, sent, retrans uint64
 	notSent              uint32
@@ -142,7 +144,7 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// whyOf is the reason in an error of examine.
+// whyOf returns the reason in an error of examine.
 func whyOf(err error) inprocess.Why {
 	if e := (*SocketError)(nil); errors.As(err, &e) {
 		return e.Why

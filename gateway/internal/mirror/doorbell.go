@@ -10,10 +10,11 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// ringAgain is after how long a set that sleeps on is rung for once more.
+// ringAgain is the time after which a set that still sleeps is rung for again.
 const ringAgain = 20 * time.Millisecond
 
-// Desk is a process's desk, where the gateway looks whether its epoll sets sleep. Its ends share it, on whichever shard.
+// Desk is a process's desk, by which the gateway sees whether its epoll sets sleep. The ends of the process share it,
+// across shards.
 type Desk struct {
 	page   []byte
 	rung   [inprocess.Slots]atomic.Uint32
@@ -21,7 +22,7 @@ type Desk struct {
 	made   time.Time
 }
 
-// OpenDesk maps a desk, whose file stays the caller's.
+// OpenDesk maps a desk. The file stays the caller's.
 func OpenDesk(fd int) (*Desk, error) {
 	page, err := unix.Mmap(fd, 0, inprocess.DeskSize, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -30,11 +31,12 @@ func OpenDesk(fd int) (*Desk, error) {
 	return &Desk{page: page, made: time.Now()}, nil
 }
 
-// Close ends the use of the desk: all ends of the process are closed, and their shards have passed that.
+// Close unmaps the desk. All ends of the process must be closed, and their shards must have seen it.
 func (d *Desk) Close() error { return unix.Munmap(d.page) }
 
-// sleeps reports whether a set sleeps that nothing was rung for, and counts it as rung for. still tells whether the end is
-// at the slot now: one that has left it before this sleep must not ring for those that are there.
+// sleeps reports whether an end must ring for the set at a slot: the set sleeps, and this sleep has not been rung for,
+// or not for ringAgain. It records the ring for all ends at the slot; but not if still returns false, as the end has
+// then left the slot and its doorbell would not wake the others.
 func (d *Desk) sleeps(slot uint32, now time.Time, still func() bool) bool {
 	s, rung := sleepsOf(d.page, slot).Load(), d.rung[slot].Load()
 	at := int64(now.Sub(d.made))
@@ -44,16 +46,16 @@ func (d *Desk) sleeps(slot uint32, now time.Time, still func() bool) bool {
 	if !still() {
 		return true
 	}
-	if !d.rung[slot].CompareAndSwap(rung, s) { // another end has
+	if !d.rung[slot].CompareAndSwap(rung, s) { // another end has rung
 		return false
 	}
 	d.rungAt[slot].Store(at)
 	return true
 }
 
-// ring wakes the consumer for bytes in the mirror, if it sleeps.
+// ring rings the doorbell for bytes in the mirror, if the consumer sleeps.
 func (e *End) ring() {
-	if e.sock < 0 { // [End.Rings] makes up for it
+	if e.sock < 0 { // Rings makes up for it
 		return
 	}
 	arm := e.own.arm.Load() // after what has changed
@@ -67,7 +69,8 @@ func (e *End) ring() {
 	e.announce()
 }
 
-// announce wakes the consumer for other words of the mirror: a set does not look at those before it sleeps.
+// announce rings for changes of other words than head. It also rings for a slot whose set does not sleep: a set does
+// not look at those words before it sleeps.
 func (e *End) announce() {
 	if e.sock < 0 {
 		return
@@ -85,7 +88,7 @@ func (e *End) announce() {
 	e.doorbell()
 }
 
-// doorbell makes the byte that is left in the receive queue news.
+// doorbell makes the socket readable: with SO_RCVLOWAT 1, the byte left in its receive queue suffices.
 func (e *End) doorbell() {
 	e.doorbells.Add(1)
 	setLowAt(e.sock, 1)

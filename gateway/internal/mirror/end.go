@@ -17,54 +17,54 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// ErrNonsense is a word of a library, or of a peer gateway, that cannot be.
+// ErrNonsense means that a library or a peer gateway has stated something impossible.
 var ErrNonsense = errors.New("impossible word")
 
-// Owner is what an end works for. Its methods are called on the shard of the end and must not wait; after [End.Close] none
-// is.
+// Owner is the user of an end. Its methods are called on the end's shard and must not block. None is called after
+// [End.Close] has taken effect.
 type Owner interface {
 	loop.Owner
-	// Said tells that the library has changed its flags, or opened its direction.
+	// Said reports that the library has changed its flags, or opened its direction.
 	Said(s Said)
-	// Drained tells, after [End.ProcessEnded] and the last that was Said, that the peer gateway has all that the process had written: so many bytes
-	// since the beginning.
+	// Drained reports, after [End.ProcessEnded] and the last Said, that the peer gateway has everything that the
+	// process wrote; bytes is the total since the beginning.
 	Drained(bytes uint64)
-	// Lost tells that the carrier has ended, and that the library knows. Nothing is called after it.
+	// Lost reports that the carrier has ended, and that the library has been told. No method is called after it.
 	Lost(why negotiate.Reason, err error)
 }
 
-// Said is what a library says of itself beside its bytes.
+// Said is what a library states about itself, apart from its bytes.
 type Said struct {
 	Flags   uint32 // inprocess.Attached, Recall, Gone, Asks, Reset
 	Opening Opening
 }
 
-// Opening is where a direction goes from the kernel into the ring.
+// Opening is where a direction changes from the kernel to the ring.
 type Opening struct {
 	Opened bool
-	At     uint64 // the place of OPEN in the kernel's stream, if it is opened
-	Ksent  uint64 // bytes given to the kernel before it
+	At     uint64 // position of OPEN in the kernel's stream, if Opened
+	Ksent  uint64 // bytes given to the kernel before OPEN
 }
 
-// Config describes an end.
+// Config configures an end.
 type Config struct {
-	// ID of the connection, and which of its sides the end is.
+	// ID is the connection's, Side the side of it that the end is.
 	ID   uint64
 	Side uint32
-	// Order is the size of both rings, as a power of two.
+	// Order is the binary logarithm of the size of both rings.
 	Order uint32
-	// Nonces announce OPEN: that of the peer, and that of this end.
+	// Nonces announce OPEN: first the peer's nonce, then this end's.
 	Nonces [2][inprocess.NonceSize]byte
 	// Local and Remote are the addresses of the connection.
 	Local, Remote netip.Addr
-	// Desk is that of its process; nil: it sleeps at no slot.
+	// Desk is the desk of the end's process; nil: the end is at no slot.
 	Desk *Desk
-	// Hub is that of the shard that has the end.
+	// Hub is the hub of the shard that the end belongs to.
 	Hub   *Hub
 	Owner Owner
 }
 
-// phase is where an end stands.
+// phase is the state of an end.
 //
 //	made ── Start ──► carrying ── the carrier fails, a word is nonsense ──► lost
 //	  └──────────────────┴────────── Close ────────────────────────────────┴──► closed
@@ -77,60 +77,60 @@ const (
 	closed
 )
 
-// Flags that a gateway passes on, and those that a library says.
+// The flags that a gateway passes on to the peer's library, and those that it reads from its own.
 const (
 	passedOn = inprocess.Attached | inprocess.Recall
 	said     = passedOn | inprocess.Gone | inprocess.Asks | inprocess.Reset
 )
 
-// End is one end of a promoted connection between hosts. Its methods may be called by any goroutine: what they ask for is
-// done on its shard, in order.
+// End is one end of a promoted connection between hosts. Its methods are safe for concurrent use: they post their work
+// to the end's shard, which does it in order.
 type End struct {
 	cfg   Config
 	shard *loop.Shard
 	mem   memory
 	lent  *carrier.Memory
-	own   *words // of the library
-	mir   *words // of this gateway
+	own   *words // the library's
+	mir   *words // this gateway's
 	bell  int
-	sock  int    // a duplicate of the program's; -1: none
-	size  uint64 // of each ring
+	sock  int    // duplicate of the program's; -1: none
+	size  uint64 // of each ring, in bytes
 
 	phase  phase
 	links  []*way
-	picked *way // what carries, or is to
+	picked *way // the link that carries, or will
 	ep     *rsocket.Endpoint
-	copies bool // the device could not have the mirror's ring
+	copies bool // the device could not register the mirror's ring, so what arrives is copied
 
-	head, tail  uint64 // of own, as they were taken
+	head, tail  uint64 // of own, as last taken
 	said        Said
 	told, freed uint64 // head and tail of the mirror
-	arms        uint32 // how often the bell was asked for
-	rung        uint32 // arm of own that was rung for
-	room        uint32 // want of own that was answered
+	arms        uint32 // how often this end has asked for its bell
+	rung        uint32 // the latest arm of own that was rung for
+	room        uint32 // the latest want of own that was answered
 
 	hot, queued bool
 	until       time.Time
 	ended       ended
-	final       uint64 // bytes that the peer's process had written
-	finished    bool   // final is known
-	failure     error  // what the carrier is to be lost by
+	final       uint64 // total that the peer's process has written
+	finished    bool   // whether final is known
+	failure     error  // lose the carrier with this error at the end of the turn
 
 	counters
 }
 
 var _ loop.Servicer = (*End)(nil)
 
-// ended is what is known of the own process.
+// ended is the state of the end's own process.
 type ended uint8
 
 const (
 	lives ended = iota
-	died        // what it has written goes on
+	died        // but what it has written must still be sent
 	drained
 )
 
-// New makes an end with its memory. The portion is for its process.
+// New makes an end and its memory. The caller passes the portion on to the end's process.
 func New(cfg Config) (*End, shared.Portion, error) {
 	if cfg.Order < inprocess.OrderMin || cfg.Order > inprocess.OrderMax || cfg.Side > 1 {
 		return nil, shared.NoPortion, fmt.Errorf("end of side %d with rings of 2^%d bytes: %w", cfg.Side, cfg.Order, ErrNonsense)
@@ -157,7 +157,7 @@ func New(cfg Config) (*End, shared.Portion, error) {
 	return e, portion, nil
 }
 
-// post has the shard work for the end, until it is closed.
+// post runs fn on the shard, on behalf of the owner, unless the end is closed.
 func (e *End) post(fn func()) {
 	e.shard.Post(func() {
 		e.shard.WorksFor(e.cfg.Owner)
@@ -167,7 +167,7 @@ func (e *End) post(fn func()) {
 	})
 }
 
-// listen begins to look at the library's words.
+// listen starts watching the library's words and bell.
 func (e *End) listen() {
 	if err := e.shard.WatchReads(e.bell, func(uint32) { e.ringing() }); err != nil {
 		e.lose(err)
@@ -179,8 +179,8 @@ func (e *End) listen() {
 // Owner implements loop.Work.
 func (e *End) Owner() loop.Owner { return e.cfg.Owner }
 
-// ProcessEnded says that the process has ended, and every other that had its memory. What it has written is sent on, and the
-// kernel connection ends.
+// ProcessEnded reports that no process has the end's memory any more. What was written is still sent on; the duplicate
+// of the socket is closed, so that the kernel connection can end.
 func (e *End) ProcessEnded() {
 	e.post(func() {
 		if e.ended != lives {
@@ -193,7 +193,7 @@ func (e *End) ProcessEnded() {
 	})
 }
 
-// Tell says what the flags of the peer's library are.
+// Tell passes on the flags of the peer's library.
 func (e *End) Tell(flags uint32) {
 	e.post(func() {
 		if e.phase != lost {
@@ -202,7 +202,8 @@ func (e *End) Tell(flags uint32) {
 	})
 }
 
-// TellOpening says where the peer's library has opened its direction, or what it has given to the kernel so far.
+// TellOpening passes on where the peer's library has opened its direction, or how much it has given to the kernel so
+// far.
 func (e *End) TellOpening(o Opening) {
 	e.post(func() {
 		e.mir.ksent.Store(o.Ksent)
@@ -210,18 +211,18 @@ func (e *End) TellOpening(o Opening) {
 			e.mir.first.k.Store(o.At)
 			e.mir.nx.Store(1)
 		}
-		if e.own.flags.Load()&inprocess.Asks != 0 { // this is the answer
+		if e.own.flags.Load()&inprocess.Asks != 0 { // this is the answer to it
 			e.mir.flags.Store(e.mir.flags.Load() | inprocess.Asks)
 		}
 		e.announce()
 	})
 }
 
-// Where asks the library's words how far it is; done is called on the shard.
+// Where reads from the library's words how far it is, and calls done on the shard.
 func (e *End) Where(done func(Opening)) { e.post(func() { done(e.opening()) }) }
 
-// PeerEnded says that the peer's process has ended, and how many bytes it had written. The library hears of it when they
-// have come.
+// PeerEnded reports that the peer's process has ended, and how many bytes it had written in total. The library learns
+// of the end once they have all come.
 func (e *End) PeerEnded(bytes uint64) {
 	e.post(func() {
 		e.final, e.finished = bytes, true
@@ -229,7 +230,7 @@ func (e *End) PeerEnded(bytes uint64) {
 	})
 }
 
-// Rings gives the end a duplicate of the program's socket, by which it rings from now on. It is the end's.
+// Rings gives the end a duplicate of the program's socket, for ringing its doorbell from now on. The end owns it.
 func (e *End) Rings(fd int) {
 	e.shard.Post(func() {
 		e.letGo()
@@ -237,12 +238,12 @@ func (e *End) Rings(fd int) {
 			e.letGo()
 			return
 		}
-		e.ring() // for what has happened before
+		e.ring() // for what has come meanwhile
 		e.announce()
 	})
 }
 
-// Lose ends the carrier, for a reason that the owner has.
+// Lose ends the carrier, for a reason of the owner's.
 func (e *End) Lose(err error) {
 	e.post(func() {
 		if e.phase < lost {
@@ -251,9 +252,9 @@ func (e *End) Lose(err error) {
 	})
 }
 
-// Close ends the end: its link, and its memory when no device has it. A library that is still there learns that the carrier
-// has ended. then is called on the shard when the end looks at nothing any more. The duplicate of a socket that has bytes to send
-// before its FIN is kept until the peer's kernel has them.
+// Close ends the end: its links, and its memory once no device uses it. A library that is still there learns that the
+// carrier has ended. Once the end touches nothing any more, then is called on the shard. The duplicate of a socket that
+// still has bytes to send before its FIN is kept until the peer's kernel has acknowledged them.
 func (e *End) Close(then func()) {
 	defer e.shard.Post(then)
 	e.post(func() {
@@ -268,8 +269,8 @@ func (e *End) Close(then func()) {
 	})
 }
 
-// LeaveDevice has the end leave a device that is given up: what carries it by a link that uses is true of is lost. uses is
-// called on the shard.
+// LeaveDevice takes the end off a device that is given up: if its carrier is a link for which uses returns true, the
+// carrier is lost. uses is called on the shard.
 func (e *End) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) bool) {
 	e.post(func() {
 		e.links = slices.DeleteFunc(e.links, func(w *way) bool {
@@ -291,7 +292,7 @@ func (e *End) letGo() {
 	shared.Close(&e.sock)
 }
 
-// leave ends all links, and looks at the words no more.
+// leave closes all links and stops examining the library's words.
 func (e *End) leave() {
 	e.cfg.Hub.drop(e)
 	for _, w := range e.links {
@@ -300,7 +301,7 @@ func (e *End) leave() {
 	e.links = nil
 }
 
-// fail has the carrier lost, at the end of the turn: there are completions before what failed.
+// fail loses the carrier at the end of the turn, after the completions that precede the failure.
 func (e *End) fail(err error) {
 	if e.failure == nil {
 		e.failure = err
@@ -308,7 +309,7 @@ func (e *End) fail(err error) {
 	}
 }
 
-// lose ends the carrier. What has come before counts.
+// lose ends the carrier. It first takes in what has already arrived.
 func (e *End) lose(err error) {
 	why := negotiate.ReasonDeviceFailed
 	if e.phase == carrying {
@@ -330,7 +331,7 @@ func (e *End) lose(err error) {
 	e.cfg.Owner.Lost(why, err)
 }
 
-// say changes the flags of the mirror.
+// say sets the flags of the mirror, and wakes the library if they have changed.
 func (e *End) say(flags uint32) {
 	if flags == e.mir.flags.Load() {
 		return
@@ -342,9 +343,9 @@ func (e *End) say(flags uint32) {
 	}
 }
 
-// opening is what the library says of its direction.
+// opening reads what the library states about its direction.
 func (e *End) opening() (o Opening) {
-	if o.Opened = e.own.nx.Load() == 1; o.Opened { // before what it stands for
+	if o.Opened = e.own.nx.Load() == 1; o.Opened { // nx before the words that it publishes
 		o.At = e.own.first.k.Load()
 	}
 	o.Ksent = e.own.ksent.Load()

@@ -7,11 +7,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 )
 
-// hotFor is for how long an end is looked at after something has happened. For the next byte its library need not ring,
-// and the shard looks at few ends in each turn.
+// hotFor is how long an end stays hot after its latest activity. Within it the library need not ring for the next byte;
+// and it is short, so that the shard examines few ends in each turn.
 const hotFor = time.Millisecond
 
-// Hub is the ends of one shard, as a driver of it that has work when the words of a hot end have changed.
+// Hub is the driver of one shard's ends. It has work when the words of a hot end have changed.
 //
 //	cold, with its bell ── bell, a completion ──► hot ── shard sleeps ──► hot, with its bell
 //	         ▲                                     │ ▲                          │
@@ -29,7 +29,7 @@ func NewHub(s *loop.Shard) *Hub {
 	return h
 }
 
-// Stop ends the hub. All its ends are closed.
+// Stop ends the hub, all of whose ends must be closed.
 func (h *Hub) Stop() {
 	h.shard.Call(func() {
 		for _, l := range h.lingering {
@@ -39,7 +39,7 @@ func (h *Hub) Stop() {
 	})
 }
 
-// heat has an end looked at in every turn, and its library keep from its bell.
+// heat makes an end hot, or keeps it hot: it is examined in every turn, and its library need not ring the bell.
 func (h *Hub) heat(e *End) {
 	e.until = h.shard.Now().Add(hotFor)
 	if !e.hot {
@@ -49,7 +49,7 @@ func (h *Hub) heat(e *End) {
 	}
 }
 
-// drop forgets an end.
+// drop stops examining an end.
 func (h *Hub) drop(e *End) {
 	if e.hot {
 		e.hot = false

@@ -6,15 +6,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a hub keeps of sockets that their programs have closed.
+// Bounds on the sockets that a hub keeps after their programs have closed them.
 const (
 	mostLingering = 1024
 	lingerLook    = 20 * time.Millisecond
-	lingerTime    = time.Minute // without a byte that the peer's kernel acknowledges
+	lingerTime    = time.Minute // since the peer's kernel has last acknowledged a byte
 )
 
-// lingerer is a socket that is closed for its program, and has bytes to send. The peer's library may answer its end by a frame. At a
-// socket that nobody has any more the kernel would answer that by a reset, and throw away what it has not sent.
+// lingerer is a socket that its program has closed with bytes still to send. The peer's library may answer the end of
+// the stream with a frame. If no process had the socket any more, the kernel would answer the frame with a reset, and
+// discard what it has not sent.
 type lingerer struct {
 	fd    int
 	acked uint64
@@ -22,7 +23,7 @@ type lingerer struct {
 	stop  func()
 }
 
-// linger closes a socket as soon as its FIN is acknowledged; at once, if it has sent none.
+// linger closes a socket once its FIN is acknowledged; immediately, if it has sent none.
 func (h *Hub) linger(fd int) {
 	if fd < 0 {
 		return

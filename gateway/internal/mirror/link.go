@@ -12,14 +12,14 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// ErrUnproved means that the proof of a carrier has not come back in time.
+// ErrUnproved means that the proof of a carrier did not come back in time.
 var ErrUnproved = errors.New("carrier not proved")
 
-// way is a link of an end, which works for it.
+// way is one link of an end, and its carrier.User.
 type way struct {
 	*carrier.Link
 	e       *End
-	proof   func(error) // nil: none is under way
+	proof   func(error) // reports its outcome; nil: none is under way
 	timeout loop.Timer
 }
 
@@ -33,13 +33,13 @@ func (e *End) newWay() *way {
 	return w
 }
 
-// request asks for a link with the end's memory.
+// request describes a link that uses the end's memory.
 func (e *End) request(w *way) carrier.Request {
 	return carrier.Request{User: w, Shard: e.shard, ID: e.cfg.ID, Local: e.cfg.Local, Remote: e.cfg.Remote, Memory: e.lent}
 }
 
-// Offer makes a link of one device, at the client's side, and says how to reach it. It may block. It is called
-// once for each device, before Prove and Close.
+// Offer makes a link of one device, at the client's side, and returns the offer by which the peer reaches it. It may
+// block. Call it at most once for each device, before Prove and Close.
 func (e *End) Offer(p carrier.Provider) (offer negotiate.CarrierOffer, err error) {
 	e.lent.Hold() // until the link holds it
 	defer e.lent.Release()
@@ -51,13 +51,13 @@ func (e *End) Offer(p carrier.Provider) (offer negotiate.CarrierOffer, err error
 	return offer, nil
 }
 
-// close ends the link.
+// close stops the link's timer and closes it.
 func (w *way) close() {
 	w.e.shard.SetTimer(&w.timeout, time.Time{})
 	w.Close()
 }
 
-// add takes a link in, which an end that is over closes.
+// add adds a link. If the end is past needing it, add closes the link and returns false.
 func (e *End) add(w *way) bool {
 	e.shard.WorksFor(e.cfg.Owner)
 	if e.phase != made {
@@ -68,8 +68,8 @@ func (e *End) add(w *way) bool {
 	return true
 }
 
-// Answer makes the link of a device at the server's side, connected to the one that from describes. done is called on the
-// shard, and not if the end is closed or lost before.
+// Answer makes the link of a device at the server's side, connected to the one that from describes. done is called on
+// the shard, unless the end is closed or lost before.
 func (e *End) Answer(p carrier.Provider, from negotiate.CarrierOffer, proposal *negotiate.Proposal, done func(negotiate.CarrierOffer, error)) {
 	e.post(func() {
 		w := e.newWay()
@@ -87,8 +87,8 @@ func (e *End) Answer(p carrier.Provider, from negotiate.CarrierOffer, proposal *
 	})
 }
 
-// Prove connects the link whose offer was answered and proves that full packets come through. The other links are closed.
-// done is called on the shard once, and not if the end is closed or lost before.
+// Prove connects the link whose offer was answered, proves that full-size packets come through, and closes the other
+// links. done is called on the shard once, unless the end is closed or lost before.
 func (e *End) Prove(to negotiate.CarrierOffer, timeout time.Duration, done func(error)) {
 	e.post(func() {
 		i := slices.IndexFunc(e.links, func(w *way) bool { return w.Offered() == to.Kind })
@@ -108,7 +108,7 @@ func (e *End) Prove(to negotiate.CarrierOffer, timeout time.Duration, done func(
 	})
 }
 
-// pick has one link carry, and closes the others.
+// pick chooses the link that is to carry, and closes the others.
 func (e *End) pick(w *way) {
 	for _, other := range e.links {
 		if other != w {
@@ -118,7 +118,7 @@ func (e *End) pick(w *way) {
 	e.links, e.picked = append(e.links[:0], w), w
 }
 
-// Start lets bytes flow, after the CONFIRM that was sent or received.
+// Start lets bytes flow. Call it once CONFIRM is sent or received.
 func (e *End) Start() {
 	e.post(func() {
 		if e.phase != made || e.picked == nil {
@@ -132,7 +132,7 @@ func (e *End) Start() {
 	})
 }
 
-// proved ends a proof.
+// proved ends a proof and reports its outcome.
 func (w *way) proved(err error) {
 	done := w.proof
 	w.proof = nil
@@ -158,7 +158,7 @@ func (w *way) Completed(ev rsocket.Events, ok bool) {
 	}
 }
 
-// concluded ends a proof apart from completions.
+// concluded posts the end of a proof, to run outside the handling of completions.
 func (w *way) concluded(err error) {
 	if w.proof != nil {
 		w.e.post(func() { w.proved(err) })

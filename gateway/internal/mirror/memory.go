@@ -11,10 +11,10 @@ import (
 	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
-// memory is the two files of an end as they are mapped: own for reading, mirror for writing.
+// memory is the mappings of an end's two files: own for reading, mirror for writing.
 type memory struct{ own, mirror []byte }
 
-// newMemory makes both files.
+// newMemory makes and maps both files.
 func newMemory(cfg *Config) (m memory, p shared.Portion, err error) {
 	p = shared.NoPortion
 	defer func() {
@@ -45,7 +45,7 @@ func newMemory(cfg *Config) (m memory, p shared.Portion, err error) {
 	return m, p, err
 }
 
-// head is what the memory of a side begins with: its ring never changes.
+// head returns the first bytes of a side's memory. The size of the ring in them never changes.
 func head(cfg *Config, side uint32) []byte {
 	b := make([]byte, inprocess.EndOrder+4)
 	copy(b, shared.EndHead(cfg.ID, side, cfg.Order))
@@ -53,7 +53,7 @@ func head(cfg *Config, side uint32) []byte {
 	return b
 }
 
-// lend is the rings of both files as what links send from and receive into.
+// lend wraps the rings of both files for links, which send from the one and receive into the other.
 func (m memory) lend() *carrier.Memory {
 	return carrier.NewMemory(m.own[inprocess.RingAt:], m.mirror[inprocess.RingAt:], m.unmap)
 }

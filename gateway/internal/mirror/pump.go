@@ -6,28 +6,28 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// turnBytes is how much of a ring an end hands over in one turn, before the next end has its share.
+// turnBytes is the most that an end sends of its ring in one turn, so that other ends get their share.
 const turnBytes = 1<<20 - inprocess.Slack
 
-// rx is the memory in which the peer's bytes arrive.
+// rx returns the memory in which the peer's bytes arrive.
 func (e *End) rx() []byte { return e.mem.mirror[inprocess.RingAt:] }
 
-// stirred reports whether a word of the library has changed that the end looks at.
+// stirred reports whether the library has changed a word that the end acts on.
 func (e *End) stirred() bool {
 	o := e.own
 	return e.phase == carrying && e.ended == lives && (o.head.Load() != e.head || o.tail.Load() != e.tail) ||
 		o.flags.Load()&said != e.said.Flags || o.nx.Load() == 1 && !e.said.Opening.Opened
 }
 
-// arm asks for the bell, unless a word has changed. What is read gives the peer credits back, of which it may have no more
-// when that is little.
+// arm asks the library to ring the bell for the next change. It returns false if a word has changed already. If credits
+// are due to the peer, it asks to be rung for any read: reading returns credits, and the peer may be out of them.
 func (e *End) arm() bool {
 	kind := uint32(inprocess.ArmSelf)
 	if e.phase == carrying && e.ep.CreditsDue() {
 		kind = inprocess.ArmRead
 	}
 	e.arms++
-	e.mir.arm.Store(e.arms<<8 | kind) // before the look: the library looks in the other order
+	e.mir.arm.Store(e.arms<<8 | kind) // before stirred: the library changes its words, then reads arm
 	if e.stirred() {
 		e.disarm()
 		return false
@@ -35,10 +35,10 @@ func (e *End) arm() bool {
 	return true
 }
 
-// disarm says that the end looks by itself.
+// disarm tells the library that the end looks by itself, without a bell.
 func (e *End) disarm() { e.mir.arm.Store(0) }
 
-// ringing is the bell.
+// ringing handles the bell.
 func (e *End) ringing() {
 	e.shard.WorksFor(e.cfg.Owner)
 	e.bells.Add(1)
@@ -47,7 +47,7 @@ func (e *End) ringing() {
 	}
 }
 
-// later has the end serviced at the end of the turn.
+// later schedules Service for the end of the turn.
 func (e *End) later() {
 	if !e.queued {
 		e.queued = true
@@ -70,7 +70,7 @@ func (e *End) Service() {
 	}
 }
 
-// hear tells the owner what the library has said.
+// hear tells the owner what is new in the library's words.
 func (e *End) hear() {
 	s := Said{Flags: e.own.flags.Load() & said, Opening: e.said.Opening}
 	if !s.Opening.Opened {
@@ -87,7 +87,7 @@ func (e *End) hear() {
 	}
 }
 
-// pump moves what can be moved, both ways.
+// pump moves what can be moved, in both directions.
 func (e *End) pump() {
 	before := e.head + e.tail + e.told + e.freed
 	if err := e.consume(); err != nil {
@@ -111,7 +111,7 @@ func (e *End) pump() {
 	}
 }
 
-// consume takes what the library has read; the peer is granted that room again.
+// consume takes note of what the library has read, and grants that room to the peer again.
 func (e *End) consume() error {
 	tail := e.own.tail.Load()
 	n := tail - e.tail
@@ -126,7 +126,7 @@ func (e *End) consume() error {
 	return e.ep.Consume(int(n))
 }
 
-// send hands over what the library has written.
+// send hands what the library has written to the stream.
 func (e *End) send() error {
 	head, ring := e.own.head.Load(), e.ep.SendRing()
 	n := head - e.head
@@ -153,7 +153,7 @@ func (e *End) send() error {
 	return err
 }
 
-// arrive shows the library what has come.
+// arrive publishes what has arrived to the library.
 func (e *End) arrive() {
 	to := e.ep.ReceivedOffset()
 	if to == e.told {
@@ -169,7 +169,7 @@ func (e *End) arrive() {
 	e.shut()
 }
 
-// land copies what has come, to the same places.
+// land copies what has arrived into the mirror, at the same offsets.
 func (e *End) land(to uint64) {
 	from, ring := e.ep.Ring(), e.rx()
 	for at := e.told; at != to; {
@@ -179,7 +179,7 @@ func (e *End) land(to uint64) {
 	}
 }
 
-// free shows the library what the peer's has read.
+// free publishes to the library how much the peer's library has read.
 func (e *End) free() {
 	to := e.ep.FreedOffset()
 	if to == e.freed {
@@ -194,15 +194,15 @@ func (e *End) free() {
 	}
 }
 
-// wakeWriter wakes those that wait for room, or to be told of the end.
+// wakeWriter wakes writers that wait for room, also for them to see the end of the carrier.
 func (e *End) wakeWriter() {
 	e.wakeups.Add(1)
 	e.mir.room.Add(1)
 	wake(&e.mir.room)
 }
 
-// shut tells the library that all has come that the peer's process had written: maybe after the loss of the carrier, which
-// the peer gateway needs no more then.
+// shut sets SHUT once everything has come that the peer's process had written. This may happen after the carrier is
+// lost: the peer gateway gives it up as soon as it has delivered everything.
 func (e *End) shut() {
 	switch {
 	case !e.finished:
@@ -213,7 +213,7 @@ func (e *End) shut() {
 	}
 }
 
-// drain tells when the peer gateway has all that the process had written.
+// drain reports to the owner, once, that the peer gateway has everything that the process had written.
 func (e *End) drain() {
 	if e.ended == died && !e.queued && e.ep.Unposted() == 0 && e.ep.Placed() {
 		e.ended = drained

@@ -10,11 +10,11 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// words are those that an end's memory and a mirror begin with. Each file has one writer.
+// words are the words at the start of an end's memory and of a mirror. Each file has one writer.
 type words struct {
 	_     [inprocess.EndHead]byte
 	head  atomic.Uint64
-	base  uint64 // 0
+	base  uint64 // always 0
 	ksent atomic.Uint64
 	order uint32
 	nx    atomic.Uint32
@@ -26,29 +26,30 @@ type words struct {
 	room  atomic.Uint32
 	flags atomic.Uint32
 	_     [inprocess.EndTransitions - inprocess.EndFlags - 4]byte
-	first struct{ r, k atomic.Uint64 } // the transition that OPEN is
+	first struct{ r, k atomic.Uint64 } // the transition that OPEN makes
 	_     [inprocess.EndNonces - inprocess.EndTransitions - inprocess.TransitionSize]byte
 	nonce [2][inprocess.NonceSize]byte
 }
 
-// wordsOf are the words of memory that is mapped.
+// wordsOf returns the words of mapped memory.
 func wordsOf(m []byte) *words {
 	return (*words)(unsafe.Pointer(unsafe.SliceData(m[:inprocess.RingAt:inprocess.RingAt])))
 }
 
-// sleepsOf is the word of a slot of a desk, which is one.
+// sleepsOf returns the sleeps word of a slot, which must be below inprocess.Slots.
 func sleepsOf(desk []byte, slot uint32) *atomic.Uint32 {
 	at := inprocess.DeskSlot + int(slot)*inprocess.SlotSize
 	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(desk[at:][:4:4])))
 }
 
-// wake wakes all that wait for a word to change, in whichever process.
+// wake wakes all threads, of any process, that wait for the word to change.
 func wake(word *atomic.Uint32) {
 	const futexWake = 1
 	_, _, _ = unix.RawSyscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, math.MaxInt32)
 }
 
-// setLowAt sets SO_RCVLOWAT. The socket may be locked for a while: the thread does not keep its P.
+// setLowAt sets SO_RCVLOWAT. It does not use RawSyscall: the socket may be locked for a while, and the thread must give
+// up its P meanwhile.
 func setLowAt(fd int, n int32) {
 	_, _, _ = unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, uintptr(unsafe.Pointer(&n)), 4, 0)
 }

@@ -17,31 +17,31 @@ import (
 	"github.com/smcgw/smcgw/negotiate/between"
 )
 
-// end is one end of a connection of this host. It is its talk's, from when it has one.
+// end is one end, on this host, of a connection between hosts. Once it has a talk, the talk's goroutine owns it.
 type end struct {
 	s    *Service
 	half *broker.Half
-	talk *talk // nil: a server's, whose offer has not come, or a client's that has not begun; the service's lock
+	talk *talk // nil: a server's without an offer, or a client's that has not begun; under the service's lock
 	mir  atomic.Pointer[mirror.End]
 
-	hosts   []netip.Addr // of a client's: where the other end may be
-	left    []netip.Addr // of hosts: where it has not been looked for yet; the service's lock
-	number  uint64       // 0: not offered
+	hosts   []netip.Addr // a client's: where the other end may be
+	left    []netip.Addr // of hosts, those not tried yet; under the service's lock
+	number  uint64       // 0: no offer yet
 	order   uint32
-	by      negotiate.CarrierKind        // the own device; a server's may have answered for one of the other kind
+	by      negotiate.CarrierKind        // this side's device; a server's may have answered for another kind
 	nonces  [2][inprocess.NonceSize]byte // of client and server
-	portion shared.Portion               // until it is granted
-	said    mirror.Said                  // what the peer was told
+	portion shared.Portion               // until granted
+	said    mirror.Said                  // what the peer was last told
 	granted bool
-	lost    bool // the carrier
+	lost    bool // the carrier has ended
 	alone   bool
 	dropped bool
 	later   *time.Timer
-	closing chan struct{} // closed when it is dropped
+	closing chan struct{} // closed when the end is dropped
 
-	saying sync.Mutex // guards what follows, which a shard leaves
+	saying sync.Mutex // guards the fields below, which the shard sets
 	says   mirror.Said
-	posted bool // a job is on its way that looks at it
+	posted bool // a job that reads says is posted
 }
 
 var _ mirror.Owner = (*end)(nil)
@@ -50,7 +50,7 @@ func newEnd(s *Service, h *broker.Half) *end {
 	return &end{s: s, half: h, portion: shared.NoPortion, closing: make(chan struct{})}
 }
 
-// make makes what carries the end, with rings of 2^order bytes.
+// make makes the mirror.End of the end, with rings of 2^order bytes.
 func (e *end) make(t *talk, order uint32) error {
 	if int(e.s.conns.Add(1)) > e.s.cfg.MaxConns {
 		e.s.conns.Add(-1)
@@ -79,7 +79,7 @@ func (e *end) make(t *talk, order uint32) error {
 	return nil
 }
 
-// drop ends the end.
+// drop releases all that the end has. It may be called again.
 func (e *end) drop() {
 	if e.dropped {
 		return
@@ -99,7 +99,7 @@ func (e *end) drop() {
 	}
 }
 
-// rings gives it the socket.
+// rings passes the socket on to the mirror.End, or closes it.
 func (e *end) rings(fd int) {
 	if e.dropped {
 		_ = unix.Close(fd)
@@ -108,7 +108,7 @@ func (e *end) rings(fd int) {
 	e.mir.Load().Rings(fd)
 }
 
-// where asks the library's words how far it is in the kernel's stream. fn is called by a shard.
+// where reads from the library's words how far it is in the kernel's stream. A shard calls fn.
 func (e *end) where(fn func(between.Place)) {
 	e.mir.Load().Where(func(o mirror.Opening) { fn(placeOf(o)) })
 }
@@ -121,7 +121,7 @@ func openingOf(p between.Place) mirror.Opening {
 	return mirror.Opening{Opened: p.Opened, At: p.At, Ksent: p.Sent}
 }
 
-// Said implements mirror.Owner. However often a library changes its mind, one job is on its way.
+// Said implements mirror.Owner. At most one job is posted at a time, however often the library changes its words.
 func (e *end) Said(now mirror.Said) {
 	e.saying.Lock()
 	defer e.saying.Unlock()
@@ -132,7 +132,7 @@ func (e *end) Said(now mirror.Said) {
 	}
 }
 
-// latest is what the library says now.
+// latest returns the library's latest words, and lets Said post again.
 func (e *end) latest() mirror.Said {
 	e.saying.Lock()
 	defer e.saying.Unlock()
@@ -140,7 +140,7 @@ func (e *end) latest() mirror.Said {
 	return e.says
 }
 
-// said tells the peer what a library says.
+// said tells the peer what is new in the library's words.
 func (t *talk) said(now time.Time, e *end) {
 	before, s := e.said, e.latest()
 	e.said = s
@@ -160,7 +160,7 @@ func (t *talk) said(now time.Time, e *end) {
 	if more&inprocess.Asks != 0 {
 		t.do(t.ctl.Where(now, e.number))
 	}
-	if more&inprocess.Gone != 0 { // of a child, too, which cannot tell the broker of its parent's end
+	if more&inprocess.Gone != 0 { // also a child's: it cannot send CLOSED for an end of its parent
 		t.ended(now, e, true)
 	}
 }
@@ -184,7 +184,7 @@ func (e *end) Panicked(r any) {
 	})
 }
 
-// blame notes why there is no carrier, or no more.
+// blame records for operators why there is no carrier, or no more.
 func (e *end) blame(why negotiate.Reason, remote bool) {
 	e.half.Blame(broker.Cause{Number: uint8(why), Remote: remote})
 }

@@ -24,86 +24,87 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// ringOrder is the size of the rings: what a stream over the fastest carrier has under way.
+// ringOrder is the binary logarithm of the size of the rings: as much as a stream over the fastest carrier has in
+// flight.
 const ringOrder = 21
 
 const (
 	dialTime = 2 * time.Second
-	// maxTalks bounds the control connections that others have opened, maxTalksOf those from one address.
+	// maxTalks bounds the control connections that peers have opened, maxTalksOf those from one address.
 	maxTalks   = 1024
 	maxTalksOf = 16
 	// maxWishes bounds the offers of all peers for which no end has asked.
 	maxWishes = 16384
-	// linesAtOnce are written about connections that go back, and one a second after that.
+	// linesAtOnce is the burst of log lines about connections that go back; after it, one line a second.
 	linesAtOnce = 10
-	// acceptPause is between attempts to accept that fail for want of descriptors or memory.
+	// acceptPause is the delay after a failed accept, as for want of descriptors or memory.
 	acceptPause = 50 * time.Millisecond
-	// metAgain is after how long a peer is asked again that had a gateway.
+	// metAgain is how long a peer that has had a gateway is left alone before it is asked again.
 	metAgain = time.Second
-	// closeTime is how long the end of the service waits for peers to be told.
+	// closeTime bounds the last write to a peer when a control connection ends.
 	closeTime = time.Second
 )
 
-// Config is what a service is made from.
+// Config configures a service.
 type Config struct {
-	// GatewayID names this gateway, and HostID its kernel.
+	// GatewayID identifies this gateway, and HostID its kernel.
 	GatewayID, HostID [16]byte
 	// Port is the TCP port of control connections, here and at peers.
 	Port uint16
-	// Only is the only address that control connections are made from and to; zero: all of the host.
+	// Only is the only local address for control connections; zero: all of the host.
 	Only netip.Addr
-	// Priority is the SO_PRIORITY by which the steering knows the gateway's own sockets.
+	// Priority is the SO_PRIORITY by which the steering recognizes the gateway's own sockets; 0: none is set.
 	Priority int
-	// Keys are those that peers share, of the moment.
+	// Keys returns the current keys shared with peers.
 	Keys func() negotiate.Keys
-	// Shards run the ends, Providers are the devices in the order of preference.
+	// Shards run the ends. Providers are the devices, most preferred first.
 	Shards    []*loop.Shard
 	Providers []carrier.Provider
-	// Pays reports whether a carrier may carry for an end, by the rule that selects it.
+	// Pays reports whether a carrier may carry an end, by the rule that selects the end.
 	Pays func(of *broker.Half, by negotiate.CarrierKind) bool
-	// Peers knows which carriers rest, by peer.
+	// Peers knows which carriers rest, for each peer.
 	Peers *peers.Table
-	// MaxConns bounds the connections.
+	// MaxConns bounds the connections between hosts.
 	MaxConns int
-	// NativeFor is for how long a peer without a gateway is not asked again.
+	// NativeFor is how long a peer without a gateway is not asked again.
 	NativeFor time.Duration
 	Log       *slog.Logger
 }
 
-// Service is the [broker.Beyond] of a gateway. Its methods may be called by any goroutine.
+// Service is the [broker.Beyond] of a gateway. Its methods are safe for concurrent use.
 type Service struct {
 	cfg    Config
 	hubs   []*mirror.Hub
-	next   atomic.Uint32 // hub
+	next   atomic.Uint32 // counts ends, to pick their hubs in turn
 	listen []net.Listener
-	ctx    context.Context //nolint:containedctx // of what the service does by itself
+	ctx    context.Context //nolint:containedctx // of the service's own I/O
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	conns  atomic.Int64
-	lines  *rate.Limiter // of the log, about connections that go back
+	lines  *rate.Limiter // of log lines about connections that go back
 
 	mu     sync.Mutex           // guards everything below
 	talks  map[netip.Addr]*talk // that this gateway has opened, by peer
-	taken  map[*talk]struct{}   // that peers have
+	taken  map[*talk]struct{}   // that peers have opened
 	native map[netip.Addr]time.Time
-	met    map[netip.Addr]struct{} // peers that have greeted
+	met    map[netip.Addr]struct{} // peers that have sent HELLO
 	known  map[*broker.Half]*end
-	asked  map[broker.Sequences]*end // of servers, without an offer
-	wished map[broker.Sequences]wish // offers, without an end
+	asked  map[broker.Sequences]*end // ends of servers that wait for an offer
+	wished map[broker.Sequences]wish // offers that wait for an end
 	desks  map[uint64]*desk
 	closed bool
 }
 
-// errOwn is an address of this host.
+// errOwn means that the address is one of this host.
 var errOwn = errors.New("an address of this host")
 
-// wish is an OFFER for which no end has asked.
+// wish is an OFFER whose end has not asked yet.
 type wish struct {
 	talk   *talk
 	number uint64
 }
 
-// desk is that of a process, as long as an end of it has it.
+// desk is the desk of a process, shared by its ends.
 type desk struct {
 	*mirror.Desk
 	uses int
@@ -111,7 +112,7 @@ type desk struct {
 
 var _ broker.Beyond = (*Service)(nil)
 
-// Open starts a service, whose shards run.
+// Open starts a service. The shards must be running.
 func Open(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{}, met: map[netip.Addr]struct{}{},
@@ -150,7 +151,7 @@ func networkOf(a netip.Addr) string {
 	return "tcp6"
 }
 
-// mark makes a socket one of the gateway's own.
+// mark marks a socket as the gateway's own.
 func (s *Service) mark(_, _ string, c syscall.RawConn) error {
 	var err error
 	if s.cfg.Priority == 0 {
@@ -161,8 +162,8 @@ func (s *Service) mark(_, _ string, c syscall.RawConn) error {
 	}), err)
 }
 
-// Close ends the service: peers are told why, and libraries go on by the kernel. The broker must not call it any more, or only
-// about what it has. It returns when the shards have no end of it.
+// Close ends the service: peers are told why, and libraries go on by the kernel. The broker must have stopped using the
+// service, except for ends that it already has. Close returns once no shard has an end of it.
 func (s *Service) Close(why negotiate.Reason) {
 	if s == nil {
 		return
@@ -195,7 +196,7 @@ func (s *Service) Close(why negotiate.Reason) {
 	}
 }
 
-// LeaveDevice has all ends leave a device that is given up.
+// LeaveDevice takes all ends off a device that is given up; see [mirror.End.LeaveDevice].
 func (s *Service) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) bool) {
 	if s == nil {
 		return
@@ -209,7 +210,7 @@ func (s *Service) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Lin
 	}
 }
 
-// accept takes in control connections of peers.
+// accept accepts control connections from peers.
 func (s *Service) accept(l net.Listener) {
 	for {
 		c, err := l.Accept()
@@ -246,7 +247,7 @@ func (s *Service) accept(l net.Listener) {
 	}
 }
 
-// takenFrom counts what one address has opened. The caller holds the lock.
+// takenFrom counts the control connections that one address has opened. The caller holds the lock.
 func (s *Service) takenFrom(peer netip.Addr) (n int) {
 	for t := range s.taken {
 		if t.peer == peer {
@@ -257,7 +258,7 @@ func (s *Service) takenFrom(peer netip.Addr) (n int) {
 }
 
 func peerOf(c net.Conn) netip.Addr {
-	return c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() //nolint:forcetypeassert // of TCP
+	return c.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap() //nolint:forcetypeassert // TCP
 }
 
 // Waits implements broker.Beyond.
@@ -274,7 +275,7 @@ func (s *Service) Waits(h *broker.Half) {
 			return
 		}
 		s.known[h] = e
-		s.work.Go(func() { // the kernel is asked
+		s.work.Go(func() { // asks the kernel, which may block
 			e.hosts = hostsBehind(h.Socket.Local, h.Socket.Remote)
 			s.seek(e, e.hosts)
 		})
@@ -293,12 +294,12 @@ func (s *Service) Waits(h *broker.Half) {
 	}
 }
 
-// seek has a client's end begin at the next host of those left that may have the other end, and have a gateway. If there is none
-// it is not promoted, unless one of them had a gateway: then that may be back soon.
+// seek offers a client's end to the first of the remaining hosts that has a gateway. If none has, the end stays native,
+// unless one of its hosts has had a gateway, which may soon be back: then seek tries all hosts again after metAgain.
 func (s *Service) seek(e *end, left []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known[e.half] != e { // it does not wait any more
+	if s.known[e.half] != e { // it no longer waits
 		return
 	}
 	for ; !s.closed && len(left) > 0; left = left[1:] {
@@ -307,7 +308,7 @@ func (s *Service) seek(e *end, left []netip.Addr) {
 			continue
 		}
 		e.talk, e.left = t, left[1:]
-		if t.post(func(now time.Time) { t.begin(now, e) }) { // or it has just ended
+		if t.post(func(now time.Time) { t.begin(now, e) }) { // false: the talk has just ended
 			return
 		}
 	}
@@ -319,12 +320,13 @@ func (s *Service) seek(e *end, left []netip.Addr) {
 	time.AfterFunc(metAgain, func() { s.seek(e, e.hosts) })
 }
 
-// mirrored names a connection as its client does, which has them the other way round.
+// mirrored converts a server's name of a connection to the client's, in which the numbers are swapped.
 func mirrored(q broker.Sequences) broker.Sequences {
 	return broker.Sequences{Mine: q.Peer, Peer: q.Mine}
 }
 
-// find has the end that a peer wants answer, now or when it asks; false: too many are waited for.
+// find connects an OFFER with the end that it names, now or once that asks. It returns false if the name is already
+// wanted, or if too many offers wait.
 func (s *Service) find(t *talk, number uint64, name broker.Sequences) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -335,14 +337,14 @@ func (s *Service) find(t *talk, number uint64, name broker.Sequences) bool {
 		return true
 	}
 	_, ok := s.wished[name]
-	if ok || len(s.wished) >= maxWishes { // the first one's it is
+	if ok || len(s.wished) >= maxWishes { // the first offer of a name keeps it
 		return false
 	}
 	s.wished[name] = wish{t, number}
 	return true
 }
 
-// forget takes back what find has noted.
+// forget undoes find for an offer that still waits.
 func (s *Service) forget(t *talk, number uint64, name broker.Sequences) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -369,7 +371,7 @@ func (s *Service) Ended(h *broker.Half, closed bool) {
 // Alone implements broker.Beyond.
 func (s *Service) Alone(h *broker.Half) { s.tell(h, (*talk).alone) }
 
-// tell leaves a job about an end for its talk, if it has one.
+// tell posts a job about an end to its talk. It returns false if the end has none; it then forgets the end.
 func (s *Service) tell(h *broker.Half, what func(*talk, time.Time, *end)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -378,7 +380,7 @@ func (s *Service) tell(h *broker.Half, what func(*talk, time.Time, *end)) bool {
 		return false
 	}
 	t := e.talk
-	if t == nil { // a server's end that waits for its offer, or a client's that is about to begin
+	if t == nil { // a server's that waits for an offer, or a client's about to begin
 		delete(s.known, h)
 		if name := mirrored(h.Socket.Sequences); s.asked[name] == e {
 			delete(s.asked, name)
@@ -392,15 +394,15 @@ func (s *Service) tell(h *broker.Half, what func(*talk, time.Time, *end)) bool {
 	return true
 }
 
-// dropped is when an end is no more.
+// dropped forgets an end that has ended.
 func (s *Service) dropped(e *end) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.known, e.half)
 }
 
-// talkTo is the talk with the gateway at an address, which is opened if there is none; nil: there is no gateway. The caller
-// holds the lock.
+// talkTo returns the talk with the gateway at an address, opening it if necessary; nil if the peer is known to have no
+// gateway, or cannot be one. The caller holds the lock.
 func (s *Service) talkTo(peer netip.Addr) *talk {
 	if t := s.talks[peer]; t != nil {
 		return t
@@ -436,7 +438,8 @@ func (s *Service) dial(peer netip.Addr) (net.Conn, error) {
 	return d.DialContext(s.ctx, "tcp", netip.AddrPortFrom(peer, s.cfg.Port).String())
 }
 
-// leaveNative forgets a talk that this gateway has opened, and for a while the peer if it has no gateway.
+// leaveNative forgets a talk that this gateway has opened. If there was no gateway (err), it also remembers not to ask
+// the peer for a while.
 func (s *Service) leaveNative(t *talk, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -447,7 +450,7 @@ func (s *Service) leaveNative(t *talk, err error) {
 		return
 	}
 	s.cfg.Log.Debug("no gateway to promote with", "peer", t.peer, "error", err)
-	if len(s.native) >= maxTalks { // of any: it costs a dial
+	if len(s.native) >= maxTalks { // forgetting costs only a dial each
 		clear(s.native)
 	}
 	after := s.cfg.NativeFor
@@ -457,7 +460,7 @@ func (s *Service) leaveNative(t *talk, err error) {
 	s.native[t.peer] = time.Now().Add(after)
 }
 
-// meet notes that a peer has a gateway: one that does not answer now may be back soon.
+// meet records that a peer has a gateway. If it does not answer later, it may soon be back.
 func (s *Service) meet(peer netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -468,10 +471,10 @@ func (s *Service) meet(peer netip.Addr) {
 	delete(s.native, peer)
 }
 
-// hub is the one for the next end.
+// hub returns the hub for the next end, in turn.
 func (s *Service) hub() *mirror.Hub { return s.hubs[int(s.next.Add(1))%len(s.hubs)] }
 
-// deskOf is the desk of the process of an end.
+// deskOf returns the desk of an end's process, mapping it if necessary. Release it with deskGoes.
 func (s *Service) deskOf(h *broker.Half) (*desk, error) {
 	s.mu.Lock()
 	d := s.desks[h.Member]
@@ -482,7 +485,7 @@ func (s *Service) deskOf(h *broker.Half) (*desk, error) {
 	if d != nil {
 		return d, nil
 	}
-	fd, err := h.Desk() // without the lock: the broker has its own
+	fd, err := h.Desk() // without the lock: the broker takes its own
 	if err != nil {
 		return nil, err
 	}
@@ -503,7 +506,7 @@ func (s *Service) deskOf(h *broker.Half) (*desk, error) {
 	return d, nil
 }
 
-// deskGoes ends one use of a desk.
+// deskGoes releases one use of a desk.
 func (s *Service) deskGoes(member uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

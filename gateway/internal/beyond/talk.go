@@ -19,36 +19,37 @@ import (
 
 const (
 	readSize = 64 << 10
-	// maxOffers bounds the connections of a control connection that are not promoted yet.
+	// maxOffers bounds the connections of one control connection that are not promoted yet.
 	maxOffers = 4096
 	proveTime = 8 * time.Second // less than the peer waits
-	// aloneTime is how long a process that has let go of the broker has to end, before it is taken to go on without.
+	// aloneTime is how long a process that has disconnected from the broker has to end. If it has not by then, it goes
+	// on without the broker.
 	aloneTime = time.Second
 )
 
-// errNoGateway is a peer that has ended the control connection before it said who it is.
+// errNoGateway means that the peer ended the control connection before its HELLO.
 var errNoGateway = errors.New("the peer does not greet")
 
-// errDropped is an end that is no more.
+// errDropped means that the end has been dropped meanwhile.
 var errDropped = errors.New("the end is over")
 
-// talk is one control connection. What happens comes as jobs, which one goroutine does.
+// talk is one control connection. Events are posted as jobs, which one goroutine runs.
 type talk struct {
 	s    *Service
 	peer netip.Addr
 
 	mu     sync.Mutex // guards jobs and done
 	jobs   []func(now time.Time)
-	done   bool // no job is done any more
+	done   bool // no more jobs are run
 	waking chan struct{}
 
-	// Of the goroutine that does the jobs.
+	// Owned by the goroutine that runs the jobs.
 	ctl           *between.Control
 	conn          net.Conn
 	local, remote netip.Addr
-	hello         between.Hello // of the peer
+	hello         between.Hello // the peer's
 	greeted       bool
-	over          bool // the control connection
+	over          bool // the control connection has ended
 	failure       error
 	writing       bool
 	early         []*end
@@ -65,7 +66,7 @@ func (s *Service) newTalk(peer netip.Addr) *talk {
 	}
 }
 
-// post leaves a job; false: nobody does it any more.
+// post queues a job. It returns false if the talk runs no more jobs.
 func (t *talk) post(job func(now time.Time)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -80,7 +81,7 @@ func (t *talk) post(job func(now time.Time)) bool {
 	return true
 }
 
-// take returns the jobs that there are; last: there will be no more if there are none.
+// take returns the queued jobs. If last and there are none, no more are accepted.
 func (t *talk) take(last bool) []func(time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,7 +91,7 @@ func (t *talk) take(last bool) []func(time.Time) {
 	return jobs
 }
 
-// err is why the peer is not to be asked for a while.
+// err returns why the peer should not be asked for a while, or nil.
 func (t *talk) err() error {
 	if t.greeted {
 		return nil
@@ -98,7 +99,7 @@ func (t *talk) err() error {
 	return errors.Join(errNoGateway, t.failure)
 }
 
-// refuse ends a talk that has no connection.
+// refuse ends a talk whose connection could not be made.
 func (t *talk) refuse() {
 	t.over = true
 	for jobs := t.take(true); len(jobs) > 0; jobs = t.take(true) {
@@ -108,7 +109,7 @@ func (t *talk) refuse() {
 	}
 }
 
-// run serves a control connection until it and all its ends are over.
+// run serves the control connection until it and all its ends have ended.
 func (t *talk) run(c net.Conn, opener bool) {
 	t.conn = c
 	local, remote := addrOf(c.LocalAddr()), addrOf(c.RemoteAddr())
@@ -159,7 +160,7 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
 }
 
-// read takes in what the peer says, a piece at a time.
+// read posts what the peer sends, one piece at a time.
 func (t *talk) read(stop chan struct{}) {
 	b := make([]byte, readSize)
 	taken := make(chan struct{})
@@ -190,7 +191,7 @@ func (t *talk) read(stop chan struct{}) {
 	}
 }
 
-// writes writes what it is given, and says so.
+// writes writes what it is given, and posts the outcome.
 func (t *talk) writes(stop chan struct{}) {
 	for {
 		select {
@@ -210,7 +211,7 @@ func (t *talk) writes(stop chan struct{}) {
 	}
 }
 
-// send has written what is to be.
+// send hands pending bytes to writes, unless it is still writing.
 func (t *talk) send() {
 	if b := t.ctl.Pending(); len(b) > 0 && !t.writing {
 		t.writing = true
@@ -218,7 +219,7 @@ func (t *talk) send() {
 	}
 }
 
-// end ends the control connection from this side.
+// end closes the control connection from this side, and drops all its ends.
 func (t *talk) end(now time.Time, why negotiate.Reason) {
 	if !t.over && t.ctl != nil {
 		t.do(t.ctl.Close(now, why))
@@ -228,7 +229,7 @@ func (t *talk) end(now time.Time, why negotiate.Reason) {
 	}
 }
 
-// do does what the machine wants.
+// do carries out the actions of the control connection's state machine.
 func (t *talk) do(todo []between.Action) {
 	for _, a := range todo {
 		switch a := a.(type) {
@@ -269,12 +270,12 @@ func (t *talk) do(todo []between.Action) {
 	}
 }
 
-// nameOf is the name of the connection of an offer.
+// nameOf returns the connection's name in an offer.
 func nameOf(o *between.Offer) broker.Sequences {
 	return broker.Sequences{Mine: o.Name.ClientISN, Peer: o.Name.ServerISN}
 }
 
-// with calls fn for an end that carries.
+// with calls fn for the end with that number, if it has a mirror.End.
 func (t *talk) with(number uint64, fn func(e *end)) {
 	if e := t.ends[number]; e != nil && e.mir.Load() != nil {
 		fn(e)
@@ -283,7 +284,7 @@ func (t *talk) with(number uint64, fn func(e *end)) {
 
 func (t *talk) greet(peer between.Hello) {
 	t.hello, t.greeted = peer, true
-	if peer.GatewayID == t.s.cfg.GatewayID { // the address leads back
+	if peer.GatewayID == t.s.cfg.GatewayID { // the address leads back to this gateway
 		t.greeted = false
 		t.do(t.ctl.Close(time.Now(), negotiate.ReasonAddress))
 		return
@@ -297,10 +298,10 @@ func (t *talk) greet(peer between.Hello) {
 	t.early = nil
 }
 
-// close is when the control connection has ended.
+// close handles the end of the control connection.
 func (t *talk) close(a between.Closed) {
 	t.over = true
-	if b := t.ctl.Pending(); len(b) > 0 && !t.writing { // if that does not wait
+	if b := t.ctl.Pending(); len(b) > 0 && !t.writing { // the last words, if nothing is being written
 		_ = t.conn.SetWriteDeadline(time.Now().Add(closeTime))
 		_, _ = t.conn.Write(b)
 	}
@@ -319,13 +320,13 @@ func (t *talk) close(a between.Closed) {
 	}
 }
 
-// pass leaves a client's end, of which nothing was said, to the next host.
+// pass hands a client's end, which was not offered here, on to the next host.
 func (t *talk) pass(e *end) {
 	delete(t.all, e)
 	t.s.seek(e, e.left)
 }
 
-// begin takes in the end of a client.
+// begin takes a client's end, and offers it once the peer has greeted.
 func (t *talk) begin(_ time.Time, e *end) {
 	t.all[e] = struct{}{}
 	switch {
@@ -340,7 +341,7 @@ func (t *talk) begin(_ time.Time, e *end) {
 	}
 }
 
-// offer makes the links of a client's end, beside the talk, and offers them.
+// offer makes the links of a client's end, in another goroutine, and offers them to the peer.
 func (t *talk) offer(e *end) {
 	_, _ = rand.Read(e.nonces[0][:])
 	_, _ = rand.Read(e.nonces[1][:])
@@ -391,12 +392,13 @@ func (t *talk) offer(e *end) {
 	})
 }
 
-// admits reports whether a device may carry for an end: by the rule that selects it, and since the carrier does not rest.
+// admits reports whether a device may carry an end: the rule that selects the end allows it, and the carrier does not
+// rest.
 func (t *talk) admits(e *end, p carrier.Provider) bool {
 	return t.s.cfg.Pays(e.half, p.Kind()) && !t.s.cfg.Peers.Resting(t.peer, p.Kind(), time.Now())
 }
 
-// found is when the end that a peer wants has asked.
+// found handles the match of a peer's offer with the end that has asked.
 func (t *talk) found(now time.Time, number uint64, e *end) {
 	o, ok := t.wishes[number]
 	t.all[e] = struct{}{}
@@ -416,7 +418,7 @@ func (t *talk) found(now time.Time, number uint64, e *end) {
 	t.s.work.Go(func() { t.answer(e, o.Carriers) })
 }
 
-// answer tries the carriers that a peer offers until one can be made.
+// answer tries the peer's carriers, in the peer's order, until one can be made.
 func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 	p := &negotiate.Proposal{HostID: t.hello.HostID, GatewayID: t.hello.GatewayID, Carriers: offers}
 	for i := range offers {
@@ -449,14 +451,14 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 	})
 }
 
-// answers reports whether a device may answer an offer, one of the other kind's device, too. An adapter does not answer for
-// soft where the peer has one itself.
+// answers reports whether a device may answer offer i, which may be of another kind. An adapter does not answer an
+// offer of soft if the peer has also offered an adapter.
 func answers(prov carrier.Provider, offers []negotiate.CarrierOffer, i int) bool {
 	own := negotiate.FindCarrier(offers, prov.Kind())
 	return carrier.Answers(prov, &offers[i]) && (prov.Kind() != negotiate.CarrierHW || own == nil || own == &offers[i])
 }
 
-// answerBy has one device answer an offer.
+// answerBy makes one device answer an offer. It blocks.
 func (t *talk) answerBy(e *end, prov carrier.Provider, from negotiate.CarrierOffer, p *negotiate.Proposal) (negotiate.CarrierOffer, error) {
 	if !prov.Met(from, p) {
 		ctx, cancel := context.WithTimeout(t.s.ctx, dialTime)
@@ -474,12 +476,12 @@ func (t *talk) answerBy(e *end, prov carrier.Provider, from negotiate.CarrierOff
 	select {
 	case a := <-done:
 		return a.offer, a.err
-	case <-e.closing: // then nobody is told
+	case <-e.closing: // in which case Answer does not call back
 		return negotiate.CarrierOffer{}, errDropped
 	}
 }
 
-// prove proves the first carrier that the peer has answered, in the order of this side.
+// prove proves the first carrier that the peer has answered.
 func (t *talk) prove(e *end, carriers []negotiate.CarrierOffer) {
 	if e == nil || e.dropped {
 		return
@@ -502,7 +504,7 @@ func (t *talk) prove(e *end, carriers []negotiate.CarrierOffer) {
 	})
 }
 
-// carry is when both sides have agreed: the program gets its memory.
+// carry starts the carrier that both sides have agreed on, and grants the program its memory.
 func (t *talk) carry(e *end, kind negotiate.CarrierKind) {
 	if e == nil || e.dropped {
 		return
@@ -519,7 +521,7 @@ func (t *talk) carry(e *end, kind negotiate.CarrierKind) {
 	}
 }
 
-// lose is when a carrier has ended, or there will be none.
+// lose handles the peer's or the state machine's end of a carrier, or of an offer.
 func (t *talk) lose(a between.Lose) {
 	e := t.ends[a.Number]
 	if o, ok := t.wishes[a.Number]; ok {
@@ -543,7 +545,7 @@ func (t *talk) lose(a between.Lose) {
 	}
 }
 
-// lostBy is when a device has lost the carrier of an end, or what was to be its carrier.
+// lostBy handles a carrier, or one being set up, that a device has lost.
 func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 	if e.dropped || e.lost {
 		return
@@ -564,14 +566,14 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 	}
 }
 
-// note has a carrier rest that fails with the peer again and again.
+// note counts a failure of the carrier with the peer, so that it rests if it fails again and again.
 func (t *talk) note(now time.Time, e *end, why negotiate.Reason) {
 	if why == negotiate.ReasonDeviceFailed || why == negotiate.ReasonCarrierUnreachable {
 		t.s.cfg.Peers.Failed(t.peer, e.by, now)
 	}
 }
 
-// opened says where the own library is in the kernel's stream, and goes on after that.
+// opened tells the peer where the own library is in the kernel's stream, then calls then.
 func (t *talk) opened(e *end, then func(now time.Time)) {
 	e.where(func(p between.Place) {
 		t.post(func(now time.Time) {
@@ -583,7 +585,7 @@ func (t *talk) opened(e *end, then func(now time.Time)) {
 	})
 }
 
-// peerEnded is the last of a number.
+// peerEnded handles the peer's ENDED, the last message of a number.
 func (t *talk) peerEnded(e *end, exited bool, written uint64) {
 	delete(t.ends, e.number)
 	if exited {
@@ -594,9 +596,9 @@ func (t *talk) peerEnded(e *end, exited bool, written uint64) {
 	}
 }
 
-// gone is when an end does not wait any more and has no carrier.
+// gone handles an end that no longer waits and was not granted.
 func (t *talk) gone(now time.Time, e *end) {
-	if _, ok := t.all[e]; !ok { // it was left to another one
+	if _, ok := t.all[e]; !ok { // it was passed on to another host
 		t.s.Over(e.half)
 		return
 	}
@@ -608,7 +610,7 @@ func (t *talk) gone(now time.Time, e *end) {
 	}
 }
 
-// ended is when an end that has carried is closed, or its process has let go of the broker.
+// ended handles a granted end that is closed, or whose process has disconnected from the broker.
 func (t *talk) ended(_ time.Time, e *end, closed bool) {
 	if e.dropped {
 		return
@@ -617,7 +619,7 @@ func (t *talk) ended(_ time.Time, e *end, closed bool) {
 		t.left(e)
 		return
 	}
-	e.later = time.AfterFunc(aloneTime, func() { // it lives, and goes on by the kernel
+	e.later = time.AfterFunc(aloneTime, func() { // the process lives, and goes on by the kernel
 		t.post(func(now time.Time) {
 			if !e.dropped && !e.alone {
 				t.left(e)
@@ -626,7 +628,7 @@ func (t *talk) ended(_ time.Time, e *end, closed bool) {
 	})
 }
 
-// alone is when no process has the memory of an end any more.
+// alone handles that no process has the memory of an end any more.
 func (t *talk) alone(_ time.Time, e *end) {
 	if e.dropped || e.alone {
 		return
@@ -639,16 +641,16 @@ func (t *talk) alone(_ time.Time, e *end) {
 	e.mir.Load().ProcessEnded()
 }
 
-// drained is when the peer has all that a process has written that has ended.
+// drained handles that the peer has everything that an ended process had written.
 func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
-	reset := e.latest().Flags&inprocess.Reset != 0 // on purpose: what it has written is worth nothing
+	reset := e.latest().Flags&inprocess.Reset != 0 // a deliberate reset discards what it has written
 	t.opened(e, func(now time.Time) { t.leave(now, e, !reset, bytes) })
 }
 
-// left ends an end whose library has left the ring, after the last word of where it is.
+// left ends an end whose library has left the ring, after telling the peer how far the library got.
 func (t *talk) left(e *end) { t.opened(e, func(now time.Time) { t.leave(now, e, false, 0) }) }
 
-// leave ends an end, and tells the peer.
+// leave tells the peer that an end has ended, and drops it.
 func (t *talk) leave(now time.Time, e *end, exited bool, bytes uint64) {
 	if e.dropped {
 		return
@@ -663,7 +665,7 @@ func (t *talk) leave(now time.Time, e *end, exited bool, bytes uint64) {
 	t.drop(e)
 }
 
-// drop ends an end, without a word.
+// drop removes an end without telling the peer.
 func (t *talk) drop(e *end) {
 	if t.ends[e.number] == e {
 		delete(t.ends, e.number)

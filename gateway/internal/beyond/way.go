@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostsBehind are the addresses at which the gateway of the host may be that has the other end of a connection: that to which
-// this host translates its remote one, and the next hop to it, which is the host of a container whose address others know. The
-// default router is none.
+// hostsBehind returns the addresses at which the gateway of the other end's host may be: the one to which this host
+// translates the connection's remote address, and the next hop to it, unless that is the default router. The next hop
+// is the host of a container whose address is routed.
 func hostsBehind(local, remote netip.AddrPort) []netip.Addr {
 	to, err := translated(local, remote)
-	if err != nil { // nothing translates it here, or the kernel does not say
+	if err != nil { // not translated here, or the kernel does not say
 		to = remote.Addr()
 	}
 	if hop := nextHop(to); hop.IsValid() {
@@ -27,7 +27,8 @@ func hostsBehind(local, remote netip.AddrPort) []netip.Addr {
 	return []netip.Addr{to}
 }
 
-// nextHop is that on the way to an address; the zero one: it is a neighbour, or beyond the default router.
+// nextHop returns the next hop to an address, or the zero Addr if the address is a neighbour or beyond the default
+// router.
 func nextHop(to netip.Addr) netip.Addr {
 	routes, err := netlink.RouteGetWithOptions(to.WithZone("").AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil || len(routes) == 0 || routes[0].Dst == nil {
@@ -37,17 +38,17 @@ func nextHop(to netip.Addr) netip.Addr {
 		return netip.Addr{}
 	}
 	hop, _ := netip.AddrFromSlice(routes[0].Gw)
-	if hop = hop.Unmap(); hop.IsLinkLocalUnicast() { // without a zone it is no address to dial
+	if hop = hop.Unmap(); hop.IsLinkLocalUnicast() { // not dialable without a zone
 		return netip.Addr{}
 	}
 	return hop
 }
 
-// conntrackLoaded is there where the kernel tracks connections. To ask it otherwise would load the module.
+// conntrackLoaded exists if the kernel tracks connections. A query without it would load the module.
 const conntrackLoaded = "/proc/sys/net/netfilter/nf_conntrack_max"
 
-// translated asks the connection tracking of this network namespace where the packets of a connection go that its client
-// has sent to remote.
+// translated asks the connection tracking of this network namespace where it sends the packets of a connection that a
+// client here has opened to remote.
 func translated(local, remote netip.AddrPort) (netip.Addr, error) {
 	if _, err := os.Stat(conntrackLoaded); err != nil {
 		return netip.Addr{}, err
@@ -77,10 +78,10 @@ func translated(local, remote netip.AddrPort) (netip.Addr, error) {
 	return parseTracked(messages[0])
 }
 
-// errTracked is an answer of the connection tracking that does not say who replies.
+// errTracked means that the answer of the connection tracking has no reply address.
 var errTracked = errors.New("connection tracking: no address")
 
-// parseTracked finds the address that replies: struct nfgenmsg is before the attributes.
+// parseTracked returns the source address of the reply direction. The attributes follow a struct nfgenmsg.
 func parseTracked(m []byte) (netip.Addr, error) {
 	const generic = 4
 	for kind, reply := range attributes(m[min(generic, len(m)):]) {
@@ -101,7 +102,7 @@ func parseTracked(m []byte) (netip.Addr, error) {
 	return netip.Addr{}, errTracked
 }
 
-// attributes are those of netlink(7) in b, until one is cut short.
+// attributes iterates over the netlink(7) attributes in b, up to the first truncated one.
 func attributes(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofNlAttr {

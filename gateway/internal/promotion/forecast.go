@@ -7,19 +7,18 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
-// forecastSize bounds the ends that are kept of each of two generations.
+// forecastSize bounds the ends in each of the two generations.
 const forecastSize = 8192
 
-// forecast counts the connections that would be promoted: those of which both ends have asked. Ends ask again and again,
-// and a connection counts once. Ends are kept for two generations of forecastSize at most; what was forgotten may count
-// again.
+// forecast counts the connections that would be promoted: those both of whose ends have asked. Ends ask again and
+// again, but a connection counts once, unless it has been forgotten: ends are kept for at most two generations.
 type forecast struct {
 	mu       sync.Mutex // guards everything below
 	now, old map[endName]bool
 	pairs    uint64
 }
 
-// endName names an end, by its sequence numbers or else by its addresses.
+// endName identifies an end by its sequence numbers, or else by its addresses.
 type endName struct {
 	sequences     broker.Sequences
 	netns         uint64
@@ -37,7 +36,8 @@ func (n endName) mirror() endName {
 	return endName{broker.Sequences{Mine: n.sequences.Peer, Peer: n.sequences.Mine}, n.netns, n.remote, n.local}
 }
 
-// note takes in that an end would be promoted; true: so would the other end, and the connection counts.
+// note records that an end would be promoted. It returns true if its other end would be, too, and the connection is
+// counted now.
 func (f *forecast) note(s broker.Socket) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,30 +13,32 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// rules are those of a configuration for both ends of a connection. It is selected if neither end refuses it: a rule about
-// one direction that accelerates is asked at its own end and lets the other one pass, and what is known of callers only
-// (cgroups, users) is asked at the client's.
+// rules are the rules of a configuration, compiled for each end of a connection. A connection is selected if neither
+// end refuses it. So that each criterion is checked where it can be, an accelerating rule for one direction is checked
+// at its own end and passes the other end, and criteria known of callers only (cgroups, users) are checked at the
+// client.
 type rules struct {
 	client, server *ebpf.Policy
-	names          []string         // of the rules of both
-	actions        []report.Action  // as they are given
-	carriers       []report.Carrier // the only one of a trial; none: any
+	names          []string         // of the rules, by number, for both ends
+	actions        []report.Action  // as configured, by number
+	carriers       []report.Carrier // the only carrier of a trial, by number; CarrierNone: any
 }
 
-// newRules compiles the rules, with the share that holds now, and those of trials behind them: their ports know no other.
+// newRules compiles the rules, with the current share, followed by those of trials, whose ports belong to no other
+// rule.
 func newRules(c config.Config, share ebpf.Share, trials []*config.Trial) (rules, error) {
 	all := policy.Translate(c, false, slog.New(slog.DiscardHandler))
 	var client, server []ebpf.Rule
 	var out rules
-	for i, r := range all.Policy { // as the steering has them
+	for i, r := range all.Policy { // as translated for the steering
 		given := c.Policy[i]
 		r.Action = ebpf.ActionPass
 		if given.Action != report.ActionPass && given.Way != report.WaySteered {
-			r.Action = ebpf.ActionAccelerate // auto, too: rings are faster than the kernel whatever the host has
+			r.Action = ebpf.ActionAccelerate // also for auto: rings are faster than the kernel on any host
 		}
 		client, server, out.names = append(client, r), append(server, r), append(out.names, given.Name)
 		out.actions, out.carriers = append(out.actions, given.Action), append(out.carriers, report.CarrierNone)
-		if r.Action == ebpf.ActionPass { // at the end it is about, and what asks for a caller at none of a server
+		if r.Action == ebpf.ActionPass { // pass rules keep their direction and callers
 			continue
 		}
 		client[i].Direction, server[i].Direction = ebpf.DirectionBoth, ebpf.DirectionBoth
@@ -61,7 +63,7 @@ func newRules(c config.Config, share ebpf.Share, trials []*config.Trial) (rules,
 	return out, nil
 }
 
-// outbound is what the rules say of a client's end, inbound of a server's.
+// outbound returns the verdict on a client's end, inbound that on a server's.
 func (r rules) outbound(q broker.Question) ebpf.Verdict {
 	return r.client.Decide(ebpf.Query{
 		Proto: ebpf.ProtoTCP, Peer: q.Socket.Remote.Addr(), Port: q.Socket.Remote.Port(), UID: q.Process.UID, Cgroup: q.Process.Cgroup,
@@ -81,7 +83,7 @@ func (r rules) wants(q broker.Question) bool {
 	return r.outbound(q).Action != ebpf.ActionPass
 }
 
-// rule is the one that decides about an end; false: none does.
+// rule returns the number of the rule that decides about an end; false if none does.
 func (r rules) rule(q broker.Question) (i int, ok bool) {
 	if q.Socket.Role == broker.RoleServer {
 		i = r.inbound(q).Rule
@@ -91,7 +93,7 @@ func (r rules) rule(q broker.Question) (i int, ok bool) {
 	return i, i >= 0 && i < len(r.names)
 }
 
-// name is that of the rule that decides about an end.
+// name returns the name of the rule that decides about an end.
 func (r rules) name(q broker.Question) string {
 	if i, ok := r.rule(q); ok {
 		return r.names[i]
@@ -99,7 +101,8 @@ func (r rules) name(q broker.Question) string {
 	return policy.NoRule
 }
 
-// pays reports whether rules want an end carried between hosts by a carrier. Without an adapter the kernel is faster.
+// pays reports whether the rules allow a carrier to carry an end between hosts. Without an adapter the kernel is faster
+// in bulk, so only accelerate allows that.
 func (r rules) pays(q broker.Question, by negotiate.CarrierKind) bool {
 	i, ok := r.rule(q)
 	if !ok || r.carriers[i] != report.CarrierNone && r.carriers[i] != report.Carrier(by.String()) {

@@ -25,27 +25,27 @@ import (
 )
 
 const (
-	// listenEvery is how often a socket is tried that another gateway has, or that cannot be made.
+	// listenEvery is how often to retry a socket that another gateway has, or that cannot be made.
 	listenEvery = 2 * time.Second
-	// socketMode lets every user ask; the broker knows by the kernel who does.
+	// socketMode lets every user ask; the kernel tells the broker who asks.
 	socketMode = 0o666
-	// dirMode lets them reach it.
+	// dirMode lets every user reach the socket.
 	dirMode = 0o755
 )
 
-// Options are what a service needs besides the configuration.
+// Options are what a service needs in addition to the configuration.
 type Options struct {
 	Log *slog.Logger
-	// Cgroup is where cgroup2 is seen, for the names of connections beyond one network namespace.
+	// Cgroup is where cgroup2 is mounted. Recognizing connections across network namespaces needs it.
 	Cgroup string
 }
 
-// Service serves programs while it is told to. The methods of nil do nothing.
+// Service serves programs while it is told to. The methods of a nil Service do nothing, unless they say otherwise.
 type Service struct {
 	log     *slog.Logger
 	config  config.InProcess
-	program *witness.Sequences // nil: connections are named by their addresses
-	paths   *shapers           // nil: they are not looked at
+	program *witness.Sequences // nil: connections are named by their addresses only
+	paths   *shapers           // nil: paths are not examined
 	seen    forecast
 
 	mu     sync.Mutex // guards everything below
@@ -53,17 +53,18 @@ type Service struct {
 	mode   report.Mode
 	share  ebpf.Share
 	trials []*config.Trial
-	now    *broker.Broker // nil: not served
-	end    func()         // of what serves; nil: nothing does
+	now    *broker.Broker // nil: none serves
+	end    func()         // stops what serves; nil: nothing serves
 	past   broker.Counters
-	failed error // why the socket could not be made the last time
+	failed error // why the last attempt to serve failed
 	closed bool
-	beyond broker.Beyond // nil: other hosts are not looked at
+	beyond broker.Beyond // nil: this host only
 
 	told telling
 }
 
-// New makes a service that does not serve yet, in the network namespace of the calling thread. Nil: it is configured away.
+// New makes a service that does not serve yet, in the network namespace of the calling thread. It returns nil if the
+// configuration disables it.
 func New(c config.Config, o Options) *Service {
 	if c.InProcess.Enabled != config.SwitchOn {
 		return nil
@@ -96,7 +97,7 @@ func (s *Service) Close() {
 	}
 }
 
-// Serve has the service serve, or give the socket up. Promoted connections go on in either case.
+// Serve starts serving, or gives up the socket. Promoted connections go on in either case.
 func (s *Service) Serve(on bool) {
 	if s == nil {
 		return
@@ -123,7 +124,8 @@ func (s *Service) Serve(on bool) {
 	end()
 }
 
-// loop serves until ctx ends. Another gateway of the host may have the socket: it is served where that one has gone.
+// loop serves until ctx ends. While another gateway of the host has the socket it retries, to take over when that one
+// has gone.
 func (s *Service) loop(ctx context.Context) {
 	tick := time.NewTicker(listenEvery)
 	defer tick.Stop()
@@ -193,7 +195,7 @@ func (s *Service) serve(ctx context.Context) error {
 	return err
 }
 
-// makeDir makes the directory of the socket where no package has, for all users whatever the umask.
+// makeDir makes the socket's directory, if no package has, and opens it to all users regardless of the umask.
 func makeDir(dir string) error {
 	err := os.MkdirAll(filepath.Dir(dir), dirMode)
 	if err == nil {
@@ -211,14 +213,14 @@ func makeDir(dir string) error {
 	return nil
 }
 
-// errLost ends a broker whom no program finds any more.
+// errLost ends a broker that programs can no longer find.
 var errLost = errors.New("the socket was removed, or is another gateway's")
 
-// watchEvery is how often it is looked whether the socket is there, and the paths of promoted connections shape now.
+// watchEvery is how often watch checks the socket, and the paths of promoted connections for shaping.
 const watchEvery = time.Second
 
-// watch ends a broker that has lost its socket, and has connections go by the kernel whose paths shape since they were promoted,
-// until ctx ends.
+// watch ends a broker that has lost its socket, and sends connections back to the kernel whose paths have come to
+// shape, until ctx ends.
 func (s *Service) watch(ctx context.Context, b *broker.Broker, own broker.Place, end context.CancelCauseFunc) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -256,7 +258,7 @@ func (s *Service) review(b *broker.Broker) {
 	}
 }
 
-// shapes reports whether the path of an end shapes, as far as that can be seen.
+// shapes reports whether the path of an end shapes, as far as can be seen.
 func (s *Service) shapes(at broker.Socket, of broker.Process) bool {
 	return s.paths != nil && s.paths.Shaped(pathOf(at), of.PID)
 }
@@ -265,7 +267,7 @@ func pathOf(s broker.Socket) shapedPath {
 	return shapedPath{Netns: s.Netns, Local: s.Local.Addr(), Remote: s.Remote.Addr()}
 }
 
-// sum adds the totals of a broker to those of the ones before. What is as of now is that of the later one.
+// sum adds the totals of earlier brokers to those of the current one, and keeps its current values.
 func sum(past, now broker.Counters) broker.Counters {
 	now.ProcessesTotal += past.ProcessesTotal
 	now.ProcessesRefused += past.ProcessesRefused
@@ -289,8 +291,8 @@ func sum(past, now broker.Counters) broker.Counters {
 	return now
 }
 
-// Set puts rules, thresholds, a mode and the share of the rollout in force. In the mode off what is promoted goes back to
-// the kernel; in observe nothing is promoted, and what is promoted stays so.
+// Set applies rules, thresholds, a mode and the rollout's share. In mode off promoted connections go back to the
+// kernel; in observe nothing new is promoted, and what is promoted stays so.
 func (s *Service) Set(c config.Config, mode report.Mode, share ebpf.Share) {
 	if s == nil {
 		return
@@ -301,7 +303,7 @@ func (s *Service) Set(c config.Config, mode report.Mode, share ebpf.Share) {
 	s.applyLocked()
 }
 
-// Share puts the share of a rollout in force that grows.
+// Share applies the rollout's share.
 func (s *Service) Share(share ebpf.Share) {
 	if s == nil {
 		return
@@ -314,7 +316,7 @@ func (s *Service) Share(share ebpf.Share) {
 	}
 }
 
-// Try puts the trials in force that there are now.
+// Try applies the trials that are in force now.
 func (s *Service) Try(held func() []*config.Trial) {
 	if s == nil {
 		return
@@ -325,7 +327,7 @@ func (s *Service) Try(held func() []*config.Trial) {
 	s.applyLocked()
 }
 
-// SetBeyond has other hosts looked at for the ends of connections; nil: not any more.
+// SetBeyond has other hosts searched for the other ends of connections; nil ends that.
 func (s *Service) SetBeyond(y broker.Beyond) {
 	if s == nil {
 		return
@@ -338,7 +340,7 @@ func (s *Service) SetBeyond(y broker.Beyond) {
 	}
 }
 
-// Pays reports whether the rules have an end carried between hosts by a carrier.
+// Pays reports whether the rules allow a carrier to carry an end between hosts. The Service must not be nil.
 func (s *Service) Pays(h *broker.Half, by negotiate.CarrierKind) bool {
 	r := s.told.rules.Load()
 	return r != nil && r.pays(broker.Question{Process: h.Process, Socket: h.Socket}, by)
@@ -350,7 +352,7 @@ func (s *Service) applyLocked() {
 	}
 	r, err := newRules(s.live, s.share, s.trials)
 	if err != nil {
-		s.log.Error("rules of the in-process way", "error", err) // those of the steering are checked before
+		s.log.Error("rules of the in-process way", "error", err) // unexpected: the steering has checked them
 		return
 	}
 	s.told.rules.Store(&r)
@@ -360,12 +362,12 @@ func (s *Service) applyLocked() {
 	s.now.SetOff(s.mode == report.ModeOff)
 }
 
-// selection is the policy of a broker. It is never changed, but replaced.
+// selection is the policy of a broker. It is never modified, only replaced.
 type selection struct {
 	service  *Service
 	rules    rules
 	observes bool
-	shaped   bool // such paths are promoted
+	shaped   bool // promote on shaping paths, too
 }
 
 // Select implements broker.Policy.
@@ -387,10 +389,10 @@ func (p *selection) Select(q broker.Question) inprocess.Why {
 	return inprocess.WhyNone
 }
 
-// errNot is why a service that is not asked to serve does not.
+// errNot is why a service does not serve that is not asked to.
 var errNot = errors.New("the gateway drains or ends")
 
-// Serving tells why the programs are not served; nil: they are.
+// Serving returns why programs are not served, or nil if they are. The Service must not be nil.
 func (s *Service) Serving() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -404,12 +406,12 @@ func (s *Service) Serving() error {
 	}
 }
 
-// Remove removes a socket that nobody serves any more.
+// Remove removes the socket if no broker serves it any more.
 func Remove(path string) error {
 	if fi, err := os.Lstat(path); err != nil || fi.Mode().Type() != os.ModeSocket {
 		return nil //nolint:nilerr // there is none
 	}
-	l, err := broker.Listen(path, socketMode) // in the place of a dead one
+	l, err := broker.Listen(path, socketMode) // replaces a dead one
 	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

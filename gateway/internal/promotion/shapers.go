@@ -22,28 +22,27 @@ import (
 )
 
 const (
-	// fresh is how long an answer holds, pathsKept and namespacesKept how many are kept.
+	// fresh is how long an answer holds; pathsKept and namespacesKept bound the answers that are kept.
 	fresh          = time.Second / 2
 	pathsKept      = 4096
 	namespacesKept = 1024
-	// A review looks at namespaces anew for a tenth of a processor's time at most: there can be thousands, with thousands of
-	// devices each.
+	// Reviews may spend a tenth of a processor's time on examining namespaces: there can be thousands, with thousands
+	// of devices each.
 	reviewPerSecond = time.Second / 10
 	reviewAtOnce    = time.Second / 5
 	// skipStats is RTEXT_FILTER_SKIP_STATS of linux/rtnetlink.h.
 	skipStats = 1 << 3
 )
 
-// shapers tells which connections cross a queueing discipline that shapes: the bytes of a connection in process would not
-// be shaped. It looks at the devices of its own network namespace, and at those of the namespaces of programs, by
-// rtnetlink. It changes nothing, but that namespaces of programs get numbers in its own, as the kernel gives them. Its
-// methods may be called by several goroutines.
+// shapers tells which connections cross a queueing discipline that shapes; promoted, their bytes would bypass it. It
+// examines by rtnetlink the devices of its own network namespace, and those of programs' namespaces. Its only side
+// effect is that the kernel assigns IDs to those namespaces in its own. Its methods are safe for concurrent use.
 type shapers struct {
 	own      *netlink.Handle
 	requests map[int]*nl.SocketHandle
-	cookie   uint64 // of the own namespace
+	cookie   uint64 // of its own namespace
 	inode    uint64
-	reviews  *rate.Limiter // in nanoseconds
+	reviews  *rate.Limiter // in nanoseconds of time
 
 	mu         sync.Mutex // guards everything below
 	here       shapingDevices
@@ -51,9 +50,9 @@ type shapers struct {
 	paths      map[shapedPath]shapedSeen
 }
 
-// shapedPath is that of a connection, as one of its ends has it.
+// shapedPath is the path of a connection, as one of its ends has it.
 type shapedPath struct {
-	Netns         uint64 // its cookie; 0: that of its process
+	Netns         uint64 // cookie; 0: the namespace of its process
 	Local, Remote netip.Addr
 }
 
@@ -62,7 +61,7 @@ type shapedSeen struct {
 	at     time.Time
 }
 
-// shapingDevices are those of a namespace.
+// shapingDevices are the devices of a namespace, and which of them shape.
 type shapingDevices struct {
 	links   []netlink.Link
 	shaping map[int]bool // by index
@@ -72,10 +71,10 @@ type shapingDevices struct {
 // within is what is known of another namespace.
 type within struct {
 	at                        time.Time
-	outward, loopback, behind bool // a device in it shapes; its loopback device; one here that leads into it, or its bridge
+	outward, loopback, behind bool // shapes: a device in it; its loopback; a veth here leading into it, or its bridge
 }
 
-// shapes reports whether a path in it shapes. Which of several devices it takes is not known.
+// shapes reports whether a path from the namespace shapes. It is not known which of several devices a path takes.
 func (n within) shapes(k shapedPath) bool {
 	if k.Remote == k.Local || k.Remote.IsLoopback() {
 		return n.loopback
@@ -83,7 +82,7 @@ func (n within) shapes(k shapedPath) bool {
 	return n.outward || n.behind
 }
 
-// openShapers looks from the network namespace of the calling thread.
+// openShapers makes a shapers for the network namespace of the calling thread.
 func openShapers() (*shapers, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -112,24 +111,25 @@ func openShapers() (*shapers, error) {
 	return p, nil
 }
 
-// Close ends it. Nothing is asked any more.
+// Close closes the sockets. No method may be called any more.
 func (p *shapers) Close() {
 	p.own.Close()
 	p.requests[unix.NETLINK_ROUTE].Close()
 }
 
-// Shaped reports whether a path that begins at a process shapes, as far as that can be seen. pid may be 0: it is not known.
+// Shaped reports whether a path from a process shapes, as far as can be seen. pid may be 0 if it is not known.
 func (p *shapers) Shaped(key shapedPath, pid int) bool { return p.shaped(key, pid, p.namespace) }
 
-// StillShaped is Shaped for a path that was looked at before.
+// StillShaped is Shaped for a path that was examined before: it may return an older answer, to stay within the time for
+// reviews.
 func (p *shapers) StillShaped(key shapedPath, pid int) bool { return p.shaped(key, pid, p.reviewed) }
 
-// looker tells what is known of the namespace of a process.
+// looker returns what is known of the namespace of a process.
 type looker func(inode uint64, pid int, now time.Time) within
 
 func (p *shapers) shaped(key shapedPath, pid int, look looker) bool {
 	p.mu.Lock()
-	defer p.mu.Unlock() // held while the kernel is asked: one at a time
+	defer p.mu.Unlock() // also while the kernel is asked: one caller at a time
 	inode := p.inode
 	if key.Netns != p.cookie {
 		pid, inode = namespaceOf(pid)
@@ -142,7 +142,7 @@ func (p *shapers) shaped(key shapedPath, pid int, look looker) bool {
 	return look(inode, pid, now).shapes(key)
 }
 
-// Any reports whether anything at all shapes that a process's connections could meet, as far as that can be seen.
+// Any reports whether anything shapes that the connections of a process could cross, as far as can be seen.
 func (p *shapers) Any(pid int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,10 +156,10 @@ func (p *shapers) Any(pid int) bool {
 		return false
 	}
 	n := p.reviewed(inode, pid, now)
-	return n.outward || n.loopback // what is behind is here
+	return n.outward || n.loopback // behind is about devices here
 }
 
-// path looks at one that begins here.
+// path reports whether a path that begins in this namespace shapes.
 func (p *shapers) path(key shapedPath, now time.Time) bool {
 	if s, ok := p.paths[key]; ok && now.Sub(s.at) < fresh {
 		return s.shaped
@@ -178,7 +178,7 @@ func (p *shapers) renew(now time.Time) {
 	}
 }
 
-// namespace is what is known of that of a process; inode 0: nothing.
+// namespace returns what is known of the namespace of a process; nothing if inode is 0.
 func (p *shapers) namespace(inode uint64, pid int, now time.Time) within {
 	if inode == 0 {
 		return within{}
@@ -194,7 +194,7 @@ func (p *shapers) namespace(inode uint64, pid int, now time.Time) within {
 	return n
 }
 
-// reviewed is what is known of a namespace that was looked at before, when there was time for it.
+// reviewed is namespace, but returns an older answer while there is no time left for reviews.
 func (p *shapers) reviewed(inode uint64, pid int, now time.Time) within {
 	n, ok := p.namespaces[inode]
 	if ok && now.Sub(n.at) < fresh || p.reviews.TokensAt(now) <= 0 {
@@ -205,8 +205,9 @@ func (p *shapers) reviewed(inode uint64, pid int, now time.Time) within {
 	return n
 }
 
-// links looks at the devices in the namespace of a process, which takes no privilege there: of each its own discipline is
-// told, and not those below it. The namespace gets a number here for that, as it does when a device leads into it.
+// links examines the devices in the namespace of a process, which requires no privilege there. The kernel tells each
+// device's root discipline, but not those below it. The namespace gets an ID here for that, as it does when a device
+// leads into it.
 func (p *shapers) links(pid int, now time.Time) within {
 	n := within{at: now}
 	id, err := p.own.GetNetNsIdByPid(pid)
@@ -251,7 +252,7 @@ func (p *shapers) links(pid int, now time.Time) within {
 	return n
 }
 
-// pairsShape looks at the devices here whose other halves are in a namespace, and at their bridges.
+// pairsShape reports whether a veth here whose other half is in the namespace shapes, or its bridge does.
 func (p *shapers) pairsShape(id int) bool {
 	return slices.ContainsFunc(p.here.links, func(l netlink.Link) bool {
 		a := l.Attrs()
@@ -259,7 +260,7 @@ func (p *shapers) pairsShape(id int) bool {
 	})
 }
 
-// namespaceOf is the network namespace of a process, and a thread in it that lives; 0: not known.
+// namespaceOf returns the network namespace of a process, and a live thread of it; 0 if unknown.
 func namespaceOf(pid int) (tid int, inode uint64) {
 	if pid <= 0 {
 		return 0, 0
@@ -283,14 +284,14 @@ func inodeOf(path string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// leadsThroughShaper looks at the device by which this namespace sends from one address to another.
+// leadsThroughShaper reports whether the device shapes by which this namespace routes the path.
 func (p *shapers) leadsThroughShaper(k shapedPath) bool {
 	routes, err := p.own.RouteGetWithOptions(k.Remote.WithZone("").AsSlice(), &netlink.RouteGetOptions{SrcAddr: k.Local.WithZone("").AsSlice()})
 	return err == nil && len(routes) > 0 && p.here.shaping[routes[0].LinkIndex]
 }
 
-// devicesOf looks at all devices of a namespace. What comes in may be sent to an intermediate device, which shapes it: so
-// while one does, all whose input can be sent somewhere do.
+// devicesOf examines all devices of a namespace. Incoming packets may be redirected to an intermediate device (ifb)
+// that shapes: if there is one, every device whose input can be redirected counts as shaping.
 func devicesOf(h *netlink.Handle, now time.Time) shapingDevices {
 	d := shapingDevices{at: now, shaping: map[int]bool{}}
 	list, err := again(func() ([]netlink.Qdisc, error) { return h.QdiscList(nil) })
@@ -320,7 +321,7 @@ func devicesOf(h *netlink.Handle, now time.Time) shapingDevices {
 	return d
 }
 
-// isShaper reports whether a queueing discipline delays, drops or bounds on purpose.
+// isShaper reports whether a queueing discipline delays, drops or limits on purpose.
 func isShaper(q netlink.Qdisc) bool {
 	f, ok := q.(*netlink.Fq)
 	return shapesByName(q.Type()) || ok && f.FlowMaxRate != 0 && f.FlowMaxRate != math.MaxUint32
@@ -330,7 +331,7 @@ func shapesByName(kind string) bool {
 	return slices.Contains([]string{"tbf", "htb", "hfsc", "cbq", "netem", "cake"}, kind)
 }
 
-// attempts is how often a list is read that changes under the reader.
+// attempts is how often to read a list that changes while it is read.
 const attempts = 3
 
 func again[T any](list func() (T, error)) (out T, err error) {

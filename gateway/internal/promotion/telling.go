@@ -11,22 +11,22 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
-// telling is what is told of connections as it happens, and what is kept of those that have ended.
+// telling reports what happens to connections, and keeps those that have ended.
 type telling struct {
 	rules atomic.Pointer[rules]     // in force
-	past  atomic.Pointer[pastConns] // nil: nobody is told
+	past  atomic.Pointer[pastConns] // nil: not reported
 
 	mu       sync.Mutex // guards everything below
 	promoted map[string]uint64
 }
 
-// pastConns are the last ends that were promoted and have ended, or went back for good.
+// pastConns are the latest promoted ends that have ended, or went back for good.
 type pastConns struct {
 	feed           *report.Feed
 	closed, native *report.History
 }
 
-// Report has a feed told of what becomes of connections from now on.
+// Report makes a feed receive what happens to connections from now on.
 func (s *Service) Report(f *report.Feed) {
 	if s == nil {
 		return
@@ -34,7 +34,7 @@ func (s *Service) Report(f *report.Feed) {
 	s.told.past.CompareAndSwap(nil, &pastConns{f, report.NewHistory(report.HistorySize, f), report.NewHistory(report.HistorySize, f)})
 }
 
-// Promoted counts by the name of the rule the connections that were promoted, or would have been in the mode observe.
+// Promoted returns by rule name how many connections were promoted or, in mode observe, would have been.
 func (s *Service) Promoted() map[string]uint64 {
 	if s == nil {
 		return nil
@@ -53,9 +53,9 @@ func (t *telling) count(rule string) {
 	t.promoted[rule]++
 }
 
-// tell is called by the broker when something becomes of an end. It waits for nothing.
+// tell is the broker's Config.Tell. It must not block.
 func (s *Service) tell(what broker.Told, e broker.End, why inprocess.Why) {
-	if r := s.told.rules.Load(); r != nil && what == broker.ToldPromoted && e.Side == 0 { // of its two ends one
+	if r := s.told.rules.Load(); r != nil && what == broker.ToldPromoted && e.Side == 0 { // count one of its two ends
 		s.told.count(r.name(broker.Question{Process: e.Process, Socket: e.Socket}))
 	}
 	past := s.told.past.Load()
@@ -77,12 +77,12 @@ func (s *Service) tell(what broker.Told, e broker.End, why inprocess.Why) {
 	}
 }
 
-// ended keeps an end that was promoted.
+// ended records an end that was promoted.
 func (p *pastConns) ended(e *broker.End, why inprocess.Why) {
 	now := time.Now()
 	switch why {
 	case inprocess.WhyNone, inprocess.WhyProtocol:
-	default: // its connection goes on
+	default: // the connection goes on
 		p.native.Add(describeNative(e, why, now))
 		return
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// idBase keeps the numbers of ends, which are the cookies of their sockets, apart from those of flows.
+// idBase keeps the IDs of ends, which are made from socket cookies, apart from those of flows.
 const idBase = 1 << 40
 
-// Conns lists the ends that are promoted, and those that have asked or are native for good, where they are asked for.
+// Conns lists promoted ends and, if the query asks for them, ends that have asked, are native for good, or have ended.
 func (s *Service) Conns(q report.ConnQuery) []report.ConnInfo {
 	if s == nil {
 		return nil
@@ -36,7 +36,8 @@ func (s *Service) Conns(q report.ConnQuery) []report.ConnInfo {
 	return list
 }
 
-// liveConns are those of Conns that there are now. One that went back for good is among them as long as its program has it.
+// liveConns returns those of Conns that still exist. An end that went back for good is among them as long as its
+// program has it.
 func (s *Service) liveConns(q report.ConnQuery) (list []report.ConnInfo) {
 	b, off := s.broker()
 	if b == nil {
@@ -55,7 +56,7 @@ func (s *Service) liveConns(q report.ConnQuery) (list []report.ConnInfo) {
 	return list
 }
 
-// asked are the histories that are asked for.
+// asked returns the histories that the query asks for.
 func (p *pastConns) asked(q report.ConnQuery) (list []*report.History) {
 	if q.Ended() {
 		list = append(list, p.closed)
@@ -66,15 +67,15 @@ func (p *pastConns) asked(q report.ConnQuery) (list []*report.History) {
 	return list
 }
 
-// broker is the one that serves; nil: none does. off: its libraries send by the kernel.
+// broker returns the serving broker, or nil. If off, libraries send by the kernel.
 func (s *Service) broker() (b *broker.Broker, off bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.mode == report.ModeOff
 }
 
-// describe makes the document of an end. One that has its memory and sends by the kernel, because of the switch or the path,
-// is promoted again after that.
+// describe converts an end for operators. A promoted end that sends by the kernel for now, because of the switch or the
+// path, is described as native with that reason; it may be promoted again.
 func describe(e *broker.End, promoted, off bool, now time.Time) report.ConnInfo {
 	r := &e.Report
 	i := report.ConnInfo{
@@ -121,8 +122,8 @@ func sideOf(r broker.Role) report.Side {
 	return report.SideClient
 }
 
-// Totals are the numbers of the service. whole: with what connections have moved that there are now, which is read from
-// the memory of each.
+// Totals returns the service's counters. With whole they include what live connections have moved, which must be read
+// from the memory of each.
 func (s *Service) Totals(whole bool) report.InProcess {
 	if s == nil {
 		return report.InProcess{Native: map[string]uint64{}}

@@ -8,19 +8,19 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// NoRule is the name under which connections are counted that no rule matched: that of a
-// last rule which says what happens anyway.
+// NoRule is the name under which connections are counted that no rule matched. It is also the name of a final rule that
+// merely states this default.
 const NoRule = "default"
 
-// Decided is what the policies before this one decided: the programs count by the number of
-// the rule, which means another rule now.
+// Decided holds what earlier policies decided. The programs count by rule number, and a number may stand for another
+// rule after a change.
 type Decided struct {
-	past  []report.DecisionCount // by the rules that there were
-	until map[int]ebpf.Decided   // how far the counters are theirs
+	past  []report.DecisionCount // by the rules of those policies
+	until map[int]ebpf.Decided   // the counters up to which decisions are theirs
 }
 
-// RuleOf names the rule with a number of the programs, and its action: ahead of those of the
-// configuration are the rules of opt-ins, after them those of trials.
+// RuleOf returns the name and action of the rule to which the programs give a number. The rules of opt-ins precede
+// those of the configuration, those of trials follow them.
 func RuleOf(rules []config.Rule, ahead, number int) (name string, action report.Action) {
 	switch i := number - ahead; {
 	case number < 0:
@@ -34,9 +34,9 @@ func RuleOf(rules []config.Rule, ahead, number int) (name string, action report.
 	}
 }
 
-// AddTo adds what the programs decided, by the rules in force, and by those before. A rule
-// that carries passes what the never-list takes out of it. Rules in force are there from
-// the start: an increase from a series that is not there is none to an alert.
+// AddTo adds the decisions of the programs, by the rules in force and by earlier ones. An accelerating rule also counts
+// as pass what the never-list takes out of it. Rules in force are added even with a count of 0: an alert would miss the
+// first increase of a series that does not exist before.
 func (b *Decided) AddTo(s *report.Snapshot, rules []config.Rule, ahead int, list []ebpf.Decided) {
 	for _, p := range b.past {
 		s.AddDecision(p.Action, p.Rule, p.Count)
@@ -56,7 +56,7 @@ func (b *Decided) AddTo(s *report.Snapshot, rules []config.Rule, ahead int, list
 	}
 }
 
-// Close is the book for the rules after these.
+// Close returns the Decided for the policy that replaces this one.
 func (b *Decided) Close(rules []config.Rule, ahead int, list []ebpf.Decided) Decided {
 	var s report.Snapshot
 	b.AddTo(&s, rules, ahead, list)

@@ -1,5 +1,4 @@
-// Package policy puts the rules of a configuration in force: it translates them for the
-// steering, adds the rules of trials after them, and counts what connections under them did.
-// It does not decide about a connection, the programs do. The trap: decisions are counted by
-// the number of a rule, so a trial never comes before a rule of the configuration.
+// Package policy applies the rules of a configuration: it translates them for the steering, appends the rules of
+// trials, and counts what connections under them did. The programs, not this package, decide about each connection. The
+// trap: decisions are counted by rule number, so the rule of a trial must never precede a rule of the configuration.
 package policy

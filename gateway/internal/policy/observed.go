@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxServices and maxHosts bound Observed. Connections of more services are counted
-	// as forgotten; of a service with more hosts the others are not named.
+	// maxServices and maxHosts bound Observed. Connections of further services are counted as forgotten; further hosts
+	// of a service are not listed.
 	maxServices = 1024
 	maxHosts    = 64
 )
 
-// observedService is what connections have in common.
+// observedService is what connections are grouped by.
 type observedService struct {
 	side    report.Side
 	port    uint16
@@ -25,27 +25,26 @@ type observedService struct {
 	carries bool
 }
 
-// observedSums are what they did.
+// observedSums are the sums over one group.
 type observedSums struct {
 	report.ObservedService
 	hosts   map[netip.Addr]struct{}
-	seconds float64 // that bulk lasted
+	seconds float64 // total duration of bulk transfers
 }
 
-// Observed adds up what connections did while nothing was carried: how many they were and what
-// they moved. It predicts nothing: smcgw bench --peer measures. The zero value is ready to use.
+// Observed adds up what connections did while nothing was carried: how many there were, and what they moved. It
+// predicts nothing; smcgw bench --peer measures. The zero value is ready to use.
 type Observed struct {
 	mu        sync.Mutex // guards everything below
 	services  map[observedService]*observedSums
 	forgotten uint64
 }
 
-// Add takes in what the programs have seen; rule names the rule with a number of the
-// policy in force.
+// Add adds what the programs have seen. rule returns the name of the rule with a number of the policy in force.
 func (b *Observed) Add(list []ebpf.Seen, rule func(index int) string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	full := false // there is none to drop, nor will there be: what comes is of rules in force
+	full := false // once dropping fails it keeps failing: new entries are of rules in force
 	room := func() bool {
 		full = full || !b.dropLocked(rule)
 		return !full
@@ -55,7 +54,7 @@ func (b *Observed) Add(list []ebpf.Seen, rule func(index int) string) {
 	}
 }
 
-// addLocked takes in one of them; room drops a service if there are as many as there may be.
+// addLocked adds one entry. room drops a service to make room for a new one; false if it cannot.
 func (b *Observed) addLocked(v *ebpf.Seen, rule func(index int) string, room func() bool) {
 	k := observedService{side: report.SideClient, port: v.Port, carries: v.Carries}
 	if v.Side == ebpf.SideServer {
@@ -89,8 +88,8 @@ func (b *Observed) addLocked(v *ebpf.Seen, rule func(index int) string, room fun
 	s.seconds += v.BulkLasted.Seconds()
 }
 
-// dropLocked makes room: of the services of rules that are gone the one with the fewest bytes
-// goes. It reports false where there is none.
+// dropLocked drops the service with the fewest bytes among those whose rules are gone. It returns false if there is
+// none.
 func (b *Observed) dropLocked(rule func(number int) string) bool {
 	there := map[string]bool{}
 	for number := ebpf.NoRule; number < ebpf.MaxRules; number++ {
@@ -137,7 +136,7 @@ func (b *Observed) List() []report.ObservedService {
 	return list
 }
 
-// lost counts connections of services for which there was no room.
+// lost returns the number of connections that were forgotten for want of room.
 func (b *Observed) lost() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,14 +15,14 @@ import (
 // OptInRule is the name under which connections of opt-ins are counted.
 const OptInRule = "run"
 
-// maxOptIns bounds the opt-ins at a time.
+// maxOptIns bounds the concurrent opt-ins.
 const maxOptIns = 8
 
-// literal takes their meaning from the characters of patterns.
+// literal escapes the special characters of cgroup patterns.
 var literal = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`)
 
-// OptIn makes the rule of an opt-in count, ahead of all others; mount is where this
-// gateway sees cgroup2.
+// OptIn puts the rule of an opt-in in force, ahead of all others, until end is called. mount is where this gateway has
+// cgroup2 mounted.
 func (ts *Trials) OptIn(o config.OptIn, mount string) (end func(), err error) {
 	if !path.IsAbs(o.Cgroup) || path.Clean(o.Cgroup) != o.Cgroup || o.Cgroup == "/" {
 		return nil, fmt.Errorf("%w: %q is not the path of a cgroup", config.ErrOptIn, o.Cgroup)
@@ -48,11 +48,11 @@ func (ts *Trials) OptIn(o config.OptIn, mount string) (end func(), err error) {
 		ts.mu.Lock()
 		defer ts.mu.Unlock()
 		ts.ahead = slices.DeleteFunc(slices.Clone(ts.ahead), func(r *ebpf.Rule) bool { return r == rule })
-		_ = ts.holdLocked(*ts.held.Load()) // the datapath is gone with the gateway
+		_ = ts.holdLocked(*ts.held.Load()) // on failure the datapath is gone, with the gateway
 	}, nil
 }
 
-// Ahead is how many rules of opt-ins are ahead of those of the configuration.
+// Ahead returns how many rules of opt-ins precede those of the configuration.
 func (ts *Trials) Ahead() int {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()

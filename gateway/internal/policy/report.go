@@ -5,8 +5,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Report is the document of policy for the rules of a configuration, the share that is
-// carried now, and what was decided.
+// Report returns the policy document for the rules of a configuration, the current share, and the decisions counted.
 func (b *Observed) Report(c config.Config, share config.Share, decided []report.DecisionCount) report.PolicyReport {
 	p := report.PolicyReport{
 		Observed: b.List(), Forgotten: b.lost(),
@@ -34,7 +33,7 @@ func ruleReport(r *config.Rule, share config.Share) report.RuleReport {
 	return out
 }
 
-// addCounts adds what the rules decided, and what was seen of their connections.
+// addCounts adds what the rules decided, and what was observed of their connections.
 func addCounts(p *report.PolicyReport, decided []report.DecisionCount) {
 	byName := map[string]*report.RuleReport{}
 	for i := range p.Rules {

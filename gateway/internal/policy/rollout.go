@@ -8,26 +8,26 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
-// RolloutSteering is the part of the datapath that is told the share.
+// RolloutSteering is the part of the datapath that applies the share.
 type RolloutSteering interface {
 	SetRollout(r ebpf.Rollout) error
 }
 
-// Rollout is the share of the connections that is carried.
+// Rollout is the share of connections that is carried.
 type Rollout struct {
 	steer RolloutSteering
 	log   *slog.Logger
 
-	mu  sync.Mutex // guards now, and that the datapath has it
+	mu  sync.Mutex // guards now, and keeps the datapath in step with it
 	now config.Share
 }
 
-// NewRollout is the one that the datapath has been opened with.
+// NewRollout returns the rollout with which the datapath has been opened.
 func NewRollout(of config.Rollout, steer RolloutSteering, log *slog.Logger) *Rollout {
 	return &Rollout{steer: steer, log: log, now: of.Percent}
 }
 
-// Share is that of now.
+// Share returns the current share.
 func (r *Rollout) Share() config.Share {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,7 +45,7 @@ func (r *Rollout) Set(share config.Share) error {
 	return nil
 }
 
-// Configure is Set of a configuration.
+// Configure applies the share of a configuration, and logs an error.
 func (r *Rollout) Configure(next config.Rollout) {
 	if err := r.Set(next.Percent); err != nil {
 		r.log.Warn("share of connections", "percent", next.Percent, "error", err)

@@ -10,8 +10,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Translate translates the configuration for the datapath; adapters: an RDMA adapter
-// carries here, or there is one that would.
+// Translate translates a configuration for the datapath. adapters tells whether an RDMA adapter carries here, or would.
 func Translate(c config.Config, adapters bool, log *slog.Logger) ebpf.Config {
 	out := ebpf.Config{
 		Devices: c.Devices, InfiniBand: slices.Contains(c.Carriers, report.DeviceIB), CgroupPath: c.CgroupPath, Mode: Mode(c.Mode),
@@ -19,7 +18,7 @@ func Translate(c config.Config, adapters bool, log *slog.Logger) ebpf.Config {
 		Rollout: rollout(c.Rollout.Percent), Compare: c.Guard.Compares(), Handshake: c.Limits.HandshakeTimeout + handshakeSlack,
 		MaxFlows: max(65536, 4*c.Limits.MaxFlows), SetUps: c.Limits.NewFlowsAtOnce,
 	}
-	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map forgets some before it is full
+	out.MaxDatagrams = max(64, 2*c.Limits.MaxFlows) // the map evicts entries before it is full
 	for _, r := range c.Policy {
 		out.Policy = append(out.Policy, ebpf.Rule{
 			Peers: r.Match.Peers, Cgroups: r.Match.Cgroups, Direction: steeringDirection(r.Match.Direction), Share: share(r.Percent),
@@ -37,14 +36,14 @@ func Translate(c config.Config, adapters bool, log *slog.Logger) ebpf.Config {
 	return out
 }
 
-// handshakeSlack is how late the end of a negotiation may be on a busy machine
-// before the programs take it for one that the gateway does not know.
+// handshakeSlack is how late a negotiation may end on a busy machine before the programs treat it as one that the
+// gateway does not know.
 const handshakeSlack = 500 * time.Millisecond
 
 // rollout translates the share of a configuration.
 func rollout(s config.Share) ebpf.Rollout { return ebpf.Rollout{Share: share(s)} }
 
-// share translates a share; the default stays one.
+// share translates a share; 0 stays the default.
 func share(s config.Share) ebpf.Share {
 	if s == 0 {
 		return ebpf.ShareDefault
@@ -82,8 +81,8 @@ func Mode(m report.Mode) ebpf.Mode {
 	}
 }
 
-// steeringAction translates an action. What another carrier than an adapter takes from the
-// kernel's TCP it seldom gives back: auto leaves that alone.
+// steeringAction translates an action. Carriers other than an adapter are seldom faster than the kernel's TCP, so
+// without an adapter auto leaves connections native.
 func steeringAction(r config.Rule, adapters bool) ebpf.Action {
 	switch {
 	case r.Way == report.WayInProcess:

@@ -18,27 +18,27 @@ const maxTrials = 8
 // TrialRule is the name under which connections of trials are counted.
 const TrialRule = "trial"
 
-// Steering is the part of the datapath that is told the rules.
+// Steering is the part of the datapath that applies the rules.
 type Steering interface {
 	SetPolicy(rules []ebpf.Rule) error
 }
 
-// Trials are those of a gateway. The rules of the configuration keep their
-// numbers, by which decisions are counted: trials come after them.
+// Trials are the trials of a gateway. Their rules follow those of the configuration, which so keep their numbers, by
+// which decisions are counted.
 type Trials struct {
 	steer Steering
 
-	mu    sync.Mutex   // Of changes, to write a policy takes a while; guards what follows
-	ahead []*ebpf.Rule // of opt-ins, which decide first
+	mu    sync.Mutex   // held while a policy is written, which takes a while; guards the fields below
+	ahead []*ebpf.Rule // of opt-ins, which take precedence
 	rules []ebpf.Rule  // of the configuration
 	never []uint16
-	named map[uint16]string // ports that belong to a rule, with its name
-	fast  bool              // an RDMA adapter carries
+	named map[uint16]string // the rule that names each port
+	fast  bool              // whether an RDMA adapter carries
 
 	held atomic.Pointer[[]*config.Trial]
 }
 
-// NewTrials returns the trials beside the rules of a configuration: none yet.
+// NewTrials returns an empty set of trials, beside the rules of a configuration.
 func NewTrials(cfg config.Config, steer Steering) *Trials {
 	t := &Trials{steer: steer}
 	t.held.Store(new([]*config.Trial))
@@ -46,7 +46,7 @@ func NewTrials(cfg config.Config, steer Steering) *Trials {
 	return t
 }
 
-// takeLocked takes the rules of a configuration over.
+// takeLocked takes over the rules of a configuration, without writing them.
 func (ts *Trials) takeLocked(cfg config.Config) {
 	ts.rules, ts.never, ts.named = Translate(cfg, ts.fast, nil).Policy, cfg.NeverPorts(), map[uint16]string{}
 	for _, r := range cfg.Policy {
@@ -60,8 +60,8 @@ func (ts *Trials) takeLocked(cfg config.Config) {
 	}
 }
 
-// Adapters tells whether an RDMA adapter carries, on which rules with action auto depend.
-// Where the datapath refuses the rules those before stay.
+// Adapters applies whether an RDMA adapter carries, on which rules with action auto depend. If the datapath refuses the
+// rules, the previous ones stay.
 func (ts *Trials) Adapters(cfg config.Config, carry bool) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -78,8 +78,8 @@ func (ts *Trials) Adapters(cfg config.Config, carry bool) error {
 	return nil
 }
 
-// Configure puts the rules of a configuration in force, with those of the trials
-// under way after them. Where that fails those before stay.
+// Configure applies the rules of a configuration, followed by those of the trials in force. If that fails, the previous
+// ones stay.
 func (ts *Trials) Configure(cfg config.Config) error {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -92,7 +92,7 @@ func (ts *Trials) Configure(cfg config.Config) error {
 	return nil
 }
 
-// Begin makes a trial count. end may be called more than once.
+// Begin puts a trial in force. end may be called more than once.
 func (ts *Trials) Begin(t config.Trial) (end func(), err error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -113,7 +113,7 @@ func (ts *Trials) Begin(t config.Trial) (end func(), err error) {
 	return func() { ts.end(&t) }, nil
 }
 
-// checkLocked refuses what would change more than the trial's own connections.
+// checkLocked refuses a trial that would affect more than its own connections. It also normalizes the peer.
 func (ts *Trials) checkLocked(t *config.Trial) error {
 	if t.Peer = t.Peer.Unmap(); !t.Peer.IsValid() || t.Peer.Zone() != "" || t.Peer.IsUnspecified() || t.Peer.IsMulticast() {
 		return &config.TrialError{Field: "peer", Problem: fmt.Sprintf("%q is no address of a host", t.Peer)}
@@ -135,19 +135,18 @@ func (ts *Trials) checkLocked(t *config.Trial) error {
 	return nil
 }
 
-// end takes a trial back. A policy that cannot be written leaves a rule behind.
-// It concerns only the port of the trial; the next trial writes the policy
-// again.
+// end ends a trial. If the policy cannot be written its rule stays behind, but it affects only the trial's port, and
+// the next write removes it.
 func (ts *Trials) end(t *config.Trial) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	held := *ts.held.Load()
 	if i := slices.Index(held, t); i >= 0 {
-		_ = ts.holdLocked(slices.Delete(slices.Clone(held), i, i+1)) // the datapath is gone with the gateway
+		_ = ts.holdLocked(slices.Delete(slices.Clone(held), i, i+1)) // on failure the datapath is gone, with the gateway
 	}
 }
 
-// holdLocked makes these the trials in force.
+// holdLocked makes held the trials in force, and writes the policy.
 func (ts *Trials) holdLocked(held []*config.Trial) error {
 	ts.held.Store(&held)
 	rules := make([]ebpf.Rule, 0, len(ts.ahead)+len(ts.rules)+len(held))
@@ -164,11 +163,11 @@ func (ts *Trials) holdLocked(held []*config.Trial) error {
 	return ts.steer.SetPolicy(rules)
 }
 
-// Held returns the trials under way. They are not changed any more.
+// Held returns the trials in force. The slice and the trials are not modified afterwards.
 func (ts *Trials) Held() []*config.Trial { return *ts.held.Load() }
 
-// Of returns the trial that a connection which begins belongs to, or nil. It does
-// not wait: packets are dispatched meanwhile.
+// Of returns the trial that a new connection belongs to, or nil. It takes no lock, since it is called while packets are
+// dispatched.
 func (ts *Trials) Of(peer netip.Addr, service uint16) *config.Trial {
 	for _, t := range ts.Held() {
 		if t.Port == service && t.Peer == peer {
@@ -178,12 +177,11 @@ func (ts *Trials) Of(peer netip.Addr, service uint16) *config.Trial {
 	return nil
 }
 
-// Admits reports whether a client's flow of the trial may be offered a carrier;
-// one of no trial may.
+// Admits reports whether a client's flow of trial t may be offered carrier c. A flow of no trial (nil) may be offered
+// any.
 func Admits(t *config.Trial, c report.Carrier) bool {
 	return t == nil || t.Carrier == report.CarrierNone || t.Carrier == c
 }
 
-// Cold reports whether a flow of the trial uses nothing that its gateway has found out
-// about the peer.
+// Cold reports whether a flow of trial t must not use what its gateway has learned about the peer.
 func Cold(t *config.Trial) bool { return t != nil && t.Cold }

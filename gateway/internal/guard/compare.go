@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// leastNative is how many native connections of a rule and size have to have ended
-	// for others to be compared with them: less say nothing about the slowest of them.
+	// leastNative is how many native connections of one rule and size must have ended before others are compared with
+	// them. Fewer say nothing about the slowest.
 	leastNative = 20
-	// slowestShare: one connection is slower if it took longer than all native ones but
-	// one in so many. Of connections that are like native ones as many are.
+	// slowestShare is the fraction of native connections, one in so many, that count as slow. A connection is slower if
+	// it took longer than all the others. If offered connections are like native ones, the same fraction of them is.
 	slowestShare = 20
-	// maxCells bounds what is kept of a window.
+	// maxCells bounds the cells kept of a window.
 	maxCells = 16384
 	// maxLasted is above all values of ebpf.Compared.Lasted.
 	maxLasted = 256
 )
 
-// cell is what connections of a slot have in common.
+// cell is what the connections of a slot are grouped by.
 type cell struct {
 	rule         string
 	offered      bool
@@ -35,16 +35,16 @@ type slot struct {
 	counts   map[cell]uint64
 }
 
-// comparison is how long the connections of a window took. The zero value is empty.
+// comparison is how long the connections in a window took. The zero value is empty.
 type comparison struct {
-	slots []slot // the oldest first
+	slots []slot // oldest first
 	cells int
 	// forgotten counts connections for which there was no room.
 	forgotten uint64
 }
 
-// add takes in connections that have ended; rule names the rule with a number of the
-// policy in force. Those of earlier policies are left out.
+// add adds connections that have ended, except those of earlier policies. rule returns the name of the rule with a
+// number of the policy in force.
 func (c *comparison) add(now time.Time, window time.Duration, list []ebpf.Compared, rule func(int) string) {
 	for len(c.slots) > 0 && now.Sub(c.slots[0].to) >= window {
 		c.cells -= len(c.slots[0].counts)
@@ -82,7 +82,7 @@ func (l *lasting) total() (n uint64) {
 	return n
 }
 
-// limit is the time that all but the slowest took at most.
+// limit returns the time within which all but the slowest share ended.
 func (l *lasting) limit(total uint64) int {
 	slowest := total / slowestShare
 	for i := len(l) - 1; i >= 0; i-- {
@@ -94,7 +94,7 @@ func (l *lasting) limit(total uint64) int {
 	return 0
 }
 
-// above counts those that took longer.
+// above counts the connections that took longer than limit.
 func (l *lasting) above(limit int) (n uint64) {
 	for _, v := range l[limit+1:] {
 		n += v
@@ -102,8 +102,8 @@ func (l *lasting) above(limit int) (n uint64) {
 	return n
 }
 
-// rules compares the connections of each rule with native ones that moved as much, where
-// there are enough of these.
+// rules compares the offered connections of each rule with native ones that moved as much, where there are enough of
+// these.
 func (c *comparison) rules() map[string]report.Compared {
 	type group struct {
 		rule string
@@ -142,8 +142,7 @@ func index(offered bool) int {
 	return 0
 }
 
-// worst is the rule with the greatest share of slower connections, of those that at least
-// so many of are slower.
+// worst returns the rule with the greatest share of slower connections, among those with at least least of them.
 func worst(rules map[string]report.Compared, least uint64) (name string, c report.Compared, found bool) {
 	var names []string
 	for n, r := range rules {

@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// State is what a guard is at.
+// State is the state of a guard.
 //
 //	off ◄── configured ──► watching ── does harm ──► tripped
 //	                           ▲                         │
@@ -26,12 +26,11 @@ const (
 
 // Totals count carried and promoted connections since the start.
 type Totals struct {
-	// Ended are all that have ended, Aborted those of them that a gateway or a library has reset.
+	// Ended counts all that have ended, Aborted those of them that a gateway or a library has reset.
 	Ended, Aborted uint64
 }
 
-// TotalsOf adds up the ends of a gateway. What an application or an operator has reset is
-// no harm.
+// TotalsOf adds up the ends of a gateway. A reset by an application or an operator is no harm.
 func TotalsOf(ends []report.EndCount) (t Totals) {
 	for _, e := range ends {
 		t.Ended += e.Count
@@ -48,10 +47,10 @@ var harm = map[string]bool{
 	negotiate.ReasonInternalError.String(): true,
 }
 
-// slots is how many samples there are in a window.
+// slots is the number of samples in a window.
 const slots = 16
 
-// sample is the totals at a time.
+// sample is the totals at one time.
 type sample struct {
 	at time.Time
 	of Totals
@@ -60,7 +59,7 @@ type sample struct {
 // Cause is why a guard trips.
 type Cause string
 
-// The causes, as the metric has them.
+// The causes, as the metric names them.
 const (
 	CauseAborted Cause = "aborted"
 	CauseSlower  Cause = "slower"
@@ -70,12 +69,12 @@ const (
 type Trip struct {
 	Cause Cause
 	Totals
-	// Rule and Compared are those of CauseSlower.
+	// Rule and Compared are set for CauseSlower only.
 	Rule     string
 	Compared report.Compared
 }
 
-// String says it in words.
+// String describes the trip.
 func (t Trip) String() string {
 	if t.Cause == CauseSlower {
 		return fmt.Sprintf("%d of %d connections of rule %s that were offered took longer than 95%% of %d native ones of their size",
@@ -88,14 +87,14 @@ func (t Trip) String() string {
 type Guard struct {
 	cfg   config.Guard
 	state State
-	// past has a sample per slot of the window, and one from before it.
+	// past has a sample for each slot of the window, and one from before it.
 	past     []sample
 	compared comparison
-	rules    map[string]report.Compared // of the last tick
+	rules    map[string]report.Compared // as of the last tick
 	last     Trip
 }
 
-// Configure begins anew with a configuration.
+// Configure starts afresh with a configuration.
 func (g *Guard) Configure(cfg config.Guard, now time.Time, totals Totals) {
 	g.cfg, g.state = cfg, Off
 	if cfg.On() {
@@ -104,7 +103,7 @@ func (g *Guard) Configure(cfg config.Guard, now time.Time, totals Totals) {
 	g.begin(now, totals)
 }
 
-// Reset ends Tripped, and counts from now on.
+// Reset returns from Tripped to Watching, and counts from now on.
 func (g *Guard) Reset(now time.Time, totals Totals) {
 	if g.state == Tripped {
 		g.state = Watching
@@ -117,26 +116,24 @@ func (g *Guard) begin(now time.Time, totals Totals) {
 	g.compared, g.rules = comparison{}, nil
 }
 
-// State is what the guard is at.
+// State returns the guard's state.
 func (g *Guard) State() State { return g.state }
 
-// Last is what was counted in the window that tripped the guard.
+// Last returns what was counted in the window that tripped the guard.
 func (g *Guard) Last() Trip { return g.last }
 
-// Compare takes in connections that have ended; rule names the rule with a number of the
-// policy in force.
+// Compare adds connections that have ended. rule returns the name of the rule with a number of the policy in force.
 func (g *Guard) Compare(now time.Time, list []ebpf.Compared, rule func(int) string) {
 	if g.state == Watching && g.cfg.Compares() {
 		g.compared.add(now, g.cfg.Window, list, rule)
 	}
 }
 
-// Compared is how the connections of each rule compared at the last tick.
+// Compared returns how the connections of each rule compared at the last tick.
 func (g *Guard) Compared() map[string]report.Compared { return g.rules }
 
-// Tick takes the totals of now and reports whether they, or what was compared, trip the
-// guard. It is due more often than the window has slots; between two the window is longer
-// by up to one.
+// Tick takes the current totals and reports whether they, or the comparison, trip the guard. Call it more often than
+// once per slot: the window is longer than configured by up to one slot.
 func (g *Guard) Tick(now time.Time, totals Totals) bool {
 	if g.state != Watching {
 		return false
@@ -157,7 +154,7 @@ func (g *Guard) Tick(now time.Time, totals Totals) bool {
 	return true
 }
 
-// slide moves the window, and returns what ended in it.
+// slide moves the window on, and returns the totals within it.
 func (g *Guard) slide(now time.Time, totals Totals) Totals {
 	for len(g.past) > 1 && now.Sub(g.past[1].at) >= g.cfg.Window {
 		g.past = g.past[1:]
@@ -169,7 +166,7 @@ func (g *Guard) slide(now time.Time, totals Totals) Totals {
 	return Totals{Ended: totals.Ended - base.Ended, Aborted: totals.Aborted - base.Aborted}
 }
 
-// harms reports whether bad of all are as many as a limit says, if there is one.
+// harms reports whether bad of all reaches the limit, if there is one.
 func (g *Guard) harms(limit config.Share, bad, all uint64) bool {
 	return limit > 0 && bad >= uint64(g.cfg.Minimum) && float64(bad)*100 >= limit.Percent()*float64(all)
 }

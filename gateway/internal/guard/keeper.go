@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Keeper is the guard of a daemon, for all of its goroutines. The zero value is off.
+// Keeper is a Guard that is safe for concurrent use. The zero value is off.
 type Keeper struct {
 	mu    sync.Mutex // guards everything below
 	core  Guard
@@ -18,29 +18,28 @@ type Keeper struct {
 	trips map[Cause]uint64
 }
 
-// State is what the guard is at.
+// State returns the guard's state.
 func (k *Keeper) State() State {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.core.State()
 }
 
-// Configure is that of the guard.
+// Configure calls [Guard.Configure].
 func (k *Keeper) Configure(cfg config.Guard, totals Totals) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.core.Configure(cfg, time.Now(), totals)
 }
 
-// Reset is that of the guard.
+// Reset calls [Guard.Reset].
 func (k *Keeper) Reset(totals Totals) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.core.Reset(time.Now(), totals)
 }
 
-// Tick is that of the guard, after Compare. last is what was counted in the window that
-// tripped it.
+// Tick calls [Guard.Compare], then [Guard.Tick]. If the guard trips, last is what was counted in the window.
 func (k *Keeper) Tick(now time.Time, totals Totals, list []ebpf.Compared, rule func(int) string) (last Trip, trips bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,14 +55,14 @@ func (k *Keeper) Tick(now time.Time, totals Totals, list []ebpf.Compared, rule f
 	return last, true
 }
 
-// Compared is that of the guard.
+// Compared calls [Guard.Compared].
 func (k *Keeper) Compared() map[string]report.Compared {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.core.Compared()
 }
 
-// Tell adds what has tripped the guard to the status.
+// Tell adds to the status what has tripped the guard.
 func (k *Keeper) Tell(st *report.Status) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

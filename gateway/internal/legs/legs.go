@@ -13,18 +13,17 @@ import (
 	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
-// Namespace is where the sockets are.
+// Namespace is the network namespace of the sockets.
 type Namespace = legs.Namespace
 
-// Kernel makes app legs of real sockets, in a network namespace of their own
-// (docs/ARCHITECTURE.md "Legs").
+// Kernel makes app legs of kernel sockets, in a network namespace of their own (docs/ARCHITECTURE.md "Legs").
 type Kernel struct {
 	ns       *legs.Namespace
 	v4, v6   *legPool
 	register func(v4, v6 int) error
 }
 
-// New returns legs in a namespace; register is told the listeners.
+// New returns legs in a namespace. Listen calls register with its listeners; -1 stands for none.
 func New(ns *legs.Namespace, register func(v4, v6 int) error) *Kernel {
 	pool := func(v6 bool) *legPool {
 		return &legPool{make: func(count int) ([]int, error) { return ns.Sockets(v6, count) }}
@@ -35,7 +34,7 @@ func New(ns *legs.Namespace, register func(v4, v6 int) error) *Kernel {
 // Available implements host.Legs.
 func (k *Kernel) Available() bool { return k.ns.Alive() }
 
-// noted is how long a death of the keeper is told of.
+// noted is how long the death of a keeper is reported.
 const noted = 10 * time.Minute
 
 // Note implements host.Legs.
@@ -48,11 +47,11 @@ func (k *Kernel) Note() string {
 		deaths, last.Format(time.RFC3339))
 }
 
-// Close ends what no flow has.
+// Close closes the sockets that no flow has.
 func (k *Kernel) Close() error { return errors.Join(k.v4.close(), k.v6.close()) }
 
-// dialTimeout bounds a dial of the local application where the client's budget
-// does not: a native client waits as long as its own kernel does.
+// dialTimeout bounds a dial of the local application if the client's deadline does not: a native client waits as long
+// as its own kernel does.
 const dialTimeout = 60 * time.Second
 
 // Dial implements host.Legs.
@@ -67,16 +66,16 @@ func (k *Kernel) Dial(on host.Loop, t host.Tuple, like host.Look, done func(fd i
 	return d
 }
 
-// The life of a dial.
+// dialPhase is the state of a dial.
 type dialPhase uint8
 
 const (
 	dialWaits    dialPhase = iota // for a socket
-	dialConnects                  // the socket does
+	dialConnects                  // the socket connects
 	dialOver
 )
 
-// kernelDial is a connect that is under way; it belongs to its loop.
+// kernelDial is a dial in progress. It belongs to its loop.
 //
 //	dialWaits ── socket ──► dialConnects ── result, timeout, cancel ──► dialOver
 //	    └── no socket, timeout, cancel ────────────────────────────────────┘
@@ -85,13 +84,13 @@ type kernelDial struct {
 	tuple   host.Tuple
 	like    host.Look
 	phase   dialPhase
-	fd      int // of dialConnects
+	fd      int // in dialConnects
 	watched bool
-	stop    func() // the timer
+	stop    func() // stops the timer
 	done    func(fd int, err error)
 }
 
-// begin has got a socket, or none.
+// begin continues with a socket from the pool, or fails without one.
 func (d *kernelDial) begin(fd int, err error) {
 	if d.phase == dialOver {
 		if err == nil {
@@ -135,7 +134,7 @@ func (d *kernelDial) event(uint32) {
 	d.done(fd, nil)
 }
 
-// end reports a failure, unless the dial is over.
+// end reports a failure, unless the dial has ended.
 func (d *kernelDial) end(err error) {
 	if d.phase != dialOver {
 		d.over()
@@ -146,9 +145,8 @@ func (d *kernelDial) end(err error) {
 // Cancel implements host.Dialling.
 func (d *kernelDial) Cancel() { d.over() }
 
-// Recall implements host.Dialling. An application cannot accept before it has the socket's
-// acknowledgement, which follows the answer to its SYN at once: one that has got no answer
-// has acknowledged nothing, and a closed one does not.
+// Recall implements host.Dialling. An application cannot accept before it has the final ACK of the handshake, which the
+// kernel sends as soon as the SYN-ACK arrives. A socket in SYN_SENT has sent none, and once closed it never will.
 func (d *kernelDial) Recall() bool {
 	if d.phase == dialConnects {
 		info, err := unix.GetsockoptTCPInfo(d.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -160,14 +158,14 @@ func (d *kernelDial) Recall() bool {
 	return true
 }
 
-// over gives the dial up.
+// over ends the dial and closes its socket.
 func (d *kernelDial) over() {
 	if fd := d.release(); fd >= 0 {
 		_ = unix.Close(fd)
 	}
 }
 
-// release takes the socket, if there is one, out of the loop.
+// release removes the socket, if there is one, from the loop, and returns it.
 func (d *kernelDial) release() (fd int) {
 	d.phase = dialOver
 	fd, d.fd = d.fd, -1
@@ -179,8 +177,8 @@ func (d *kernelDial) release() (fd int) {
 	return fd
 }
 
-// Listen implements host.Legs: one transparent listener per family, which the
-// programs feed with the SYNs that are handed over. A kernel without IPv6 has one.
+// Listen implements host.Legs. It opens one transparent listener per family, to which the programs direct the SYNs that
+// are handed over. On a kernel without IPv6 there is only one.
 func (k *Kernel) Listen(on host.Loop, accept func(fd int, t host.Tuple)) (host.LegListener, error) {
 	l := &kernelListener{on: on, accept: accept}
 	fds := [2]int{-1, -1}
@@ -200,12 +198,12 @@ func (k *Kernel) Listen(on host.Loop, accept func(fd int, t host.Tuple)) (host.L
 	return l, nil
 }
 
-// kernelListener accepts from both families, on its loop.
+// kernelListener accepts connections of both families, on its loop.
 type kernelListener struct {
 	on     host.Loop
 	accept func(fd int, t host.Tuple)
 	fds    []int
-	rests  bool // take is due again, after acceptPause
+	rests  bool // takeAll is due after acceptPause
 	closed bool
 }
 
@@ -216,11 +214,12 @@ func (l *kernelListener) open(k *Kernel, v6 bool) (int, error) {
 	}
 	fd := fds[0]
 	l.fds = append(l.fds, fd)
-	// The answer to a SYN comes from the next host, as far as the gateway can know.
+	// As far as the gateway can know, the answer to a SYN comes from the next host.
 	if err := legs.SetHops(fd, v6, legs.Farthest); err != nil {
 		return -1, err
 	}
-	// The programs find it by its slot. On an address that no client has its port is in the way of no dial.
+	// The programs find the listener by its slot in their map. On a loopback address, which no client has, its port
+	// cannot collide with a dial's.
 	at := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	if v6 {
 		at = netip.IPv6Loopback()
@@ -235,11 +234,11 @@ func (l *kernelListener) open(k *Kernel, v6 bool) (int, error) {
 	return fd, err
 }
 
-// acceptPause is how long a listener rests when there are no descriptors or no
-// memory for what it has; flows decline by their deadline.
+// acceptPause is how long a listener rests when descriptors or memory run out. The flows that wait meanwhile decline at
+// their deadlines.
 const acceptPause = 10 * time.Millisecond
 
-// take accepts what is there.
+// take accepts the connections that wait at one listener.
 func (l *kernelListener) take(listener int) {
 	for !l.closed {
 		fd, peer, err := unix.Accept4(listener, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
@@ -249,21 +248,21 @@ func (l *kernelListener) take(listener int) {
 		case errors.Is(err, unix.EAGAIN):
 			return
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.ECONNABORTED):
-		default: // there is no other edge for those that wait already
+		default: // epoll reports no other edge for those that already wait
 			l.rest()
 			return
 		}
 	}
 }
 
-// takeAll accepts what either family has.
+// takeAll accepts the connections that wait at either listener.
 func (l *kernelListener) takeAll() {
 	for _, fd := range l.fds {
 		l.take(fd)
 	}
 }
 
-// rest has takeAll run after acceptPause, once for all that wait by then.
+// rest schedules takeAll after acceptPause, once for all that wait by then.
 func (l *kernelListener) rest() {
 	if l.rests {
 		return
@@ -283,8 +282,7 @@ func (l *kernelListener) Arrived(then func()) {
 	})
 }
 
-// accepted: the gateway's socket has the server's address, its peer is the
-// application.
+// accepted passes on a connection. The gateway's socket has the server's address; its peer is the application.
 func (l *kernelListener) accepted(fd int, peer unix.Sockaddr) {
 	own, err := sockaddr.Local(fd)
 	if err != nil {

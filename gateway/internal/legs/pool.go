@@ -11,23 +11,23 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// legLow is how few sockets of a legPool are left when more are asked for.
+// legLow is the number of ready sockets below which a pool is refilled.
 const legLow = process.LegBatch / 2
 
-// legPool keeps sockets of one family ready. They are made by another process, for
-// which a loop must not wait. It is safe for concurrent use.
+// legPool keeps sockets of one family ready. Another process makes them, which a loop must not wait for. It is safe for
+// concurrent use.
 type legPool struct {
 	make func(count int) ([]int, error)
 
 	mu      sync.Mutex
 	ready   []int
-	waiting []func(fd int, err error) // as many as dials are under way
+	waiting []func(fd int, err error) // bounded by the dials in progress
 	filling bool
 	closed  bool
 }
 
-// take has use called with a socket, which is then the callee's: at once, or on a
-// goroutine when one has been made.
+// take calls use with a socket, which use then owns: immediately if one is ready, else in another goroutine once one
+// has been made.
 func (p *legPool) take(use func(fd int, err error)) {
 	p.mu.Lock()
 	fd := -1
@@ -50,7 +50,7 @@ func (p *legPool) take(use func(fd int, err error)) {
 	}
 }
 
-// fill makes sockets until no caller waits and enough are ready, or none can be made.
+// fill makes sockets until no caller waits and enough are ready, or until making fails.
 func (p *legPool) fill() {
 	for more := true; more; {
 		fds, err := p.make(process.LegBatch)
@@ -58,7 +58,7 @@ func (p *legPool) fill() {
 			err = errNoSocket
 		}
 		for i, fd := range fds {
-			fds[i], _ = process.AboveFloor(fd) // below is better than nowhere
+			fds[i], _ = process.AboveFloor(fd) // on failure the low descriptor must do
 		}
 		var served []func(fd int, err error)
 		served, more = p.deal(fds, err)
@@ -74,9 +74,8 @@ func (p *legPool) fill() {
 
 var errNoSocket = errors.New("no socket for a leg")
 
-// deal hands the first of the new sockets to the callers that wait, keeps the
-// rest, and reports whether more are wanted. With an error, all waiting callers
-// are to hear of it.
+// deal assigns the first of the new sockets to the callers that wait, keeps the rest, and reports whether more are
+// wanted. If err is not nil, all waiting callers are to be told it.
 func (p *legPool) deal(fds []int, err error) (served []func(fd int, err error), more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +94,7 @@ func (p *legPool) deal(fds []int, err error) (served []func(fd int, err error), 
 	return served, p.filling
 }
 
-// Close closes what is ready; what is made from then on is closed too.
+// close closes the ready sockets. Sockets made later are closed, too, unless a caller waits for them.
 func (p *legPool) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,14 +8,13 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 )
 
-// Tuple names a TCP connection in the local application's direction.
+// Tuple identifies a TCP connection, as seen by the local application.
 type Tuple struct {
 	Local, Remote netip.AddrPort
 }
 
-// Steering is the datapath below the gateway: it decides which segments the gateway
-// gets. It is *ebpf.Datapath on a real host and a software model on in-memory hosts;
-// its types and rules are those of package ebpf.
+// Steering is the datapath below the gateway, which decides which segments the gateway gets: *ebpf.Datapath on a real
+// host, a software model on in-memory hosts. Package ebpf documents its types and rules.
 type Steering interface {
 	Entries
 	switches
@@ -24,7 +23,7 @@ type Steering interface {
 	Close() error
 }
 
-// Entries is the part of [Steering] that changes what becomes of one connection.
+// Entries is the part of [Steering] that acts on single connections.
 type Entries interface {
 	Flow(t ebpf.Tuple) (ebpf.Flow, error)
 	Transition(t ebpf.Tuple, isn uint32, to ebpf.State, from ...ebpf.State) error
@@ -49,7 +48,7 @@ type switches interface {
 	SetCompare(on bool) error
 }
 
-// watching is the part of [Steering] that tells what happens, and cleans up.
+// watching is the part of [Steering] that reports what happens, and cleans up.
 type watching interface {
 	Events(ctx context.Context, fn func(ebpf.Event)) error
 	Sweep(l ebpf.SweepLimits) (int, error)
@@ -62,7 +61,7 @@ type watching interface {
 	MapUsage() ([]ebpf.MapUsage, error)
 }
 
-// remembering is the part of [Steering] that knows peers.
+// remembering is the part of [Steering] that remembers peers.
 type remembering interface {
 	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
 	Forget(addr netip.Addr, port uint16) error
@@ -70,62 +69,57 @@ type remembering interface {
 	FlushPeers() (int, error)
 }
 
-// Legs makes the sockets that face the local applications: non-blocking TCP
-// sockets, or stand-ins on in-memory hosts, whose SO_LINGER is {1, 0}. A
-// descriptor that a callback gets is the callee's to close.
+// Legs makes the sockets that face local applications: non-blocking TCP sockets, or stand-ins on in-memory hosts, whose
+// SO_LINGER is {1, 0}. A callback owns the descriptor that it is passed.
 type Legs interface {
-	// Available reports whether sockets can be made; it does not wait.
+	// Available reports whether sockets can be made. It does not block.
 	Available() bool
-	// Note is a sentence about sockets for operators, "" when there is nothing to say.
+	// Note returns a sentence about the sockets for operators; "" if there is nothing to say.
 	Note() string
 	// Listen accepts the connections whose SYN the gateway hands over; accept is
 	// called for each, on the loop or on goroutines of the listener, and must not
 	// block.
 	Listen(on Loop, accept func(fd int, t Tuple)) (LegListener, error)
-	// Dial begins to connect to the local application t.Local from t.Remote, the
-	// client's own address, with a SYN that looks like the client's. It and the methods
-	// of what it returns are called on the loop and do not block. done is called once, on
-	// the loop, after Dial has returned and unless the dial was ended.
+	// Dial begins to connect to the local application at t.Local from t.Remote, the client's own address, with a SYN
+	// that looks like the client's. Dial and the methods of the result are called on the loop and do not block. done is
+	// called once, on the loop, after Dial has returned, unless the dial was canceled or recalled before.
 	Dial(on Loop, t Tuple, like Look, done func(fd int, err error)) Dialling
 }
 
-// Dialling is a dial that is under way.
+// Dialling is a dial in progress.
 type Dialling interface {
-	// Cancel ends it. A connection that it has made is reset.
+	// Cancel ends the dial. A connection that it has made is reset.
 	Cancel()
-	// Recall ends it if the application has not accepted it, and never will. False: it
-	// has an end of its own by now, of which done tells. The caller sees to it that no
-	// packet of it passes meanwhile.
+	// Recall ends the dial if the application has not accepted the connection, and never will. It returns false if the
+	// dial has its own outcome by now, which done reports. The caller ensures that no packet of the dial passes
+	// meanwhile.
 	Recall() bool
 }
 
 // LegListener accepts app legs on a client host.
 type LegListener interface {
-	// Arrived accepts what waits and then calls then, on a loop or goroutine of the
-	// listener's choice. It does not wait.
+	// Arrived accepts the connections that wait and then calls then, on a loop or goroutine of the listener's choice.
+	// It does not block.
 	Arrived(then func())
-	// Close ends it; accept is not called any more.
+	// Close closes the listener. accept is not called after it.
 	Close() error
 }
 
 // Loop is an event loop of the gateway.
 type Loop interface {
-	// Watch calls fn, on the loop, at each edge of a descriptor, with the events of
-	// epoll. Unwatch ends that. Both are called on the loop.
+	// Watch calls fn on the loop at each edge of a descriptor, with its epoll events, until Unwatch. Call both on the
+	// loop.
 	Watch(fd int, fn func(events uint32)) error
 	Unwatch(fd int)
-	// Post runs fn on the loop, soon. Call does and waits for it; it is not called on
-	// the loop.
+	// Post runs fn on the loop soon. Call runs it there and waits for it; it must not be called on the loop.
 	Post(fn func())
 	Call(fn func())
-	// After calls fn on the loop, once, d from now, unless it is stopped. Both are
-	// called on the loop.
+	// After calls fn on the loop once, after d, unless stop is called before. Call both on the loop.
 	After(d time.Duration, fn func()) (stop func())
 }
 
-// Beside is the part of the datapath by which two gateways share a host while one
-// takes over from the other. It is *ebpf.Datapath on a real host; its rules are
-// those of package ebpf.
+// Beside is the part of the datapath by which two gateways share a host while one takes over from the other. It is
+// *ebpf.Datapath on a real host; package ebpf documents its rules.
 type Beside interface {
 	Neighbour() (ebpf.Neighbour, error)
 	HasNeighbour() bool

@@ -8,9 +8,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
-// Look is what a packet's IP header shows of where it came from. Gateway sockets take
-// it on, for applications that look: IP_MINTTL (RFC 5082), filters, TCP_SAVE_SYN. The
-// zero value is of a packet that was none.
+// Look is what a packet's IP header shows of its origin. Gateway sockets imitate it, for applications that inspect it:
+// IP_MINTTL (RFC 5082), filters, TCP_SAVE_SYN. The zero value stands for no packet.
 type Look struct {
 	TTL, TOS uint8
 }
@@ -27,8 +26,8 @@ func LookOf(pkt []byte) Look {
 	}
 }
 
-// Near is the TTL that a packet of such a sender would have left. Other senders begin
-// with 64 or 128; no path is that long.
+// Near returns the TTL that the packet would have left if its sender had begun with 255. It assumes that a sender
+// begins with 64, 128 or 255, which is true as long as paths are shorter than that.
 func (l Look) Near() uint8 {
 	switch {
 	case l.TTL == 0:
@@ -42,10 +41,10 @@ func (l Look) Near() uint8 {
 	}
 }
 
-// ecnBits of TOS belong to the transport.
+// ecnBits are the bits of TOS that belong to the transport.
 const ecnBits = 3
 
-// Dress makes a socket that is not connected begin as the packet did.
+// Dress sets TTL and TOS of an unconnected socket to those of the packet.
 func (l Look) Dress(fd int, v6 bool) error {
 	if l == (Look{}) {
 		return nil

@@ -13,12 +13,12 @@ var (
 	_ Beside   = (*Unsteered)(nil)
 )
 
-// Unsteered is the steering of a host where there is none: the configuration wants none, or the
-// kernel cannot. A gateway on it carries nothing and serves programs with the library, with
-// everything else that a gateway has: admin socket, modes, metrics, takeover.
+// Unsteered is the steering of a host without one: the configuration disables it, or the kernel lacks it. A gateway on
+// it carries nothing. It serves programs with the library, and has everything else that a gateway has: admin socket,
+// modes, metrics, takeover.
 type Unsteered struct{ generation int }
 
-// NewUnsteered makes one of a generation; 0 is the first.
+// NewUnsteered makes one with a generation; 0 becomes 1, the first.
 func NewUnsteered(generation int) *Unsteered {
 	return &Unsteered{generation: max(generation, 1)}
 }
@@ -28,7 +28,7 @@ func (u *Unsteered) Neighbour() (ebpf.Neighbour, error) {
 	return ebpf.Neighbour{Generation: u.generation}, nil
 }
 
-// HasNeighbour implements Beside: what another gateway has on the host is in the way of nothing.
+// HasNeighbour implements Beside: another gateway's steering does not conflict with none.
 func (*Unsteered) HasNeighbour() bool { return false }
 
 // Retire implements Beside.
@@ -129,7 +129,7 @@ func (*Unsteered) Close() error { return nil }
 // Remember implements Steering.
 func (*Unsteered) Remember(netip.Addr, uint16, uint8, time.Duration) error { return nil }
 
-// Events tells of nothing until ctx ends.
+// Events reports nothing until ctx ends.
 func (*Unsteered) Events(ctx context.Context, _ func(ebpf.Event)) error {
 	<-ctx.Done()
 	return ctx.Err()

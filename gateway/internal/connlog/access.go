@@ -11,19 +11,18 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// access is the access log: a line when a connection begins to be carried and one when it
-// is over, at most so many a second. Those above are counted, and the next line says how
-// many they were. The zero value writes nothing.
+// access is the access log: a line when a connection begins to be carried, and one when it ends, up to accessLimit a
+// second. Lines above it are counted, and the next line is preceded by their number. The zero value writes nothing.
 type access struct {
 	setting atomic.Pointer[setting]
 	leftOut atomic.Uint64 // lines above the limit
-	told    atomic.Uint64 // of them, those that a line has told of
+	told    atomic.Uint64 // of these, the ones already reported
 }
 
-// accessLimit is the most lines in a second.
+// accessLimit is the most lines per second.
 const accessLimit = 100
 
-// setting is what the configuration asks for.
+// setting is what the configuration says.
 type setting struct {
 	which config.AccessLog
 	limit *rate.Limiter
@@ -33,7 +32,7 @@ func (a *access) configure(c config.Log) {
 	a.setting.Store(&setting{c.Access, rate.NewLimiter(accessLimit, accessLimit)})
 }
 
-// wants reports whether connections of a kind have lines.
+// wants reports whether connections of this kind get lines.
 func (a *access) wants(kind config.AccessLog) bool {
 	s := a.setting.Load()
 	return s != nil && (s.which == kind || s.which == config.AccessAll)
@@ -52,7 +51,8 @@ func (a *access) native(log *slog.Logger, info report.ConnInfo) {
 	a.write(log, "connection native", info, "reason", info.Reason, "decided_by", info.DecidedBy)
 }
 
-// write writes a line with what all of them have in front: src began the connection.
+// write writes a line, beginning with the attributes that all lines share. src is the address that began the
+// connection.
 func (a *access) write(log *slog.Logger, msg string, info report.ConnInfo, args ...any) {
 	if !a.setting.Load().limit.Allow() {
 		a.leftOut.Add(1)
@@ -63,13 +63,13 @@ func (a *access) write(log *slog.Logger, msg string, info report.ConnInfo, args 
 	if info.Side == report.SideServer {
 		src, dst = dst, src
 	}
-	log.Info(msg, append([]any{"flow_id", info.ID, "proto", info.Proto, "side", info.Side, "src", src, "dst", dst}, args...)...) //nolint:sloglint // of callers: constants
+	log.Info(msg, append([]any{"flow_id", info.ID, "proto", info.Proto, "side", info.Side, "src", src, "dst", dst}, args...)...) //nolint:sloglint // callers pass constants
 }
 
-// flush says how many lines are missing.
+// flush reports how many lines were left out.
 func (a *access) flush(log *slog.Logger) {
 	for {
-		before := a.told.Load() // first: it is never more
+		before := a.told.Load() // before leftOut, which it never exceeds
 		n := a.leftOut.Load() - before
 		if n == 0 {
 			return
@@ -81,7 +81,7 @@ func (a *access) flush(log *slog.Logger) {
 	}
 }
 
-// duration is the age of a connection, to the microsecond.
+// duration returns the age of a connection, to the microsecond.
 func duration(info report.ConnInfo) time.Duration {
 	return time.Duration(info.AgeSeconds * float64(time.Second)).Round(time.Microsecond)
 }

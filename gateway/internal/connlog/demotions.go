@@ -6,11 +6,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// demotions says that connections have left their carriers: a line a second for each carrier
-// and cause, about the first of them. The zero value is ready to use.
+// demotions logs that connections have left their carriers: a line per second for each carrier and cause, with the
+// details of the first. The zero value is ready to use.
 type demotions struct{ gathered[demotionKey] }
 
-// demotionKey is what has a line of its own.
+// demotionKey is what demotions are grouped by.
 type demotionKey struct {
 	from  report.Carrier
 	cause string

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// gatherPause is how long a line waits for others of its kind: what fails on a host fails
-// for thousands of connections at once.
+// gatherPause is how long a line waits for others of its kind: what fails on a host fails for thousands of connections
+// at once.
 const gatherPause = time.Second
 
-// gathered writes a line for all connections of a second that have something in common. Few
-// keys are possible. The zero value is ready to use.
+// gathered writes one line for all connections of a second that share a key. It relies on the number of possible keys
+// being small. The zero value is ready to use.
 type gathered[K comparable] struct {
 	mu      sync.Mutex // guards everything below
 	pending map[K]*gatheredLine
@@ -22,7 +22,7 @@ type gatheredLine struct {
 	write func(count int)
 }
 
-// add counts a connection. write writes the line, about the first.
+// add counts a connection. For the first of its key, write is kept, to write the line when it is due.
 func (l *gathered[K]) add(key K, write func(count int)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,7 +36,7 @@ func (l *gathered[K]) add(key K, write func(count int)) {
 	l.pending[key] = &gatheredLine{count: 1, write: write, timer: time.AfterFunc(gatherPause, func() { l.due(key) })}
 }
 
-// due writes the line of a key, if it was not written meanwhile.
+// due writes the line of a key, unless it has been written.
 func (l *gathered[K]) due(key K) {
 	l.mu.Lock()
 	line := l.pending[key]

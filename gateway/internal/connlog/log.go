@@ -7,8 +7,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Log writes lines about the connections of one gateway. It is safe for concurrent use
-// and never waits for the reader of the log.
+// Log writes lines about the connections of one gateway. It is safe for concurrent use and never waits for the log's
+// reader.
 type Log struct {
 	log       *slog.Logger
 	access    access
@@ -16,14 +16,14 @@ type Log struct {
 	demotions demotions
 }
 
-// New returns a log that writes to l what c asks for.
+// New returns a log that writes to l, as c says.
 func New(l *slog.Logger, c config.Log) *Log {
 	lines := &Log{log: l}
 	lines.Configure(c)
 	return lines
 }
 
-// Configure changes what the access log has.
+// Configure changes which connections the access log has.
 func (l *Log) Configure(c config.Log) { l.access.configure(c) }
 
 // Carried is called for each connection that begins to be carried.
@@ -53,18 +53,18 @@ func (l *Log) Native(info report.ConnInfo) {
 	}
 }
 
-// WantsNative reports whether connections that stay native have lines.
+// WantsNative reports whether connections that stay native get lines.
 func (l *Log) WantsNative() bool { return l.access.wants(config.AccessAll) }
 
-// Missed is called when n native connections came too fast to be heard of.
+// Missed is called when the programs could not report n native connections since they came too fast.
 func (l *Log) Missed(n uint64) {
 	if n > 0 && l.WantsNative() {
 		l.log.Warn("native connections missing in the access log: they came too fast", "count", n)
 	}
 }
 
-// Demoted is called for each connection that leaves a carrier because of cause; failure
-// is that of its queue pair, nil: none.
+// Demoted is called for each connection that leaves a carrier because of cause. failure is the error of its queue pair,
+// nil if there was none.
 func (l *Log) Demoted(info report.ConnInfo, from report.Carrier, cause string, failure error) {
 	l.demotions.note(l.log, info, from, cause, failure)
 }
@@ -72,7 +72,7 @@ func (l *Log) Demoted(info report.ConnInfo, from report.Carrier, cause string, f
 // LeftOut returns how many lines of the access log were above its limit.
 func (l *Log) LeftOut() uint64 { return l.access.leftOut.Load() }
 
-// Flush writes what is still to be said.
+// Flush writes all lines that wait.
 func (l *Log) Flush() {
 	l.resets.flush()
 	l.demotions.flush()

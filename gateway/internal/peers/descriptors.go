@@ -7,8 +7,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// RequireDescriptors refuses a limit under which nothing could be carried; without it the
-// kernel's error is about whatever comes first.
+// RequireDescriptors returns an error if the limit on descriptors is too low to carry anything. Without this check the
+// kernel's error would be about whatever happens to fail first.
 func RequireDescriptors() error {
 	if n := process.DescriptorLimit(); n <= process.OwnDescriptors {
 		return fmt.Errorf("%w: %d descriptors; %d and one for each connection are needed (ulimit -n, LimitNOFILE of systemd)", errDescriptors, n, process.OwnDescriptors)
@@ -16,12 +16,11 @@ func RequireDescriptors() error {
 	return nil
 }
 
-// errDescriptors means that the process may not have the descriptors that a gateway needs.
+// errDescriptors means that the process may not have as many descriptors as a gateway needs.
 var errDescriptors = errors.New("limit of open files too small")
 
-// FlowsWithin is how many of so many flows the process can have now: each needs a
-// descriptor for its app leg, and one that turns out to be missing when the application
-// has been connected is an error of that connection.
+// FlowsWithin returns how many flows, up to limit, this process has descriptors for. Each flow needs one for its app
+// leg; finding none only after the application was connected would be an error of that connection.
 func FlowsWithin(limit int) int {
 	return max(0, min(limit, process.DescriptorLimit()-process.OwnDescriptors))
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Limits are those on connections.
+// Limits bounds the connections of a gateway.
 type Limits struct {
-	Max   func() int // flows, by the configuration in force
-	Flows func() int // that there are
+	Max   func() int // most flows, by the configuration in force
+	Flows func() int // current flows
 	Rate  *rate.Limiter
 	Peers *Table
-	Note  func() // is called when there may be room again
+	Note  func() // called when there may be room again
 }
 
-// MaxFlows is how many flows the gateway may have now.
+// MaxFlows returns how many flows the gateway may have now.
 func (l *Limits) MaxFlows() int { return FlowsWithin(l.Max()) }
 
-// flows is how many flows take room. Those that are declined do not.
+// flows returns how many flows take up room. Declined ones do not.
 func (l *Limits) flows() int { return l.Flows() - l.Peers.declined() }
 
-// Lacking is why there is no room for another connection of a peer.
+// Lacking returns why there is no room for another connection of a peer; ReasonNone if there is.
 func (l *Limits) Lacking() negotiate.Reason {
 	switch {
 	case l.flows() >= l.MaxFlows():
@@ -37,10 +37,10 @@ func (l *Limits) Lacking() negotiate.Reason {
 	}
 }
 
-// Admit decides whether there is room for a flow that is in the table; at the server's
-// side its peer has begun it, and share is what it counts for. A flow that there is none
-// for (shed says why) takes none from here on; declines says whether it can wait until its
-// client is told so. A client's flow does not wait: it counts until its end, which comes now.
+// Admit decides whether there is room for a flow that is already in the table. If there is not, shed says why, and the
+// flow takes up no room from now on; declines reports whether the flow may stay until its client has been told. share
+// is what it counts for if its peer has begun it, at the server's side. A client's flow does not wait: it counts until
+// its end, which comes now.
 func (l *Limits) Admit(side report.Side, peer netip.Addr, share *Share) (shed negotiate.Reason, declines bool) {
 	if shed = l.lacks(side, peer); shed == negotiate.ReasonNone {
 		return shed, true
@@ -50,7 +50,7 @@ func (l *Limits) Admit(side report.Side, peer netip.Addr, share *Share) (shed ne
 	return shed, declines
 }
 
-// lacks is why there is no room for a flow that is in the table.
+// lacks returns why there is no room for a flow that is in the table.
 func (l *Limits) lacks(side report.Side, peer netip.Addr) negotiate.Reason {
 	if l.flows() > l.MaxFlows() {
 		return negotiate.ReasonFlowLimit

@@ -6,17 +6,17 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Refusals is why no connection begins.
+// Refusals keeps the programs informed of why no connection may begin.
 type Refusals struct {
-	Tell func(reason uint8) error // the programs
+	Tell func(reason uint8) error // tells the programs
 
-	mu  sync.Mutex // guards now, and is held while the programs learn it
+	mu  sync.Mutex // guards now; also held while the programs are told
 	now Refusal
 }
 
 // Refusal is what keeps connections from beginning.
 type Refusal struct {
-	Drained bool // the gateway ends
+	Drained bool // the gateway is ending
 	Legless bool // there are no sockets for legs
 }
 
@@ -31,7 +31,7 @@ func (r Refusal) reason() negotiate.Reason {
 	}
 }
 
-// Change changes what keeps connections from beginning, and tells the programs.
+// Change applies change to the current Refusal, and tells the programs.
 func (r *Refusals) Change(change func(now *Refusal)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Strike records that a peer refused and returns for how long it counts: the longer,
-// the more often in a row.
+// Strike records that a peer refused, and returns the strike. It lasts longer the more often in a row the peer has
+// refused.
 func (t *Table) Strike(a netip.Addr, port uint16, r negotiate.Reason, p negotiate.CachePolicy, now time.Time) negotiate.Strike {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,10 +36,9 @@ func (t *Table) forgiveLocked(p *peer, port uint16) {
 	}
 }
 
-// Contradicted forgets the strikes that a handshake which began at some time
-// contradicts: it has reached the peer's gateway, by offering to this port of it (0: the
-// peer has offered). It returns the ports of those that still have effect (0: of the
-// whole host).
+// Contradicted forgets the strikes that a handshake contradicts which began at a given time and has reached the peer's
+// gateway, by an offer to this port of the peer (0: by an offer of the peer). It returns the ports of the strikes that
+// were still in effect (0: of the whole host).
 func (t *Table) Contradicted(a netip.Addr, port uint16, began time.Time, policy negotiate.CachePolicy) (ports []uint16) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +58,7 @@ func (t *Table) Contradicted(a netip.Addr, port uint16, began time.Time, policy 
 	return ports
 }
 
-// Forget drops one strike.
+// Forget forgets one strike.
 func (t *Table) Forget(a netip.Addr, port uint16) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -79,7 +78,7 @@ func (t *Table) Proven(a netip.Addr, c report.Carrier) {
 	p.proven[c] = struct{}{}
 }
 
-// Met records that a peer's gateway takes part in a handshake, as only one does whose mode is enforce.
+// Met records that a peer's gateway takes part in a handshake, which it does only in mode enforce.
 func (t *Table) Met(a netip.Addr, software string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,7 +86,7 @@ func (t *Table) Met(a netip.Addr, software string) {
 	p.software, p.mode = software, report.ModeEnforce
 }
 
-// Declined records what the reason of a peer's refusal says of its mode, if it does.
+// Declined records what mode a peer is in, if the reason of its refusal tells.
 func (t *Table) Declined(a netip.Addr, r negotiate.Reason) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,15 +100,15 @@ func (t *Table) Declined(a netip.Addr, r negotiate.Reason) {
 	}
 }
 
-// Known is what is remembered of a peer: the carriers that it has been reached by, those
-// that are left alone with it because they failed, and its gateway at the last handshake.
+// Known is what is remembered of a peer: the carriers that have worked with it, those that rest because they failed,
+// and its gateway as of the last handshake.
 type Known struct {
 	Proven, Failed []report.Carrier
 	Software       string
 	Mode           report.Mode
 }
 
-// Known returns what is known of each peer.
+// Known returns what is remembered of each peer.
 func (t *Table) Known(now time.Time) map[netip.Addr]Known {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,7 +133,7 @@ func (t *Table) Known(now time.Time) map[netip.Addr]Known {
 	return out
 }
 
-// Failed takes note that a connection has left a carrier because that failed.
+// Failed records that a connection has left a carrier because the carrier failed.
 func (t *Table) Failed(a netip.Addr, kind negotiate.CarrierKind, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -145,7 +144,7 @@ func (t *Table) Failed(a netip.Addr, kind negotiate.CarrierKind, now time.Time) 
 	p.rests[kind] = p.rests[kind].Failed(now)
 }
 
-// Resting reports whether a carrier is to be left alone.
+// Resting reports whether a carrier must not be tried with a peer.
 func (t *Table) Resting(a netip.Addr, kind negotiate.CarrierKind, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,15 +156,14 @@ func (t *Table) Resting(a netip.Addr, kind negotiate.CarrierKind, now time.Time)
 	return ok && rest.Resting(now)
 }
 
-// Unreachable takes note that memory offered to a peer could not be reached from there,
-// and for how long to believe it.
+// Unreachable records, for d, that a peer could not reach memory offered to it.
 func (t *Table) Unreachable(a netip.Addr, now time.Time, d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.peerLocked(a, now).elsewhere = now.Add(d)
 }
 
-// Reached takes note that memory was shared with a peer: what Unreachable said is over.
+// Reached records that memory was shared with a peer, which revokes Unreachable.
 func (t *Table) Reached(a netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -174,7 +172,7 @@ func (t *Table) Reached(a netip.Addr) {
 	}
 }
 
-// Elsewhere reports whether the peer is under another kernel.
+// Elsewhere reports whether the peer is believed to be under another kernel.
 func (t *Table) Elsewhere(a netip.Addr, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -182,8 +180,7 @@ func (t *Table) Elsewhere(a netip.Addr, now time.Time) bool {
 	return p != nil && now.Before(p.elsewhere)
 }
 
-// Part takes note that a link whose ends are devices of both RoCEv2 kinds has failed with a
-// peer, and for how long there are to be no others.
+// Part records, for d, that links between devices of different RoCEv2 kinds fail with a peer, and are not to be made.
 func (t *Table) Part(a netip.Addr, now time.Time, d time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -193,7 +190,7 @@ func (t *Table) Part(a netip.Addr, now time.Time, d time.Duration) {
 	}
 }
 
-// Apart reports whether the ends of a link with a peer have to be of one kind.
+// Apart reports whether both ends of a link with a peer must be of one kind.
 func (t *Table) Apart(a netip.Addr, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -201,8 +198,8 @@ func (t *Table) Apart(a netip.Addr, now time.Time) bool {
 	return p != nil && now.Before(p.apart)
 }
 
-// Flush forgets refusals, which carriers rest, and which peers are under another kernel or
-// kept to devices of our own kind, so that everything is tried again.
+// Flush forgets refusals, resting carriers, and what Unreachable and Part have recorded, so that everything is tried
+// again.
 func (t *Table) Flush() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

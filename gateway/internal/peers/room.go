@@ -8,19 +8,18 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Room tells the programs whether peers may begin connections. An offer they leave to the
-// kernel costs its client nothing, while one for which there is no room after its
-// proof has to be declined.
+// Room tells the programs whether peers may begin connections. An offer that the programs leave to the kernel costs its
+// client nothing, while one that lacks room only after its proof must be declined.
 type Room struct {
-	Tell    func(reason uint8) error // the programs
-	Lacking func() negotiate.Reason  // why there is none for another connection of a peer
+	Tell    func(reason uint8) error // tells the programs
+	Lacking func() negotiate.Reason  // why another connection of a peer has no room
 	Log     *slog.Logger
 
-	now atomic.Uint32 // negotiate.Reason: why they may not, as the programs know it
-	mu  sync.Mutex    // held while that changes
+	now atomic.Uint32 // negotiate.Reason that the programs know
+	mu  sync.Mutex    // held while now changes
 }
 
-// Note is due when flows have come or gone. The caller holds no lock.
+// Note must be called when flows have come or gone. The caller holds no lock.
 func (r *Room) Note() {
 	if uint32(r.Lacking()) == r.now.Load() {
 		return

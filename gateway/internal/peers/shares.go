@@ -10,20 +10,19 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// HandshakeLimit bounds the connections of peers that have proved their address and
-// are not carried yet, and is what a peer has its share of until then.
+// HandshakeLimit bounds the connections of peers that have proved their address but are not carried yet. Each peer has
+// a share of it.
 const HandshakeLimit = 4096
 
 const (
-	// declineLimit bounds the connections that there was no room for and that wait for
-	// what is said to them. They take no room that others want.
+	// declineLimit bounds the connections that lack room and wait until their client is told. They take up no room that
+	// others want.
 	declineLimit = 512
 	// declinesOfOne bounds those of one address.
 	declinesOfOne = 64
 )
 
-// Resource is something bounded that peers take from each other, of which one
-// address gets no more than limits.peer_share.
+// Resource is something bounded that peers compete for. One address gets at most limits.peer_share of it.
 type Resource string
 
 // The resources.
@@ -40,7 +39,7 @@ func Resources() []Resource {
 	return []Resource{ResourceFlows, ResourceHandshakes, ResourceRate, ResourceMemory, ResourceShmPeers}
 }
 
-// reason is why a connection is native that would need more of it.
+// reason returns why a connection is native that would need more of the resource.
 func (r Resource) reason() negotiate.Reason {
 	switch r {
 	case ResourceFlows:
@@ -59,7 +58,7 @@ type share struct {
 	burst             int
 }
 
-// Configure takes over the limits.
+// Configure applies the limits.
 func (t *Table) Configure(l config.Limits) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,17 +72,16 @@ func (t *Table) Configure(l config.Limits) {
 	}
 }
 
-// Share is what a connection counts for: nothing, flow and handshake, flow, or one that is
-// declined. Connections that applications of this host begin are theirs, and count for no
-// peer.
+// Share is what a connection counts for against its peer: nothing, flow and handshake, flow, or declined. Connections
+// that applications of this host begin count for no peer.
 //
 //	none ─ begin ─► handshake ─ carried ─► flow
 //	  ▲               │  └─ decline ─► declined
 //	  └───── end ─────┴─────────┴────────────┘
 type Share struct {
-	table *Table     // nil: it counts for no peer
-	peer  netip.Addr // whose share it is part of
-	held  holding    // guarded by the lock of the table, together with what the peer holds
+	table *Table     // nil: counts for no peer
+	peer  netip.Addr // against which it counts
+	held  holding    // guarded by the table's lock, like the sums of the peer
 }
 
 type holding uint8
@@ -95,7 +93,7 @@ const (
 	holdsDecline
 )
 
-// counts is what a peer holds by one connection.
+// counts is what a connection adds to what its peer holds.
 var counts = [...]Holds{
 	holdsNothing: {}, holdsHandshake: {Flows: 1, Handshakes: 1}, holdsFlow: {Flows: 1}, holdsDecline: {Declines: 1},
 }
@@ -118,7 +116,7 @@ func (c *Share) setLocked(to holding) {
 	}
 }
 
-// Begin counts a flow that the peer has begun, once, before others know of it.
+// Begin counts a flow that the peer has begun. Call it once, before others know of the flow.
 func (c *Share) Begin(t *Table, a netip.Addr, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -127,7 +125,7 @@ func (c *Share) Begin(t *Table, a netip.Addr, now time.Time) {
 	c.setLocked(holdsHandshake)
 }
 
-// Carried says that it is not in handshake any more.
+// Carried marks the flow as no longer in handshake.
 func (c *Share) Carried() {
 	c.change(func() {
 		if c.held == holdsHandshake {
@@ -136,8 +134,8 @@ func (c *Share) Carried() {
 	})
 }
 
-// decline says that there is no room for the flow, which takes none from here on. It
-// reports false where there are too many like it: then the flow counts for nothing.
+// decline marks the flow as declined: it takes up no room from now on. It returns false if too many flows are declined;
+// then the flow counts for nothing.
 func (c *Share) decline() (fits bool) {
 	fits = true
 	c.change(func() {
@@ -150,12 +148,12 @@ func (c *Share) decline() (fits bool) {
 	return fits
 }
 
-// End says that the flow has left the table, once or more.
+// End removes the flow from what the peer holds. It may be called again.
 func (c *Share) End() {
 	c.change(func() { c.setLocked(holdsNothing) })
 }
 
-// change runs fn under the lock of the table, unless the connection counts for nothing.
+// change runs fn under the table's lock, unless the connection counts for nothing.
 func (c *Share) change(fn func()) {
 	if c.table == nil {
 		return
@@ -167,8 +165,8 @@ func (c *Share) change(fn func()) {
 	}
 }
 
-// Admit decides about a connection that was begun. The rate is shared only when
-// scarce says that others would have to do with less.
+// Admit decides about a connection that a peer has begun. The rate is divided among peers only if scarce says that
+// others would get less.
 func (t *Table) Admit(a netip.Addr, scarce bool, now time.Time) negotiate.Reason {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,18 +193,18 @@ func (t *Table) refuseLocked(r Resource) negotiate.Reason {
 	return r.reason()
 }
 
-// Refuse counts what another part of the gateway refused.
+// Refuse counts a refusal by another part of the gateway.
 func (t *Table) Refuse(r Resource) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.refuseLocked(r)
 }
 
-// Holds is what a peer holds: connections that it has begun, those of them that are in
-// handshake, and beside them those that are declined.
+// Holds is what a peer holds: connections that it has begun, those of them in handshake, and, not among them, those
+// that are declined.
 type Holds struct{ Flows, Handshakes, Declines int }
 
-// Use returns what the peers hold that have connections.
+// Use returns what each peer with connections holds.
 func (t *Table) Use() map[netip.Addr]Holds {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -230,15 +228,15 @@ func (t *Table) Refusals() map[Resource]uint64 {
 	return all
 }
 
-// perPeer is how many connections a second one address may begin when they are scarce.
+// perPeer returns how many connections one address may begin at once, and per second, when they are scarce.
 func (t *Table) perPeer() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.share.burst
 }
 
-// declined counts the connections of all peers that are declined.
+// declined returns the number of declined connections of all peers.
 func (t *Table) declined() int { return int(t.declines.Load()) }
 
-// inHandshake counts the handshakes of all peers.
+// inHandshake returns the number of handshakes of all peers.
 func (t *Table) inHandshake() int64 { return t.waiting.Load() }

@@ -14,21 +14,19 @@ import (
 )
 
 const (
-	// limit bounds the addresses that are remembered without a connection, and the
-	// refusals of all of them.
+	// limit bounds the addresses that are remembered without a connection, and the strikes of all peers.
 	limit = 16384
-	// sweepEvery is how often addresses are forgotten of which nothing is known.
+	// sweepEvery is how often addresses of which nothing is known are dropped.
 	sweepEvery = time.Second
 )
 
-// Table is all that the gateway itself knows of peers, by the address that a connection
-// has proved: what a gateway calls itself, it can change. What the decision on new
-// connections needs lies in the maps of the programs. Safe for concurrent use;
-// innermost lock.
+// Table is what the gateway itself knows of peers, by the address that a connection has proved; a gateway could change
+// a name that it gives itself. What decides about new connections is in the programs' maps. It is safe for concurrent
+// use. Its lock is innermost.
 type Table struct {
 	mu      sync.Mutex // guards everything below
 	peers   map[netip.Addr]*peer
-	holding int // peers that have connections
+	holding int // peers with connections
 	strikes int // of all peers
 	swept   time.Time
 
@@ -42,27 +40,27 @@ type Table struct {
 // peer is what is known of one address.
 type peer struct {
 	holds   Holds
-	limiter *rate.Limiter // nil: it has not come in a hurry
-	seen    time.Time     // when it began the last connection
+	limiter *rate.Limiter // nil: not limited so far
+	seen    time.Time     // when it last began a connection
 
 	strikes   map[uint16]negotiate.Strike // refusals in a row, by port
 	proven    map[report.Carrier]struct{}
 	rests     map[negotiate.CarrierKind]negotiate.Rest
-	elsewhere time.Time // until when it is believed to be under another kernel
-	apart     time.Time // until when its device of a link has to be of our own kind
+	elsewhere time.Time // believed until then to be under another kernel
+	apart     time.Time // until then its device of a link must be of our own kind
 
-	software string      // the version of its gateway's program; empty: it has not said
-	mode     report.Mode // its gateway's, at the last handshake; empty: there was none
+	software string      // version of its gateway; empty: unknown
+	mode     report.Mode // its gateway's, as of the last handshake; empty: unknown
 }
 
-// NewTable returns an empty table with those limits.
+// NewTable returns an empty table with these limits.
 func NewTable(l config.Limits) *Table {
 	t := &Table{peers: map[netip.Addr]*peer{}, refused: map[Resource]uint64{}}
 	t.Configure(l)
 	return t
 }
 
-// peerLocked finds an address or adds it.
+// peerLocked returns the entry of an address, adding it if necessary.
 func (t *Table) peerLocked(a netip.Addr, now time.Time) *peer {
 	if p := t.peers[a]; p != nil {
 		return p
@@ -77,7 +75,7 @@ func (t *Table) peerLocked(a netip.Addr, now time.Time) *peer {
 	return p
 }
 
-// expireLocked forgets the addresses of which nothing is known.
+// expireLocked drops the addresses of which nothing is known.
 func (t *Table) expireLocked(now time.Time) {
 	for a, p := range t.peers {
 		if p.idle(now) && p.unknown(now) {
@@ -86,8 +84,8 @@ func (t *Table) expireLocked(now time.Time) {
 	}
 }
 
-// makeRoomLocked keeps the table within its limit: what has no effect any more goes, and
-// if that is not enough, an eighth of the rest.
+// makeRoomLocked keeps the table within its limit: it drops what no longer has an effect and, if that does not suffice,
+// an eighth of the rest.
 func (t *Table) makeRoomLocked(now time.Time) {
 	if len(t.peers)-t.holding < limit && t.strikes < limit {
 		return
@@ -115,8 +113,7 @@ func (t *Table) makeRoomLocked(now time.Time) {
 	}
 }
 
-// idle reports whether the peer holds nothing and has been gone for long enough to have
-// its rate again.
+// idle reports whether the peer holds nothing, and has begun nothing for so long that its rate is available again.
 func (p *peer) idle(now time.Time) bool { return p.holds == Holds{} && now.Sub(p.seen) > sweepEvery }
 
 // unknown reports whether nothing is remembered of the peer.
@@ -129,7 +126,7 @@ func (p *peer) unknown(now time.Time) bool {
 	return len(p.strikes)+len(p.proven)+len(p.rests) == 0 && !now.Before(p.elsewhere) && !now.Before(p.apart)
 }
 
-// forgetLocked forgets what is remembered of a peer that has connections.
+// forgetLocked forgets what is remembered of a peer, but not what it holds.
 func (t *Table) forgetLocked(p *peer) {
 	t.strikes -= len(p.strikes)
 	p.strikes, p.proven, p.rests, p.elsewhere, p.apart = nil, nil, nil, time.Time{}, time.Time{}

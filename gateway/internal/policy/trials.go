@@ -142,7 +142,7 @@ func (ts *Trials) end(t *config.Trial) {
 	defer ts.mu.Unlock()
 	held := *ts.held.Load()
 	if i := slices.Index(held, t); i >= 0 {
-		_ = ts.holdLocked(slices.Delete(slices.Clone(held), i, i+1)) // on failure the datapath is gone, with the gateway
+		_ = ts.holdLocked(slices.Delete(slices.Clone(held), i, i+1)) // the datapath is gone, with the gateway
 	}
 }
 

@@ -2,14 +2,14 @@ package handover
 
 import "time"
 
-// Backoff spaces attempts that fail.
+// Backoff spaces out attempts after failures.
 type Backoff struct {
-	pause time.Duration // 0: none has failed
+	pause time.Duration // 0: the last did not fail
 	until time.Time
-	said  string // the last error
+	said  string // the latest error
 }
 
-// Bounds of the pause between attempts.
+// Bounds of the pause between attempts; it doubles with each failure.
 const (
 	leastBackoff = time.Second
 	mostBackoff  = 5 * time.Minute
@@ -18,7 +18,7 @@ const (
 // Over reports whether it is time for an attempt.
 func (b *Backoff) Over(now time.Time) bool { return !now.Before(b.until) }
 
-// Note takes in what came of one, and reports whether it is news.
+// Note records the outcome of an attempt, and reports whether it is an error other than the previous one.
 func (b *Backoff) Note(err error, now time.Time) bool {
 	if err == nil {
 		*b = Backoff{}

@@ -6,17 +6,16 @@ import (
 )
 
 var (
-	// ErrUnderWay is returned while another process takes over.
+	// ErrUnderWay is returned while another process is taking over.
 	ErrUnderWay = errors.New("a takeover is under way")
-	// ErrDraining is returned when the gateway drains, or one that drains is still
-	// beside it.
+	// ErrDraining is returned if the gateway is draining, or if one that is draining is still beside it.
 	ErrDraining = errors.New("a gateway that drains is still there")
 
 	errOrder   = errors.New("takeover: a step out of order")
 	errToDrain = errors.New("the gateway is to drain")
 )
 
-// state is how far another process is with taking over.
+// state is how far a takeover by another process has come.
 type state uint8
 
 // The states of a gateway.
@@ -26,9 +25,9 @@ type state uint8
 //	  ▲                 │                │
 //	  └─────────────────┴────────────────┘ lost: what was yielded is taken back
 //
-// alone: everything is ours. claimed: the successor opens its datapath beside ours. yielded:
-// new connections are native, and what only one gateway can have (ports, the place of the admin
-// socket) is free. left: new connections are the successor's; ours are served to their end.
+// alone: nothing is shared. claimed: the successor opens its datapath beside ours. yielded: new connections are native,
+// and what only one gateway can have (ports, the place of the admin socket) is free. left: new connections are the
+// successor's; ours are served to their end.
 const (
 	alone state = iota
 	claimed
@@ -36,19 +35,19 @@ const (
 	left
 )
 
-// step is what moves a takeover on, as the messages name it.
+// step is what advances a takeover, as messages name it.
 type step string
 
-// The steps of a takeover, and what is none: look only asks what the gateway is.
+// The steps of a takeover. stepLook is not one: it only asks about the gateway.
 const (
 	stepLook  step = "look"
 	stepClaim step = "claim"
 	stepYield step = "yield"
 	stepLeave step = "leave"
-	stepLost  step = "lost" // the end of the conversation, which is no message
+	stepLost  step = "lost" // the end of the conversation; not sent as a message
 )
 
-// next is the state to which a step leads; false: it cannot come now.
+// next returns the state to which a step leads; false if the step is not possible now.
 func (s state) next(by step) (to state, ok bool) {
 	type row struct {
 		from state
@@ -64,32 +63,32 @@ func (s state) next(by step) (to state, ok bool) {
 	return to, ok
 }
 
-// claims decide what changes a gateway, one thing at a time: a takeover, or the gateway itself.
+// claims serializes what changes the gateway: a takeover, or the gateway's own changes.
 type claims struct {
 	mu    sync.Mutex // guards everything below
-	idle  sync.Cond  // of mu: doing or at has changed
-	doing bool       // a step, a change or an end is under way, without mu: it may take seconds
-	at    state      // a step that is under way does not count yet
-	wake  func()     // has the takeover end, until everything of it is over; nil: there is none
+	idle  sync.Cond  // on mu; signals changes of doing and at
+	doing bool       // a step, change or end is running, without mu, since it may take seconds
+	at    state      // not changed until a step is done
+	wake  func()     // makes the takeover end; set until it is entirely over; nil: there is none
 	left  chan struct{}
 }
 
-// newClaims returns those to a gateway that nothing has claimed.
+// newClaims returns the claims of a gateway that nothing has claimed.
 func newClaims() *claims {
 	c := &claims{left: make(chan struct{})}
 	c.idle.L = &c.mu
 	return c
 }
 
-// Busy reports whether a takeover is under way or done.
+// Busy reports whether a takeover is in progress or done.
 func (c *claims) Busy() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.at != alone
 }
 
-// claim is the first step of a takeover, after what is being done. wake, which may be called until
-// free is, has it end.
+// claim takes the first step of a takeover, once no change is running. wake makes the takeover end; it may be called
+// until free is.
 func (c *claims) claim(wake func(), do func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,8 +108,7 @@ func (c *claims) claim(wake func(), do func() error) error {
 	return err
 }
 
-// step does what leads from one state to the next; only the takeover that has claimed calls it. A do
-// that fails leaves the state as it was.
+// step runs do, then changes the state. Only the takeover that has claimed calls it. If do fails the state remains.
 func (c *claims) step(by step, do func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +129,7 @@ func (c *claims) stepLocked(by step, do func() error) error {
 	return nil
 }
 
-// doLocked does something while nothing else is done; mu is not held meanwhile.
+// doLocked runs do, without mu, while nothing else runs.
 func (c *claims) doLocked(do func() error) error {
 	c.doing = true
 	c.mu.Unlock()
@@ -142,15 +140,15 @@ func (c *claims) doLocked(do func() error) error {
 	return err
 }
 
-// free says that everything of a takeover is over.
+// free records that a takeover is entirely over.
 func (c *claims) free() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wake = nil
 }
 
-// Change does what changes the gateway while no other process takes over. There is one change at a
-// time: the next begins when that one is done.
+// Change runs do, which changes the gateway, while no other process takes over. Changes run one at a time; Change waits
+// for the one before.
 func (c *claims) Change(do func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -163,8 +161,8 @@ func (c *claims) Change(do func() error) error {
 	return c.doLocked(do)
 }
 
-// End does what ends the gateway. A takeover that has not come to its end is lost before: it
-// ends another way than this one.
+// End runs do, which ends the gateway, once no step or change is running. It makes a takeover that is not complete fail
+// first.
 func (c *claims) End(do func() error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

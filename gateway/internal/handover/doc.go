@@ -1,4 +1,4 @@
-// Package handover is how one gateway, or one configuration, follows another on a host:
+// Package handover implements how one gateway, or one configuration, follows another on a host:
 //
 //   - a takeover, one conversation between the gateway that runs ([Incumbent]) and its
 //     successor, which talks to a [Predecessor];
@@ -6,8 +6,7 @@
 //   - a reload, which may end in a takeover ([Renewal]), with its outcome ([Reloads]) and the
 //     pause after one that failed ([Backoff]).
 //
-// What a gateway yields and takes back is its own business, and so is the place where
-// operators find it. The trap: until a takeover is complete the old gateway may take
-// everything back, so nothing of it may be changed from here. The service manager hears of
-// one reload at a time.
+// What exactly a gateway yields and takes back is up to that gateway, and so is the place where operators find it. The
+// trap: until a takeover is complete the old gateway may take everything back, so its successor must change nothing of
+// it. The service manager must be told of only one reload at a time.
 package handover

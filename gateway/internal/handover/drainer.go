@@ -8,11 +8,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Drainer ends a gateway when its connections have ended.
+// Drainer ends a gateway once its connections have ended.
 //
 //	serving ──begin──► draining ──nothing left, or the deadline──► over ──► the daemon stops
 type Drainer struct {
-	begun chan struct{} // closed by begin
+	begun chan struct{} // closed by Begin
 	over  chan struct{} // closed by Finish
 
 	mu       sync.Mutex // guards everything below
@@ -21,16 +21,15 @@ type Drainer struct {
 	last     report.DrainInfo
 }
 
-// drainTurn is how often it is looked whether anything is left.
+// drainTurn is how often Await checks whether anything is left.
 const drainTurn = 100 * time.Millisecond
 
-// NewDrainer returns the drainer of a gateway that serves.
+// NewDrainer returns the drainer of a gateway that is serving.
 func NewDrainer() *Drainer {
 	return &Drainer{begun: make(chan struct{}), over: make(chan struct{})}
 }
 
-// Begin starts the drain of so many flows. When it has begun already, the earlier
-// deadline holds.
+// Begin starts the drain, with the current number of flows. If it has begun before, the earlier deadline applies.
 func (d *Drainer) Begin(flows int, now, deadline time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -45,14 +44,14 @@ func (d *Drainer) Begin(flows int, now, deadline time.Time) {
 	}
 }
 
-// Draining reports whether begin was called.
+// Draining reports whether Begin was called.
 func (d *Drainer) Draining() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.started
 }
 
-// note keeps what is left and reports whether that is the end.
+// note records what is left and reports whether the drain is over.
 func (d *Drainer) note(flows, lingering int, now time.Time) (over bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +60,7 @@ func (d *Drainer) note(flows, lingering int, now time.Time) (over bool) {
 	return over
 }
 
-// Info is what note kept; nil before the drain.
+// Info returns what note last recorded; nil before the drain.
 func (d *Drainer) Info() *report.DrainInfo {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,8 +71,8 @@ func (d *Drainer) Info() *report.DrainInfo {
 	return &i
 }
 
-// Await waits for the drain and then for its end, of which left tells: how many flows
-// and lingering sockets there are, and when that was. It is false if ctx ends first.
+// Await waits for the drain to begin, and then for its end. left returns the current numbers of flows and lingering
+// sockets, and the time. Await returns false if ctx ends first.
 func (d *Drainer) Await(ctx context.Context, left func() (flows, lingering int, now time.Time)) bool {
 	select {
 	case <-d.begun:
@@ -92,7 +91,7 @@ func (d *Drainer) Await(ctx context.Context, left func() (flows, lingering int, 
 	return true
 }
 
-// Finish has the daemon stop, once.
+// Finish stops the daemon. Call it once.
 func (d *Drainer) Finish() { close(d.over) }
 
 // Finished returns the channel that Finish closes.

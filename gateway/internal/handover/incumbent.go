@@ -13,67 +13,66 @@ import (
 )
 
 const (
-	// takeoverLimit bounds a takeover whose successor hangs: then everything is taken back.
+	// takeoverLimit bounds a takeover whose successor hangs. Then everything is taken back.
 	takeoverLimit = time.Minute
-	// firstPatience is for the first message.
+	// firstPatience bounds the wait for the first message.
 	firstPatience = 5 * time.Second
-	// leftPatience is for the successor to let new connections in, and then for the end of the
-	// reload that has started it: a gateway with nothing to serve ends a second after its last step.
+	// leftPatience bounds the wait for the successor to let new connections in, and then that for the end of the reload
+	// that has started it. It is short: a gateway with nothing to serve ends a second after its last step.
 	leftPatience = time.Second / 3
-	// backEvery is how often it is looked whether a successor that hung has ended.
+	// backEvery is how often to retry StepBack while a successor that hung has not ended.
 	backEvery = 100 * time.Millisecond
 )
 
-// errServes is returned when a gateway took back what it had yielded, and is not in its place yet.
+// errServes is returned by a gateway that took back what it had yielded, and does not have its place back yet.
 var errServes = errors.New("serves new connections, after a takeover that failed: replace it (smcgw up --takeover), or end it (smcgw drain)")
 
-// Gateway is what a takeover asks of the gateway that is there. All but Draining may take
-// longer than a second.
+// Gateway is what a takeover needs from the gateway that is running. All methods but Draining may take longer than a
+// second.
 type Gateway interface {
-	// Neighbour describes the datapath to a gateway that is to start beside it. It fails where
-	// none can take over; with [ErrDraining] the description is there all the same.
+	// Neighbour describes the datapath to a gateway that is to start beside it. It fails if none can take over; with
+	// [ErrDraining] the description is valid nevertheless.
 	Neighbour() (ebpf.Neighbour, error)
-	// Draining tells how far a drain is; nil if none.
+	// Draining returns how far a drain is; nil if there is none.
 	Draining() *report.DrainInfo
-	// Yield leaves new connections alone and gives up the ports that only one gateway of a
-	// host can have; TakeBack undoes it, or what of it was done when it failed.
+	// Yield leaves new connections native and gives up the ports that only one gateway of a host can have. TakeBack
+	// undoes it, also after a partial failure.
 	Yield() error
 	TakeBack() error
-	// Leave leaves new connections to the successor for good, and drains. What can fail comes
-	// before commit, which tells the successor of the kill switch; if that fails, the successor
-	// has gone, and nothing changes. A service manager is to watch the process main; 0: it is
-	// not known.
+	// Leave hands new connections to the successor for good, and drains. It does all that can fail before it calls
+	// commit, which tells the successor the state of the kill switch; if commit fails, the successor has gone, and
+	// nothing changes. main is the process that the service manager is to watch from then on; 0 if not known.
 	Leave(commit func(off bool) error, main int) error
 }
 
 // Place is where operators find the gateway.
 type Place interface {
-	// StepAside leaves it to another gateway. StepBack undoes that, or as much of it as the
-	// other one does not keep; it can be repeated.
+	// StepAside leaves the place to another gateway. StepBack takes it back, as far as the other gateway does not still
+	// occupy it; it may be repeated.
 	StepAside() error
 	StepBack() error
 }
 
-// Incumbent is a gateway from which another one can take over. Each takeover is one conversation,
-// whose end means that it is lost, unless it has come to its last step.
+// Incumbent is a gateway from which another one can take over. Each takeover is one conversation. If the conversation
+// ends before the last step, the takeover is lost.
 type Incumbent struct {
 	*claims
 
-	// Place is set before the first conversation.
+	// Place must be set before the first conversation.
 	Place Place
 
 	gateway  Gateway
 	log      *slog.Logger
-	followed chan struct{} // closed after left, when the successor lets new connections in
+	followed chan struct{} // closed, after left, when the successor has let new connections in
 }
 
-// NewIncumbent returns that of a gateway.
+// NewIncumbent returns the Incumbent of a gateway.
 func NewIncumbent(g Gateway, log *slog.Logger) *Incumbent {
 	return &Incumbent{claims: newClaims(), gateway: g, log: log, followed: make(chan struct{})}
 }
 
-// Converse holds a conversation on a connection, which it closes. Its peer must be permitted to change
-// the gateway. The end of ctx ends it: a successor goes on alone.
+// Converse holds a conversation on a connection, which it closes. The caller has checked that the peer is permitted to
+// change the gateway. When ctx ends Converse closes the connection, and the successor goes on alone.
 func (i *Incumbent) Converse(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })()
@@ -94,7 +93,7 @@ func (i *Incumbent) Converse(ctx context.Context, c net.Conn) {
 	}
 }
 
-// describe answers a gateway that is to start beside this one, which has to drain.
+// describe answers a gateway that is to start beside this one, which must be draining.
 func (i *Incumbent) describe(l *line) error {
 	n, err := i.gateway.Neighbour()
 	switch {
@@ -106,10 +105,10 @@ func (i *Incumbent) describe(l *line) error {
 	return l.say(message{Step: stepLook, Neighbour: &n})
 }
 
-// takenOver is a takeover, from the claim to its end. An error changes nothing.
+// takenOver runs a takeover, from the claim to its end. If it returns an error, nothing has changed.
 func (i *Incumbent) takenOver(ctx context.Context, l *line, claim message) error {
 	t := &takeover{line: l}
-	_ = l.SetReadDeadline(time.Now().Add(takeoverLimit)) // before it may be woken
+	_ = l.SetReadDeadline(time.Now().Add(takeoverLimit)) // before wake may set another
 	var n ebpf.Neighbour
 	if err := i.claim(t.wake, func() (err error) { n, err = i.gateway.Neighbour(); return err }); err != nil {
 		return err
@@ -121,7 +120,7 @@ func (i *Incumbent) takenOver(ctx context.Context, l *line, claim message) error
 		return nil
 	}
 	_ = l.SetReadDeadline(time.Now().Add(leftPatience))
-	_, _ = l.hear() // its end of the conversation: it lets new connections in
+	_, _ = l.hear() // the successor ends the conversation once it lets new connections in
 	close(i.followed)
 	return nil
 }
@@ -133,13 +132,13 @@ type takeover struct {
 	yields bool        // something may have been yielded
 }
 
-// wake has the takeover end.
+// wake makes the takeover end.
 func (t *takeover) wake() {
 	t.toEnd.Store(true)
 	_ = t.SetReadDeadline(time.Now())
 }
 
-// follow goes through the steps of a takeover to the last.
+// follow goes through the steps of a takeover up to the last.
 func (i *Incumbent) follow(t *takeover, n ebpf.Neighbour) error {
 	if err := t.say(message{Step: stepClaim, Neighbour: &n}); err != nil {
 		return err
@@ -172,9 +171,8 @@ func (i *Incumbent) yield() error {
 	return i.Place.StepAside()
 }
 
-// lose ends a takeover that has not come to its end. The successor hears of it first: what is
-// taken back is still its own. Connections come first; the place, which a successor that hangs
-// keeps, is waited for until ctx ends.
+// lose ends a takeover that was not completed. It tells the successor first, which still has what is to be taken back.
+// It takes connections back before the place: a successor that hangs keeps the place, so lose retries until ctx ends.
 func (i *Incumbent) lose(ctx context.Context, t *takeover, why error) {
 	if t.toEnd.Load() {
 		why = errToDrain

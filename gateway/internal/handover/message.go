@@ -13,18 +13,17 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 )
 
-// message is one of the conversation, a line of JSON. The successor sends a step, and the
-// gateway that is there answers with the same step when it has done it. An error is its last word.
+// message is one message of the conversation, a line of JSON. The successor sends a step, and the old gateway answers
+// with the same step once it has done it. After an error no more is sent.
 type message struct {
 	Step step `json:"step,omitempty"`
-	// Version is the successor's, for the log. Of claim.
+	// Version is the successor's, for the log. In claim.
 	Version string `json:"version,omitempty"`
-	// Neighbour is the datapath beside which the successor opens its own. Of the answers to
-	// look and claim.
+	// Neighbour is the datapath beside which the successor opens its own. In the answers to look and claim.
 	Neighbour *ebpf.Neighbour `json:"neighbour,omitempty"`
-	// Main is the process by which a service manager knows the successor; 0: none. Of leave.
+	// Main is the process by which the service manager knows the successor; 0: none. In leave.
 	Main int `json:"main,omitempty"`
-	// Off is the kill switch of the old gateway, which a file may not tell. Of the answer to leave.
+	// Off is the old gateway's kill switch, which may be in no file. In the answer to leave.
 	Off bool `json:"off,omitempty"`
 	// Error is why the takeover has ended.
 	Error string `json:"error,omitempty"`
@@ -32,7 +31,7 @@ type message struct {
 
 const (
 	maxMessage = 4 << 10
-	// sayPatience is for a message to be taken; there is room for it.
+	// sayPatience bounds the wait for a message to be taken; there is room for it.
 	sayPatience = 5 * time.Second
 )
 
@@ -42,7 +41,7 @@ var (
 	errGone = errors.New("the other process has given up")
 )
 
-// parseMessage reads a line, without its end.
+// parseMessage parses a line.
 func parseMessage(line []byte) (m message, err error) {
 	if err = json.Unmarshal(line, &m); err != nil {
 		return message{}, fmt.Errorf("takeover: %w", err)
@@ -73,8 +72,7 @@ type line struct {
 
 func newLine(c net.Conn) *line { return &line{c, bufio.NewReaderSize(c, maxMessage)} }
 
-// say sends a message. When it returns without an error the other end has it, also if that
-// stops listening right after.
+// say sends a message. If it returns nil, the other end can read the message, even if that end shuts down right after.
 func (l *line) say(m message) error {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -101,7 +99,7 @@ func (l *line) hear() (message, error) {
 	return parseMessage(text)
 }
 
-// hearStep waits for one step.
+// hearStep waits for a given step.
 func (l *line) hearStep(want step) (message, error) {
 	m, err := l.hear()
 	if err == nil && m.Step != want {

@@ -20,38 +20,35 @@ type Options struct {
 	Logger *slog.Logger
 	// Version is what status reports.
 	Version string
-	// TakeOver is to take over from the gateway on the admin socket, if there is one,
-	// which then drains.
+	// TakeOver says to take over from the gateway at the admin socket, if there is one, which then drains.
 	TakeOver bool
-	// Main is the process by which a service manager knows this gateway.
+	// Main is the process by which the service manager knows this gateway.
 	Main int
-	// BeatEvery is how often the datapath is told that this process lives.
+	// BeatEvery is how often the datapath is told that this process is alive.
 	BeatEvery time.Duration
-	// Faults are those that a test wants; nil: none.
+	// Faults are the faults that a test injects; nil: none.
 	Faults faults.Injector
-	// Die ends the process as a failure.
+	// Die ends the process, as failed.
 	Die func()
 }
 
-// late ends this process when the other gateway has taken everything back, and this one hangs: there
-// must not be two.
+// late ends this process if the other gateway has taken everything back and this one hangs: there must not be two.
 func (o Options) late(word string) {
 	o.Logger.Error("the takeover has failed, and this gateway hangs: it ends", "error", word)
 	o.Die()
 }
 
-// Heir is a gateway beside another one.
+// Heir is a gateway that starts beside another one.
 type Heir interface {
-	// Activate lets new connections in. SetOff comes before where the other one is switched off.
+	// Activate lets new connections in. SetOff(true) comes before it if the other gateway is switched off.
 	Activate() error
 	SetOff(off bool) error
 }
 
-// Predecessor is the gateway beside which this one starts. A nil one stands for
-// none.
+// Predecessor is the gateway beside which this one starts. A nil Predecessor stands for none.
 type Predecessor struct {
 	neighbour ebpf.Neighbour
-	talk      *talk     // nil: it drains already
+	talk      *talk     // nil: it is draining already
 	asked     time.Time // when the takeover began
 	o         Options
 
@@ -59,8 +56,8 @@ type Predecessor struct {
 	beats     sync.WaitGroup
 }
 
-// Begin finds out beside which gateway this one is to start. It opens the admin
-// socket, unless a predecessor has to give it up first.
+// Begin finds the gateway beside which this one is to start. It opens the admin socket, unless a predecessor has to
+// give it up first.
 func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, *admin.Server, error) {
 	log := opts.Logger
 	if opts.TakeOver {
@@ -92,8 +89,8 @@ func Begin(ctx context.Context, cfg config.Config, opts Options) (*Predecessor, 
 	return &Predecessor{neighbour: n, o: opts}, server, nil
 }
 
-// Place puts the datapath of a configuration beside that of the predecessor: a host has room for two,
-// one that takes new connections, and one that drains.
+// Place configures the datapath beside that of the predecessor. A host has room for two: one that takes new
+// connections, and one that drains.
 func (p *Predecessor) Place(out *ebpf.Config) {
 	if p == nil {
 		return
@@ -104,8 +101,8 @@ func (p *Predecessor) Place(out *ebpf.Config) {
 	}
 }
 
-// Yield has the predecessor give up what only one gateway can have and opens the
-// admin socket in its place. The guardian gets its heartbeat from here until TakeOver.
+// Yield makes the predecessor give up what only one gateway can have, and opens the admin socket in its place. From
+// here until TakeOver, beat sends the guardian its heartbeat.
 func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() error) (*admin.Server, error) {
 	beating, stop := context.WithDeadline(context.Background(), p.asked.Add(beatLimit))
 	p.stopBeats = stop
@@ -126,8 +123,7 @@ func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() 
 	return server, nil
 }
 
-// reach is called at each step: if a test asks for it, it stays there until ctx or
-// the other gateway ends.
+// reach is called at each step. If a test asks for it, it holds the takeover there until ctx or the other gateway ends.
 func (p *Predecessor) reach(ctx context.Context, step string) error {
 	if p.o.Faults == nil || !p.o.Faults.Takeover(step) {
 		return nil
@@ -140,8 +136,8 @@ func (p *Predecessor) reach(ctx context.Context, step string) error {
 	return ctx.Err()
 }
 
-// step has the predecessor do a step, unless it has died: then it is as if it had, and this gateway
-// goes on alone.
+// step makes the predecessor do a step. If the predecessor has died, the step counts as done, and this gateway goes on
+// alone.
 func (p *Predecessor) step(ctx context.Context, m message) (message, error) {
 	answer, err := p.talk.step(ctx, m)
 	switch {
@@ -154,18 +150,17 @@ func (p *Predecessor) step(ctx context.Context, m message) (message, error) {
 	return answer, nil
 }
 
-// beatLimit is for how long after the begin of a takeover keepBeating may beat. The guardian ends
-// a process that hangs before the other gateway takes back what that still holds: ten seconds
-// after its last beat at most.
+// beatLimit is how long after the beginning of a takeover keepBeating may beat. It ensures that a process that hangs is
+// ended by its guardian, within ten seconds of the last beat, before the other gateway takes back what the process
+// still holds.
 const beatLimit = takeoverLimit - 15*time.Second
 
-// keepBeating says that this process lives while there is no gateway yet that
-// could, until ctx ends.
+// keepBeating sends the heartbeat of this process while it has no gateway yet that could, until ctx ends.
 func keepBeating(ctx context.Context, every time.Duration, beat func() error) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		_ = beat() // the guardian sees it if that fails
+		_ = beat() // the guardian notices a failure
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -174,9 +169,8 @@ func keepBeating(ctx context.Context, every time.Duration, beat func() error) {
 	}
 }
 
-// TakeOver has the predecessor leave new connections to this gateway, and lets them in after
-// that: none is this gateway's when it is refused. Then it must go: the predecessor takes
-// everything back after Close.
+// TakeOver makes the predecessor leave new connections to this gateway, and then lets them in. If it fails, this
+// gateway has no connections and must end: after Close the predecessor takes everything back.
 func (p *Predecessor) TakeOver(ctx context.Context, h Heir) error {
 	if p == nil {
 		return nil
@@ -192,7 +186,7 @@ func (p *Predecessor) TakeOver(ctx context.Context, h Heir) error {
 		return err
 	}
 	last, err := p.step(ctx, message{Step: stepLeave, Main: p.o.Main})
-	if err == nil && last.Off { // not of one that has died: this gateway restores what it has found
+	if err == nil && last.Off { // unset for one that has died: this gateway then restores what it has found
 		err = h.SetOff(true)
 	}
 	if err == nil {
@@ -213,8 +207,8 @@ func (p *Predecessor) stopBeating() {
 	p.beats.Wait()
 }
 
-// Close gives up a takeover that has not come to its end. It comes when this gateway has
-// freed all that the predecessor takes back.
+// Close gives up a takeover that was not completed. Call it once this gateway has freed all that the predecessor takes
+// back.
 func (p *Predecessor) Close() {
 	if p == nil {
 		return

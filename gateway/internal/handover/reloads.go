@@ -11,16 +11,15 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Reloads are the attempts to read the configuration again. The zero value is ready to
-// use.
+// Reloads records the attempts to read the configuration again. The zero value is ready to use.
 type Reloads struct {
 	mu            sync.Mutex // guards everything below
 	done, refused uint64
-	err           error // of the last; nil: it is in force
+	err           error // of the latest; nil: it is in force
 	at            time.Time
 }
 
-// Note is called for each attempt.
+// Note records an attempt.
 func (r *Reloads) Note(err error, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,7 +31,7 @@ func (r *Reloads) Note(err error, now time.Time) {
 	}
 }
 
-// Tell adds a refusal to the status until a reload succeeds.
+// Tell adds the latest refusal to the status, until a reload succeeds.
 func (r *Reloads) Tell(st *report.Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +50,7 @@ func (r *Reloads) Tell(st *report.Status) {
 		r.at.Format(time.RFC3339), strings.ReplaceAll(r.err.Error(), "\n", "; "), remedy))
 }
 
-// AddTo copies the counters.
+// AddTo adds the counters to a snapshot.
 func (r *Reloads) AddTo(s *report.Snapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,23 +13,23 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Renewal has another configuration take effect in a gateway, or another program in its
-// place. Its fields are set before the first use.
+// Renewal puts another configuration in force in a gateway, or starts another program in its place. Its fields must be
+// set before the first use.
 type Renewal struct {
 	Log     *slog.Logger
-	Apply   func(config.Config, [][]byte) error // puts a configuration in force with its keys, whole or not at all
-	Reloads *Reloads                            // what came of that
-	Load    func() (config.Config, error)       // nil: the configuration is not of a file
-	Follows func(config.Config) error           // whether a gateway with a configuration can take over; nil: any can
+	Apply   func(config.Config, [][]byte) error // puts a configuration and its keys in force, entirely or not at all
+	Reloads *Reloads                            // records the outcomes
+	Load    func() (config.Config, error)       // nil: the configuration is not from a file
+	Follows func(config.Config) error           // whether a gateway with this configuration can take over; nil: any can
 	Program *process.Program                    // nil: it cannot be started again
 	Manager *process.ServiceManager
-	// Incumbent is what another gateway takes over from, and Old tells of the gateway that this one has
-	// taken over from, at PastAdmin, if that still drains.
+	// Incumbent is what another gateway takes over from. Old tells about the gateway that this one has taken over from,
+	// at PastAdmin, if that is still draining.
 	Incumbent *Incumbent
 	Old       func() *report.DrainInfo
 	PastAdmin string
 
-	files process.Lane // of what is read; the manager hears of one reload at a time
+	files process.Lane // serializes reading files; the manager hears of one reload at a time
 }
 
 var (
@@ -39,9 +39,9 @@ var (
 	errSuccessorLate = errors.New("the new gateway has not taken over in time")
 )
 
-// Renew has the configuration of the file take effect: by a gateway that takes over, of which it tells, if
-// the installed program is another one than runs, if the configuration takes a restart, or always;
-// else in this gateway. What fails has changed nothing. The end of ctx ends it.
+// Renew puts the configuration of the file in force. It starts a successor for that, and returns true, if the installed
+// program differs from the running one, if the configuration requires a restart, or if always; otherwise this gateway
+// applies it. If Renew fails nothing has changed. The end of ctx ends it.
 func (r *Renewal) Renew(ctx context.Context, always bool) (replaced bool, err error) {
 	if r.Incumbent.Busy() {
 		return false, ErrUnderWay
@@ -63,8 +63,8 @@ type successor interface {
 	End()
 }
 
-// await waits until this gateway has left new connections to a successor, which lets them in.
-// One that has not come that far at the end of ctx is ended: what it is for has failed.
+// await waits until this gateway has left new connections to a successor, and the successor has let them in. A
+// successor that has not got to that by the end of ctx is ended.
 func (r *Renewal) await(ctx context.Context, next successor) error {
 	var err error
 	select {
@@ -74,7 +74,7 @@ func (r *Renewal) await(ctx context.Context, next successor) error {
 		err = errSuccessorLate
 	}
 	select {
-	case <-r.Incumbent.left: // which may end this gateway at once
+	case <-r.Incumbent.left: // which may end this gateway immediately
 	case <-time.After(leftPatience):
 		r.Log.Error("no other gateway takes over", "error", err)
 		next.End()
@@ -88,7 +88,7 @@ func (r *Renewal) await(ctx context.Context, next successor) error {
 	return nil
 }
 
-// besideOld names what keeps any successor from taking over: a gateway that drains.
+// besideOld replaces an error by its cause if a draining gateway keeps any successor from taking over.
 func (r *Renewal) besideOld(err error) error {
 	old := r.Old()
 	if old == nil {
@@ -114,7 +114,7 @@ func (r *Renewal) renew(ctx context.Context, always bool) (*process.Successor, e
 	return next, nil
 }
 
-// takesRestart reports whether a successor would put a configuration in force that is refused.
+// takesRestart reports whether err refuses a configuration that a successor would put in force.
 func takesRestart(err error) bool {
 	return errors.Is(err, config.ErrRestart) && !errors.Is(err, config.ErrStop)
 }
@@ -126,14 +126,14 @@ func (r *Renewal) Loop(ctx context.Context, signals <-chan os.Signal) {
 		case <-ctx.Done():
 			return
 		case <-signals:
-			_ = r.takeIn(ctx, false) // which the log and the status tell
+			_ = r.takeIn(ctx, false) // log and status tell the outcome
 		}
 	}
 }
 
-// takeIn reads the configuration and its keys, and puts them in force, whole or not at all. It
-// goes on after the end of ctx, which a file on a server that does not answer may outlast.
-// restarts: what takes a restart is not refused, but left to a successor.
+// takeIn reads the configuration and its keys, and puts them in force, entirely or not at all. The work goes on after
+// ctx ends, since a read from a file server that does not answer cannot be interrupted. With restarts, a configuration
+// that requires a restart is not recorded as refused, but left to a successor.
 func (r *Renewal) takeIn(ctx context.Context, restarts bool) error {
 	if r.Load == nil {
 		return errNoFile
@@ -162,14 +162,14 @@ func (r *Renewal) again(restarts bool) error {
 	return nil
 }
 
-// refused has the status and the log tell of a configuration that is not taken.
+// refused records and logs a configuration that is refused.
 func (r *Renewal) refused(err error) error {
 	r.Reloads.Note(err, time.Now())
 	r.Log.Error("configuration refused, the one before stays in force", "error", err)
 	return err
 }
 
-// successor starts the installed program, if it is another one than runs, or always.
+// successor starts the installed program if it differs from the running one, or if always.
 func (r *Renewal) successor(ctx context.Context, always bool) (*process.Successor, error) {
 	if r.Program == nil || r.Load == nil {
 		if always {
@@ -188,8 +188,8 @@ func (r *Renewal) successor(ctx context.Context, always bool) (*process.Successo
 	return r.Program.Start()
 }
 
-// replaced reports whether the installed program is another one than runs. Where one is to be started, the configuration with
-// which it would only end is an error.
+// replaced reports whether the installed program differs from the running one. If a program is to be started, it
+// returns an error for a configuration with which that would only end.
 func (r *Renewal) replaced(always bool) (bool, error) {
 	replaced, err := r.Program.Replaced()
 	if err != nil || !replaced && !always {

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// claimPatience bounds the first answer.
+	// claimPatience bounds the wait for the first answer.
 	claimPatience = 10 * time.Second
 	// stepPatience bounds a step; the longest moves connections to another carrier.
 	stepPatience = 30 * time.Second
-	// endPatience is for a gateway that is refused its next step to end by itself.
+	// endPatience is how long a gateway whose takeover was refused has to end by itself.
 	endPatience = 15 * time.Second
-	// finishPatience is for the old gateway to name this process to the service manager.
+	// finishPatience is how long the old gateway has to name this process to the service manager.
 	finishPatience = 5 * time.Second
 )
 
 var (
-	// errEnded is returned for a takeover that the old gateway has ended, which goes on.
+	// errEnded is returned if the old gateway has ended the takeover and goes on.
 	errEnded = errors.New("refused by the gateway that is there")
-	// errDied is returned when the old gateway has ended without a word.
+	// errDied is returned if the old gateway has ended without a word.
 	errDied   = errors.New("the gateway that is there has died")
 	errSilent = errors.New("no answer from the gateway that is there")
 )
@@ -33,16 +33,16 @@ var (
 // talk is the successor's end of a conversation.
 type talk struct {
 	*line
-	answers chan message  // has room for one; closed as ended
-	ended   chan struct{} // closed when the old gateway has ended the takeover, or itself
-	word    string        // of the old gateway, why it has ended the takeover; read after ended
+	answers chan message  // capacity 1; closed before ended
+	ended   chan struct{} // closed when the old gateway has ended the conversation, or has died
+	word    string        // why the old gateway has ended the takeover; read only after ended
 	late    func(word string)
-	ending  *time.Timer // of late; read after ended
+	ending  *time.Timer // calls late; read only after ended
 }
 
-// ask begins a conversation with the gateway at an admin socket, and returns what it says of itself.
-// The error is [admin.Absent] if there is none. late is called when it has ended the conversation with
-// a word, and close does not follow.
+// ask begins a conversation with the gateway at an admin socket, and returns its answer. If there is no gateway,
+// [admin.Absent] is true of the error. late is called if the gateway ends the conversation with an error and close does
+// not follow within endPatience.
 func ask(ctx context.Context, at string, first message, late func(word string)) (*talk, ebpf.Neighbour, error) {
 	c := admin.NewClient(at)
 	defer c.Close()
@@ -77,7 +77,7 @@ func (t *talk) listen() {
 	for {
 		m, err := t.hear()
 		switch {
-		case err != nil: // its end may be that of a process
+		case err != nil: // the process may have ended
 			return
 		case m.Error != "":
 			t.word = m.Error
@@ -86,13 +86,13 @@ func (t *talk) listen() {
 		}
 		select {
 		case t.answers <- m:
-		default: // what was not asked
+		default: // not an answer to anything
 		}
 	}
 }
 
-// step has the old gateway do a step. One that is not answered in time is not done: the answer
-// has arrived when the conversation is hung up, or it never does, and the old gateway learns that.
+// step makes the old gateway do a step. On a timeout it hangs up first and then looks for an answer: either the answer
+// has arrived by then, or it never will, and the old gateway learns of that. So both agree whether the step was done.
 func (t *talk) step(ctx context.Context, m message) (message, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stepPatience, errSilent)
 	defer cancel()
@@ -118,14 +118,13 @@ func (t *talk) step(ctx context.Context, m message) (message, error) {
 	return message{}, errDied
 }
 
-// hangUp ends the conversation at this end; what has arrived is still heard.
+// hangUp shuts the connection down at this end. What has arrived can still be read.
 func (t *talk) hangUp() {
 	_ = t.Conn.(*net.UnixConn).CloseRead()
 	_ = t.Conn.(*net.UnixConn).CloseWrite()
 }
 
-// finish says that new connections are let in, and waits until the old gateway has nothing more
-// to say.
+// finish tells the old gateway that new connections are let in, and waits for it to end the conversation.
 func (t *talk) finish() {
 	_ = t.Conn.(*net.UnixConn).CloseWrite()
 	select {
@@ -135,8 +134,7 @@ func (t *talk) finish() {
 	t.close()
 }
 
-// close ends the conversation: a takeover that has not come to its end is given up. It is
-// idempotent.
+// close ends the conversation, which gives up a takeover that is not complete. It may be called again.
 func (t *talk) close() {
 	_ = t.Close()
 	if <-t.ended; t.ending != nil {

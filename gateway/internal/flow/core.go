@@ -12,10 +12,10 @@ type By uint8
 
 // What moves the bytes of a connection.
 const (
-	ByNothing By = iota // it is not carried
-	ByLink              // an rdma carrier
+	ByNothing By = iota // not carried
+	ByLink              // an RDMA carrier
 	ByRelay             // records on the wire leg
-	ByRaw               // the wire leg, of a client that is native
+	ByRaw               // the wire leg, for a client that is native
 )
 
 // Act is what a connection wants done.
@@ -23,22 +23,22 @@ type Act uint8
 
 // What a connection wants done.
 const (
-	Queue           Act = iota // Record goes after the records that wait for the wire leg
-	Flush                      // what waits is given to the wire leg now
-	Look                       // the wire leg is looked at, in this turn: what it is owed is written
-	Pump                       // the link's pump moves what it can
-	DrainLink                  // what has arrived by the link is taken in, then LinkDrained; Cause says why
-	Relay                      // the link is left: the relay goes on, because of Cause
+	Queue           Act = iota // append Record to those that wait for the wire leg
+	Flush                      // give the waiting records to the wire leg now
+	Look                       // service the wire leg in this turn, which writes what is due
+	Pump                       // run the link's pump
+	DrainLink                  // take in what has arrived by the link, then call LinkDrained with Cause
+	Relay                      // leave the link because of Cause; the relay carries from here on
 	LinkUnused                 // the peer has left its queue pair for good
-	SetLinger                  // Linger is due After from now
-	SetPatience                // Patience is due After from now
-	ProbeWire                  // TCP asks for a sign of life, every After
-	CancelHandshake            // the handshake gives the connection back, because of Verdict
-	CountFallback              // the connection is native from here on, because of Verdict
-	End                        // the connection ends by Ending, because of Verdict
+	SetLinger                  // call Linger in After
+	SetPatience                // call Patience in After
+	ProbeWire                  // have TCP probe the peer every After
+	CancelHandshake            // have the handshake fall back because of Verdict
+	CountFallback              // count the connection as native from here on, because of Verdict
+	End                        // end the connection by Ending, because of Verdict
 )
 
-// Action is one thing that a connection wants done. They are done in order.
+// Action is one thing that a connection wants done. Actions must be done in order.
 type Action struct {
 	Do      Act
 	Record  negotiate.Record
@@ -46,10 +46,10 @@ type Action struct {
 	After   time.Duration
 	Ending  *Ending
 	Verdict negotiate.Verdict
-	Word    negotiate.Reason // End: what the peer is told
+	Word    negotiate.Reason // for End: what the peer is told
 }
 
-// exchange is whether records are exchanged.
+// exchange tells whether records are exchanged.
 //
 //	waiting ── CONFIRM has passed ──► talking ── the connection ends ──► silent
 type exchange uint8
@@ -60,32 +60,32 @@ const (
 	silent
 )
 
-// Core is one connection without I/O and clock. What happens to it are its methods, and
-// what follows are the actions they return; the ledger is where both directions stand. A
-// connection that has ended returns none. It is not safe for concurrent use.
+// Core is one connection, without I/O or a clock. Its methods are the events; they return the resulting actions. The
+// ledger records how far both directions are. A connection that has ended returns no actions. Core is not safe for
+// concurrent use.
 type Core struct {
 	Ledger
 	side   report.Side
 	phase  Phase
 	by     By
 	reason negotiate.Reason // why it is not, or no longer, carried
-	remote bool             // the peer decided
+	remote bool             // whether the peer decided
 
-	handshake bool // one has begun
-	fellBack  bool // it was counted as a fallback
+	handshake bool // whether one has begun
+	fellBack  bool // already counted as a fallback
 
 	exchange exchange
-	wanted   string  // the link is to be left as soon as records are exchanged, and why
-	failed   string  // the link has failed, and why; it is left when patience ends
+	wanted   string  // why to leave the link as soon as records are exchanged; empty: no need
+	failed   string  // why the link has failed; it is left when patience ends
 	gone     bool    // the wire leg has ended
-	waits    outcome // what linger is for; goesOn: it is not set
-	asked    bool    // for the client's reset
+	waits    outcome // what linger was set for; goesOn: it is not set
+	asked    bool    // whether the client's reset has been asked for
 }
 
-// New returns a connection that was accepted.
+// New returns the core of a connection that was accepted.
 func New(side report.Side) Core { return Core{side: side, phase: Accepted} }
 
-// Phase returns where the connection stands.
+// Phase returns the phase of the connection.
 func (c *Core) Phase() Phase { return c.phase }
 
 // By returns what moves the bytes.
@@ -109,16 +109,15 @@ func (c *Core) Gone() bool { return c.gone }
 
 func (c *Core) client() bool { return c.side == report.SideClient }
 
-// because records why the connection left its path, and which side decided. The first
-// reason stays: what follows is its consequence.
+// because records why the connection left its path, and which side decided. Only the first reason is kept: later ones
+// are its consequences.
 func (c *Core) because(r negotiate.Reason, remote bool) {
 	if c.reason == negotiate.ReasonNone {
 		c.reason, c.remote = r, remote
 	}
 }
 
-// on moves the connection along the table. An event that the phase has no row for is
-// late, and none.
+// on moves the connection along the table. An event for which the phase has no row is late, and ignored.
 func (c *Core) on(e On, v negotiate.Verdict) []Action {
 	t := transition(e, c.phase)
 	if t == nil {
@@ -134,8 +133,8 @@ func (c *Core) on(e On, v negotiate.Verdict) []Action {
 	return c.end(t, v)
 }
 
-// end ends the connection. The end of one that is carried has a reason of its own, other
-// than why it is on the carrier it is on.
+// end ends the connection. A carried connection that aborts has a reason of its own for that, which replaces the reason
+// for its carrier.
 func (c *Core) end(t *Transition, v negotiate.Verdict) (todo []Action) {
 	if t.To == Aborted && carried.has(c.phase) {
 		c.reason = negotiate.ReasonNone
@@ -152,7 +151,7 @@ func (c *Core) end(t *Transition, v negotiate.Verdict) (todo []Action) {
 	return append(todo, Action{Do: End, Ending: t.Ending, Verdict: v, Word: word})
 }
 
-// fallback counts the connection as native, once, whatever becomes of it afterwards.
+// fallback counts the connection as native, once, regardless of what happens to it later.
 func (c *Core) fallback(v negotiate.Verdict) []Action {
 	if c.fellBack {
 		return nil
@@ -161,17 +160,16 @@ func (c *Core) fallback(v negotiate.Verdict) []Action {
 	return []Action{{Do: CountFallback, Verdict: v}}
 }
 
-// HandshakeBegins says that a handshake runs.
+// HandshakeBegins records that the handshake has begun.
 func (c *Core) HandshakeBegins() { c.handshake = true }
 
-// Negotiates says that PROPOSAL was sent or read.
+// Negotiates records that PROPOSAL was sent or read.
 func (c *Core) Negotiates() { c.on(Negotiates, negotiate.Verdict{}) }
 
-// Completes says that ACCEPT was read.
+// Completes records that ACCEPT was read.
 func (c *Core) Completes() { c.on(Completes, negotiate.Verdict{}) }
 
-// CarriedBy says what moves the bytes from here on. It reports false for a connection that
-// has ended.
+// CarriedBy records what moves the bytes from here on. It returns false for a connection that has ended.
 func (c *Core) CarriedBy(by By) bool {
 	if c.Ended() {
 		return false
@@ -181,14 +179,14 @@ func (c *Core) CarriedBy(by By) bool {
 		c.Ledger = newCarriedLedger()
 	case ByRelay:
 		c.Ledger = newLedger()
-		c.because(negotiate.ReasonCarrierUnreachable, !c.client()) // the client proves
+		c.because(negotiate.ReasonCarrierUnreachable, !c.client()) // it is the client that proves a carrier
 	case ByRaw, ByNothing:
 	}
 	c.on(Carries, negotiate.Verdict{})
 	return true
 }
 
-// LosesAccept says that the client of a server is native: its accept was lost.
+// LosesAccept records, at the server, that the client is native since its ACCEPT was lost.
 func (c *Core) LosesAccept() []Action {
 	v := negotiate.Verdict{Outcome: negotiate.OutcomeRaw, Reason: negotiate.ReasonAcceptLost}
 	if c.Ended() {
@@ -198,17 +196,16 @@ func (c *Core) LosesAccept() []Action {
 	return c.fallback(v)
 }
 
-// Releases says that the handshake of a client gives the connection back to its kernel.
+// Releases ends a client's connection whose handshake returns it to the kernel.
 func (c *Core) Releases(v negotiate.Verdict) []Action { return c.on(Releases, v) }
 
-// HandshakeAborts is the end that the handshake orders; mute: no packet may leave. A
-// connection that carries already, since bytes of its client came before CONFIRM, ends as
-// any other that carries.
+// HandshakeAborts ends the connection on behalf of the handshake. mute means that no packet may leave. A connection
+// that already carries, since bytes of its client came before CONFIRM, ends like any other carried one.
 func (c *Core) HandshakeAborts(v negotiate.Verdict, mute bool) []Action {
 	if carried.has(c.phase) && c.by != ByRaw {
 		return c.Aborts(v.Reason, v.Remote)
 	}
-	declines := v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone // it goes on without us, or never was
+	declines := v.Outcome == negotiate.OutcomeDeclined || v.Reason == negotiate.ReasonClientGone // native without us, or never was
 	switch {
 	case declines && mute:
 		return c.on(DeclinesMute, v)
@@ -221,36 +218,34 @@ func (c *Core) HandshakeAborts(v negotiate.Verdict, mute bool) []Action {
 	}
 }
 
-// Aborts ends both legs at once: bytes on the way may be lost, as with RST, but not those
-// that have arrived.
+// Aborts ends both legs at once. As with RST, bytes still on their way may be lost, but not those that have arrived.
 func (c *Core) Aborts(r negotiate.Reason, remote bool) []Action {
 	return c.on(Aborts, negotiate.Verdict{Reason: r, Remote: remote})
 }
 
-// RawLegEnds says that the application of a raw relay has ended its direction.
+// RawLegEnds records that the application of a raw relay has ended its direction.
 func (c *Core) RawLegEnds() {
 	c.Tx = TxEnded
 	c.on(Ends, negotiate.Verdict{})
 }
 
-// RawWireEnds says that the client of a raw relay has ended its direction, and that the
-// application was told so.
+// RawWireEnds records that the client of a raw relay has ended its direction, and that the application has been told.
 func (c *Core) RawWireEnds() {
 	c.Rx = RxShut
 	c.on(Ends, negotiate.Verdict{})
 }
 
-// RawOver is the end of a raw relay in order.
+// RawOver ends a raw relay in order.
 func (c *Core) RawOver() []Action { return c.on(RawOver, negotiate.Verdict{}) }
 
-// Replaced says that the tuple belongs to a newer connection: not a packet may leave.
+// Replaced ends the connection because its tuple belongs to a newer one. No packet may leave.
 func (c *Core) Replaced() []Action {
 	return c.on(Replaces, negotiate.Verdict{Remote: !c.client()})
 }
 
-// GivenBack says that the programs have left the connection to the kernel, and recorded
-// what became of it: while the gateway was late (late), or because the tuple has a new
-// connection. A client that sent another SYN instead of the third ACK never had one.
+// GivenBack ends a connection that the programs have returned to the kernel, and whose outcome they have recorded:
+// because the gateway was late (late), or because the tuple has a new connection. A client that sent another SYN
+// instead of the third ACK never had a connection.
 func (c *Core) GivenBack(late bool) []Action {
 	if late || !c.client() && c.phase == Accepted {
 		return c.on(GoesNative, negotiate.Verdict{})
@@ -258,14 +253,14 @@ func (c *Core) GivenBack(late bool) []Action {
 	return c.Replaced()
 }
 
-// Vanishes says that no wire leg of a server ever came.
+// Vanishes ends a server's connection whose wire leg never came.
 func (c *Core) Vanishes(r negotiate.Reason) []Action {
 	return c.on(Vanishes, negotiate.Verdict{Reason: r, Remote: r == negotiate.ReasonClientGone})
 }
 
-// Cancel ends the connection because the gateway ends, or is to carry nothing: in its
-// handshake it falls back, what is carried is reset. A client's has a handshake from the
-// beginning, which looks at that itself where it begins later.
+// Cancel ends the connection because the gateway ends, or is to carry nothing: during its handshake it falls back, and
+// if it is carried it is reset. A client's connection always has a handshake; one that has not begun yet checks for
+// this itself when it begins.
 func (c *Core) Cancel(r negotiate.Reason) []Action {
 	v := negotiate.Verdict{Reason: r}
 	switch {
@@ -273,19 +268,18 @@ func (c *Core) Cancel(r negotiate.Reason) []Action {
 		return nil
 	case handshakes.has(c.phase) && c.handshake:
 		return []Action{{Do: CancelHandshake, Verdict: v}}
-	case handshakes.has(c.phase): // half open: the client comes back by itself
+	case handshakes.has(c.phase): // half open: the client tries again on its own
 		return c.on(Cancels, v)
 	default:
 		return c.Aborts(r, false)
 	}
 }
 
-// Panicked ends a connection whose own code cannot be trusted any more. Nothing of it is
-// asked: what had arrived for the application is not delivered, since how much of it had
-// been is not known. untouched: the SYN of a client's application was not handed over
-// yet; once it may have been, the application is connected to us or not, and a dead entry
-// brings it our reset in the one case, and lets its next SYN pass in the other. mute: no
-// packet of a server may leave.
+// Panicked ends a connection whose own code can no longer be trusted. It asks that code nothing: data that has arrived
+// for the application is not delivered, since it is unknown how much of it already was. untouched means that the SYN of
+// a client's application was not handed over yet. Once it may have been, the application is either connected to us, and
+// a dead entry brings it our reset, or it is not, and a dead entry lets its next SYN pass. mute means that no packet of
+// a server may leave.
 func (c *Core) Panicked(untouched, mute bool) []Action {
 	v := negotiate.Verdict{Reason: negotiate.ReasonInternalError}
 	switch {

@@ -1,13 +1,11 @@
-// Package flow is the life of one connection, without I/O and clock: a [Core] is told what
-// happens, and returns what is to be done. The shard of the connection owns it, executes
-// its actions and moves the bytes; where both directions stand is in the core's [Ledger],
-// and nowhere else.
+// Package flow is the life of one connection, without I/O or a clock: a [Core] is told what happens, and returns what
+// is to be done. The connection's shard owns it, executes its actions and moves the bytes. How far both directions are
+// is in the core's [Ledger], and nowhere else.
 //
-// What happens: the handshake advances or gives up, a record comes, the wire leg or a
-// direction of the app leg ends, the link fails or is drained, a timer is due, a SYN
-// replaces the connection, the programs return it to the kernel, the gateway cancels
-// it. Every phase is reached by a row of one table, whose end has a reason (given by
-// its cause, or the one that stands here) and a counter:
+// Events are: the handshake advances or gives up, a record arrives, the wire leg or a direction of the app leg ends,
+// the link fails or is drained, a timer is due, a SYN replaces the connection, the programs return it to the kernel,
+// the gateway cancels it. Every phase is reached by a row of one table. A row that ends the connection has a reason
+// (that of its cause, or else the one given here) and a counter:
 //
 //	PHASE       EVENT         ─► NEXT        COUNTER              REASON
 //	accepted    negotiates    ─► negotiating -
@@ -30,11 +28,11 @@
 //	handshake   panics        ─► aborted     fallback             internal_error
 //	carried     panics        ─► aborted     ended                internal_error
 //
-// handshake: accepted, negotiating or completing. carried: carrying or closing.
+// handshake stands for accepted, negotiating or completing; carried for carrying or closing.
 //
-// The bytes of a direction and its end are the ledger's: TxPhase and RxPhase. Records are
-// exchanged as long as the connection is carried by a link or by the relay.
+// The bytes of a direction and its end are the ledger's: TxPhase and RxPhase. Records are exchanged while a link or the
+// relay carries the connection.
 //
-// The one trap: actions are done in order, and doing one may tell the core of something
-// else that has happened, whose actions come first.
+// The trap: actions must be done in order, and doing one may tell the core of a further event, whose actions must be
+// done first.
 package flow

@@ -2,9 +2,8 @@ package flow
 
 import "fmt"
 
-// Phase is where the life of a connection stands (docs/ARCHITECTURE.md "Life of a
-// connection"). Offered and Native are known to the programs only: a connection that stays
-// native never becomes a flow of this process.
+// Phase is a phase in the life of a connection (docs/ARCHITECTURE.md "Life of a connection"). Only the programs know
+// Offered and Native: a connection that stays native never becomes a flow of this process.
 type Phase uint8
 
 // The phases, in the order in which a connection can pass through them.
@@ -27,7 +26,7 @@ var phaseNames = [...]string{
 	"closed", "native", "released", "aborted", "dead",
 }
 
-// String returns the name, of docs/ARCHITECTURE.md "Names".
+// String returns the name in docs/ARCHITECTURE.md "Names".
 func (p Phase) String() string {
 	if int(p) < len(phaseNames) {
 		return phaseNames[p]
@@ -35,7 +34,7 @@ func (p Phase) String() string {
 	return fmt.Sprintf("phase(%d)", uint8(p))
 }
 
-// Final reports whether nothing of the connection remains but its record.
+// Final reports whether only the record of the connection remains.
 func (p Phase) Final() bool {
 	switch p {
 	case Closed, Released, Aborted, Native, Dead:
@@ -45,7 +44,7 @@ func (p Phase) Final() bool {
 	}
 }
 
-// phases is a set of them.
+// phases is a set of phases.
 type phases uint16
 
 func in(list ...Phase) (set phases) {
@@ -57,7 +56,7 @@ func in(list ...Phase) (set phases) {
 
 func (s phases) has(p Phase) bool { return s&(1<<p) != 0 }
 
-// The sets that the table speaks of.
+// The sets used by the table.
 var (
 	handshakes = in(Accepted, Negotiating, Completing)
 	carried    = in(Carrying, Closing)

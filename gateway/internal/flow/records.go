@@ -11,23 +11,22 @@ const (
 	// ServerLinger is how long a server waits for the client to reset the wire leg
 	// after both directions have ended.
 	ServerLinger = 5 * time.Second
-	// ResetMissed is when a server begins to ask for a reset that does not come: while
-	// the client's gateway still remembers the tuple, which is ServerLinger. Later the
-	// client's kernel has to answer, and does not before its own TIME_WAIT is over.
+	// ResetMissed is how long a server waits before it asks for a reset that has not come. It asks while the client's
+	// gateway still remembers the tuple, which is for ServerLinger. Later the client's kernel would have to answer,
+	// which it does not do before its own TIME_WAIT is over.
 	ResetMissed = time.Second
-	// BreakPatience is how long a connection whose link has failed waits for what the
-	// peer has to say on the wire leg: the queue pair of a connection that the peer has
-	// ended fails too, and may be ahead of that.
+	// BreakPatience is how long a connection whose link has failed waits for what the peer may say on the wire leg: if
+	// the peer has ended the connection its queue pair fails, too, and the failure may arrive first.
 	BreakPatience = 50 * time.Millisecond
 )
 
-// record is an action that queues one.
+// record returns an action that queues a record.
 func record(t negotiate.RecordType, offset, window uint64) Action {
 	return Action{Do: Queue, Record: negotiate.Record{Type: t, Offset: offset, Window: window}}
 }
 
-// Talk says that the wire leg has records from here on; Talked that the first of them
-// were read. It reports false where that is so already, or over.
+// Talk records that the wire leg carries records from here on. It returns false if it already does, or if the
+// connection has ended.
 func (c *Core) Talk() bool {
 	if c.exchange != waiting || c.Ended() {
 		return false
@@ -36,7 +35,7 @@ func (c *Core) Talk() bool {
 	return true
 }
 
-// Talked leaves the link if that was wanted before.
+// Talked must be called when the first records have been read. It leaves the link if that was wanted before.
 func (c *Core) Talked() []Action {
 	if c.wanted == "" {
 		return nil
@@ -44,9 +43,8 @@ func (c *Core) Talked() []Action {
 	return c.Leave(c.wanted)
 }
 
-// Record is a record of the wire leg. Of a connection with a link, received is how many
-// bytes of the peer's direction that has. Payload of DATA is the caller's to deliver,
-// unless the connection has ended.
+// Record handles a record of the wire leg. For a connection with a link, received is how many bytes of the peer's
+// direction have arrived by it. The caller delivers the payload of DATA, unless the connection has ended.
 func (c *Core) Record(rec negotiate.Record, received uint64) []Action {
 	if c.exchange != talking {
 		return nil
@@ -72,10 +70,9 @@ func (c *Core) Record(rec negotiate.Record, received uint64) []Action {
 	return nil
 }
 
-// WireEnded says that the wire leg has ended: FIN, RST, or a silence TCP has waited out;
-// received as in Record. Before END from both sides that is an abort; after, the client
-// has done its part, if its bytes are here. A link that has them delivers them, and is not
-// left any more.
+// WireEnded handles the end of the wire leg: FIN, RST, or a silence that TCP has waited out. received is as in Record.
+// If either side has not sent END it is an abort; otherwise the client has done its part, if its bytes are here. A link
+// that has them delivers them, and is not left any more.
 func (c *Core) WireEnded(received uint64) []Action {
 	if c.Ended() {
 		return nil
@@ -94,7 +91,7 @@ func (c *Core) WireEnded(received uint64) []Action {
 	}
 }
 
-// LegEnds says that the application has ended its direction after so many bytes.
+// LegEnds records that the application has ended its direction at offset final.
 func (c *Core) LegEnds(final uint64) []Action {
 	if c.Ended() {
 		return nil
@@ -104,10 +101,10 @@ func (c *Core) LegEnds(final uint64) []Action {
 	return []Action{record(negotiate.RecordEnd, final, 0), {Do: Look}}
 }
 
-// LegEndsUnsaid is LegEnds where the link has failed: what leaves it says so.
+// LegEndsUnsaid is LegEnds for a link that has failed: leaving the link sends END.
 func (c *Core) LegEndsUnsaid(final uint64) { c.endTx(final) }
 
-// LegShut says that the application has got all of the peer's direction, and its end.
+// LegShut records that the application has all of the peer's direction, and its end.
 func (c *Core) LegShut() []Action {
 	c.shutRx()
 	c.on(Ends, negotiate.Verdict{})
@@ -117,7 +114,7 @@ func (c *Core) LegShut() []Action {
 	return nil
 }
 
-// LegDelivered says that the kernel of the application has everything.
+// LegDelivered records that the application's kernel has everything.
 func (c *Core) LegDelivered() []Action {
 	c.LegDone = true
 	if c.by == ByLink {
@@ -126,7 +123,7 @@ func (c *Core) LegDelivered() []Action {
 	return nil
 }
 
-// Pay sends HAVE{final}, if it is time for it.
+// Pay sends HAVE{final} if it is due.
 func (c *Core) Pay() []Action {
 	if c.exchange == silent || !c.tell(c.client()) {
 		return nil
@@ -134,8 +131,7 @@ func (c *Core) Pay() []Action {
 	return []Action{record(negotiate.RecordHave, c.Final, 0)}
 }
 
-// Ask asks the peer for a sign of life, unless something it has to acknowledge is on its
-// way: records that wait.
+// Ask asks the peer for a sign of life. It need not if records wait (pending): the peer has to acknowledge those.
 func (c *Core) Ask(pending bool) []Action {
 	if c.exchange != talking || c.by != ByLink || c.gone || pending {
 		return nil
@@ -143,9 +139,8 @@ func (c *Core) Ask(pending bool) []Action {
 	return []Action{record(negotiate.RecordKeepalive, 0, 0), {Do: Flush}}
 }
 
-// Settle ends the connection when nothing is left to do on it: the client resets the wire
-// leg, the server waits for that reset, but not for ever. It is called when everything
-// else has been done; pending: records wait.
+// Settle ends the connection when nothing is left to do on it: the client resets the wire leg; the server waits for
+// that reset, for a limited time. Call it after everything else has been done. pending says whether records wait.
 func (c *Core) Settle(pending bool) []Action {
 	if c.exchange == silent || pending {
 		return nil
@@ -166,7 +161,7 @@ func (c *Core) Settle(pending bool) []Action {
 	return nil
 }
 
-// Settled reports whether the end is there, or near.
+// Settled reports whether the connection has ended, or is about to.
 func (c *Core) Settled() bool { return c.Ended() || c.waits == lingers }
 
 func (c *Core) await(what outcome, pause time.Duration) []Action {
@@ -177,9 +172,9 @@ func (c *Core) await(what outcome, pause time.Duration) []Action {
 	return []Action{{Do: SetLinger, After: pause}}
 }
 
-// Linger is due: it ends the connection of a client that does not leave the wire leg, or
-// asks for its reset. TCP does so first, whose probes a gateway that has ended the
-// connection answers by the reset that was lost, and a record later.
+// Linger must be called when the time of SetLinger is up. It ends the connection if the client does not leave the wire
+// leg, or asks for the client's reset: first by TCP's probes, which a gateway that has ended the connection answers
+// with the reset that was lost, and later by a record.
 func (c *Core) Linger(pending bool) (todo []Action) {
 	was := c.waits
 	c.waits = goesOn
@@ -194,12 +189,11 @@ func (c *Core) Linger(pending bool) (todo []Action) {
 	default:
 		todo = c.Ask(pending)
 	}
-	return append(todo, c.Settle(pending)...) // to wait again
+	return append(todo, c.Settle(pending)...) // which waits again
 }
 
-// LinkFails says that the link has failed, because of a reason. Where the peer lives
-// (survives) the connection goes on over the relay: first the peer may say why. received
-// is as in Record.
+// LinkFails handles a failure of the link. If the peer lives (survives), the connection goes on over the relay, after
+// the peer has had time to say why.
 func (c *Core) LinkFails(r negotiate.Reason, survives bool) []Action {
 	switch {
 	case c.Ended(), c.by != ByLink, c.failed != "":
@@ -211,20 +205,19 @@ func (c *Core) LinkFails(r negotiate.Reason, survives bool) []Action {
 	return []Action{{Do: SetPatience, After: BreakPatience}}
 }
 
-// MindsLink reports whether the failure of the link matters: not where that is known, and
-// not where there is nothing left to do for it. The peer's application has everything
-// then, and all of its bytes are here.
+// MindsLink reports whether a failure of the link matters. It does not if it is already known, or if the link has
+// nothing left to do: the peer's application has everything, and all bytes of the peer are here. received is as in
+// Record.
 func (c *Core) MindsLink(received uint64) bool {
 	return !c.Ended() && c.by == ByLink && c.failed == "" && (c.Tx != TxTaken || c.Rx == RxOpen || received != c.Final)
 }
 
-// Patience is due: the link that has failed is left.
+// Patience must be called when the time of SetPatience is up. It leaves the link that has failed.
 func (c *Core) Patience() []Action { return c.Leave(c.failed) }
 
-// Leave moves the connection from its link to the relay, at the byte where it stands:
-// final for it. Where no records are exchanged yet that waits, and the peer is asked
-// whether it lives: no link tells of its end. After the end of the wire leg the link is
-// not left: it has every byte of the peer, and what it has not delivered is not sent again.
+// Leave moves the connection from its link to the relay, at its current offsets, for good. If no records are exchanged
+// yet, it waits for them and has the peer probed, since no link reports the peer's end. After the end of the wire leg
+// the link is not left: it has every byte of the peer, and what it has not delivered could not be sent again.
 func (c *Core) Leave(cause string) []Action {
 	switch {
 	case c.Ended(), c.by != ByLink, c.gone:
@@ -236,18 +229,17 @@ func (c *Core) Leave(cause string) []Action {
 	return []Action{{Do: DrainLink, Cause: cause}}
 }
 
-// Drained is where a link stands from which everything was taken in that has arrived.
+// Drained is the state of a link from which everything that has arrived has been taken in.
 type Drained struct {
 	Cause     string
-	Sent      uint64 // by it
-	Freed     uint64 // of them, that the peer has proved to have consumed
+	Sent      uint64 // by the link
+	Freed     uint64 // of Sent, what the peer has proved to have consumed
 	Consumed  uint64 // of the peer's direction
-	Convicted bool   // the peer has broken the protocol there
+	Convicted bool   // the peer has violated the protocol on the link
 	Reset     bool   // the application has reset the connection
 }
 
-// LinkDrained leaves the link. The records that say so leave at once, if the wire leg
-// takes them.
+// LinkDrained leaves the link. The records that say so are sent immediately, if the wire leg takes them.
 func (c *Core) LinkDrained(d Drained) []Action {
 	switch {
 	case c.Ended(), c.by != ByLink:

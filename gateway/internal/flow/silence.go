@@ -3,40 +3,36 @@ package flow
 import "time"
 
 const (
-	// SilenceTurn is how often a flow is looked at while its application's bytes are on
-	// their way.
+	// SilenceTurn is how often a flow is examined while its application's bytes are on their way.
 	SilenceTurn = 250 * time.Millisecond
-	// silenceAsk bounds how long bytes are on their way before the peer is asked.
+	// silenceAsk bounds how long bytes are on their way before the peer is asked for a sign of life.
 	silenceAsk = 5 * time.Second
-	// silenceGrace is left to the application's own kernel, which knows better why,
-	// where it has probes under way.
+	// silenceGrace is added to a timeout, so that the application's own kernel, if it is probing, acts first: it knows
+	// better why.
 	silenceGrace = time.Second
-	// flightAsk is after how long a peer that was asked in vain is asked again, and
-	// flightAskMost what that doubles to.
+	// flightAsk is the time after which a peer that did not answer is asked again; it doubles up to flightAskMost.
 	flightAsk     = 2 * time.Second
 	flightAskMost = time.Minute
-	// retransmissionTime is for how long a kernel repeats bytes by default (tcp_retries2 = 15).
+	// retransmissionTime is how long a kernel retransmits by default (tcp_retries2 = 15).
 	retransmissionTime = 924600 * time.Millisecond
 )
 
-// Patience is for how long a [SilenceClock] waits for a sign of the peer, and when it asks
-// for one.
+// Patience says how long a [SilenceClock] waits for a sign of the peer, and when it asks for one.
 type Patience struct {
 	limit       time.Duration
-	ask         time.Duration // the first question
-	atRest      bool          // it comes sooner when nothing more is sent
-	again, most time.Duration // the next one; each further one after twice as long, up to most
+	ask         time.Duration // time to the first question
+	atRest      bool          // ask at once when nothing more is sent
+	again, most time.Duration // time to the next question; it doubles after each, up to most
 }
 
-// TimeoutPatience is that of a kernel which gives bytes up after timeout.
+// TimeoutPatience is the patience of a kernel that gives up bytes after timeout.
 func TimeoutPatience(timeout time.Duration) Patience {
 	again := min(timeout/3, time.Second)
 	return Patience{limit: timeout + silenceGrace, ask: min(timeout/3, silenceAsk), again: again, most: again}
 }
 
-// FlightPatience is that of a keepalive which does not probe beside bytes on their way: they
-// would be given up after timeout, 0 meaning the kernel's default. As they are acknowledged
-// natively, the peer is asked soon.
+// FlightPatience is the patience of a keepalive that does not probe while bytes are on their way. The kernel would give
+// these up after timeout, 0 meaning its default. Natively they would be acknowledged soon, so the peer is asked early.
 func FlightPatience(timeout time.Duration) Patience {
 	if timeout == 0 {
 		timeout = retransmissionTime
@@ -44,24 +40,23 @@ func FlightPatience(timeout time.Duration) Patience {
 	return Patience{limit: timeout, ask: silenceAsk, atRest: true, again: flightAsk, most: flightAskMost}
 }
 
-// SilenceClock decides, without I/O of its own, whether bytes of an application are on
-// their way, and whether they have been for too long without any sign of the peer.
+// SilenceClock decides, without I/O, whether bytes of an application are on their way, and whether they have been for
+// too long without any sign of the peer.
 //
 //	         bytes sent                   asked in vain
 //	quiet ──────────────► owed ── ask ──────────────────► over
 //	  ▲  bytes or segments │   again and again              │
 //	  └──── of the peer ───┴────────────────────────────────┘
 //
-// Of a look that finds both, what was sent may have come last. Between two looks no
-// more than two turns are counted, so that a process that was stopped does not take
-// its absence for the peer's silence. The zero value takes what its first look finds for
-// acknowledged.
+// If one look finds both sent bytes and signs of the peer, the bytes may have come last, so they count as on their way.
+// At most two turns count between two looks, so that a process that was stopped does not mistake its own absence for
+// the peer's silence. The zero value treats what its first look finds as acknowledged.
 type SilenceClock struct {
 	phase             silencePhase
 	sent, got, heard  uint64
-	seen              time.Time // of the last look
+	seen              time.Time // the last look
 	silent, untilAsks time.Duration
-	asked             time.Duration // what passes between the last question and the next; 0: none was asked
+	asked             time.Duration // interval from the last question to the next; 0: none was asked
 }
 
 type silencePhase uint8
@@ -73,7 +68,7 @@ const (
 	silenceOver
 )
 
-// Begin has everything from sent on count as on its way, whatever came before the call.
+// Begin makes everything sent after sent count as on its way, even if it was sent before the call.
 func (k *SilenceClock) Begin(sent, got, heard uint64, now time.Time) {
 	*k = SilenceClock{phase: silenceQuiet, sent: sent, got: got, heard: heard, seen: now}
 }
@@ -81,12 +76,12 @@ func (k *SilenceClock) Begin(sent, got, heard uint64, now time.Time) {
 // Begun reports whether the clock has looked.
 func (k *SilenceClock) Begun() bool { return k.phase != silenceUnknown }
 
-// Idle tells that nothing was sent since bytes were on their way: no look is needed, and
-// an earlier one does as well.
+// Idle reports whether nothing is on its way, and nothing was sent since the last look. Then no look is needed: the
+// last one still serves.
 func (k *SilenceClock) Idle(sent uint64) bool { return k.phase == silenceQuiet && sent == k.sent }
 
-// Owed reports whether bytes are on their way, and have not been for too long. It looks at
-// what has changed since the last look, and keeps nothing.
+// Owed reports whether bytes are on their way, and have not been for too long. It considers what has changed since the
+// last look, and changes nothing.
 func (k *SilenceClock) Owed(sent, got, heard uint64) bool {
 	if k.phase == silenceUnknown {
 		return false
@@ -95,8 +90,8 @@ func (k *SilenceClock) Owed(sent, got, heard uint64) bool {
 	return sent != k.sent && (news || k.phase != silenceOver) || k.phase == silenceOwed && !news
 }
 
-// Owe is a look that has bytes count as on their way although nothing was sent and the peer
-// may have been heard: they wait where no look finds them. The caller asks the peer.
+// Owe is a look that counts bytes as on their way even if nothing was sent and the peer was heard: the bytes wait where
+// no look finds them. The caller asks the peer.
 func (k *SilenceClock) Owe(sent, got, heard uint64, now time.Time, p Patience) {
 	k.Look(sent, got, heard, now, p)
 	if k.phase == silenceQuiet {
@@ -105,8 +100,8 @@ func (k *SilenceClock) Owe(sent, got, heard uint64, now time.Time, p Patience) {
 	}
 }
 
-// Look is told how many bytes went and came and how many segments were heard. The
-// peer is to be asked, or over says that it has been silent for too long.
+// Look is told how many bytes were sent and received, and how many segments were heard, in total. It returns whether to
+// ask the peer for a sign of life, and whether the peer has been silent for too long.
 func (k *SilenceClock) Look(sent, got, heard uint64, now time.Time, p Patience) (ask, over bool) {
 	fresh, news := sent != k.sent, got != k.got || heard != k.heard
 	passed := max(0, min(now.Sub(k.seen), 2*SilenceTurn))

@@ -2,14 +2,12 @@ package flow
 
 import "time"
 
-// StallLooks is how many looks at a flow the timeout is long.
+// StallLooks is the number of looks at a flow within the timeout.
 const StallLooks = 4
 
-// StallClock decides, without any clock or I/O of its own, whether one direction
-// of a flow stands still by the fault of a gateway. It is told of every look:
-// whether the direction is stuck (there is something to carry, and what would have
-// to take it has room), an offset that moves with every progress, and the signs
-// of life of the peer so far.
+// StallClock decides, without a clock or I/O, whether one direction of a flow stands still by the fault of a gateway.
+// Each look tells it whether the direction is stuck (there is something to carry, and what would have to take it has
+// room), an offset that changes with any progress, and a count of the peer's signs of life.
 //
 //	        stuck
 //	clear ─────────► suspected ──── held for the timeout ───► stalled
@@ -17,18 +15,17 @@ const StallLooks = 4
 //	  │   not stuck     │  │ another offset: begins again
 //	  └─────────────────┘──┘
 //
-// Time is held only between looks in which the peer was heard: in a partition
-// TCP waits, and so does the flow. Between two looks no more than a quarter of the
-// timeout is held, so that a process that was stopped does not take its absence
+// Time counts only between looks in which the peer was heard: in a partition TCP waits, and so does the flow. At most a
+// quarter of the timeout counts between two looks, so that a process that was stopped does not mistake its own absence
 // for the peer's silence. The zero value is clear.
 type StallClock struct {
 	suspected    bool
 	moved, heard uint64
-	seen         time.Time // of the last look
+	seen         time.Time // the last look
 	held         time.Duration
 }
 
-// Look returns whether the direction is stalled.
+// Look reports whether the direction is stalled.
 func (k *StallClock) Look(stuck bool, moved, heard uint64, now time.Time, timeout time.Duration) bool {
 	switch {
 	case !stuck:
@@ -42,8 +39,8 @@ func (k *StallClock) Look(stuck bool, moved, heard uint64, now time.Time, timeou
 		k.held += min(now.Sub(k.seen), timeout/StallLooks)
 	}
 	k.heard, k.seen = heard, now
-	return k.held >= timeout/StallLooks*StallLooks // looks are no more exact than that
+	return k.held >= timeout/StallLooks*StallLooks // rounded as the sum of the looks is
 }
 
-// StallWatch is both directions of a flow. It exists only while one is suspected.
+// StallWatch watches both directions of a flow. It exists only while one is suspected.
 type StallWatch struct{ Tx, Rx StallClock }

@@ -5,20 +5,20 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// On is what moves a connection from one phase to another.
+// On is an event that moves a connection from one phase to another.
 type On uint8
 
-// What moves a connection on, and what ends it.
+// The events that move a connection on, or end it.
 const (
 	Negotiates  On = iota // PROPOSAL was sent or read
 	Completes             // ACCEPT was read: the application is handed over
 	Carries               // CONFIRM, or the raw relay begins
 	Ends                  // the first of both directions has ended
 	Over                  // both directions have ended in order
-	RawOver               // FIN went through both ways
-	Aborts                // a reset of either side, or what carries has failed
+	RawOver               // FIN has gone both ways
+	Aborts                // a reset by either side, or a failure of what carries
 	Refuses               // the handshake gives up
-	RefusesMute           // so it does, and no packet may leave
+	RefusesMute           // the same, and no packet may leave
 	Declines              // the handshake leaves the connection to the kernels
 	DeclinesMute
 	Releases // client: the connection goes back to its kernel
@@ -26,7 +26,7 @@ const (
 	GoesNative
 	Vanishes // server: no wire leg ever came
 	Cancels  // server: the gateway ends before the wire leg comes
-	Panics   // a panic in its work
+	Panics   // a panic in the work for it
 )
 
 var onNames = [...]string{
@@ -34,7 +34,7 @@ var onNames = [...]string{
 	"declines mute", "releases", "replaces", "goes native", "vanishes", "cancels", "panics",
 }
 
-// String returns the name, as the diagram has it.
+// String returns the event's name in the diagram.
 func (o On) String() string { return onNames[o] }
 
 // Transition is one row of the table.
@@ -42,26 +42,25 @@ type Transition struct {
 	On   On
 	From phases
 	To   Phase
-	// Reason is what the end is put down to where its cause names nothing.
+	// Reason is the reason of the end if its cause gives none.
 	Reason negotiate.Reason
-	// Ending says what becomes of each part; nil: the connection lives on.
+	// Ending says what happens to each part; nil: the connection lives on.
 	Ending *Ending
 }
 
-// Ending says what the end does with each part of a connection. However a
-// connection ends, it ends by one of them, once.
+// Ending says what the end does with each part of a connection. Every connection ends by exactly one of them, once.
 type Ending struct {
 	App   AppEnd
 	Wire  WireEnd
 	Entry EntryEnd
-	// Anew: a SYN on the tuple is a new connection from here on. The entry is dead
-	// before anything else ends, and the flow leaves the table.
+	// Anew means that a SYN on the tuple is a new connection from here on: the entry becomes dead before anything else
+	// ends, and the flow leaves the table.
 	Anew bool
-	// End is the record that is kept; empty: it is recorded elsewhere.
+	// End is the outcome in the record that is kept; empty if it is recorded elsewhere.
 	End report.End
-	// FellBack is on which sides the connection is counted as native from here on.
+	// FellBack says on which sides the connection counts as native from here on.
 	FellBack FallbackOf
-	// Tell: the peer learns the reason, if that can be said at once.
+	// Tell means that the peer is told the reason, if that is possible immediately.
 	Tell bool
 }
 
@@ -72,7 +71,7 @@ type AppEnd uint8
 const (
 	AppClean   AppEnd = iota // as what was planned
 	AppReset                 // as a reset
-	AppDrained               // as a reset after what has arrived for it
+	AppDrained               // as a reset, after it has been given what has arrived
 )
 
 // WireEnd is the last thing done to the wire leg.
@@ -82,7 +81,7 @@ type WireEnd uint8
 const (
 	WireReset  WireEnd = iota
 	WireForget         // no packet may leave
-	WireClose          // what was written is delivered, and a FIN
+	WireClose          // written bytes are delivered, then a FIN
 )
 
 // EntryEnd is the last thing done to the steering.
@@ -91,29 +90,29 @@ type EntryEnd uint8
 // The last thing done to the steering.
 const (
 	EntryKept    EntryEnd = iota
-	EntryDead             // it swallows late segments; the sweep removes it
-	EntryRelease          // the bare SYN goes out
+	EntryDead             // swallows late segments until the sweep removes it
+	EntryRelease          // the SYN goes out again without the option
 )
 
-// FallbackOf is on which sides an ending counts as a fallback.
+// FallbackOf says on which sides an ending counts as a fallback.
 type FallbackOf uint8
 
 // On which sides an ending counts as a fallback.
 const (
 	FallbackNever  FallbackOf = iota
-	FallbackServer            // a client's gateway gives the connection back
+	FallbackServer            // the client's gateway falls back
 	FallbackBoth
 )
 
-// counts reports whether it does on a side.
+// counts reports whether the ending counts as a fallback on a side.
 func (b FallbackOf) counts(side report.Side) bool {
 	return b == FallbackBoth || b == FallbackServer && side == report.SideServer
 }
 
-// transitions are all there are: what is not here does not happen.
+// transitions has all transitions: what is not here does not happen.
 //
-// The entry of a refused connection stays as dead: a bare SYN after the reset may
-// be on its way to netstack already, and needs the entry to fall back.
+// The entry of a refused connection stays, as dead: a bare SYN that follows the reset may already be on its way to
+// netstack, and needs the entry to fall back.
 var transitions = [...]Transition{
 	{On: Negotiates, From: in(Accepted), To: Negotiating},
 	{On: Completes, From: in(Negotiating), To: Completing}, // client

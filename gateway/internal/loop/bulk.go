@@ -1,26 +1,25 @@
 package loop
 
-// BulkMember is a member whose work is bulky: it passes through a TCP stack in this
-// process. Its steps wait for their turn in the shard's bulk list.
+// BulkMember is a member whose bytes pass through a TCP stack in this process, which is costly. Its steps wait for
+// their turn in the shard's bulk list.
 type BulkMember interface {
 	Work
-	// Step moves at most [BulkTurn] bytes each way and returns how many bytes it moved.
-	// A member that has more to do puts itself on the list again.
+	// Step moves at most [BulkTurn] bytes each way and returns how many it moved. A member that has more to do queues
+	// itself again.
 	Step() (moved int)
-	// Stop ends all steps: one has panicked, and bytes that it had taken may be lost.
+	// Stop ends all steps, because one has panicked: bytes that it had taken may be lost.
 	Stop()
 }
 
 const (
-	// BulkTurn is how many bytes the bulk members of a shard may begin to move in one
-	// turn, all of them together: one step's. Other members never wait for more.
+	// BulkTurn is the budget of a turn, in bytes, for all bulk members of a shard together: one step of one member.
+	// Other members never wait for more.
 	BulkTurn = 64 << 10
-	// bulkStep is what a step counts for at least: a small record costs a pass through
-	// the stack, too.
+	// bulkStep is the least cost of a step: even a small record requires a pass through the stack.
 	bulkStep = 4 << 10
 )
 
-// bulkList holds the members that wait for their step, the first one first.
+// bulkList is the queue of the members that wait for a step.
 type bulkList struct {
 	list []BulkMember
 	head int
@@ -41,11 +40,10 @@ func (l *bulkList) pop() BulkMember {
 	return m
 }
 
-// LaterBulk has a member take a step when its turn comes; the caller is on the shard.
+// LaterBulk queues a member for a step. The caller is on the shard.
 func (s *Shard) LaterBulk(m BulkMember) { s.bulk.push(m) }
 
-// runBulk takes steps of the bulk members, in turn, until the budget of the turn is
-// spent.
+// runBulk runs steps of the bulk members, in order, until the budget of the turn is spent.
 func (s *Shard) runBulk() bool {
 	if s.bulk.len() == 0 {
 		return false
@@ -73,8 +71,8 @@ func (s *Shard) stepBulk() (cost int) {
 	return cost
 }
 
-// BulkBuffer returns the memory through which the bulk members of the shard move
-// bytes, n of it, which is the same for all. Its contents last until the next use.
+// BulkBuffer returns a buffer of n bytes through which bulk members move bytes. All share it: its contents last only
+// until the next use.
 func (s *Shard) BulkBuffer(n int) []byte {
 	if len(s.chunk) < n {
 		s.chunk = make([]byte, n)

@@ -9,33 +9,32 @@ import (
 	"time"
 )
 
-// ErrNoAnswer means that a call of an adapter has not returned in its time.
+// ErrNoAnswer means that a call to an adapter has not returned in time.
 var ErrNoAnswer = errors.New("RDMA adapter does not answer")
 
-// Calls are what takes an adapter long: a few at a time, the others in turn. When one of them takes longer
-// than it may, the adapter does not answer until that has returned: nothing waits for it meanwhile, and
-// nothing is begun. So what an adapter holds is bounded by the number of turns.
+// Calls limits calls that may take an adapter long: a few run at a time, the others wait for a turn. While a call takes
+// longer than it may, the adapter is silent: no caller waits for it, and no call is begun. So what an adapter holds up
+// is bounded by the number of turns.
 type Calls struct {
-	turns    chan struct{} // has something for each call under way
+	turns    chan struct{} // holds an element for each running call
 	patience time.Duration
 	log      *slog.Logger
 
 	mu     sync.Mutex    // guards everything below
-	late   int           // calls under way that take too long, and one that has been closed
-	silent chan struct{} // closed while there are
+	late   int           // running calls that take too long, plus 1 once closed
+	silent chan struct{} // closed while late > 0
 }
 
-// leastPatience is how long a call may take at least: what takes an adapter milliseconds takes longer where its
-// host is busy.
+// leastPatience is the least patience: what takes an adapter milliseconds takes longer on a busy host.
 const leastPatience = 500 * time.Millisecond
 
-// NewCalls returns calls of which so many are done at a time, each of them within patience. The log is told when
-// one is not, and when all are again.
+// NewCalls returns a Calls that runs up to most calls at a time, each of which should return within patience. It logs
+// when one does not, and when all do again.
 func NewCalls(most int, patience time.Duration, log *slog.Logger) *Calls {
 	return &Calls{turns: make(chan struct{}, most), patience: max(patience, leastPatience), log: log, silent: make(chan struct{})}
 }
 
-// Do does a call in its turn.
+// Do runs a call in its turn.
 func (c *Calls) Do(call func() error) error {
 	end, _, err := c.begin()
 	if err != nil {
@@ -45,8 +44,8 @@ func (c *Calls) Do(call func() error) error {
 	return call()
 }
 
-// Make returns what a call makes in its turn. It does not wait for an adapter that does not answer: what the
-// call makes after that is for undo, in the same turn.
+// Make runs a call in its turn and returns its result. It does not wait for a silent adapter: if the call returns a
+// result later, undo gets it, in the same turn.
 func Make[T any](c *Calls, call func() (T, error), undo func(T)) (made T, err error) {
 	end, silent, err := c.begin()
 	if err != nil {
@@ -83,7 +82,7 @@ func Make[T any](c *Calls, call func() (T, error), undo func(T)) (made T, err er
 	select {
 	case a := <-done:
 		if a.panic != nil {
-			panic(a.panic) // its owner is the caller's
+			panic(a.panic) // in the caller's goroutine, whose owner it concerns
 		}
 		return a.made, a.err
 	case <-silent:
@@ -92,7 +91,7 @@ func Make[T any](c *Calls, call func() (T, error), undo func(T)) (made T, err er
 	}
 }
 
-// Silent reports whether the adapter does not answer.
+// Silent reports whether the adapter is silent.
 func (c *Calls) Silent() bool {
 	select {
 	case <-c.silence():
@@ -102,10 +101,10 @@ func (c *Calls) Silent() bool {
 	}
 }
 
-// Busy reports whether a call is under way.
+// Busy reports whether a call is running.
 func (c *Calls) Busy() bool { return len(c.turns) > 0 }
 
-// Close waits for what is under way. Nothing is begun after it.
+// Close waits for running calls. No call is begun after it.
 func (c *Calls) Close() {
 	c.count(1)
 	for range cap(c.turns) {
@@ -113,11 +112,11 @@ func (c *Calls) Close() {
 	}
 }
 
-// begin waits for a turn, which end ends. silent is closed as soon as the adapter does not answer.
+// begin waits for a turn, which the caller ends by end. silent is closed as soon as the adapter is silent.
 func (c *Calls) begin() (end func(), silent <-chan struct{}, err error) {
 	silent = c.silence()
 	select {
-	case <-silent: // even if there is a turn
+	case <-silent: // even if a turn is free
 		return nil, nil, ErrNoAnswer
 	default:
 	}
@@ -145,8 +144,8 @@ func (c *Calls) silence() <-chan struct{} {
 	return c.silent
 }
 
-// count changes how many are late, and reports whether that changes whether the adapter answers. The end of a
-// call may be counted before that it is late.
+// count changes the number of late calls, and reports whether the adapter has become silent or ceased to be. The end of
+// a call may be counted before its being late.
 func (c *Calls) count(by int) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

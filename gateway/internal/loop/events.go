@@ -6,9 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dispatch hands events from i on to the flows that own the descriptors, and
-// returns where to go on. Doorbells and the kick have no flow: their work is found
-// by the next turn.
+// dispatch hands events from i on to the flows that own the descriptors, and returns where to go on after a panic.
+// Doorbells and the kick have no flow: the next turn finds their work.
 func (s *Shard) dispatch(events []unix.EpollEvent, i int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < len(events); next++ {
@@ -24,11 +23,11 @@ func (s *Shard) dispatch(events []unix.EpollEvent, i int) (next int) {
 	return next
 }
 
-// bothWays are the edges of a socket's two directions. Every edge after the arrival of
-// an urgent byte says so until that byte has been read.
+// bothWays are the edges of both directions of a socket. After an urgent byte has arrived, every edge includes EPOLLPRI
+// until that byte has been read.
 const bothWays = unix.EPOLLIN | unix.EPOLLPRI | unix.EPOLLOUT | unix.EPOLLRDHUP
 
-// Join registers a member, and its descriptor for both directions.
+// Join registers a member and its descriptor, for both directions.
 func (s *Shard) Join(m Member, fd int) error {
 	if err := s.add(fd, bothWays); err != nil {
 		return fmt.Errorf("app leg: %w", err)
@@ -37,7 +36,7 @@ func (s *Shard) Join(m Member, fd int) error {
 	return nil
 }
 
-// Succeed gives a member's descriptor to another one, of which no edge is lost.
+// Succeed passes a member's descriptor on to another member. No edge is lost.
 func (s *Shard) Succeed(m Member, fd int) { s.fds[int32(fd)] = m }
 
 // Watch implements host.Loop.
@@ -57,13 +56,13 @@ func (s *Shard) watchFor(fd int, edges uint32, fn func(events uint32)) error {
 	return nil
 }
 
-// Unwatch implements host.Loop; it takes back what WatchReads registered, too.
+// Unwatch implements host.Loop. It also undoes WatchReads.
 func (s *Shard) Unwatch(fd int) {
 	delete(s.others, int32(fd))
 	_ = s.Remove(fd)
 }
 
-// Leave forgets an app leg's descriptor; the caller closes it.
+// Leave unregisters an app leg's descriptor. The caller closes it.
 func (s *Shard) Leave(fd int) {
 	delete(s.fds, int32(fd))
 	_ = unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil)

@@ -7,27 +7,25 @@ import (
 	"time"
 )
 
-// BeatInterval is how often a gateway says that it lives; the programs take it for gone
-// after 200 ms.
+// BeatInterval is how often a gateway writes its heartbeat. The programs consider it gone after 200 ms without one.
 const BeatInterval = 40 * time.Millisecond
 
-// lagging is what the heartbeat asks of a loop: by how much its next turn is late, 0
-// for one that rests and is not to turn yet. One that is late for StuckAfter hangs.
+// lagging is what the heartbeat asks of a loop: how late its next turn is, 0 if that is not due yet. A loop that is
+// late by StuckAfter hangs.
 type lagging interface {
 	Late(now time.Time) time.Duration
 }
 
-// Heart says that a gateway lives as long as every loop turns that it watches
-// (docs/ARCHITECTURE.md "Shards").
+// Heart writes a gateway's heartbeat as long as every loop that it watches turns (docs/ARCHITECTURE.md "Shards").
 type Heart struct {
-	Write func() error // the heartbeat
-	Pulse *Pulse       // notes it
+	Write func() error // writes the heartbeat
+	Pulse *Pulse       // records it
 	Log   *slog.Logger
 
 	loops atomic.Pointer[[]lagging]
 }
 
-// Watch has these loops turn, in place of those before.
+// Watch watches these loops, in place of earlier ones.
 func (h *Heart) Watch(shards []*Shard) {
 	loops := make([]lagging, len(shards))
 	for i, s := range shards {
@@ -50,7 +48,7 @@ func (h *Heart) Run(ctx context.Context) {
 	}
 }
 
-// Beat beats once.
+// Beat writes one heartbeat, unless a loop hangs.
 func (h *Heart) Beat(now time.Time) {
 	if loops := h.loops.Load(); loops != nil {
 		for _, l := range *loops {

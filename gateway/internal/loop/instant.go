@@ -5,9 +5,8 @@ import (
 	"time"
 )
 
-// Instant is a time that goroutines share. It keeps the reading of the monotonic
-// clock, unlike a number of nanoseconds: a wall clock that jumps changes nothing.
-// The zero value is the zero time.
+// Instant is a time that goroutines share. Unlike a number of nanoseconds it keeps the monotonic clock reading, so it
+// is immune to jumps of the wall clock. The zero value is the zero time.
 type Instant struct{ at atomic.Pointer[time.Time] }
 
 // Load returns the time.

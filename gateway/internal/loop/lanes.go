@@ -8,36 +8,33 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// laneDepth is how many completions a lane holds at most: those of about sixty links.
+// laneDepth is the most completions that a lane holds, which suffices for about sixty links.
 const laneDepth = 1 << 15
 
-// Lane is one completion queue of an adapter on a shard. An adapter that has no room for
-// a completion ends every queue pair of the queue. So queue pairs are admitted to it only
-// while all of their work requests together fit.
+// Lane is one completion queue of an adapter on a shard. When a completion queue overflows, the adapter ends every
+// queue pair that uses it. So queue pairs are admitted only while all of their work requests together fit.
 type Lane struct {
 	*Queue
-	used atomic.Int64 // work requests of the queue pairs that were admitted
+	used atomic.Int64 // work requests of the admitted queue pairs
 }
 
-// Lanes are the completion queues of an adapter: as many for each shard as its queue
-// pairs need.
+// Lanes are the completion queues of an adapter, on each shard as many as its queue pairs need.
 type Lanes struct {
 	dev   verbs.Device
 	depth int
-	mu    sync.Mutex // held by Admit alone, which may block
+	mu    sync.Mutex // held by Admit only, which may block
 	of    []atomic.Pointer[[]*Lane]
 }
 
-// NewLanes returns those of a device, none yet.
+// NewLanes returns the Lanes of a device, with no completion queue yet.
 func NewLanes(dev verbs.Device, shards int) *Lanes {
 	return &Lanes{dev: dev, depth: min(laneDepth, dev.Attr().MaxCQE), of: make([]atomic.Pointer[[]*Lane], shards)}
 }
 
-// LaneNeed is how many completions a queue pair may have pending: one for each work
-// request that it holds.
+// LaneNeed returns how many completions a queue pair may have pending: one for each of its work requests.
 func LaneNeed(c verbs.QPCap) int { return c.MaxSendWR + c.MaxRecvWR }
 
-// Admit takes room for a queue pair. It may make a completion queue, and block.
+// Admit reserves room for a queue pair. It may create a completion queue, and block.
 func (ls *Lanes) Admit(s *Shard, need int) (*Lane, error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -46,7 +43,7 @@ func (ls *Lanes) Admit(s *Shard, need int) (*Lane, error) {
 	}
 	list := ls.OfShard(s)
 	for _, ln := range list {
-		if ln.used.Load()+int64(need) <= int64(ln.depth) { // others only make more room
+		if ln.used.Load()+int64(need) <= int64(ln.depth) { // concurrent changes only decrease it
 			ln.used.Add(int64(need))
 			return ln, nil
 		}
@@ -82,17 +79,16 @@ func (ls *Lanes) All() (list []*Lane) {
 	return list
 }
 
-// Used returns how much of the lane is taken.
+// Used returns how many work requests the lane is reserved for.
 func (ln *Lane) Used() int { return int(ln.used.Load()) }
 
-// Leave returns the room of a queue pair that was closed. Its completions may be in
-// the queue still: they are not, once a turn of the shard has emptied that, or has taken as
-// many as fit.
+// Leave releases the room of a queue pair that was closed. It waits until the queue cannot have completions of it any
+// more: a turn of the shard has emptied the queue, or turns have taken as many as fit.
 func (ln *Lane) Leave(s *Shard, need int) {
 	s.Post(func() { ln.leaveBehind(s, need, ln.emptied, (ln.depth+wcTurn-1)/wcTurn) })
 }
 
-// leaveBehind is Leave after the next turn, or after several if they do not empty the queue.
+// leaveBehind releases the room after the next turn, or after up to turns turns if they do not empty the queue.
 func (ln *Lane) leaveBehind(s *Shard, need int, emptied uint64, turns int) {
 	s.Post(func() {
 		if turns > 1 && ln.emptied == emptied {

@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Late returns by how much the loop's next turn is late. One that has ended owes none: what the
-// gateway still closes may take a while.
+// Late returns how late the loop's next turn is. It is 0 once the loop has ended: what the gateway still closes may
+// take a while.
 func (s *Shard) Late(now time.Time) time.Duration {
 	if s.left.Load() {
 		return 0
@@ -13,9 +13,8 @@ func (s *Shard) Late(now time.Time) time.Duration {
 	return max(0, now.Sub(s.made)-time.Duration(s.due.Load()))
 }
 
-// expect says that the loop has a reason to turn now. A loop that is about to
-// sleep says first until when, and then looks for posts: either it sees the post
-// after which this is called, or this sees the sleep.
+// expect makes the next turn due now. A loop that is about to sleep first publishes until when, and then looks for
+// posts. So either it sees the post for which expect is called, or expect sees the new due time.
 func (s *Shard) expect(now time.Time) {
 	at := int64(now.Sub(s.made))
 	for {

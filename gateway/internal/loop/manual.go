@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Manual moves a shard that does not run by itself, for tests of what is on it.
+// Manual drives a shard that is not running, for tests of what is on it.
 type Manual struct {
 	*Shard
 	events [64]unix.EpollEvent
 }
 
-// Step is one turn and one look at the descriptors, without any sleep.
+// Step runs one turn and handles pending events, without sleeping.
 func (m *Manual) Step(now time.Time) (worked bool) {
 	worked, _ = m.turn(now)
 	n := m.poll(m.events[:], 0, true)
@@ -22,7 +22,7 @@ func (m *Manual) Step(now time.Time) (worked bool) {
 	return worked || n > 0
 }
 
-// RunPosted runs what was posted.
+// RunPosted runs what has been posted.
 func (m *Manual) RunPosted() { m.runPosted() }
 
 // Spin looks for more work for at most limit, as before a sleep.
@@ -31,10 +31,10 @@ func (m *Manual) Spin(limit time.Duration) {
 	m.spin(m.events[:])
 }
 
-// Load is what is on a shard.
+// Load is how much is on a shard.
 type Load struct{ Queues, Members, Descriptors, Later int }
 
-// Load counts what is on the shard; the caller is on it.
+// Load counts what is on the shard. The caller is on it.
 func (s *Shard) Load() Load {
 	l := Load{Queues: len(s.cqs), Descriptors: len(s.fds), Later: len(s.again) + s.bulk.len()}
 	for _, q := range s.cqs {

@@ -7,23 +7,23 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Owner is what a shard works for, and what ends when that work panics.
+// Owner is what a shard works for. If that work panics, only its owner ends.
 type Owner interface {
-	// Panicked is called where the panic was recovered, with its value.
+	// Panicked is called with the value of a recovered panic.
 	Panicked(r any)
 }
 
-// Work is what a shard does for one owner.
+// Work is work that a shard does for one owner.
 type Work interface {
-	// Owner is what the work is for; nil: what all share, whose panic the process does
-	// not survive.
+	// Owner returns what the work is for. nil means all that share the shard; the process does not survive a panic in
+	// such work.
 	Owner() Owner
 }
 
-// Completer is what takes the completions of a queue pair.
+// Completer receives the completions of a queue pair.
 type Completer interface {
 	Work
-	// Complete takes one completion. wc is the shard's.
+	// Complete handles one completion. wc is valid only during the call.
 	Complete(wc *verbs.WC)
 }
 
@@ -31,28 +31,27 @@ type Completer interface {
 // on the shard.
 type Member interface {
 	Work
-	// Event takes edges of the member's descriptor, as of epoll.
+	// Event handles epoll edges of the member's descriptor.
 	Event(events uint32)
 }
 
 // Servicer is a member that has a budget for each turn of the shard.
 type Servicer interface {
 	Work
-	// Service goes on with what [Shard.Later] was asked for.
+	// Service does the work for which [Shard.Later] was called.
 	Service()
 }
 
-// WorksFor names the owner of the work that follows; nil: the shard itself. Work
-// that is posted after the loop has ended runs on the goroutine of the caller, and
-// names no owner.
+// WorksFor sets the owner of the work that follows; nil: the shard itself. It has no effect after the loop has ended,
+// when posted functions run on the goroutines of their callers.
 func (s *Shard) WorksFor(o Owner) {
 	if !s.left.Load() {
 		s.about = o
 	}
 }
 
-// contain is deferred by the loops of a shard that work for one flow after the
-// other: after a panic of the one at *next they go on with the one after it.
+// contain is deferred by the loops of a shard that work for one flow after another. After a panic in the work for the
+// one at *next, they go on with the one after it.
 func (s *Shard) contain(next *int) {
 	r := recover()
 	o := s.about

@@ -7,59 +7,54 @@ import (
 )
 
 const (
-	// placeEvery is after how many reads of an application's bytes a shard looks
-	// where the application runs, and placeLooks how many looks make a verdict.
+	// placeEvery is how many reads of an application's bytes pass between looks at where the application runs.
+	// placeLooks is how many looks make a verdict.
 	placeEvery = 32
 	placeLooks = 64
-	// placeOthers is how many of the looks have to be at another flow than the look
-	// before: the program of a single flow waits for the answer, and the processor
-	// beside it is free when the shard is woken up there.
+	// placeOthers is how many of the looks must be at another flow than the previous look. The program of a single flow
+	// waits for the answer, so the processor on which the shard is woken is free.
 	placeOthers = placeLooks / 2
-	// placeLead is by how many looks one processor has to be ahead of all others
-	// together: three in four are its own.
+	// placeLead is by how many looks one processor must lead all others together: three in four looks are then its own.
 	placeLead = placeLooks / 2
-	// placeWindow is the longest time for a verdict: a shard with fewer reads
-	// limits no application.
+	// placeWindow is the longest time for a verdict: a shard with fewer reads holds up no application.
 	placeWindow = 250 * time.Millisecond
-	// placeSmall is the mean read, in bytes, from which on the work is bulk: then
-	// a processor that has the bytes in its caches is worth more.
+	// placeSmall is the mean size of reads from which on the work is bulk. Then it is better to stay on the processor
+	// whose caches have the bytes.
 	placeSmall = 8 << 10
 )
 
-// placer keeps a busy shard off the processor that its applications run on, where
-// there is another one. The kernel wakes a shard up on the processor of the program
-// that has sent it something, since that one is about to sleep; on a machine that
-// is mostly busy it looks for no idle one. With many connections the program does
-// not sleep: each message makes the shard interrupt it, or wait until it is done,
-// while the other processor idles. Off that processor the shard finds what the
-// program has sent meanwhile, in one turn.
+// placer keeps a busy shard off the processor on which its applications run, if there is another. The kernel wakes a
+// shard on the processor of the program that has sent it something, expecting that program to sleep soon; on a machine
+// that is mostly busy it looks for no idle one. With many connections the program does not sleep: for each message the
+// shard interrupts it, or waits until it is done, while the other processor idles. On another processor the shard finds
+// in one turn what the program has sent meanwhile.
 //
 //	anywhere ─► busy with small messages of many flows, three in four from one processor ─► off that one
 //	   ▲                                                                                        │
 //	   └───────────────────── otherwise, or 10 ms without work ◄────────────────────────────────┘
 //
-// Only the thread of its shard uses it.
+// Only the thread of its shard may use it.
 type placer struct {
-	where func(fd int) (cpu int, ok bool) // the processor of the last sender on an app leg
+	where func(fd int) (cpu int, ok bool) // the processor of the last sender to an app leg
 	get   func(*unix.CPUSet) error        // affinity of the calling thread
 	set   func(*unix.CPUSet) error
 
 	began     time.Time // of the window
 	reads     int
 	bytes     int
-	flow      int // the descriptor looked at last
-	others    int // looks at another one than before
-	candidate int // majority vote of the looks: the leading processor, and by how many
+	flow      int // the descriptor of the last look
+	others    int // looks at another descriptor than the previous look
+	candidate int // majority vote: the leading processor, and by how many looks
 	lead      int
 
-	placed  bool // off avoided, anywhere else in allowed
+	placed  bool // kept off avoided; allowed is the affinity before
 	avoided int
 	allowed unix.CPUSet // before
 
 	moves uint64 // changes of place, for the tests
 }
 
-// newPlacer returns one of the calling shard's thread, whichever that will be.
+// newPlacer returns a placer for whichever thread calls its methods.
 func newPlacer() placer {
 	return placer{
 		where: rawIncomingCPU,
@@ -68,7 +63,7 @@ func newPlacer() placer {
 	}
 }
 
-// read counts n bytes that were read from an app leg in a turn that began at now.
+// read counts n bytes read from an app leg in a turn that began at now.
 func (p *placer) read(fd, n int, now time.Time) {
 	if p.reads == 0 {
 		p.began = now
@@ -128,19 +123,19 @@ func (p *placer) avoid(cpu int) {
 	p.moves++
 }
 
-// expire ends a place that no verdict has confirmed for long: the applications only
-// receive now. It is for each turn.
+// expire lifts a restriction that no verdict has confirmed for long, as when the applications only receive. Call it in
+// each turn.
 func (p *placer) expire(now time.Time) {
 	if p.placed && now.Sub(p.began) > 2*placeWindow {
 		p.release()
 	}
 }
 
-// release lets the thread run where it might before.
+// release restores the thread's affinity.
 func (p *placer) release() {
 	if p.placed {
 		p.placed = false
 		p.moves++
-		_ = p.set(&p.allowed) // the processors may be gone; the kernel sees to that
+		_ = p.set(&p.allowed) // fails if the processors are gone; then the kernel chooses
 	}
 }

@@ -19,8 +19,8 @@ func (s *Shard) processorTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// threadClock is the clock of a thread's processor time (clock_getcpuclockid(3),
-// MAKE_THREAD_CPUCLOCK of the kernel).
+// threadClock returns the clock of a thread's processor time (clock_getcpuclockid(3), MAKE_THREAD_CPUCLOCK of the
+// kernel).
 func threadClock(tid int32) int32 {
 	const perThread, scheduled = 4, 2
 	return ^tid<<3 | perThread | scheduled

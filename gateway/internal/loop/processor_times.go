@@ -9,30 +9,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Times is the processor time of the process: of each shard, whose thread is its own, with
-// those that had its number before, and of the rest. The zero value is ready to use.
+// Times is the processor time of the process: of each shard, including earlier shards with its number, and of the rest.
+// The zero value is ready to use.
 type Times struct {
 	mu     sync.Mutex // guards everything below
 	shards []*Shard
-	ended  map[string]time.Duration // of shards that there were
-	rest   time.Duration            // that was told last: the clocks are not read at one instant
+	ended  map[string]time.Duration // of earlier shards, by name
+	rest   time.Duration            // as last reported; keeps it monotonic, since the clocks are read one after another
 }
 
-// Begin counts shards from now on.
+// Begin starts counting these shards.
 func (t *Times) Begin(shards []*Shard) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.shards = append(t.shards, shards...)
 }
 
-// End counts no shards any more: those that it counted have ended.
+// End stops counting the current shards, all of which have ended.
 func (t *Times) End() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended, t.shards = t.usedLocked(), nil
 }
 
-// Used is what the process has used so far, by what of it did.
+// Used returns the processor time used so far, by shard and for the rest.
 func (t *Times) Used() map[string]time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,7 +50,7 @@ func (t *Times) Used() map[string]time.Duration {
 	return used
 }
 
-// usedLocked is what shards have used so far.
+// usedLocked returns what the shards have used so far.
 func (t *Times) usedLocked() map[string]time.Duration {
 	used := map[string]time.Duration{}
 	maps.Copy(used, t.ended)

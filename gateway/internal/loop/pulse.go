@@ -5,31 +5,31 @@ import (
 	"time"
 )
 
-// StuckAfter is by how much the turn of a loop may be late before the heartbeat stops
-// for all: new connections are native until it turns again.
+// StuckAfter is how late the turn of a loop may be before the heartbeat stops for all: new connections are native until
+// it turns again.
 const StuckAfter = 150 * time.Millisecond
 
-// Pulse is how a gateway keeps time: its heartbeats, when it stood still, and by how much
-// it came late. A gateway stands still when a loop hangs, or when its process or machine
-// gets no processor; it comes late when it has to wait for one. What took too long
-// meanwhile says nothing about a peer. The zero value has not begun. It is safe for
+// Pulse records how well a gateway keeps time: its heartbeats, when it stood still, and how late it was. A gateway
+// stands still when a loop hangs, or when its process or machine gets no processor; it is late when it has to wait for
+// one. A wait that was too long meanwhile says nothing about a peer. The zero value has not begun. Pulse is safe for
 // concurrent use.
 type Pulse struct {
-	beat   Instant               // of the last heartbeat
-	lateAt Instant               // when beats were resumed that had stopped
-	delays [delays]atomic.Uint64 // the longest of a period each: its number above 32 bits, microseconds below
+	beat   Instant               // the latest heartbeat
+	lateAt Instant               // when the gateway last resumed after standing still
+	delays [delays]atomic.Uint64 // longest delay of each period: period number in the upper 32 bits, µs below
 }
 
 const (
-	// delays periods are kept. What is older was waited for so long that only standing
-	// still matters.
+	// delays is how many periods are kept. A wait that began earlier is so long that only standing still matters for
+	// it.
 	delays      = 64
 	delayPeriod = 128 * time.Millisecond
-	// delayShare is the part of a wait by which the gateway itself may have been late.
+	// delayShare is the fraction of a wait, one in so many, by which the gateway may be late before the wait proves
+	// nothing.
 	delayShare = 4
 )
 
-// Beat notes a heartbeat.
+// Beat records a heartbeat.
 func (p *Pulse) Beat(now time.Time) {
 	if p.missed(now) {
 		p.lateAt.Store(now)
@@ -40,10 +40,10 @@ func (p *Pulse) Beat(now time.Time) {
 	p.beat.Store(now)
 }
 
-// Last returns the last heartbeat, zero for none.
+// Last returns the latest heartbeat, zero if there was none.
 func (p *Pulse) Last() time.Time { return p.beat.Load() }
 
-// Late notes that something of this gateway came late by d.
+// Late records that something in this gateway was late by d.
 func (p *Pulse) Late(now time.Time, d time.Duration) {
 	if d >= StuckAfter {
 		p.lateAt.Store(now)
@@ -57,7 +57,7 @@ func (p *Pulse) Late(now time.Time, d time.Duration) {
 	}
 }
 
-// epoch is when periods are counted from, by the monotonic clock.
+// epoch is the time from which periods are counted, by the monotonic clock.
 var epoch = time.Now()
 
 func period(t time.Time) uint32 { return uint32(t.Sub(epoch) / delayPeriod) }
@@ -68,8 +68,8 @@ func (p *Pulse) missed(now time.Time) bool {
 	return !last.IsZero() && now.Sub(last) >= StuckAfter
 }
 
-// WasLate reports whether the gateway has stood still at some time since then, or was so
-// late that something which was waited for may have been there in time.
+// WasLate reports whether, since a time, the gateway has stood still, or was so late that something it has waited for
+// may have arrived in time.
 func (p *Pulse) WasLate(since, now time.Time, waited time.Duration) bool {
 	if p.missed(now) || p.lateAt.Load().After(since) {
 		return true

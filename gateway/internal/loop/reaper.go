@@ -2,9 +2,8 @@ package loop
 
 import "sync"
 
-// Reaper does in order, on a goroutine of its own, what takes as long as a turn of a
-// shard may, such as the close of a queue pair or of memory of an adapter. What waits is
-// bounded by what there is to close.
+// Reaper does slow work in order, on a goroutine of its own: what may take as long as a turn of a shard, such as
+// closing a queue pair or an adapter's memory. Its queue is bounded by what there is to close.
 type Reaper struct {
 	mu    sync.Mutex // guards everything below
 	jobs  []func()
@@ -20,7 +19,7 @@ func NewReaper() *Reaper {
 	return r
 }
 
-// Put has a job done after those before it. It does not block.
+// Put queues a job. It does not block.
 func (r *Reaper) Put(job func()) {
 	r.mu.Lock()
 	r.jobs = append(r.jobs, job)
@@ -54,7 +53,7 @@ func (r *Reaper) run() {
 	}
 }
 
-// Close ends the goroutine after what was put.
+// Close ends the goroutine after it has done all jobs.
 func (r *Reaper) Close() {
 	r.mu.Lock()
 	r.ended = true

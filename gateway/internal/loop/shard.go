@@ -18,114 +18,109 @@ import (
 )
 
 const (
-	// busyTail is how long a shard without work still waits by raw system
-	// calls, which keep its P; after it, it waits as any goroutine does, or
-	// the runtime's monitor would never sleep (docs/ARCHITECTURE.md "Shards").
+	// busyTail is how long a shard that has run out of work still waits by raw system calls, which keep its P. After
+	// that it waits like any goroutine, or the runtime's monitor would never sleep (docs/ARCHITECTURE.md "Shards").
 	busyTail = 10 * time.Millisecond
-	// shardRest is the longest wait of a shard. A thread that oversleeps it, without
-	// a wake-up under way, gets no processor.
+	// shardRest is the longest wait of a shard. If a thread oversleeps it although nothing else has to wake it, it is
+	// not getting a processor.
 	shardRest = time.Second
-	// wcBatch is how many completions one poll of a CQ takes, wcTurn how many a turn takes of
-	// each: more may come as fast as they are taken.
+	// wcBatch is how many completions one poll of a CQ takes. wcTurn is how many a turn takes from each CQ: more may
+	// arrive as fast as they are taken.
 	wcBatch = 64
 	wcTurn  = 16 * wcBatch
 )
 
-// Shard is one event loop: a locked OS thread with its own epoll fd. A flow
-// with an rdma carrier belongs to one shard for life, and the shard owns
-// everything on its data path: the app leg's fd, the queue pair, the
-// completion queue. Nothing here takes a lock or allocates per byte; other
-// goroutines reach a shard only through Post.
+// Shard is one event loop: a locked OS thread with its own epoll descriptor. A flow with an RDMA carrier belongs to one
+// shard for life, and the shard owns everything on its data path: the app leg's descriptor, the queue pair, the
+// completion queue. The data path takes no lock and does not allocate; other goroutines reach a shard only through
+// Post.
 type Shard struct {
 	id   int
 	log  *slog.Logger
 	epfd int
-	kick int // eventfd: something was posted
+	kick int // eventfd that wakes the loop for posts
 
 	drivers []verbs.Driver
 	cqs     []*Queue
 	wcs     [wcBatch]verbs.WC
-	hands   bool // over what is in wcs
+	hands   bool // wcs is in use: its completions are being handed over
 	fds     map[int32]Member
-	others  map[int32]func(events uint32) // descriptors that are no app leg's
+	others  map[int32]func(events uint32) // handlers of descriptors other than app legs
 	timers  timers
 	again   []Servicer // members that used up their budget
-	spare   []Servicer // the list again changes with
-	bulk    bulkList   // members that wait for their step
+	spare   []Servicer // empty; swapped with again
+	bulk    bulkList   // members that wait for a step
 	chunk   []byte     // see BulkBuffer
 	spinner spinner
 	placer  placer
-	now     time.Time // when the turn began
-	about   Owner     // the owner of the work under way, see WorksFor
+	now     time.Time // when the current turn began
+	about   Owner     // owner of the current work, see WorksFor
 
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
 	posted  []func()
-	unused  []func() // the list posted changes with
-	ended   bool     // no loop runs what is posted
+	unused  []func() // empty; swapped with posted
+	ended   bool     // no loop runs posted functions any more
 	hasPost atomic.Bool
-	asleep  atomic.Bool // it waits, or is about to: a post has to ring
+	asleep  atomic.Bool // the loop waits, or is about to: Post must write to kick
 
-	scratch [4096]byte // what a flow reads from its wire leg
+	scratch [4096]byte // see Scratch
 
 	made  time.Time
-	due   atomic.Int64 // when the loop turns next at the latest, since made
-	tid   atomic.Int32 // of its thread; 0: it does not run
-	spent atomic.Int64 // of its thread, when that ended
-	begun atomic.Bool  // start was called
+	due   atomic.Int64 // latest time of the next turn, since made
+	tid   atomic.Int32 // of its thread; 0: not running
+	spent atomic.Int64 // processor time of the thread when it ended
+	begun atomic.Bool  // Start was called
 	stop  atomic.Bool
 	left  atomic.Bool // the loop has ended
 	done  chan struct{}
-	// after is that of the goroutine that runs what is posted when the loop has ended.
+	// behind is held by the goroutine that runs posted functions after the loop has ended.
 	behind sync.Mutex
 }
 
-// TraceCategory is that of what shards log to a trace of the runtime: each post.
+// TraceCategory is the category under which shards log each post to a trace of the runtime.
 const TraceCategory = "shard"
 
-// Queue is the completion queue of one device on one shard, and whose the completions
-// are, by the number of the queue pair on that device.
+// Queue is the completion queue of one device on one shard, with the members that its completions are for, by QP number
+// of that device.
 type Queue struct {
 	verbs.CQ
 	Members map[uint32]Completer
 
-	depth   int    // how many completions wait at most, where more come while they are polled; 0: none do
-	failed  bool   // Poll has, and does from then on
-	emptied uint64 // how often it was polled until it was empty
+	depth   int    // its size if completions may arrive while they are polled; 0: none may
+	failed  bool   // Poll has failed, and will from then on
+	emptied uint64 // how often polling has emptied it
 }
 
 // NewQueue returns a queue without members.
 func NewQueue(cq verbs.CQ) *Queue { return &Queue{CQ: cq, Members: map[uint32]Completer{}} }
 
-// ID is the number of the shard, and of its vector of every device.
+// ID returns the number of the shard, which is also the number of its vector of every device.
 func (s *Shard) ID() int { return s.id }
 
-// Now is when the turn began.
+// Now returns when the current turn began.
 func (s *Shard) Now() time.Time { return s.now }
 
-// Scratch is room for what is read and used up at once; the caller is on the shard.
+// Scratch returns a buffer for what is read and used up immediately. The caller is on the shard.
 func (s *Shard) Scratch() []byte { return s.scratch[:] }
 
-// NoteRead says how much was read from a member's socket, for the choice of a
-// processor.
+// NoteRead records that n bytes were read from a member's socket, for the choice of a processor.
 func (s *Shard) NoteRead(fd, n int) { s.placer.read(fd, n, s.now) }
 
-// Later has a member serviced at the end of the turn.
+// Later schedules a member's Service for the end of the turn.
 func (s *Shard) Later(m Servicer) { s.again = append(s.again, m) }
 
-// AddQueue takes in a completion queue, DropQueue lets it go; the caller is on the
-// shard.
+// AddQueue adds a completion queue. The caller is on the shard.
 func (s *Shard) AddQueue(q *Queue) { s.cqs = append(s.cqs, q) }
 
-// DropQueue undoes AddQueue.
+// DropQueue undoes AddQueue. The caller is on the shard.
 func (s *Shard) DropQueue(q *Queue) {
 	s.cqs = slices.DeleteFunc(s.cqs, func(o *Queue) bool { return o == q })
 }
 
-// Detach lets go of all devices and queues of a shard that has halted: what is still
-// posted finds none.
+// Detach drops all devices and queues of a shard that has halted, so that functions still posted find none.
 func (s *Shard) Detach() { s.drivers, s.cqs = nil, nil }
 
-// New makes a shard, which Start runs.
+// New makes a shard. Start runs it.
 func New(id int, log *slog.Logger) (*Shard, error) {
 	epfd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -147,11 +142,11 @@ func New(id int, log *slog.Logger) (*Shard, error) {
 	return s, nil
 }
 
-// Add registers a descriptor that is never read: each edge wakes the loop.
-// With Remove it makes the shard a verbs.Poller. Safe for concurrent use.
+// Add registers a descriptor that is never read: each edge wakes the loop. With Remove it makes the shard a
+// verbs.Poller. It is safe for concurrent use.
 func (s *Shard) Add(fd int) error { return s.add(fd, unix.EPOLLIN) }
 
-// add registers the edges of a descriptor.
+// add registers a descriptor for edges.
 func (s *Shard) add(fd int, edges uint32) error {
 	ev := unix.EpollEvent{Events: edges | unix.EPOLLET, Fd: int32(fd)}
 	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
@@ -160,7 +155,7 @@ func (s *Shard) add(fd int, edges uint32) error {
 	return nil
 }
 
-// Remove takes back what Add registered.
+// Remove undoes Add.
 func (s *Shard) Remove(fd int) error {
 	if err := unix.EpollCtl(s.epfd, unix.EPOLL_CTL_DEL, fd, nil); err != nil {
 		return fmt.Errorf("epoll remove %d: %w", fd, err)
@@ -168,19 +163,18 @@ func (s *Shard) Remove(fd int) error {
 	return nil
 }
 
-// Post implements host.Loop: it runs fn on the shard's thread, in order. After the
-// shard has stopped, fn runs in Halt, and after that on the goroutine of a caller of
-// Post: every fn runs, and never two at a time.
+// Post implements host.Loop: it queues fn to run on the shard's thread, in order. After the loop has ended, fn runs in
+// Halt, and later on the goroutine of some caller of Post. Every fn runs, and never two at a time.
 func (s *Shard) Post(fn func()) {
 	if trace.IsEnabled() {
 		trace.Log(context.Background(), TraceCategory, "post")
 	}
-	if s.post(fn) && s.behind.TryLock() { // else the caller that has the lock runs it
+	if s.post(fn) && s.behind.TryLock() { // otherwise the holder of the lock runs it
 		s.runBehind()
 	}
 }
 
-// post queues fn, and reports that no loop runs it any more.
+// post queues fn. It returns true if no loop runs it any more.
 func (s *Shard) post(fn func()) (ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,14 +183,14 @@ func (s *Shard) post(fn func()) (ended bool) {
 	if s.ended {
 		return true
 	}
-	if s.asleep.CompareAndSwap(true, false) { // under mu: after close the number may be another descriptor's
+	if s.asleep.CompareAndSwap(true, false) { // under mu: after CloseFDs the descriptor may be reused
 		s.expect(time.Now())
 		_, _ = unix.Write(s.kick, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}
 	return false
 }
 
-// Call implements host.Loop: it runs fn on the shard's thread and waits for it.
+// Call implements host.Loop: it runs fn on the shard's thread and waits until it has.
 func (s *Shard) Call(fn func()) {
 	ran := make(chan struct{})
 	s.Post(func() { defer close(ran); fn() })
@@ -208,13 +202,13 @@ func (s *Shard) Call(fn func()) {
 	}
 }
 
-// Start runs the loop; the drivers and completion queues are in place.
+// Start starts the loop. Drivers and completion queues must be in place.
 func (s *Shard) Start() {
 	s.begun.Store(true)
 	go s.run()
 }
 
-// run is the loop. It returns when close asked for it.
+// run is the loop. It returns once Halt asks for it.
 func (s *Shard) run() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -244,8 +238,8 @@ func (s *Shard) run() {
 	}
 }
 
-// turn does all work that needs no descriptor event. next is the earliest
-// time a driver wants to be called again; zero = no wish.
+// turn does all work that needs no descriptor event. next is the earliest time at which a driver or timer wants to be
+// called again; zero if none does.
 func (s *Shard) turn(now time.Time) (worked bool, next time.Time) {
 	s.now = now
 	s.placer.expire(now)
@@ -279,7 +273,7 @@ func (s *Shard) turn(now time.Time) (worked bool, next time.Time) {
 	return worked, next
 }
 
-// AddDriver takes a device in; the caller is on the shard, or it has not started.
+// AddDriver adds a device. The caller is on the shard, or the shard has not started.
 func (s *Shard) AddDriver(d verbs.Driver) {
 	s.drivers = append(s.drivers, d)
 	if p, ok := d.(verbs.Peeker); ok {
@@ -287,7 +281,7 @@ func (s *Shard) AddDriver(d verbs.Driver) {
 	}
 }
 
-// DropDriver undoes AddDriver; the caller is on the shard.
+// DropDriver undoes AddDriver. The caller is on the shard.
 func (s *Shard) DropDriver(d verbs.Driver) {
 	s.drivers = slices.DeleteFunc(s.drivers, func(o verbs.Driver) bool { return o == d })
 	if p, ok := d.(verbs.Peeker); ok {
@@ -295,14 +289,14 @@ func (s *Shard) DropDriver(d verbs.Driver) {
 	}
 }
 
-// Flush rings the doorbells of what was posted.
+// Flush rings the doorbells for posted work requests.
 func (s *Shard) Flush() {
 	for _, d := range s.drivers {
 		d.Flush()
 	}
 }
 
-// pollCQs hands completions to their flows: of each queue at most the share of a turn.
+// pollCQs hands completions to their flows, from each queue at most wcTurn.
 func (s *Shard) pollCQs() bool {
 	worked := false
 	for _, q := range s.cqs {
@@ -311,7 +305,7 @@ func (s *Shard) pollCQs() bool {
 	return worked
 }
 
-// pollCQ hands completions of a queue to their flows, until there is none or it was most.
+// pollCQ hands completions of a queue to their flows, until the queue is empty or most are taken.
 func (s *Shard) pollCQ(q *Queue, most int) (worked bool) {
 	for taken := 0; taken < most; taken += wcBatch {
 		n, err := q.Poll(s.wcs[:])
@@ -333,7 +327,7 @@ func (s *Shard) pollCQ(q *Queue, most int) (worked bool) {
 	return worked
 }
 
-// complete hands completions from i to n to their flows and returns where to go on.
+// complete hands completions i to n-1 to their flows and returns where to go on after a panic.
 func (s *Shard) complete(q *Queue, i, n int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < n; next++ {
@@ -346,8 +340,8 @@ func (s *Shard) complete(q *Queue, i, n int) (next int) {
 	return next
 }
 
-// Collect takes in what the devices have now, in the work for one flow. It panics in
-// [Completer.Complete]: the completions after that one would be overwritten.
+// Collect takes in what the devices have now, in the middle of the work for one flow. It must not be called in
+// [Completer.Complete], where it panics: it would overwrite the completions not yet handed over.
 func (s *Shard) Collect() {
 	if s.hands {
 		panic("loop: Collect in Complete")
@@ -359,14 +353,14 @@ func (s *Shard) Collect() {
 	}
 	for _, q := range s.cqs {
 		most := math.MaxInt
-		if q.depth > 0 { // after as many as fit there is what has come since
+		if q.depth > 0 { // whatever exceeds its size has arrived since
 			most = q.depth
 		}
 		s.pollCQ(q, most)
 	}
 }
 
-// runPosted runs what other goroutines posted until now.
+// runPosted runs what has been posted so far.
 func (s *Shard) runPosted() {
 	s.hasPost.Store(false)
 	s.mu.Lock()
@@ -383,14 +377,14 @@ func (s *Shard) runPosted() {
 	s.mu.Unlock()
 }
 
-// finishPosted runs what is posted after the loop, after other callers.
+// finishPosted runs what is posted after the loop has ended, once other callers are done.
 func (s *Shard) finishPosted() {
 	s.behind.Lock()
 	s.runBehind()
 }
 
-// runBehind runs what is posted, has the lock for it, and unlocks. What is posted
-// meanwhile, also by what runs, is the caller's as well.
+// runBehind runs what is posted. The caller holds behind, which runBehind unlocks. It also runs what is posted
+// meanwhile, even by the functions that it runs, unless another caller does.
 func (s *Shard) runBehind() {
 	run := func() {
 		defer s.behind.Unlock()
@@ -401,8 +395,7 @@ func (s *Shard) runBehind() {
 	}
 }
 
-// call calls fns from i on, and returns where to go on. Those that work for a flow
-// say so.
+// call calls fns from i on, and returns where to go on after a panic. Functions that work for a flow call WorksFor.
 func (s *Shard) call(fns []func(), i int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < len(fns); next++ {
@@ -412,7 +405,7 @@ func (s *Shard) call(fns []func(), i int) (next int) {
 	return next
 }
 
-// runAgain continues the flows that had used up their budget.
+// runAgain continues the members passed to Later.
 func (s *Shard) runAgain() bool {
 	if len(s.again) == 0 {
 		return false
@@ -427,7 +420,7 @@ func (s *Shard) runAgain() bool {
 	return true
 }
 
-// pumpFrom continues the flows of list from i on and returns where to go on.
+// pumpFrom continues the members of list from i on and returns where to go on after a panic.
 func (s *Shard) pumpFrom(list []Servicer, i int) (next int) {
 	defer s.contain(&next)
 	for next = i; next < len(list); next++ {
@@ -438,9 +431,8 @@ func (s *Shard) pumpFrom(list []Servicer, i int) (next int) {
 	return next
 }
 
-// wait sleeps until a descriptor, a doorbell or a driver's time wakes the
-// loop. The armed flags are set only around a real sleep: a peer that finds
-// them unset saves the doorbell.
+// wait sleeps until a descriptor, a doorbell or a driver's time wakes the loop. Drivers are armed only around a real
+// sleep: a peer that finds them not armed saves the doorbell.
 func (s *Shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy bool) int {
 	if worked || len(s.again) > 0 || s.bulk.len() > 0 {
 		return s.poll(events, 0, true)
@@ -461,7 +453,7 @@ func (s *Shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy
 	if !next.IsZero() {
 		limit = min(limit, max(0, next.Sub(now)))
 	}
-	s.due.Store(int64(now.Add(limit).Sub(s.made))) // before it looks for posts: see expect
+	s.due.Store(int64(now.Add(limit).Sub(s.made))) // before arm looks for posts: see expect
 	if !s.arm() {
 		s.disarm()
 		return s.poll(events, 0, true)
@@ -475,9 +467,8 @@ func (s *Shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy
 	return n
 }
 
-// poll is one epoll_pwait, raw or as an ordinary system call. An interrupted
-// wait returns no event; the loop then passes through ordinary Go calls, where
-// the runtime can stop it.
+// poll is one epoll_pwait, raw or as an ordinary system call. An interrupted wait returns no event; the loop then goes
+// through ordinary Go calls, where the runtime can preempt it.
 func (s *Shard) poll(events []unix.EpollEvent, ms int, raw bool) int {
 	if raw {
 		n, errno := rawEpollWait(s.epfd, events, ms)
@@ -493,9 +484,9 @@ func (s *Shard) poll(events []unix.EpollEvent, ms int, raw bool) int {
 	return n
 }
 
-// arm reports whether every driver agrees that there is nothing to do.
+// arm prepares for sleep. It returns false if something has been posted, or if a driver has work.
 func (s *Shard) arm() bool {
-	s.asleep.Store(true) // before the look: Post looks in the other order
+	s.asleep.Store(true) // before looking: Post queues, then reads asleep
 	if s.hasPost.Load() {
 		return false
 	}
@@ -514,8 +505,7 @@ func (s *Shard) disarm() {
 	}
 }
 
-// Halt ends the loop, waits for it and runs what is still posted. Devices may
-// use the poller until CloseFDs.
+// Halt ends the loop, waits for that and runs what is still posted. Devices may use the poller until CloseFDs.
 func (s *Shard) Halt() {
 	s.stop.Store(true)
 	s.Post(func() {})
@@ -534,7 +524,7 @@ func (s *Shard) Halt() {
 	}
 }
 
-// CloseFDs ends a shard that has halted.
+// CloseFDs closes the descriptors of a shard that has halted.
 func (s *Shard) CloseFDs() {
 	_ = unix.Close(s.kick)
 	_ = unix.Close(s.epfd)

@@ -9,36 +9,31 @@ import (
 )
 
 const (
-	// spinLimit is how long a shard that has run out of work looks for more before it
-	// sleeps: for longer it would take the processor from the applications whose answer
-	// is waited for.
+	// spinLimit is how long a shard that has run out of work looks for more before it sleeps. Longer would take the
+	// processor from the applications whose answer it waits for.
 	spinLimit = 20 * time.Microsecond
-	// spinPeeks is how often the devices are looked at between two system calls.
+	// spinPeeks is how often the devices are polled between two system calls.
 	spinPeeks = 16
-	// spinShort is the multiple of the limit up to which a sleep was short: work
-	// comes so soon that spinning for it is no waste. Every spinEagerTurns short
-	// sleeps the next spin lasts spinEager times the limit: two loops that both
-	// sleep make each other wait for longer than either spins, and only one that
-	// spins for as long as the other takes to wake up ends that.
+	// spinShort is the multiple of the limit up to which a sleep counts as short: work comes so soon that spinning for
+	// it is no waste. Every spinEagerTurns short sleeps, the next spin lasts spinEager times the limit. When two loops
+	// both sleep, each waits longer for the other than either spins; only a loop that spins as long as the other takes
+	// to wake up ends that.
 	spinShort      = 10
 	spinEagerTurns = 8
 	spinEager      = 5
-	// spinFruitless is after how many long sleeps in a row spinning rests, and
-	// spinRest for how long.
+	// spinFruitless is the number of long sleeps in a row after which spinning pauses, spinRest for how long.
 	spinFruitless = 32
 	spinRest      = time.Second
-	// spinYieldLimit is how long another thread may keep the processor when it is
-	// offered: a longer yield means that another thread needs the processor. A
-	// single one may be noise, so each costs as much as spinYieldWorth spins that
-	// found something.
+	// spinYieldLimit is how long another thread may keep the processor when the shard yields it. If a yield takes
+	// longer, another thread needs the processor. A single one may be noise, so each counts as much against spinning as
+	// spinYieldWorth successful spins count for it.
 	spinYieldLimit = 100 * time.Microsecond
 	spinYieldWorth = 4
 )
 
-// spinner looks for more work before a shard sleeps. To sleep costs the peer a
-// doorbell, and the sender of the next bytes a wake-up: on a virtual machine 20
-// µs each. The processor is offered to others all the time, since the work waited
-// for is often made on it.
+// spinner looks for more work before a shard sleeps. A sleep costs the peer a doorbell, and the sender of the next
+// bytes a wake-up: 20 µs each on a virtual machine. The spinner keeps yielding the processor, since the awaited work is
+// often produced on it.
 //
 //	working ─► out of work ─► spinning ─┬─► found: working
 //	                                    └─► limit: asleep ─┬─► short: working
@@ -52,8 +47,8 @@ type spinner struct {
 	restUntil time.Time
 }
 
-// wanted tells whether to spin before sleeping; of two sleeps with no work
-// between them only the first is worth it.
+// wanted reports whether to spin before sleeping. If there is no work between two sleeps, only the first is worth a
+// spin.
 func (sp *spinner) wanted(now time.Time) bool {
 	if !sp.fresh {
 		return false
@@ -62,7 +57,7 @@ func (sp *spinner) wanted(now time.Time) bool {
 	return !now.Before(sp.restUntil)
 }
 
-// woke keeps the score after a sleep that began when a spin had found nothing.
+// woke scores a sleep that followed a spin in vain; slept is when it began.
 func (sp *spinner) woke(now, slept time.Time) {
 	if now.Sub(slept) <= spinShort*sp.limit {
 		sp.short++
@@ -79,8 +74,7 @@ func (sp *spinner) blame(n int, now time.Time) {
 	}
 }
 
-// peek tells whether a device has work; those that cannot say without a system
-// call have descriptors instead.
+// peek reports whether a device has work. Devices that cannot tell without a system call have descriptors instead.
 func (sp *spinner) peek() bool {
 	for _, p := range sp.peekers {
 		if p.Ready() {
@@ -90,7 +84,7 @@ func (sp *spinner) peek() bool {
 	return false
 }
 
-// spin returns found if there is work or a descriptor event, of which there are n.
+// spin looks for work. found reports whether there is any; n is the number of descriptor events.
 func (s *Shard) spin(events []unix.EpollEvent) (n int, found bool) {
 	sp := &s.spinner
 	limit := sp.limit

@@ -6,14 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls of this file enter the kernel without telling the Go scheduler: the
-// calling thread keeps its P. They are only for descriptors that never block,
-// and for waits short enough that the runtime need not take the P away
+// The functions in this file enter the kernel without telling the Go scheduler, so the calling thread keeps its P. Use
+// them only on descriptors that never block, and for waits so short that the runtime need not take the P away
 // (docs/ARCHITECTURE.md "Shards").
 
-// RawRead reads what is there into b, which must not be empty. It returns
-// the count and 0, or 0 and the error number. A count of 0 with errno 0 is the
-// end of the stream.
+// RawRead reads what is available into b, which must not be empty. It returns the count and 0, or 0 and the error
+// number. A count of 0 with errno 0 is the end of the stream.
 func RawRead(fd int, b []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	if errno != 0 {
@@ -22,8 +20,8 @@ func RawRead(fd int, b []byte) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// RawWrite writes b, which must not be empty, to a device that takes a packet
-// whole or not at all. It returns 0 or the error number.
+// RawWrite writes b, which must not be empty, to a device that takes a packet entirely or not at all. It returns 0 or
+// the error number.
 func RawWrite(fd int, b []byte) unix.Errno {
 	_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	return errno
@@ -50,11 +48,11 @@ func rawEpollWait(epfd int, events []unix.EpollEvent, timeout int) (int, unix.Er
 	return int(n), 0
 }
 
-// rawYield offers the processor to other threads.
+// rawYield yields the processor to other threads.
 func rawYield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// rawIncomingCPU returns the processor that the last packet of a TCP socket came in
-// on. Between programs of one host that is the sender's.
+// rawIncomingCPU returns the processor on which the last packet of a TCP socket arrived. Between programs on one host
+// that is the sender's.
 func rawIncomingCPU(fd int) (cpu int, ok bool) {
 	value, size := int32(0), uint32(4)
 	_, _, errno := unix.RawSyscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_INCOMING_CPU,

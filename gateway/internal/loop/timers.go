@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Timer is a time at which a shard does something; the shard's thread owns it. The zero
-// value may be stopped, but not set.
+// Timer calls a function on a shard at a set time. The shard's thread owns it. The zero value may be stopped, but not
+// set.
 type Timer struct {
 	at  time.Time
 	fn  func()
-	pos int // in the heap, from 1; 0: not set
+	pos int // index in the heap plus 1; 0: not set
 }
 
 // NewTimer returns a timer that is not set.
@@ -19,7 +19,7 @@ func NewTimer(fn func()) Timer { return Timer{fn: fn} }
 // Pending reports whether the timer is set.
 func (t *Timer) Pending() bool { return t.pos > 0 }
 
-// timers is a heap, the next one first.
+// timers is a heap, earliest first.
 type timers []*Timer
 
 func (h timers) Len() int           { return len(h) }
@@ -30,7 +30,7 @@ func (h timers) Swap(i, j int) {
 	h[i].pos, h[j].pos = i+1, j+1
 }
 
-// Push and Pop are for package heap.
+// Push and Pop implement heap.Interface.
 func (h *timers) Push(x any) {
 	t := x.(*Timer)
 	*h = append(*h, t)
@@ -46,8 +46,7 @@ func (h *timers) Pop() any {
 	return t
 }
 
-// SetTimer has t run at a time; the zero time stops it. The caller is on the
-// shard.
+// SetTimer sets t to run at a time; the zero time stops it. The caller is on the shard.
 func (s *Shard) SetTimer(t *Timer, at time.Time) {
 	switch {
 	case t.Pending() && at.IsZero():
@@ -62,7 +61,7 @@ func (s *Shard) SetTimer(t *Timer, at time.Time) {
 	}
 }
 
-// runTimers runs those whose time has come.
+// runTimers runs the timers that are due.
 func (s *Shard) runTimers(now time.Time) (worked bool) {
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
 		s.expire(now)
@@ -71,12 +70,12 @@ func (s *Shard) runTimers(now time.Time) (worked bool) {
 	return worked
 }
 
-// expire runs timers until now, or until one panics.
+// expire runs the timers that are due, until one panics.
 func (s *Shard) expire(now time.Time) {
 	var ran int
 	defer s.contain(&ran)
 	for len(s.timers) > 0 && !s.timers[0].at.After(now) {
-		s.WorksFor(nil) // those that work for a flow say so
+		s.WorksFor(nil) // timers that work for a flow call WorksFor
 		heap.Pop(&s.timers).(*Timer).fn()
 	}
 }

@@ -114,7 +114,7 @@ func (b *Broker) leave(c *client, over bool) {
 	last := c.news != nil && b.slabs[c.slab.key] == 1 && c.member.run != nil
 	b.mu.Unlock()
 	goesOn := len(tags) > 0 && c.process.goesOn()
-	said := make([]inprocess.Report, len(tags)) // the slab outlives its process
+	said := make([]inprocess.Report, len(tags)) // the slab outlives the process
 	for i, tag := range tags {
 		said[i], _ = c.slab.report(tag)
 	}

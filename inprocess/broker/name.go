@@ -27,8 +27,8 @@ func (p path) mirror() path { return path{p.netns, p.remote, p.local} }
 type Role uint8
 
 const (
-	RoleClient Role = iota // connected
-	RoleServer             // was accepted
+	RoleClient Role = iota // has connected
+	RoleServer             // has accepted
 )
 
 var roleNames = [...]string{"client", "server"}

@@ -156,7 +156,7 @@ func (t *talk) run(c net.Conn, opener bool) {
 }
 
 func addrOf(a net.Addr) netip.AddrPort {
-	p := a.(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // of TCP
+	p := a.(*net.TCPAddr).AddrPort() //nolint:forcetypeassert // TCP
 	return netip.AddrPortFrom(p.Addr().Unmap().WithZone(""), p.Port())
 }
 

@@ -29,7 +29,7 @@ const (
 	Pump                       // run the link's pump
 	DrainLink                  // take in what has arrived by the link, then call LinkDrained with Cause
 	Relay                      // leave the link because of Cause; the relay carries from here on
-	LinkUnused                 // the peer has left its queue pair for good
+	LinkUnused                 // the peer will not use its queue pair any more
 	SetLinger                  // call Linger in After
 	SetPatience                // call Patience in After
 	ProbeWire                  // have TCP probe the peer every After
@@ -94,8 +94,7 @@ func (c *Core) By() By { return c.by }
 // Ended reports whether the connection has ended.
 func (c *Core) Ended() bool { return c.phase.Final() }
 
-// Why returns why the connection is not, or no longer, carried, and whether the peer
-// decided that.
+// Why returns why the connection is not, or no longer, carried, and whether the peer decided it.
 func (c *Core) Why() (r negotiate.Reason, remote bool) { return c.reason, c.remote }
 
 // Talks reports whether records are exchanged.

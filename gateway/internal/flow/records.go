@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	// ServerLinger is how long a server waits for the client to reset the wire leg
-	// after both directions have ended.
+	// ServerLinger is how long a server waits for the client to reset the wire leg after both directions have ended.
 	ServerLinger = 5 * time.Second
 	// ResetMissed is how long a server waits before it asks for a reset that has not come. It asks while the client's
 	// gateway still remembers the tuple, which is for ServerLinger. Later the client's kernel would have to answer,
@@ -215,9 +214,10 @@ func (c *Core) MindsLink(received uint64) bool {
 // Patience must be called when the time of SetPatience is up. It leaves the link that has failed.
 func (c *Core) Patience() []Action { return c.Leave(c.failed) }
 
-// Leave moves the connection from its link to the relay, at its current offsets, for good. If no records are exchanged
-// yet, it waits for them and has the peer probed, since no link reports the peer's end. After the end of the wire leg
-// the link is not left: it has every byte of the peer, and what it has not delivered could not be sent again.
+// Leave moves the connection from its link to the relay, at its current offsets; there is no way back. If no records
+// are exchanged yet, it waits for them and has the peer probed, since no link reports the peer's end. After the end of
+// the wire leg the link is not left: it has every byte of the peer, and what it has not delivered could not be sent
+// again.
 func (c *Core) Leave(cause string) []Action {
 	switch {
 	case c.Ended(), c.by != ByLink, c.gone:

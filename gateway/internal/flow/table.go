@@ -69,7 +69,7 @@ type AppEnd uint8
 
 // How the application sees the end.
 const (
-	AppClean   AppEnd = iota // as what was planned
+	AppClean   AppEnd = iota // no reset: what was written is delivered
 	AppReset                 // as a reset
 	AppDrained               // as a reset, after it has been given what has arrived
 )

@@ -18,7 +18,7 @@ const (
 	slowestShare = 20
 	// maxCells bounds the cells kept of a window.
 	maxCells = 16384
-	// maxLasted is above all values of ebpf.Compared.Lasted.
+	// maxLasted exceeds all values of ebpf.Compared.Lasted.
 	maxLasted = 256
 )
 
@@ -39,7 +39,7 @@ type slot struct {
 type comparison struct {
 	slots []slot // oldest first
 	cells int
-	// forgotten counts connections for which there was no room.
+	// forgotten counts connections that were left out for want of room.
 	forgotten uint64
 }
 

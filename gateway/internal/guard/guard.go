@@ -56,7 +56,7 @@ type sample struct {
 	of Totals
 }
 
-// Cause is why a guard trips.
+// Cause is what trips a guard.
 type Cause string
 
 // The causes, as the metric names them.

@@ -39,9 +39,10 @@ type Gateway interface {
 	// undoes it, also after a partial failure.
 	Yield() error
 	TakeBack() error
-	// Leave hands new connections to the successor for good, and drains. It does all that can fail before it calls
-	// commit, which tells the successor the state of the kill switch; if commit fails, the successor has gone, and
-	// nothing changes. main is the process that the service manager is to watch from then on; 0 if not known.
+	// Leave hands all new connections to the successor, which it cannot undo, and drains. It does all that can fail
+	// before it calls commit, which tells the successor the state of the kill switch; if commit fails, the successor
+	// has gone, and nothing changes. main is the process that the service manager is to watch from then on; 0 if not
+	// known.
 	Leave(commit func(off bool) error, main int) error
 }
 
@@ -89,7 +90,7 @@ func (i *Incumbent) Converse(ctx context.Context, c net.Conn) {
 		err = errOrder
 	}
 	if err != nil {
-		_ = l.say(message{Error: err.Error()}) // it may be gone
+		_ = l.say(message{Error: err.Error()}) // the successor may be gone
 	}
 }
 
@@ -178,7 +179,7 @@ func (i *Incumbent) lose(ctx context.Context, t *takeover, why error) {
 		why = errToDrain
 	}
 	i.log.Warn("takeover given up", "error", why)
-	_ = t.say(message{Error: why.Error()}) // it may be gone
+	_ = t.say(message{Error: why.Error()}) // the successor may be gone
 	_ = i.step(stepLost, func() error {
 		if !t.yields || ctx.Err() != nil {
 			return nil

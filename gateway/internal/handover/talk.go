@@ -96,7 +96,7 @@ func (t *talk) listen() {
 func (t *talk) step(ctx context.Context, m message) (message, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, stepPatience, errSilent)
 	defer cancel()
-	_ = t.say(m) // listen hears why not
+	_ = t.say(m) // listen reports a failure
 	var answer message
 	var ok bool
 	select {

@@ -76,9 +76,8 @@ type Legs interface {
 	Available() bool
 	// Note returns a sentence about the sockets for operators; "" if there is nothing to say.
 	Note() string
-	// Listen accepts the connections whose SYN the gateway hands over; accept is
-	// called for each, on the loop or on goroutines of the listener, and must not
-	// block.
+	// Listen accepts the connections whose SYN the gateway hands over. It calls accept for each, on the loop or on
+	// goroutines of the listener; accept must not block.
 	Listen(on Loop, accept func(fd int, t Tuple)) (LegListener, error)
 	// Dial begins to connect to the local application at t.Local from t.Remote, the client's own address, with a SYN
 	// that looks like the client's. Dial and the methods of the result are called on the loop and do not block. done is

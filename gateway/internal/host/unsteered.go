@@ -37,7 +37,7 @@ func (u *Unsteered) Retire() error { return nil }
 // Activate implements Beside.
 func (u *Unsteered) Activate() error { return nil }
 
-// Flow implements Entries: there are none.
+// Flow implements Entries: there are no entries.
 func (*Unsteered) Flow(ebpf.Tuple) (ebpf.Flow, error) { return ebpf.Flow{}, ebpf.ErrNoFlow }
 
 // Transition implements Entries.

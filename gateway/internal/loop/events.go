@@ -42,8 +42,7 @@ func (s *Shard) Succeed(m Member, fd int) { s.fds[int32(fd)] = m }
 // Watch implements host.Loop.
 func (s *Shard) Watch(fd int, fn func(events uint32)) error { return s.watchFor(fd, bothWays, fn) }
 
-// WatchReads calls fn at each edge of a descriptor that can be read. The caller is
-// on the shard.
+// WatchReads calls fn at each edge at which a descriptor becomes readable. The caller is on the shard.
 func (s *Shard) WatchReads(fd int, fn func(events uint32)) error {
 	return s.watchFor(fd, unix.EPOLLIN, fn)
 }

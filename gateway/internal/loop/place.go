@@ -36,10 +36,10 @@ const (
 // Only the thread of its shard may use it.
 type placer struct {
 	where func(fd int) (cpu int, ok bool) // the processor of the last sender to an app leg
-	get   func(*unix.CPUSet) error        // affinity of the calling thread
+	get   func(*unix.CPUSet) error        // reads the affinity of the calling thread
 	set   func(*unix.CPUSet) error
 
-	began     time.Time // of the window
+	began     time.Time // start of the window
 	reads     int
 	bytes     int
 	flow      int // the descriptor of the last look
@@ -49,7 +49,7 @@ type placer struct {
 
 	placed  bool // kept off avoided; allowed is the affinity before
 	avoided int
-	allowed unix.CPUSet // before
+	allowed unix.CPUSet // affinity before
 
 	moves uint64 // changes of place, for the tests
 }

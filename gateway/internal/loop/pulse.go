@@ -62,7 +62,7 @@ var epoch = time.Now()
 
 func period(t time.Time) uint32 { return uint32(t.Sub(epoch) / delayPeriod) }
 
-// missed reports whether the gateway stands still, or has until just now.
+// missed reports whether the gateway is standing still, or was until just now.
 func (p *Pulse) missed(now time.Time) bool {
 	last := p.beat.Load()
 	return !last.IsZero() && now.Sub(last) >= StuckAfter

@@ -58,7 +58,7 @@ func (e *End) ring() {
 	if e.sock < 0 { // Rings makes up for it
 		return
 	}
-	arm := e.own.arm.Load() // after what has changed
+	arm := e.own.arm.Load() // after the words: the consumer arms, then reads them
 	slot := arm & inprocess.ArmSelf
 	if arm != 0 && slot < inprocess.Slots && e.cfg.Desk != nil {
 		if e.cfg.Desk.sleeps(slot, e.shard.Now(), func() bool { return e.own.arm.Load() == arm }) {
@@ -69,13 +69,13 @@ func (e *End) ring() {
 	e.announce()
 }
 
-// announce rings for changes of other words than head. It also rings for a slot whose set does not sleep: a set does
-// not look at those words before it sleeps.
+// announce rings for changes of words other than head. A set does not look at those before it sleeps, so it rings for a
+// slot even if the slot's set does not sleep.
 func (e *End) announce() {
 	if e.sock < 0 {
 		return
 	}
-	arm := e.own.arm.Load() // after what has changed
+	arm := e.own.arm.Load() // after the words: the consumer arms, then reads them
 	switch {
 	case arm == 0:
 		return

@@ -104,7 +104,7 @@ type End struct {
 
 	head, tail  uint64 // of own, as last taken
 	said        Said
-	told, freed uint64 // head and tail of the mirror
+	told, freed uint64 // head and tail of the mirror, as last published
 	arms        uint32 // how often this end has asked for its bell
 	rung        uint32 // the latest arm of own that was rung for
 	room        uint32 // the latest want of own that was answered

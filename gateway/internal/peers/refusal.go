@@ -17,7 +17,7 @@ type Refusals struct {
 // Refusal is what keeps connections from beginning.
 type Refusal struct {
 	Drained bool // the gateway is ending
-	Legless bool // there are no sockets for legs
+	Legless bool // there are no sockets for app legs
 }
 
 func (r Refusal) reason() negotiate.Reason {

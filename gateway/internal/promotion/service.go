@@ -409,7 +409,7 @@ func (s *Service) Serving() error {
 // Remove removes the socket if no broker serves it any more.
 func Remove(path string) error {
 	if fi, err := os.Lstat(path); err != nil || fi.Mode().Type() != os.ModeSocket {
-		return nil //nolint:nilerr // there is none
+		return nil //nolint:nilerr // no socket to remove
 	}
 	l, err := broker.Listen(path, socketMode) // replaces a dead one
 	if errors.Is(err, unix.EADDRINUSE) || errors.Is(err, os.ErrNotExist) {

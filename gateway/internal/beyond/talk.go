@@ -211,9 +211,9 @@ func (t *talk) writes(stop chan struct{}) {
 	}
 }
 
-// send hands pending bytes to writes, unless it is still writing.
+// send hands pending bytes to writes, unless it is still writing, or the connection is closed.
 func (t *talk) send() {
-	if b := t.ctl.Pending(); len(b) > 0 && !t.writing {
+	if b := t.ctl.Pending(); len(b) > 0 && !t.writing && !t.over {
 		t.writing = true
 		t.write <- slices.Clone(b)
 	}
@@ -537,11 +537,19 @@ func (t *talk) lose(a between.Lose) {
 		e.debug("not promoted: "+a.Reason.String(), nil)
 		t.drop(e)
 	default:
-		e.lost = true
 		if a.Over {
 			delete(t.ends, a.Number)
 		}
 		e.mir.Load().Lose(errors.New("the peer gateway: " + a.Reason.String()))
+		t.loses(e)
+	}
+}
+
+// loses records that an end's carrier has ended. An end that no process has any more then waits for nothing.
+func (t *talk) loses(e *end) {
+	e.lost = true
+	if e.alone {
+		t.left(e)
 	}
 }
 
@@ -550,7 +558,6 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 	if e.dropped || e.lost {
 		return
 	}
-	e.lost = true
 	e.blame(why, false)
 	if !t.over {
 		t.do(t.ctl.Decline(now, e.number, why))
@@ -560,6 +567,7 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 		t.drop(e)
 		return
 	}
+	t.loses(e)
 	t.note(now, e, why)
 	if t.s.lines.Allow() {
 		t.s.cfg.Log.Info("a connection in process between hosts goes on by the kernel", "peer", t.peer, "reason", why, "error", err)
@@ -591,8 +599,8 @@ func (t *talk) peerEnded(e *end, exited bool, written uint64) {
 	if exited {
 		e.mir.Load().PeerEnded(written)
 	} else {
-		e.lost = true
 		e.mir.Load().Lose(errors.New("the peer has left the ring"))
+		t.loses(e)
 	}
 }
 

@@ -30,6 +30,16 @@ func NewMemory(send, ring []byte, free func()) *Memory {
 // Hold is for those who have a link made: its caller holds the memory, too.
 func (m *Memory) Hold() { m.holders.Add(1) }
 
+// TryHold is Hold for a caller that does not hold the memory. It returns false if that is freed already.
+func (m *Memory) TryHold() bool {
+	for n := m.holders.Load(); n > 0; n = m.holders.Load() {
+		if m.holders.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
 // Release ends the hold of a caller of NewMemory or Hold.
 func (m *Memory) Release() {
 	if m.holders.Add(-1) == 0 {

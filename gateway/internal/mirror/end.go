@@ -233,6 +233,7 @@ func (e *End) PeerEnded(bytes uint64) {
 // Rings gives the end a duplicate of the program's socket, for ringing its doorbell from now on. The end owns it.
 func (e *End) Rings(fd int) {
 	e.shard.Post(func() {
+		e.shard.WorksFor(e.cfg.Owner)
 		e.letGo()
 		if e.sock = fd; e.phase == closed || e.ended != lives {
 			e.letGo()

@@ -15,6 +15,8 @@ import (
 // ErrUnproved means that the proof of a carrier did not come back in time.
 var ErrUnproved = errors.New("carrier not proved")
 
+var errClosed = errors.New("closed meanwhile")
+
 // way is one link of an end, and its carrier.User.
 type way struct {
 	*carrier.Link
@@ -39,9 +41,11 @@ func (e *End) request(w *way) carrier.Request {
 }
 
 // Offer makes a link of one device, at the client's side, and returns the offer by which the peer reaches it. It may
-// block. Call it at most once for each device, before Prove and Close.
+// block. Call it at most once for each device, before Prove. A Close meanwhile closes the link, too.
 func (e *End) Offer(p carrier.Provider) (offer negotiate.CarrierOffer, err error) {
-	e.lent.Hold() // until the link holds it
+	if !e.lent.TryHold() { // until the link holds it
+		return offer, errClosed
+	}
 	defer e.lent.Release()
 	w := e.newWay()
 	if w.Link, offer, err = p.Offer(e.request(w)); err != nil {

@@ -1,0 +1,135 @@
+package beyond
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/lab/twohosts"
+	"github.com/smcgw/smcgw/negotiate"
+)
+
+// counting is a connection that counts its writes.
+type counting struct {
+	net.Conn
+	writes atomic.Int64
+}
+
+func (c *counting) Write(b []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(b)
+}
+
+// running starts a talk whose peer is the connection that it returns.
+func running(t *testing.T) (*talk, *counting, net.Conn) {
+	t.Helper()
+	h := twohosts.Hosts(t)[0]
+	log := slog.New(slog.DiscardHandler)
+	shard, err := loop.New(0, log)
+	require.NoError(t, err)
+	shard.Start()
+	s, err := Open(Config{
+		GatewayID: [16]byte{1}, Port: h.Port, Only: h.Addr, Keys: func() negotiate.Keys { return nil }, Shards: []*loop.Shard{shard},
+		Peers: peers.NewTable(config.Limits{}), MaxConns: 100, NativeFor: time.Second, Log: log,
+	})
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", netip.AddrPortFrom(h.Addr, 0).String())
+	require.NoError(t, err)
+	peer, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	c, err := l.Accept()
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	tk, conn := s.newTalk(h.Addr), &counting{Conn: c}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tk.run(conn, false)
+	}()
+	t.Cleanup(func() {
+		tk.post(func(now time.Time) { tk.end(now, negotiate.ReasonDrained) })
+		<-done
+		_ = peer.Close()
+		s.Close(negotiate.ReasonDrained)
+		shard.Halt()
+		shard.Detach()
+		shard.CloseFDs()
+	})
+	return tk, conn, peer
+}
+
+// do runs a job of the talk, and waits for it.
+func do(t *testing.T, tk *talk, job func(now time.Time)) {
+	t.Helper()
+	done := make(chan struct{})
+	require.True(t, tk.post(func(now time.Time) {
+		defer close(done)
+		job(now)
+	}))
+	<-done
+}
+
+// granted gives the talk an end that has its memory, and no carrier yet.
+func granted(t *testing.T, tk *talk) *end {
+	t.Helper()
+	e := newEnd(tk.s, &broker.Half{Member: 1})
+	e.talk, e.granted, e.number = tk, true, 1
+	tk.s.desks[1] = &desk{uses: 1} // an empty one, which is never unmapped
+	do(t, tk, func(time.Time) {
+		require.NoError(t, e.make(tk, 16))
+		tk.all[e], tk.ends[1] = struct{}{}, e
+	})
+	return e
+}
+
+// A control connection that ends while it has last words, and ends go on by the kernel, is closed: nothing more is written.
+func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
+	tk, conn, peer := running(t)
+	granted(t, tk)
+	_, err := peer.Write(make([]byte, 64)) // no message begins so
+	require.NoError(t, err)
+	require.Eventually(t, func() (over bool) {
+		do(t, tk, func(time.Time) { over = tk.over && !tk.writing })
+		return over
+	}, 10*time.Second, time.Millisecond)
+	do(t, tk, func(time.Time) { require.NotEmpty(t, tk.ctl.Pending(), "there are last words") })
+	before := conn.writes.Load()
+	for range 100 {
+		do(t, tk, func(time.Time) {})
+	}
+	require.Equal(t, before, conn.writes.Load())
+}
+
+// An end whose process is gone waits until the peer has all that it wrote, and no longer than there is a carrier.
+func TestCarrierEndsBeforeAllIsSent(t *testing.T) {
+	for name, lose := range map[string]func(*talk, time.Time, *end){
+		"peer left":   func(tk *talk, _ time.Time, e *end) { tk.peerEnded(e, false, 0) },
+		"device lost": func(tk *talk, _ time.Time, e *end) { tk.loses(e) },
+	} {
+		for _, first := range []string{"process", "carrier"} {
+			t.Run(name+"/"+first, func(t *testing.T) {
+				tk, _, _ := running(t)
+				e := granted(t, tk)
+				do(t, tk, func(now time.Time) {
+					if first == "process" {
+						tk.alone(now, e)
+					}
+					lose(tk, now, e)
+					if first == "carrier" {
+						tk.alone(now, e)
+					}
+				})
+				require.Eventually(t, func() bool { return tk.s.conns.Load() == 0 }, 10*time.Second, time.Millisecond)
+			})
+		}
+	}
+}

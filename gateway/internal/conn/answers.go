@@ -8,10 +8,10 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// answerOffers prepares what the client offered and we can do, in the order of
-// our own preference, and connects it; report makes what is told of what happens
-// on it from then on. Carriers that failed already are left out. then is posted: it runs
-// once, on the shard, after answerOffers has returned.
+// answerOffers prepares and connects a carrier for each of the client's offers that this host
+// can answer, in this host's order of preference. report returns the function that receives
+// the events of a carrier from then on. Carriers in failed are left out. then is posted: it
+// runs once, on the shard, after answerOffers has returned.
 func (f *Flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error, report func(*carry) func(rsocket.Events), then func([]negotiate.CarrierOffer, negotiate.Reason)) {
 	a := answers{f: f, reason: negotiate.ReasonNoCommonCarrier, then: then}
 	ways := a.ways(p, failed)
@@ -24,15 +24,15 @@ func (f *Flow) answerOffers(p *negotiate.Proposal, failed map[negotiate.CarrierK
 	}
 }
 
-// way is an offer of a client with the devices that may answer it, the best first.
+// way is one offer of the client with the devices that may answer it, best first.
 type way struct {
 	from *negotiate.CarrierOffer
 	by   []carrier.Provider
 }
 
-// ways are the offers that can be answered, in the order of our own preference. An adapter
-// does not answer for soft where the client has an adapter itself; soft answers for an
-// adapter that we do not have.
+// ways returns the offers that can be answered, in this host's order of preference. An
+// adapter does not answer an offer of soft if the client has an adapter itself; soft answers
+// for an adapter that this host lacks.
 func (a *answers) ways(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) (list []way) {
 	for _, prov := range a.f.env.Providers {
 		own := negotiate.FindCarrier(p.Carriers, prov.Kind())
@@ -56,17 +56,17 @@ func (a *answers) ways(p *negotiate.Proposal, failed map[negotiate.CarrierKind]e
 	return list
 }
 
-// answers is what a server makes of a client's offers.
+// answers collects a server's answers to the offers of a client.
 type answers struct {
 	f      *Flow
-	offers []negotiate.CarrierOffer // by preference; of no kind: there is none
-	reason negotiate.Reason         // for the lack of carriers
-	under  int                      // carriers that have not answered
+	offers []negotiate.CarrierOffer // by preference; CarrierRelay marks one that failed
+	reason negotiate.Reason         // why there is no carrier
+	under  int                      // carriers that have not answered yet
 	then   func([]negotiate.CarrierOffer, negotiate.Reason)
 }
 
-// answer has the first of some devices that can answer an offer, which takes a place of the
-// ACCEPT.
+// answer tries the devices in by, in order, until one answers the offer. at is the position
+// of the answer in the ACCEPT.
 func (a *answers) answer(from negotiate.CarrierOffer, by []carrier.Provider, at int, p *negotiate.Proposal, report func(*carry) func(rsocket.Events)) {
 	a.f.answer(by[0], from, p, report, func(offer negotiate.CarrierOffer, err error) {
 		switch {
@@ -85,13 +85,13 @@ func (a *answers) answer(from negotiate.CarrierOffer, by []carrier.Provider, at 
 	})
 }
 
-// failed takes note of a carrier that cannot be had.
+// failed records that a carrier is unavailable.
 func (a *answers) failed(kind negotiate.CarrierKind, err error) {
 	a.f.debug("answer", "carrier", kind, "error", err)
 	a.reason = moreLocal(a.reason, carrierReason(err))
 }
 
-// finish goes on when everything has been answered.
+// finish calls then once every carrier has answered.
 func (a *answers) finish() {
 	offers := slices.DeleteFunc(a.offers, func(o negotiate.CarrierOffer) bool { return o.Kind == negotiate.CarrierRelay })
 	switch {

@@ -11,20 +11,20 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// appLeg is the socket between the gateway and the local application. Until
-// clean is called a close resets the application's connection: an
-// unplanned end must not look like the end of the stream
-// (docs/ARCHITECTURE.md "Legs").
+// appLeg is the socket between the gateway and the local application. Until clean is called,
+// closing it resets the application's connection: an unplanned end must not look like the end
+// of the stream (docs/ARCHITECTURE.md "Legs").
 //
-// Once a flow has it, its methods are for the thread of the flow's shard.
+// Once a flow owns the leg, its methods must be called on the thread of the flow's shard.
 type appLeg struct {
 	fd int // -1: closed
 	v6 bool
 }
 
-// newAppLeg takes a connected, non-blocking TCP socket whose reset-on-close is
-// on (SO_LINGER {1, 0}). The application is connected to it by now: one for which
-// there is no room above the floor has a right to what is below.
+// newAppLeg takes ownership of a connected, non-blocking TCP socket with reset-on-close
+// enabled (SO_LINGER {1, 0}). It moves the descriptor above the floor if there is room. If
+// there is none, the leg keeps its low descriptor, since the application is already
+// connected.
 func newAppLeg(fd int, t host.Tuple) *appLeg {
 	if moved, err := process.AboveFloor(fd); err == nil {
 		fd = moved
@@ -32,13 +32,13 @@ func newAppLeg(fd int, t host.Tuple) *appLeg {
 	return &appLeg{fd: fd, v6: t.Local.Addr().Is6()}
 }
 
-// resetLeg ends an app leg that no connection wants.
+// resetLeg resets an app leg that no connection wants.
 func resetLeg(fd int) { newAppLeg(fd, host.Tuple{}).reset() }
 
 // errLegClosed is returned when the flow has already ended.
 var errLegClosed = fmt.Errorf("app leg: %w", net.ErrClosed)
 
-// take returns the descriptor, which closes with the leg.
+// take returns the descriptor, which remains owned by the leg and is closed with it.
 func (l *appLeg) take() (int, error) {
 	if l.fd < 0 {
 		return -1, errLegClosed
@@ -46,11 +46,10 @@ func (l *appLeg) take() (int, error) {
 	return l.fd, nil
 }
 
-// reset ends the leg so that the application sees a reset.
+// reset closes the leg so that the application sees a reset.
 func (l *appLeg) reset() { l.finish(true) }
 
-// clean ends the leg after both directions have ended: the kernel delivers
-// what is left.
+// clean closes the leg after both directions have ended; the kernel delivers what is left.
 func (l *appLeg) clean() { l.finish(false) }
 
 func (l *appLeg) finish(reset bool) {
@@ -66,21 +65,20 @@ func (l *appLeg) finish(reset bool) {
 	l.fd = -1
 }
 
-// legDelivered reports whether the kernel has nothing left to deliver to the
-// application: TCP is closed (or waits in TIME_WAIT). A descriptor that is no
-// TCP socket delivers at once.
+// legDelivered reports whether the kernel has nothing left to deliver to the application: TCP
+// is closed (or in TIME_WAIT). A descriptor that is not a TCP socket counts as delivered.
 func legDelivered(fd int) bool {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	return err != nil || info.State == tcpClose
 }
 
-// tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
+// tcpClose is TCP_CLOSE from the kernel's tcp_states.h.
 const tcpClose = 7
 
-// approach has a leg send with the hop limit that shows the sender of a packet to be near.
-// The application may ask for that at any time.
+// approach makes the leg send with a hop limit that shows the sender to be nearby, which the
+// application may check at any time.
 func (l *appLeg) approach(look host.Look) {
 	if fd, err := l.take(); err == nil {
-		_ = legs.SetHops(fd, l.v6, int(look.Near())) // a stand-in of tests has none
+		_ = legs.SetHops(fd, l.v6, int(look.Near())) // test stand-ins do not support it
 	}
 }

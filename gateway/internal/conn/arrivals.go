@@ -11,18 +11,19 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// Desk is where connections arrive. Its fields are set before the first one.
+// Desk receives connections as they begin. Its fields are set before the first one.
 type Desk struct {
 	Env *Env
-	// Find returns the live connection of a tuple, or nil.
+	// Find returns the live connection with this tuple, or nil.
 	Find func(t host.Tuple) *Flow
-	// Begin enters a connection into the table; false when it is there already, or, with
-	// nil, when the gateway is going down.
+	// Begin enters a connection into the table. fresh is false if it is there already, and
+	// also, with a nil f, if the gateway is shutting down.
 	Begin func(side report.Side, t host.Tuple, isn uint32) (f *Flow, fresh bool)
-	// Hold keeps the gateway from ending until Env.Work is done; false: it is going down.
+	// Hold keeps the gateway from ending until Env.Work is done. It returns false if the
+	// gateway is shutting down.
 	Hold func() bool
-	// Admit decides whether there is room for a connection that is in the table. If there
-	// is none (shed says why), declines says whether there is for telling its client so.
+	// Admit decides whether there is room for a connection that is in the table. If there is
+	// none, shed says why, and declines reports whether there is room to tell its client so.
 	Admit func(f *Flow) (shed negotiate.Reason, declines bool)
 	// Auto reports whether the rule with this number has action auto.
 	Auto func(rule int) bool
@@ -30,17 +31,16 @@ type Desk struct {
 
 var _ netstack.Handler = (*Desk)(nil)
 
-// SYNACK is called by netstack for an accepted SYN-ACK of a tuple it does not
-// know: the peer's gateway wants to talk about a connection our application
-// has begun.
+// SYNACK is called by netstack for an accepted SYN-ACK on an unknown tuple: the peer gateway
+// answered the offer of a connection that a local application began.
 func (d *Desk) SYNACK(sa netstack.SYNACK) {
 	t := host.Tuple(sa.Tuple)
 	defer d.containAbout(t)
 	e, err := d.Env.Steering.Flow(ebpf.Tuple(t))
 	if err != nil || e.State != ebpf.StateNegotiating {
-		return // the app gave up, or a duplicate of something that is over
+		return // the application gave up, or this is a late duplicate
 	}
-	if !d.Hold() { // the connection goes back as it came
+	if !d.Hold() { // shutting down: the connection falls back untouched
 		d.Env.Release(t, e.ISN, e.SYN)
 		return
 	}
@@ -53,7 +53,7 @@ func (d *Desk) SYNACK(sa netstack.SYNACK) {
 	f.Adopt(sa, e, d.Auto(e.Rule), shed)
 }
 
-// AppAccepted gives an accepted app leg to its flow.
+// AppAccepted passes an accepted app leg to its flow.
 func (d *Desk) AppAccepted(fd int, t host.Tuple) {
 	f := d.Find(t)
 	if f == nil || f.Side != report.SideClient {
@@ -63,14 +63,15 @@ func (d *Desk) AppAccepted(fd int, t host.Tuple) {
 	f.AppAccepted(fd)
 }
 
-// longestRTT bounds what a client's answer to a SYN-ACK may stretch the deadlines of
-// its handshake: it can wait with that for as long as a cookie is good.
+// longestRTT bounds how far a client's answer to a SYN-ACK can stretch the deadlines of its
+// handshake. Without the bound, a client could delay the answer for as long as the cookie is
+// valid.
 const longestRTT = 3 * time.Second
 
-// Proved is called by netstack for a connection whose offer the programs have
-// answered, and whose client has proved its address by what it said to that. From
-// here on it has a flow. One that there is no room for is declined when its gateway has
-// been heard: its SYN is gone. Where too many wait for that it is turned away.
+// Proved is called by netstack when the client of an offer that the programs answered has
+// proved its address by its reply. From here on the connection has a flow. If there is no
+// room for it, it is declined once its gateway has been heard, since its SYN is gone by now.
+// If too many connections wait to be declined already, it is turned away.
 func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
@@ -84,7 +85,7 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 	}
 	f, fresh := d.Begin(report.SideServer, t, syn.ISN)
 	switch {
-	case f == nil: // going down
+	case f == nil: // shutting down
 		d.turnAway(syn)
 		return 0, false
 	case fresh:
@@ -103,13 +104,14 @@ func (d *Desk) Proved(syn netstack.SYN) (rtt time.Duration, ok bool) {
 }
 
 // OfferedSYN is called by netstack for a SYN with an offer on the tuple of another
-// connection: the client has begun again. On the tuple of a client here it is forged.
+// connection: the client has started over. If the flow on that tuple is of a local client,
+// the SYN is forged and ignored.
 func (d *Desk) OfferedSYN(syn netstack.SYN) {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
 	e, err := d.Env.Steering.Flow(ebpf.Tuple(t))
 	if err == nil && e.ISN == syn.ISN {
-		return // a late copy of the SYN that was answered
+		return // a late copy of the SYN that was already answered
 	}
 	raw := append([]byte(nil), syn.Raw...)
 	give := func() { d.Env.returnSYN(t, e.ISN, raw) }
@@ -121,15 +123,15 @@ func (d *Desk) OfferedSYN(syn netstack.SYN) {
 	}
 }
 
-// BareSYN is called by netstack for a SYN without offer on a tuple that was
-// steered to us: the client fell back to native TCP
-// (docs/ARCHITECTURE.md "SYNs on a known tuple").
+// BareSYN is called by netstack for a SYN without an offer on a steered tuple: the client
+// fell back to native TCP (docs/ARCHITECTURE.md "SYNs on a known tuple").
 func (d *Desk) BareSYN(syn netstack.SYN) {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
 	f := d.Find(t)
 	if f == nil {
-		// Of a connection we never heard of: what proved it was lost on the way here.
+		// No flow exists: the segment that would have proved the connection was lost on the
+		// way.
 		if e, err := d.Env.Steering.Flow(ebpf.Tuple(t)); err == nil {
 			d.Env.returnSYN(t, e.ISN, syn.Raw)
 		}
@@ -142,8 +144,8 @@ func (d *Desk) BareSYN(syn netstack.SYN) {
 	f.BareSYN(func() { d.Env.returnSYN(t, f.ISN, raw) })
 }
 
-// turnAway leaves a proved connection to the kernel that there is no room for: its SYN is gone, and the
-// kernel resets what comes next.
+// turnAway leaves a proved connection, for which there is no room, to the kernel. Its SYN is
+// gone, so the kernel resets it on the next segment.
 func (d *Desk) turnAway(syn netstack.SYN) {
 	t := host.Tuple(syn.Tuple)
 	if err := d.Env.Steering.Delete(ebpf.Tuple(t), syn.ISN, ebpf.StateWire); err != nil {
@@ -151,7 +153,7 @@ func (d *Desk) turnAway(syn netstack.SYN) {
 	}
 }
 
-// NotAccepted is called by netstack for a proved connection that has not begun.
+// NotAccepted is called by netstack for a proved connection that failed to begin.
 func (d *Desk) NotAccepted(syn netstack.SYN, err error) {
 	t := host.Tuple(syn.Tuple)
 	defer d.containAbout(t)
@@ -181,8 +183,8 @@ func (d *Desk) Accepted(wire *netstack.Conn) {
 	f.Serve(wire)
 }
 
-// containAbout is deferred by callbacks about a tuple: a panic ends the flow that it is
-// about.
+// containAbout is deferred by callbacks about a tuple. A panic ends the flow with that tuple;
+// if there is none, the panic continues.
 func (d *Desk) containAbout(t host.Tuple) {
 	r := recover()
 	if r == nil {

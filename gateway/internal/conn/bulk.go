@@ -2,7 +2,7 @@ package conn
 
 import "github.com/smcgw/smcgw/gateway/internal/loop"
 
-// bulkTurn is where a bulk pump stands in its shard's bulk list.
+// bulkTurn is the position of a bulk pump in its shard's bulk list.
 //
 //	idle ◄── step ── queued        any ── a step has panicked ──► stopped
 //	  └── later ──────►
@@ -14,21 +14,21 @@ const (
 	bulkStopped
 )
 
-// bulk is what relay and rawRelay have in common: pumps between an app leg and the wire
+// bulk is the common part of relay and rawRelay, the pumps between an app leg and the wire
 // leg, which move bytes in steps of the shard's bulk list.
 type bulk struct {
 	f  *Flow
 	s  *loop.Shard
-	fd int // the app leg, -1 until it is there
+	fd int // the app leg; -1 until there is one
 	legEdges
 
-	pump loop.BulkMember // that this is a part of
+	pump loop.BulkMember // the pump that embeds this
 	turn bulkTurn
 }
 
 func newBulk(f *Flow, pump loop.BulkMember) bulk { return bulk{f: f, s: f.Shard, fd: -1, pump: pump} }
 
-// later puts the pump on the bulk list.
+// later puts the pump on the bulk list unless it is there already.
 func (b *bulk) later() {
 	if b.turn == bulkIdle {
 		b.turn = bulkQueued
@@ -36,7 +36,7 @@ func (b *bulk) later() {
 	}
 }
 
-// begins tells that a step begins; false: it must not.
+// begins marks the start of a step. It returns false if the pump has been stopped.
 func (b *bulk) begins() bool {
 	if b.turn == bulkStopped {
 		return false

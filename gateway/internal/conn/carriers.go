@@ -16,8 +16,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// makeOffers prepares a queue pair per carrier for the PROPOSAL. A carrier
-// that cannot be prepared is left out. A shard calls it where offersAtOnce allows that.
+// makeOffers prepares one queue pair per carrier for the PROPOSAL. A carrier that cannot be
+// prepared is left out. It may block, so a shard calls it only if offersAtOnce allows that.
 func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negotiate.Reason) {
 	reason = negotiate.ReasonNoCommonCarrier
 	panics := true
@@ -25,7 +25,7 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 		if !panics {
 			return
 		}
-		for _, c := range carries { // the flow has not got them yet
+		for _, c := range carries { // the flow does not own them yet
 			c.Shard.Post(c.close)
 		}
 	}()
@@ -45,7 +45,7 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 		}
 		carries = append(carries, c)
 		p.Carriers = append(p.Carriers, offer)
-		if c.Warm() { // works with this peer: no second one is needed
+		if c.Warm() { // proven with this peer: no alternative is needed
 			break
 		}
 	}
@@ -53,13 +53,13 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 	return carries, f.notWorthIt(reason)
 }
 
-// admits reports whether a device may carry the flow.
+// admits reports whether devices of this kind may carry the flow.
 func (f *Flow) admits(kind negotiate.CarrierKind) bool {
 	return policy.Admits(f.Trial, report.Carrier(kind.String())) && (!f.auto || kind.OfAdapter())
 }
 
-// notWorthIt is why there is no carrier, if it is that no adapter may carry a flow of a rule
-// with action auto.
+// notWorthIt replaces the reason for a lack of carriers if it is that the rule has action
+// auto and no adapter may carry the flow.
 func (f *Flow) notWorthIt(reason negotiate.Reason) negotiate.Reason {
 	if f.auto && (reason == negotiate.ReasonNoCommonCarrier || reason == negotiate.ReasonAddress) {
 		return negotiate.ReasonNotWorthIt
@@ -67,13 +67,13 @@ func (f *Flow) notWorthIt(reason negotiate.Reason) negotiate.Reason {
 	return reason
 }
 
-// notWorth remembers that no adapter of this host leads to the service: the next connection
-// to it need not find out.
+// notWorth remembers that no adapter of this host leads to the service, so that the next
+// connection to it does not try.
 func (f *Flow) notWorth() {
 	f.remember(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: negotiate.ReasonNotWorthIt, Shown: true})
 }
 
-// offersAtOnce reports whether makeOffers would not wait.
+// offersAtOnce reports whether makeOffers would not block.
 func (f *Flow) offersAtOnce() bool {
 	r := f.request(nil)
 	for _, prov := range f.env.Providers {
@@ -84,23 +84,23 @@ func (f *Flow) offersAtOnce() bool {
 	return true
 }
 
-// request asks for a link.
+// request returns the request for a link of the flow.
 func (f *Flow) request(user carrier.User) carrier.Request {
 	return carrier.Request{
 		User: user, Shard: f.Shard, ID: f.ID, Local: f.Tuple.Local.Addr(), Remote: f.Tuple.Remote.Addr(), Cold: policy.Cold(f.Trial),
 	}
 }
 
-// offer makes the link of one device for a client's flow.
+// offer creates a link on one device for a client's flow.
 func (f *Flow) offer(prov carrier.Provider) (c *carry, offer negotiate.CarrierOffer, err error) {
 	c = f.newCarry()
 	c.Link, offer, err = prov.Offer(f.request(c))
 	return c, offer, err
 }
 
-// answer makes the link of one device for a server's flow, connected to the client's;
-// report is told of what happens on it from then on. done is called once, maybe before
-// answer returns.
+// answer creates a link on one device for a server's flow and connects it to the client's.
+// report returns the function that receives its events from then on. done is called once,
+// possibly before answer returns.
 func (f *Flow) answer(prov carrier.Provider, from negotiate.CarrierOffer, p *negotiate.Proposal, report func(*carry) func(rsocket.Events), done func(negotiate.CarrierOffer, error)) {
 	c := f.newCarry()
 	prov.Answer(f.request(c), from, p, func(l *carrier.Link, offer negotiate.CarrierOffer, err error) {
@@ -116,8 +116,8 @@ func (f *Flow) answer(prov carrier.Provider, from negotiate.CarrierOffer, p *neg
 	})
 }
 
-// moreLocal returns which of two reasons for the lack of carriers counts: one that says
-// nothing about the peer, if there is one.
+// moreLocal returns which of two reasons for the lack of carriers to report: preferably one
+// that says nothing about the peer.
 func moreLocal(a, b negotiate.Reason) negotiate.Reason {
 	if a == negotiate.ReasonNoCommonCarrier || a == negotiate.ReasonCarrierUnreachable {
 		return b
@@ -125,13 +125,13 @@ func moreLocal(a, b negotiate.Reason) negotiate.Reason {
 	return a
 }
 
-// resting reports whether a carrier is left alone with the flow's peer. One that is
-// on trial is measured as it is.
+// resting reports whether the carrier is in backoff with the flow's peer. Flows of a trial
+// ignore backoff, so that the carrier is measured as it is.
 func (f *Flow) resting(kind negotiate.CarrierKind) bool {
 	return f.Trial == nil && f.env.Peers.Resting(f.Peer(), kind, time.Now())
 }
 
-// unmet are the devices by which the peer has to be met before they can answer.
+// unmet returns the devices that need a rendezvous with the peer before they can answer.
 func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Provider) {
 	for _, prov := range f.env.Providers {
 		if from := negotiate.FindCarrier(p.Carriers, prov.Kind()); from != nil && f.admits(prov.Kind()) && !prov.Met(*from, p) {
@@ -141,8 +141,8 @@ func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Provider) {
 	return list
 }
 
-// offerReason is why a carrier could not be offered. That an address of this host has no
-// adapter is not remembered as the peer's lack of carriers.
+// offerReason maps an error of an offer to a reason. A local address without an adapter has a
+// reason of its own, so that it is not remembered as the peer's lack of carriers.
 func offerReason(err error) negotiate.Reason {
 	if errors.Is(err, carrier.ErrNoAdapter) {
 		return negotiate.ReasonAddress
@@ -150,7 +150,7 @@ func offerReason(err error) negotiate.Reason {
 	return carrierReason(err)
 }
 
-// carrierReason is why a queue pair could not be had.
+// carrierReason maps an error of making a queue pair to a reason.
 func carrierReason(err error) negotiate.Reason {
 	switch short := shortage(err); {
 	case short != negotiate.ReasonNone:
@@ -159,21 +159,20 @@ func carrierReason(err error) negotiate.Reason {
 		return negotiate.ReasonNoMemory
 	case errors.Is(err, carrier.ErrFull):
 		return negotiate.ReasonFlowLimit
-	case errors.Is(err, carrier.ErrYielded): // it is not remembered
+	case errors.Is(err, carrier.ErrYielded): // not remembered
 		return negotiate.ReasonDrained
 	case errors.Is(err, carrier.ErrNoPath):
 		return negotiate.ReasonCarrierUnreachable
 	case errors.Is(err, carrier.ErrTranslated):
 		return negotiate.ReasonNAT
-	case errors.Is(err, carrier.ErrNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous here: another kernel, another shm_dir
+	case errors.Is(err, carrier.ErrNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous: other kernel or shm_dir
 		return negotiate.ReasonNoCommonCarrier
 	default:
 		return negotiate.ReasonDeviceFailed
 	}
 }
 
-// carryBy starts carrying by one of the prepared carriers and closes the
-// others.
+// carryBy starts carrying with one of the prepared carriers and closes the others.
 func (f *Flow) carryBy(kind negotiate.CarrierKind) {
 	picked, by, carriedBy := f.carryOf(kind), life.ByRelay, report.CarrierRelay
 	if picked != nil {
@@ -197,23 +196,25 @@ func (f *Flow) carryBy(kind negotiate.CarrierKind) {
 	f.wire.MarkCarrying()
 	f.closeCarries(others, func() {})
 	if picked == nil {
-		return // the relay starts with the records
+		return // the relay starts when records begin
 	}
-	_ = f.wire.SetKeepalive(0, 0, 0) // of a server that waited for the last word; the device knows better now
+	// A server that waited for the last word had set it; from now on the device detects a
+	// dead peer.
+	_ = f.wire.SetKeepalive(0, 0, 0)
 	leg := f.leg
 	f.post(func() {
-		if fd, err := leg.take(); err == nil { // else the flow has ended
+		if fd, err := leg.take(); err == nil { // otherwise the flow has ended
 			picked.start(fd)
 		}
 	})
 }
 
-// records hands the wire leg over from CLC to records.
+// records switches the wire leg from CLC messages to records.
 func (f *Flow) records(rest []byte) {
 	ctl, leg := f.ctl, f.leg
 	if f.core.Ended() || ctl == nil {
 		return
 	}
-	rest = append([]byte(nil), rest...)     // the caller's buffer
-	f.post(func() { ctl.begin(leg, rest) }) // after the start of a queue pair
+	rest = append([]byte(nil), rest...)     // rest points into the caller's buffer
+	f.post(func() { ctl.begin(leg, rest) }) // after picked.start, if there is a queue pair
 }

@@ -13,40 +13,40 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// readBudget is how many reads one flow may do in a turn before the next flow gets its
+// readBudget is the number of reads one flow may do in a turn before other flows get their
 // share.
 const readBudget = 4
 
-// carry is the pump of a flow with a link: it moves bytes between the app leg's
-// descriptor and the link's endpoint. Only the thread of its shard touches it.
+// carry is the pump of a flow with a link: it moves bytes between the app leg and the link's
+// endpoint. Only the thread of its shard touches it.
 //
 //	tx  read app leg ─► peer's RMB ─► (app's FIN) END on the wire leg ─► HAVE{final} from the peer
 //	rx  RMB ─► write app leg ─► (END reached) shutdown app leg ─► HAVE{final} to the peer
 //
-// The end of a direction is what END says on the wire leg; rsocket SHUTDOWN is
-// only a hint (docs/PROTOCOL.md "Records").
+// END on the wire leg defines the end of a direction; an rsocket SHUTDOWN is only a hint
+// (docs/PROTOCOL.md "Records").
 type carry struct {
 	*carrier.Link
 	f  *Flow
-	fd int // the app leg, -1 until start
+	fd int // the app leg; -1 until start
 
 	legEdges
 	queued bool                 // on the shard's again list
-	report func(rsocket.Events) // until start: the negotiation wants to know
-	faulty bool                 // faults are injected
+	report func(rsocket.Events) // events for the negotiation; nil from start on
+	faulty bool                 // fault injection is on
 
-	lastBytes lastBytes // whether the app's reset waits for them
+	lastBytes lastBytes // whether the app's reset waits for its last bytes
 
-	failure    error      // of the queue pair
-	unanswered bool       // failure: by the silence of the peer
-	patience   loop.Timer // the core's
+	failure    error      // the error that broke the queue pair
+	unanswered bool       // failure means that the peer was silent
+	patience   loop.Timer // runs the core's Patience
 
-	stall *life.StallWatch // nil: nothing is suspected
+	stall *life.StallWatch // nil: no stall suspected
 }
 
-var _ carrier.WireLeg = (*carry)(nil) // what a link looks for in its user
+var _ carrier.WireLeg = (*carry)(nil) // a link asserts this interface on its user
 
-// newCarry is that of a flow, for a link that is about to be made.
+// newCarry returns a carry for a link that is about to be made.
 func (f *Flow) newCarry() *carry {
 	c := &carry{f: f, fd: -1}
 	c.patience = loop.NewTimer(func() {
@@ -66,7 +66,7 @@ func (c *carry) Completed(ev rsocket.Events, ok bool) {
 	case !ok:
 		c.broken()
 	default:
-		c.later() // in this turn, after its other completions: what they brought is written in one piece
+		c.later() // later in this turn, after its other completions, to write what they brought in one piece
 	}
 }
 
@@ -76,8 +76,8 @@ func (c *carry) Broken() { c.broken() }
 // Violated implements carrier.User.
 func (c *carry) Violated() { c.f.abort(negotiate.ReasonProtocolError, false) }
 
-// Ending implements carrier.WireLeg: the client's kernel may answer for the tuple, from
-// TIME_WAIT, which says nothing about its gateway.
+// Ending implements carrier.WireLeg. Once the flow is closing, the client's kernel may answer
+// for the tuple from TIME_WAIT, which says nothing about its gateway.
 func (c *carry) Ending() bool { return c.f.state() > life.Carrying }
 
 // KeepAlive implements carrier.WireLeg.
@@ -88,8 +88,7 @@ func (c *carry) KeepAlive(every time.Duration, probes int) {
 // Ask implements carrier.WireLeg.
 func (c *carry) Ask() { c.f.post(c.f.ask) }
 
-// start lets bytes flow between fd, which the carry owns from here on, and
-// the queue pair.
+// start lets bytes flow between fd and the queue pair. The carry uses fd from here on.
 func (c *carry) start(fd int) {
 	if c.Closed() {
 		return
@@ -101,7 +100,7 @@ func (c *carry) start(fd int) {
 		c.f.abort(negotiate.ReasonDeviceFailed, false)
 		return
 	}
-	if c.EP.Err() != nil { // the relay goes on with the leg as it is watched
+	if c.EP.Err() != nil { // only now, so that the relay takes over a leg that is already watched
 		c.broken()
 		return
 	}
@@ -121,15 +120,15 @@ func (c *carry) pump() {
 		c.f.step(faults.Carrying)
 	}
 	if c.failed && !c.Closed() && !c.queued && c.placed() {
-		// Nothing more can be read, or the peer has no room for it now: the
-		// reset does not wait, as it does not for a receiver's full buffer.
+		// Nothing more can be read, or the peer has no room for it now: a reset does not wait
+		// for room, just as natively it does not wait for a receiver's full buffer.
 		c.f.abort(negotiate.ReasonAppReset, false)
 		return
 	}
 	c.settle()
 }
 
-// pumpTx reads from the application straight into the memory the peer granted.
+// pumpTx reads from the application straight into the memory granted by the peer.
 func (c *carry) pumpTx() {
 	for budget := readBudget; c.readable && c.f.core.Tx == life.TxOpen && !c.Closed(); budget-- {
 		if budget == 0 {
@@ -152,7 +151,7 @@ func (c *carry) pumpTx() {
 			return
 		}
 		c.Halfway = true
-		c.f.sent(n) // before the peer can have them
+		c.f.sent(n) // count them before the peer can have them
 		err := c.EP.Commit(n)
 		c.Halfway = false
 		if err != nil {
@@ -204,11 +203,11 @@ func (c *carry) deliver() (taken int) {
 	return taken
 }
 
-// resetPatience is how long the reset of an application may wait for its last
-// bytes on a network that loses some.
+// resetPatience is how long an application's reset may wait for its last bytes on a lossy
+// network.
 const resetPatience = 300 * time.Millisecond
 
-// lastBytes is whether the reset of an application waits for the bytes in front of it.
+// lastBytes says whether an application's reset waits for the bytes sent before it.
 //
 //	notAwaited ── the reset is read ──► awaited ── resetPatience ──► givenUp
 type lastBytes uint8
@@ -219,16 +218,16 @@ const (
 	givenUp
 )
 
-// placed tells whether what was sent before a reset is in the peer's memory. The
-// reset goes by the wire leg and would overtake what has to be sent again; an
-// answer before a close with unread bytes is heard natively, as a rule.
+// placed reports whether the bytes sent before a reset are in the peer's memory. The reset
+// travels on the wire leg and would overtake bytes that have to be retransmitted. Natively,
+// an answer that precedes a close with unread bytes usually arrives.
 func (c *carry) placed() bool {
 	if !c.Lossy || c.lastBytes == givenUp || c.EP.Placed() {
 		return true
 	}
 	if c.lastBytes == notAwaited {
 		c.lastBytes = awaited
-		if c.EP.Keepalive() != nil { // its completion is after all others
+		if c.EP.Keepalive() != nil { // it completes after everything sent before it
 			return true
 		}
 		c.Shard.After(resetPatience, func() {
@@ -242,7 +241,7 @@ func (c *carry) placed() bool {
 
 // endTx announces the end of the application's bytes.
 func (c *carry) endTx() {
-	if c.EP.Shutdown() != nil { // a hint; END is what counts, of bytes that got through
+	if c.EP.Shutdown() != nil { // SHUTDOWN is a hint; END counts, and covers only bytes that got through
 		c.f.core.LegEndsUnsaid(c.EP.SentOffset())
 		c.broken()
 		return
@@ -251,9 +250,9 @@ func (c *carry) endTx() {
 	c.f.rouse()
 }
 
-// blocked: the endpoint reports writable when there is room again, except where
-// there never will be: it is broken, or the peer has closed a direction that is
-// ours to end.
+// blocked handles an endpoint without room to write. The endpoint reports when there is room
+// again, unless there never will be: it is broken, or the peer has closed a direction that
+// only this side may end.
 func (c *carry) blocked() {
 	switch {
 	case c.EP.Err() != nil:
@@ -263,8 +262,8 @@ func (c *carry) blocked() {
 	}
 }
 
-// endRx shuts the application's read side down once every byte before END has
-// been written to it.
+// endRx shuts down the application's receive direction once every byte before END has been
+// written to it.
 func (c *carry) endRx() {
 	b := &c.f.core.Ledger
 	if b.Rx != life.RxKnown || c.EP.ConsumedOffset() != b.Final {
@@ -274,8 +273,9 @@ func (c *carry) endRx() {
 	c.f.do(c.f.core.LegShut())
 }
 
-// wireLost: the peer has left the wire leg. After END both ways it does so when all
-// its bytes are here, which is how many there are; others will not come any more.
+// wireLost handles the peer leaving the wire leg and returns how many bytes were received.
+// After END in both directions the peer leaves only once all its bytes are here, so the count
+// is final.
 func (c *carry) wireLost(silent bool) (received uint64) {
 	if !c.f.core.BothEnd() {
 		c.WireLost(silent)
@@ -285,7 +285,7 @@ func (c *carry) wireLost(silent bool) (received uint64) {
 	return c.EP.ReceivedOffset()
 }
 
-// later puts the flow at the end of the shard's turn.
+// later queues the flow for the end of the shard's turn.
 func (c *carry) later() {
 	if !c.queued {
 		c.queued = true
@@ -293,8 +293,8 @@ func (c *carry) later() {
 	}
 }
 
-// settle notices that the app leg's kernel has delivered everything after both
-// directions have ended. Until then the steering of the app leg must stay.
+// settle checks, after both directions have ended, whether the app leg's kernel has delivered
+// everything. Until then the steering of the app leg must stay.
 func (c *carry) settle() {
 	b := &c.f.core.Ledger
 	if b.Tx == life.TxOpen || b.Rx < life.RxShut || b.LegDone || c.Closed() || !legDelivered(c.fd) {
@@ -304,9 +304,9 @@ func (c *carry) settle() {
 	c.f.do(c.f.core.LegDelivered())
 }
 
-// lastWords gives the application what arrived before the flow was aborted: a
-// server that answers and resets, because it closes with unread bytes, is heard
-// natively too. What the application's kernel does not take at once is lost.
+// lastWords gives the application what arrived before the flow was aborted: natively, too,
+// the answer of a server that resets because it closes with unread bytes is delivered. What
+// the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
 	c.Shard.WorksFor(c.f)
 	if !c.Carries() || c.Halfway || c.f.core.LegDone || c.failed {
@@ -326,7 +326,7 @@ func (c *carry) lastWords() {
 	}
 }
 
-// close ends the link. The app leg's descriptor stays with the leg.
+// close closes the link. The appLeg keeps the app leg's descriptor.
 func (c *carry) close() {
 	if c.Closed() {
 		return
@@ -342,13 +342,13 @@ func (c *carry) close() {
 // Owner implements loop.Member.
 func (c *carry) Owner() loop.Owner { return c.f }
 
-// Event implements loop.Member: it takes edges of the app leg.
+// Event implements loop.Member. It receives edges of the app leg.
 func (c *carry) Event(edges uint32) {
 	c.take(edges)
 	c.pump()
 }
 
-// Service implements loop.Servicer: it goes on where the budget of a turn was used up.
+// Service implements loop.Servicer. It resumes the pump after the turn's budget was used up.
 func (c *carry) Service() {
 	c.queued = false
 	c.pump()

@@ -10,8 +10,8 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// legReady is what a look at an app leg found: whether it can be read and
-// written now, whatever the edges were that reported it.
+// legReady is the result of polling an app leg: whether it is readable and writable now,
+// regardless of edges reported earlier.
 type legReady struct{ readable, writable bool }
 
 func readyOf(revents int16) legReady {
@@ -19,16 +19,16 @@ func readyOf(revents int16) legReady {
 	return legReady{readable: revents&in != 0, writable: revents&unix.POLLOUT != 0}
 }
 
-// txStand is where the direction from the application stands.
+// txStand is the state of the direction from the application.
 type txStand struct {
 	sent, freed uint64
 	ended       bool
 	blocked     rsocket.Blocked
 }
 
-// stuck: the application has bytes, or an end, and they could go. The peer's ring
-// being full is no reason to wait when the peer says that it has consumed
-// everything; that its application does not read is one.
+// stuck reports whether the application has bytes, or an end, that could be sent. A full peer
+// ring is a valid reason to wait while the peer's application does not read, but not if the
+// peer says that it has consumed everything.
 func (t txStand) stuck(leg legReady) bool {
 	if t.ended || !leg.readable {
 		return false
@@ -43,16 +43,15 @@ func (t txStand) stuck(leg legReady) bool {
 	}
 }
 
-// rxStand is where the direction to the application stands.
+// rxStand is the state of the direction to the application.
 type rxStand struct {
 	received, consumed uint64
-	known, ended       bool // the end: known, passed on
+	known, ended       bool // the end is known; was passed on
 	final              uint64
 }
 
-// stuck: there are bytes that the application would take, or an end it has not
-// been told, or the peer has said that there are more than came, and there is
-// room for them.
+// stuck reports whether there are bytes that the application would take, an end that it has
+// not been told, or bytes announced by the peer that have not come.
 func (r rxStand) stuck(leg legReady) bool {
 	switch {
 	case r.ended:
@@ -64,8 +63,8 @@ func (r rxStand) stuck(leg legReady) bool {
 	}
 }
 
-// lookForStall implements pump. It asks the peer for a sign of life while there is a
-// doubt.
+// lookForStall implements pump. While a stall is suspected, it asks the peer for a sign of
+// life.
 func (c *carry) lookForStall(leg legReady, now time.Time, timeout time.Duration) {
 	b := &c.f.core.Ledger
 	tx := txStand{sent: c.EP.SentOffset(), freed: c.EP.FreedOffset(), ended: b.Tx != life.TxOpen, blocked: c.EP.Blocked()}

@@ -15,11 +15,12 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// Adopt begins a client's connection with the SYN-ACK that tells of the peer's gateway, and
-// with the entry of the datapath. auto says that its rule has that action, shed why there is
-// no room for it, if there is none: it goes back before the wire leg exists. It does not wait.
+// Adopt begins a client's connection from the SYN-ACK that reveals the peer gateway and from
+// the datapath's entry. auto says that the rule has action auto. shed, if set, says why there
+// is no room for the connection: it then falls back before the wire leg exists. Adopt does
+// not block.
 func (f *Flow) Adopt(sa netstack.SYNACK, e ebpf.Flow, auto bool, shed negotiate.Reason) {
-	defer f.env.Work.Done() // what follows has its own
+	defer f.env.Work.Done() // the work posted below is counted separately
 	f.look, f.auto = host.LookOf(sa.Raw), auto
 	f.syn, f.nonce, f.rtt = e.SYN, e.Nonce, max(0, e.ChangedAt-e.OfferedAt)
 	switch {
@@ -38,7 +39,7 @@ func (f *Flow) Adopt(sa netstack.SYNACK, e ebpf.Flow, auto bool, shed negotiate.
 	}
 }
 
-// postHeld is post, and the gateway does not end before.
+// postHeld is like post, and keeps the gateway from ending before fn has run.
 func (f *Flow) postHeld(fn func()) {
 	f.env.Work.Add(1)
 	f.post(func() {
@@ -47,22 +48,22 @@ func (f *Flow) postHeld(fn func()) {
 	})
 }
 
-// adopt takes over the connection. What follows is the shard's.
+// adopt takes over the connection. The shard does the rest.
 func (f *Flow) adopt(sa netstack.SYNACK) {
 	defer f.contain()
 	conn, err := f.env.Stack.Adopt(f.syn, sa.Raw, f.rtt)
 	f.postHeld(func() { f.adopted(conn, err) })
 }
 
-// adopted goes on with the wire leg, or falls back. It makes what the PROPOSAL offers; a
-// goroutine does where that takes a while.
+// adopted continues with the wire leg, or falls back. It prepares the offers of the PROPOSAL,
+// on a goroutine if that would block.
 func (f *Flow) adopted(conn *netstack.Conn, err error) {
 	if err != nil {
 		f.debug("adoption", "error", err)
 		f.release(negotiate.Verdict{Outcome: negotiate.OutcomeReleased, Reason: f.adoptionReason(err)})
 		return
 	}
-	if !f.setWire(conn) { // replaced meanwhile: not a packet may leave
+	if !f.setWire(conn) { // replaced meanwhile: no packet may be sent
 		conn.Forget()
 		return
 	}
@@ -81,10 +82,10 @@ func (f *Flow) adopted(conn *netstack.Conn, err error) {
 	})
 }
 
-// propose begins the handshake of a client with what was prepared for it; reason is why
-// there is no carrier, where there is none.
+// propose begins a client's handshake with the offers prepared for it. reason says why there
+// is no carrier, if there is none.
 func (f *Flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*carry, reason negotiate.Reason) {
-	if f.core.Ended() { // meanwhile
+	if f.core.Ended() { // ended meanwhile
 		closeAll(carries)
 		return
 	}
@@ -93,7 +94,7 @@ func (f *Flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*car
 		HandshakeTimeout: f.env.HandshakeTimeout(), Keys: f.env.Keys.Load(), Binding: bindingOf(conn),
 	}, p)
 	c := f.newClient(hs)
-	f.env.Work.Add(1) // of the handshake
+	f.env.Work.Add(1) // for the handshake
 	f.setNegotiator(&c.negotiator)
 	if len(p.Carriers) > 0 {
 		reason = negotiate.ReasonNone
@@ -103,10 +104,11 @@ func (f *Flow) propose(conn *netstack.Conn, p negotiate.Proposal, carries []*car
 	c.begin(f.firstWord(hs, reason))
 }
 
-// firstWord begins a handshake, unless there is a reason not to: then the server dials nothing.
+// firstWord returns the actions that begin the handshake, or cancel it if there is a reason
+// to; then the server does not dial.
 func (f *Flow) firstWord(hs *negotiate.Client, reason negotiate.Reason) []negotiate.Action {
 	select {
-	case <-f.env.Draining: // drain has passed it by
+	case <-f.env.Draining: // the drain missed this flow
 		reason = negotiate.ReasonDrained
 	default:
 	}
@@ -116,7 +118,7 @@ func (f *Flow) firstWord(hs *negotiate.Client, reason negotiate.Reason) []negoti
 	return hs.Start(time.Now(), f.rtt)
 }
 
-// adoptionReason is why a wire leg could not be had.
+// adoptionReason maps an adoption error to a reason.
 func (f *Flow) adoptionReason(err error) negotiate.Reason {
 	switch {
 	case f.env.Context.Err() != nil:
@@ -134,10 +136,10 @@ func (f *Flow) adoptionReason(err error) negotiate.Reason {
 type client struct {
 	negotiator
 	hs      *negotiate.Client
-	refused int           // attempts to hand the application over that its kernel has refused, in a row
-	proofs  int           // that were sent
-	proving time.Duration // that each has
-	silent  []*carry      // of them, those that have not been heard of
+	refused int           // consecutive handovers of the application that its kernel refused
+	proofs  int           // proofs sent
+	proving time.Duration // timeout of each proof
+	silent  []*carry      // carriers whose proof has not been answered
 }
 
 func (f *Flow) newClient(hs *negotiate.Client) *client {
@@ -186,9 +188,9 @@ func (c *client) declined(v negotiate.Verdict) {
 	}
 }
 
-// handOver gives the application's recorded SYN to our listener, so that its
-// connect() returns. A socket left over from an earlier connection on this
-// tuple would swallow that SYN.
+// handOver passes the application's recorded SYN to the listener, so that the application's
+// connect() returns. A stale socket of an earlier connection on this tuple would swallow that
+// SYN, so it is destroyed first.
 func (c *client) handOver() {
 	f := c.f
 	t := ebpf.Tuple(f.Tuple)
@@ -205,26 +207,27 @@ func (c *client) handOver() {
 	c.inject()
 }
 
-// inject gives the application's SYN to the listener. What that does not get now it gets
-// when it is handed over again.
+// inject passes the application's SYN to the listener. If that fails, the next handover
+// repeats it.
 func (c *client) inject() {
 	if err := c.f.env.Steering.InjectApp(c.f.syn); err != nil {
 		c.f.env.Log.Warn("hand over", "flow_id", c.f.ID, "error", err)
 	}
 }
 
-// refusals is how often the application's kernel has to refuse the answer to its SYN until
-// the application is taken to have given up. One that waits may have lost the SYN or the
-// answer each time.
+// refusals is how many times in a row the application's kernel must refuse the answer to its
+// SYN before the application counts as gone. One refusal is not enough: the SYN or the answer
+// may have been lost each time while the application waits.
 const refusals = 4
 
-// handOverAgain sees to an application that has not been accepted in time: the server's
-// has a connection that is to become this one's. What waits in the namespace of the legs is
-// the kernel's to go on with. Its last ACK may wait in the queue for neighbours of its own
-// device, when the cable is out.
+// handOverAgain retries an application that has not been accepted in time. It must not give
+// up early, because the server's application already has a connection to be joined with this
+// one. A request that waits in the legs' namespace is left to the kernel: its last ACK may
+// sit in the neighbour queue of the application's device while the cable is out.
 func (c *client) handOverAgain() {
 	f := c.f
-	_ = f.wire.SetKeepalive(carrier.KeepaliveTurn, carrier.KeepaliveTurn, math.MaxInt32) // a gateway that has gone is to be noticed
+	// To notice a peer gateway that has gone.
+	_ = f.wire.SetKeepalive(carrier.KeepaliveTurn, carrier.KeepaliveTurn, math.MaxInt32)
 	f.env.Steering.ProveAgain()
 	waits, err := f.env.Steering.LegWaits(ebpf.Tuple(f.Tuple))
 	switch {
@@ -243,8 +246,8 @@ func (c *client) handOverAgain() {
 
 func (c *client) appFailed() { c.input(c.hs.AppFailed) }
 
-// AppAccepted tells that the listener has accepted the application, whose connect() has
-// returned. The connection owns the descriptor.
+// AppAccepted reports that the listener has accepted the application, whose connect() has
+// returned. The connection takes ownership of the descriptor.
 func (f *Flow) AppAccepted(fd int) {
 	leg := newAppLeg(fd, f.Tuple)
 	f.post(func() { f.appAccepted(leg) })
@@ -263,7 +266,7 @@ func (f *Flow) appAccepted(leg *appLeg) {
 			return nil
 		}
 		if f.env.Steering.Transition(ebpf.Tuple(f.Tuple), f.ISN, ebpf.StateCarrying, ebpf.StateCompleting) != nil {
-			return c.AppFailed(now) // it fell back while we were late
+			return c.AppFailed(now) // it fell back meanwhile
 		}
 		return c.AppAccepted(now)
 	})
@@ -277,8 +280,8 @@ func clientOf(n *negotiator) (*negotiate.Client, bool) {
 	return c, ok
 }
 
-// prove connects the queue pair of one carrier to the server's and lets the
-// probe run. A proof that does not come back is the machine's timer's.
+// prove connects the queue pair of one carrier to the server's and starts the probe. The
+// machine's timer handles a proof that gets no answer.
 func (c *client) prove(p negotiate.Prove) {
 	kind := p.Offer.Kind
 	result := func(ok bool) {
@@ -320,9 +323,9 @@ func (c *client) heard(cr *carry) {
 	c.silent = slices.DeleteFunc(c.silent, func(o *carry) bool { return o == cr })
 }
 
-// rememberProof leaves a peer alone whose carriers all failed their proof. One
-// that has been proved by another flow was only slow this time. A proof that this
-// gateway could not send, or was too late to look at, says nothing about the way.
+// rememberProof makes this gateway avoid a peer if the proofs of all carriers failed. A
+// carrier that another flow has proved was only slow this time. A proof that this gateway
+// could not send, or looked at too late, says nothing about the path.
 func (c *client) rememberProof() {
 	for _, cr := range c.f.carries {
 		if cr.ProofHolds() {

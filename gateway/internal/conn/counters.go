@@ -9,20 +9,20 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Counters are the totals since the start. They are touched a few times per
-// connection, never per byte: one lock is enough.
+// Counters holds the totals since the start. They are updated a few times per connection,
+// never per byte, so one lock is enough.
 type Counters struct {
 	mu        sync.Mutex // guards everything below
 	flows     map[report.Carrier]uint64
-	live      map[*Flow]struct{}                  // that are carried now
-	bytes     map[report.Carrier]report.ByteCount // of flows that have ended, or left the carrier
+	live      map[*Flow]struct{}                  // carried now
+	bytes     map[report.Carrier]report.ByteCount // of flows that have ended or left the carrier
 	fallbacks map[fallbackKey]uint64
 	handshake map[report.Carrier]*report.Histogram
 	durations map[report.Carrier]*report.Histogram
 	roundTrip *report.Histogram
 	stalls    map[report.Carrier]uint64
-	demotions map[report.DemotionCount]uint64 // by all but Count
-	ends      map[report.EndCount]uint64      // the same
+	demotions map[report.DemotionCount]uint64 // keys have Count 0
+	ends      map[report.EndCount]uint64      // likewise
 }
 
 type fallbackKey struct {
@@ -30,7 +30,7 @@ type fallbackKey struct {
 	side   report.Side
 }
 
-// NewCounters returns counters that are all 0.
+// NewCounters returns counters that are all zero.
 func NewCounters() *Counters {
 	return &Counters{
 		flows: map[report.Carrier]uint64{}, live: map[*Flow]struct{}{}, bytes: map[report.Carrier]report.ByteCount{},
@@ -41,8 +41,8 @@ func NewCounters() *Counters {
 	}
 }
 
-// carried counts a flow that begins to be carried. The round trip is that of SYN and
-// SYN-ACK, 0: not known. From here to [Counters.Ended] its bytes are in the totals.
+// carried counts a flow that begins to be carried. roundTrip is that of SYN and SYN-ACK; 0
+// means unknown. From here until [Counters.Ended] the totals include the flow's bytes.
 func (c *Counters) carried(f *Flow, by report.Carrier, after, roundTrip time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Counters) carried(f *Flow, by report.Carrier, after, roundTrip time.Dur
 	}
 }
 
-// Fallback counts a connection that the gateway gave back or refused.
+// Fallback counts a connection that fell back or that the gateway refused.
 func (c *Counters) Fallback(r negotiate.Reason, s report.Side) {
 	if r == negotiate.ReasonNone {
 		return
@@ -67,15 +67,14 @@ func (c *Counters) Fallback(r negotiate.Reason, s report.Side) {
 	c.fallbacks[fallbackKey{r, s}]++
 }
 
-// stalled counts a flow that stood still.
+// stalled counts a flow that stalled.
 func (c *Counters) stalled(by report.Carrier) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stalls[by]++
 }
 
-// Ended counts the end of a flow that was carried, and adds its bytes to the totals of its
-// carrier.
+// Ended counts the end of a carried flow and adds its bytes to the totals of its carrier.
 func (c *Counters) Ended(f *Flow, info report.ConnInfo) {
 	if info.Carrier == report.CarrierNone {
 		return
@@ -91,7 +90,7 @@ func (c *Counters) Ended(f *Flow, info report.ConnInfo) {
 	c.durations[info.Carrier].Observe(time.Duration(info.AgeSeconds * float64(time.Second)))
 }
 
-// endOf is what the end of a carried connection is counted as.
+// endOf returns the key under which the end of a carried connection is counted.
 func endOf(info report.ConnInfo) report.EndCount {
 	if info.End != report.EndAborted {
 		return report.EndCount{Reason: string(report.EndClosed), Side: info.Side}
@@ -99,8 +98,8 @@ func endOf(info report.ConnInfo) report.EndCount {
 	return report.EndCount{Reason: info.Reason, Side: info.Side, DecidedBy: info.DecidedBy}
 }
 
-// demoted counts a flow that leaves a carrier, and what that has carried of it; leave has
-// the flow belong to another one.
+// demoted counts a flow that leaves a carrier, together with the bytes it carried so far.
+// leave assigns the flow to its new carrier, under the lock.
 func (c *Counters) demoted(f *Flow, from report.Carrier, cause string, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +108,7 @@ func (c *Counters) demoted(f *Flow, from report.Carrier, cause string, leave fun
 	c.demotions[report.DemotionCount{Carrier: from, Reason: cause}]++
 }
 
-// AddEnds copies the ends of carried flows.
+// AddEnds copies the counts of ended flows to s.
 func (c *Counters) AddEnds(s *report.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +122,7 @@ func (c *Counters) addEndsLocked(s *report.Snapshot) {
 	}
 }
 
-// AddTo copies the counters into a snapshot whose maps are empty.
+// AddTo copies the counters to a snapshot whose maps are empty.
 func (c *Counters) AddTo(s *report.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// broken is an error of the queue pair or of the peer's protocol. Where the peer
-// lives the flow goes on over the relay: first it may say why.
+// broken handles an error of the queue pair or of the peer's protocol. If the peer is alive,
+// the flow continues over the relay; the core first lets the peer say why.
 func (c *carry) broken() {
 	if c.Closed() || !c.f.core.MindsLink(c.EP.ReceivedOffset()) {
 		return
 	}
 	err := c.EP.Err()
 	if err == nil {
-		err = rsocket.ErrConnection // after the end of the stream, with bytes still under way
+		err = rsocket.ErrConnection // the stream ended with bytes still in flight
 	}
 	c.failure = err
 	reason := c.Reason(err)
@@ -26,9 +26,8 @@ func (c *carry) broken() {
 	c.f.do(c.f.core.LinkFails(reason, c.Survives(err)))
 }
 
-// drain takes in what the link has, before the flow leaves it because of cause: what has
-// arrived is given to the application as far as that takes it now; the rest the peer sends
-// again.
+// drain takes what the link still holds before the flow leaves it because of cause. It gives
+// the application as much of what has arrived as it takes now; the peer retransmits the rest.
 func (c *carry) drain(cause string) {
 	if c.Closed() || c.Halfway {
 		return
@@ -43,11 +42,12 @@ func (c *carry) drain(cause string) {
 	}))
 }
 
-// linkPatience is at least what a link waits for its peer before it fails: where this
-// gateway stood still in that time, the peer may have answered.
+// linkPatience is a lower bound on how long a link waits for its peer before it fails. If
+// this gateway was late within that time, the peer may have answered.
 const linkPatience = 5 * time.Second
 
-// leave hands the flow over to the relay. The old carrier keeps the bytes that it carried.
+// leave hands the flow over to the relay. Bytes carried so far stay counted for the old
+// carrier.
 func (c *carry) leave(cause string) {
 	f := c.f
 	from := f.view().carrier

@@ -1,5 +1,5 @@
-// Package conn is one connection of a gateway: what drives the core of package flow. It
-// reads and writes both legs, negotiates, moves the bytes, and ends what has ended.
+// Package conn implements a single connection of a gateway. It drives the core of package
+// flow: it reads and writes both legs, negotiates, moves the bytes, and tears the connection down.
 //
 //	Env.New ─► Flow ── Adopt (client) ── Serve (server) ─► negotiator ─► a pump ─► end
 //	                                                                       │
@@ -7,15 +7,15 @@
 //	            relay: app leg ◄─► records ──────────────────────┘
 //	            rawRelay: app leg ◄─► wire leg, for a client that is native
 //
-// A connection knows its gateway by [Env] only. The gateway keeps the table of connections
-// and says what happens to them: [Flow] has a method for each, which posts to the shard of
-// the connection. What follows is decided by the core and done by Flow.do.
+// A connection knows its gateway only through [Env]. The gateway keeps the table of
+// connections and reports events to them: [Flow] has one method per event, which posts to the
+// connection's shard. The core decides what follows, and Flow.do carries it out.
 //
-// A [Desk] takes what netstack and the programs say of connections that begin: it begins
-// one, or gives what has arrived to the one of its tuple, or leaves it to the kernel. It
-// does not wait.
+// A [Desk] receives what netstack and the programs report about connections that begin. It
+// starts a new flow, passes the report to the flow that has the tuple, or leaves the
+// connection to the kernel. It never blocks.
 //
-// The one trap: everything in a Flow but the fields of [Opening] and what operators see
-// belongs to its shard. A callback of the wire TCP is called with locks of that held, and
-// must do nothing but post.
+// The one trap: apart from the fields of [Opening] and what operators see, everything in a
+// Flow belongs to its shard. The wire TCP invokes its callbacks with its own locks held, so a
+// callback must do nothing but post.
 package conn

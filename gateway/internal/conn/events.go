@@ -9,26 +9,26 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Replaced ends the connection because its tuple belongs to a newer one.
+// Replaced ends the connection because a newer one has its tuple.
 func (f *Flow) Replaced() {
 	f.Share.End()
 	f.post(f.replaced)
 }
 
-// GivenBack tells that the programs have left the connection to the kernel: while the
-// gateway was late (late), or because the tuple has a new one.
+// GivenBack reports that the programs have left the connection to the kernel: because the
+// gateway was late (late), or because a new connection has the tuple.
 func (f *Flow) GivenBack(late bool) { f.post(func() { f.do(f.core.GivenBack(late)) }) }
 
-// Cancel ends the connection because the gateway does, or is to carry nothing: a handshake
-// gives it back, what is carried is reset.
+// Cancel ends the connection because the gateway is ending or must not carry anything. A
+// connection in its handshake falls back; one that is carried is reset.
 func (f *Flow) Cancel(r negotiate.Reason) { f.post(func() { f.drain(r) }) }
 
-// Demote has the connection go on over the relay, because of cause.
+// Demote moves the connection to the relay because of cause.
 func (f *Flow) Demote(cause string) { f.post(func() { f.do(f.core.Leave(cause)) }) }
 
-// LeaveDevice ends the use of the links of a kind that uses is true of: a connection that
-// such a link carries goes on over the relay, a handshake comes to its end first, within
-// its own time. hard: what is left falls back or is reset.
+// LeaveDevice stops the use of links of this kind for which uses returns true. A connection
+// carried by such a link continues over the relay. A handshake may finish first, within its
+// own deadlines. With hard, what still uses such a link falls back or is reset.
 func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) bool, hard bool) {
 	if by := f.Carrier(); by != report.CarrierNone && by != report.Carrier(kind.String()) {
 		return
@@ -44,8 +44,8 @@ func (f *Flow) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) 
 	})
 }
 
-// whyLeft is why a connection leaves a device. Soft is left to the gateway that takes
-// over, an adapter when it, its port or an address of it goes.
+// whyLeft returns the reason for leaving a device: soft is left when another gateway takes
+// over, an adapter when it, its port or one of its addresses disappears.
 func whyLeft(kind negotiate.CarrierKind) negotiate.Reason {
 	if kind == negotiate.CarrierHW || kind == negotiate.CarrierIB {
 		return negotiate.ReasonDeviceFailed

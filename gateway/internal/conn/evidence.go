@@ -7,10 +7,10 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// remember keeps what a verdict says about the peer where the next decision
-// is made: in the maps of the steering. What a trial was refused says nothing
-// about others, and a wait in vain nothing about the peer where this gateway was late
-// itself for a part of it.
+// remember stores what a verdict says about the peer in the steering's maps, where the next
+// decision is made. The refusal of a trial says nothing about other connections, and a
+// timeout says nothing about the peer if this gateway was late itself during part of the
+// wait.
 func (f *Flow) remember(v negotiate.Verdict) {
 	e := f.env
 	if !e.Policy.Remembers(v) || f.Trial != nil || f.outdated {
@@ -34,8 +34,8 @@ func (f *Flow) remember(v negotiate.Verdict) {
 	}
 }
 
-// contradicted forgets what a carried connection shows to be out of date about its
-// peer.
+// contradicted forgets what is remembered about the peer and contradicted by this carried
+// connection.
 func (f *Flow) contradicted() {
 	e := f.env
 	addr, port := f.Tuple.Remote.Addr(), f.Tuple.Remote.Port()

@@ -13,27 +13,28 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Flow is one connection this gateway owns, and its shard the flow: handshake, pumps and
-// end run on the thread of that, and what else happens is posted to it. Adoption before
-// the handshake and the first rendezvous within it have a goroutine each, which post what
-// they have made. Exported methods may be called from any goroutine; they post and do not wait.
+// Flow is one connection owned by this gateway. The flow is owned by its shard: handshake,
+// pumps and teardown run on the shard's thread, and all other events are posted to it.
+// Adoption before the handshake and the first rendezvous within it run on goroutines of their
+// own, which post their results. Exported methods may be called from any goroutine, except
+// where they say otherwise; they post and do not block.
 type Flow struct {
 	Opening
 	env      *Env
 	nonce    uint16           // of the offer
-	look     host.Look        // of the SYN or SYN-ACK of the peer
-	shed     negotiate.Reason // server: why there is no room for it; set before the handshake
-	outdated bool             // its offers were: how it ended says nothing about the peer; of the shard
+	look     host.Look        // of the peer's SYN or SYN-ACK
+	shed     negotiate.Reason // server: why there is no room for the flow; set before the handshake
+	outdated bool             // its offers were outdated, so its end says nothing about the peer; owned by the shard
 	start    time.Time
-	ago      time.Duration // server: how long before start it arrived at this host; set before the handshake
-	rtt      time.Duration // client: of SYN and SYN-ACK
-	syn      []byte        // client: the recorded SYN, until it is carried
+	ago      time.Duration // server: how long before start the SYN arrived at this host; set before the handshake
+	rtt      time.Duration // client: between SYN and SYN-ACK
+	syn      []byte        // client: the recorded SYN, until the flow is carried
 
-	Share peers.Share // what a server's counts for
+	Share peers.Share // the peer's share, for a server's flow
 
-	auto bool // its rule has that action: only adapters carry it; set before the handshake
+	auto bool // its rule has action auto: only adapters carry it; set before the handshake
 
-	// What others see of it; the shard writes it.
+	// Visible to others; written by the shard.
 	tx, rx atomic.Uint64 // bytes from and to the local application
 	phase  atomic.Uint32 // of core
 	shown  atomic.Pointer[view]
@@ -41,46 +42,46 @@ type Flow struct {
 	ring   ringUse
 	gone   chan struct{} // closed when its end begins
 
-	// Of the shard:
+	// Owned by the shard:
 	core    life.Core
-	wire    wireLeg // nil: not yet; it never changes
+	wire    wireLeg // nil until set; then it never changes
 	hs      *negotiator
 	leg     *appLeg
 	carries []*carry // queue pairs made for the negotiation, one per carrier
-	picked  *carry   // the one that carries, or did
+	picked  *carry   // the carry that carries or carried the flow
 	ctl     *wireControl
 	relay   *relay
 	raw     *rawRelay
 	after   []func() // run when the end is complete
-	silence *silence // nil: its application's kernel would notice nothing
-	give    func()   // a bare SYN to give back, if no handshake begins
+	silence *silence // nil: the application's kernel would not detect a silent peer by itself
+	give    func()   // passes a bare SYN to the kernel if no handshake begins
 }
 
-// view is what operators see of a flow beside its counters.
+// view is what operators see of a flow besides its counters.
 type view struct {
 	carrier report.Carrier
-	demoted string           // why the flow has left its queue pair; empty: it has not
-	booked  report.ByteCount // of tx and rx: carried by the queue pair it left
+	demoted string           // why the flow left its queue pair; empty if it has not
+	booked  report.ByteCount // the part of tx and rx carried by the queue pair it left
 	reason  negotiate.Reason // why it is not, or no longer, carried
 	remote  bool             // the peer decided
 }
 
-// state returns where the flow stands now.
+// state returns the current phase of the flow.
 func (f *Flow) state() life.Phase { return life.Phase(f.phase.Load()) }
 
-// Carried reports whether something moves the bytes of the connection now.
+// Carried reports whether the connection is being carried now.
 func (f *Flow) Carried() bool {
 	p := f.state()
 	return p == life.Carrying || p == life.Closing
 }
 
-// Ended reports whether nothing of the connection remains but its record.
+// Ended reports whether only the record of the connection remains.
 func (f *Flow) Ended() bool { return f.state().Final() }
 
-// Carrier returns what moves the bytes of the connection, or has moved them.
+// Carrier returns what carries, or last carried, the connection.
 func (f *Flow) Carrier() report.Carrier { return f.view().carrier }
 
-// view returns what is seen of the flow now.
+// view returns the current view of the flow.
 func (f *Flow) view() view {
 	if v := f.shown.Load(); v != nil {
 		return *v
@@ -88,14 +89,14 @@ func (f *Flow) view() view {
 	return view{}
 }
 
-// show changes what is seen of the flow.
+// show changes the view of the flow.
 func (f *Flow) show(change func(v *view)) {
 	v := f.view()
 	change(&v)
 	f.shown.Store(&v)
 }
 
-// post has the flow's shard run fn. It never blocks.
+// post runs fn on the flow's shard. It never blocks.
 func (f *Flow) post(fn func()) {
 	f.Shard.Post(func() {
 		f.Shard.WorksFor(f)
@@ -103,8 +104,8 @@ func (f *Flow) post(fn func()) {
 	})
 }
 
-// setWire gives the flow its wire leg; false means that the flow has ended, and
-// the leg is the caller's to end.
+// setWire gives the flow its wire leg. It returns false if the flow has ended; the caller
+// must then close the leg.
 func (f *Flow) setWire(c wireLeg) bool {
 	if f.core.Ended() {
 		return false
@@ -113,7 +114,8 @@ func (f *Flow) setWire(c wireLeg) bool {
 	return true
 }
 
-// setLeg gives the flow its app leg; false means the flow has ended.
+// setLeg gives the flow its app leg. It returns false if the flow has ended or already has a
+// leg.
 func (f *Flow) setLeg(l *appLeg) bool {
 	if f.core.Ended() || f.leg != nil {
 		return false
@@ -122,7 +124,7 @@ func (f *Flow) setLeg(l *appLeg) bool {
 	return true
 }
 
-// addCarry gives the flow a queue pair; false means the flow has ended.
+// addCarry gives the flow a queue pair. It returns false if the flow has ended.
 func (f *Flow) addCarry(c *carry) bool {
 	if f.core.Ended() {
 		return false
@@ -131,7 +133,7 @@ func (f *Flow) addCarry(c *carry) bool {
 	return true
 }
 
-// carryOf returns the queue pair made for one carrier of the negotiation, or nil.
+// carryOf returns the queue pair made for one of the negotiated carriers, or nil.
 func (f *Flow) carryOf(offered negotiate.CarrierKind) *carry {
 	for _, c := range f.carries {
 		if c.Offered() == offered {
@@ -141,9 +143,9 @@ func (f *Flow) carryOf(offered negotiate.CarrierKind) *carry {
 	return nil
 }
 
-// answered tells the carriers of a client's flow what the ACCEPT of its peer offers; nil:
-// the peer has declined because no carrier can be had, for why. It reports whether one of
-// the offers was outdated.
+// answered tells the carriers of a client's flow what the peer's ACCEPT offers. With a nil a,
+// the peer declined because no carrier is available, and why is the reason. It reports
+// whether one of the offers was outdated.
 func (f *Flow) answered(a *negotiate.Accept, why negotiate.Reason) (outdated bool) {
 	for _, c := range f.carries {
 		outdated = c.Answered(a, why) || outdated
@@ -151,7 +153,7 @@ func (f *Flow) answered(a *negotiate.Accept, why negotiate.Reason) (outdated boo
 	return outdated
 }
 
-// AddTo adds the connection to those that are carried now.
+// AddTo adds the connection to the snapshot if it is carried.
 func (f *Flow) AddTo(s *report.Snapshot) {
 	by := f.Carrier()
 	if by == report.CarrierNone {
@@ -161,7 +163,7 @@ func (f *Flow) AddTo(s *report.Snapshot) {
 	s.AddRing(by, f.ring.use())
 }
 
-// addBytes adds what the flow's present carrier has carried to the totals.
+// addBytes adds to totals the bytes carried by the flow's current carrier.
 func (f *Flow) addBytes(totals map[report.Carrier]report.ByteCount) {
 	v := f.view()
 	b := totals[v.carrier]
@@ -170,14 +172,15 @@ func (f *Flow) addBytes(totals map[report.Carrier]report.ByteCount) {
 	totals[v.carrier] = b
 }
 
-// tell gives an event to the readers of the feed.
+// tell publishes an event to the readers of the feed.
 func (f *Flow) tell(kind report.EventKind) {
 	if f.env.Feed.Watched() {
 		f.env.Feed.Tell(kind, f.Info(time.Now()))
 	}
 }
 
-// Pair describes the queue pair that carries; nil: none does. The caller is on the shard.
+// Pair describes the queue pair that carries the flow, or returns nil. It must be called on
+// the shard.
 func (f *Flow) Pair() *report.PairInfo {
 	if f.core.Ended() || len(f.carries) != 1 || !f.carries[0].Carries() {
 		return nil
@@ -193,7 +196,7 @@ func (f *Flow) debug(msg string, args ...any) {
 	f.env.Log.Debug(msg, append([]any{"flow_id", f.ID, "local", f.Tuple.Local, "remote", f.Tuple.Remote}, args...)...) //nolint:sloglint // of callers: constants
 }
 
-// begins tells that a carrier carries the connection from now on.
+// begins records that by carries the connection from now on.
 func (f *Flow) begins(by report.Carrier) {
 	f.syn = nil // it cannot fall back any more
 	f.show(func(v *view) { v.carrier = by })
@@ -203,7 +206,7 @@ func (f *Flow) begins(by report.Carrier) {
 	f.tell(report.EventCarried)
 }
 
-// Info describes the connection for an operator.
+// Info describes the connection for operators.
 func (f *Flow) Info(now time.Time) report.ConnInfo {
 	v := f.view()
 	c := report.ConnInfo{
@@ -217,5 +220,5 @@ func (f *Flow) Info(now time.Time) report.ConnInfo {
 	return c
 }
 
-// Peer is whose share the connection counts for.
+// Peer returns the address whose share the connection counts for.
 func (f *Flow) Peer() netip.Addr { return f.Tuple.Remote.Addr().Unmap() }

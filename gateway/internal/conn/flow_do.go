@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// do executes the actions of the core, in order. What they bring about is told to the core
-// at once, and its actions are done before the next one.
+// do executes the core's actions in order. If an action causes a new event, the core is told
+// at once, and the actions of that event are executed before the next one of todo.
 func (f *Flow) do(todo []life.Action) {
 	f.noted()
 	for i := range todo {
@@ -17,7 +17,7 @@ func (f *Flow) do(todo []life.Action) {
 	}
 }
 
-// noted shows where the core stands.
+// noted publishes the state of the core.
 func (f *Flow) noted() {
 	if p := f.core.Phase(); p != f.state() {
 		if p == life.Carrying {
@@ -63,37 +63,37 @@ func (f *Flow) act(a *life.Action) {
 	}
 }
 
-// What follows is for the flow's shard.
+// The methods below must be called on the flow's shard.
 
-// abort ends both legs at once: bytes on the way may be lost, as with RST, but
-// not those that have arrived.
+// abort ends both legs at once: bytes in flight may be lost, as with RST, but not those
+// that have arrived.
 func (f *Flow) abort(r negotiate.Reason, remote bool) { f.do(f.core.Aborts(r, remote)) }
 
-// abortVerdict is abort as the handshake ordered it.
+// abortVerdict aborts the flow as ordered by the handshake.
 func (f *Flow) abortVerdict(a negotiate.Abort) { f.do(f.core.HandshakeAborts(a.Verdict, a.Silent)) }
 
-// release gives a client's connection back to its kernel: the wire leg is
-// reset and, after the RST, the application's SYN goes out again, bare.
+// release lets a client's connection fall back to its kernel: the wire leg is reset, and
+// after the RST the application's SYN is sent again without the option.
 func (f *Flow) release(v negotiate.Verdict) { f.do(f.core.Releases(v)) }
 
-// replaced ends a flow whose tuple belongs to a newer connection: not a packet
-// may leave on it.
+// replaced ends a flow whose tuple belongs to a newer connection: no packet may be sent on
+// it.
 func (f *Flow) replaced() { f.do(f.core.Replaced()) }
 
 // vanish ends a server flow that never had a wire leg.
 func (f *Flow) vanish(r negotiate.Reason) { f.do(f.core.Vanishes(r)) }
 
-// drain ends the flow because the gateway does, or is to carry nothing.
+// drain ends the flow because the gateway is ending or must not carry anything.
 func (f *Flow) drain(r negotiate.Reason) { f.do(f.core.Cancel(r)) }
 
-// ask asks the peer's TCP for a sign of life by a record.
+// ask sends a record to get a sign of life from the peer's TCP.
 func (f *Flow) ask() {
 	if f.ctl != nil {
 		f.do(f.core.Ask(f.ctl.out.len() > 0))
 	}
 }
 
-// countFallback counts a connection that the gateway gave back or refused.
+// countFallback counts a connection that fell back or was refused.
 func (f *Flow) countFallback(r negotiate.Reason) {
 	f.env.Counters.Fallback(r, f.Side)
 	if r == negotiate.ReasonAuthFailed {

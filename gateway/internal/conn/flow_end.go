@@ -9,16 +9,17 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// end ends the flow. The app leg goes before the entry, since its reset
-// still needs the steering; a dead entry still steers it. It also goes before
-// the wire leg in handshakes: the client's bare SYN comes right after the end
-// of that, and must not meet an application that is still connected to us. So a
-// dial under way ends first. The parts end after what is being done with them.
+// end ends the flow. The app leg is closed before the entry is changed, because its reset
+// still needs the steering (a dead entry still steers it). In a handshake it is also closed
+// before the wire leg: the client's bare SYN follows the end of the wire leg immediately and
+// must not meet an application that is still connected to this gateway. For the same reason a
+// pending dial ends first. The parts are ended by a posted function, after the work in
+// progress on them.
 func (f *Flow) end(a *life.Action) {
 	f.env.Work.Add(1)
 	p := parts{f.hs, f.leg, f.ctl, f.carries, f.relay, f.raw}
 	e, word := a.Ending, a.Word
-	defer f.post(func() { // even after a panic
+	defer f.post(func() { // even if what follows panics
 		defer f.finish(e)
 		p.end(word)
 	})
@@ -29,7 +30,7 @@ func (f *Flow) end(a *life.Action) {
 	}
 }
 
-// parts are what a flow is made of on its shard. Each may be missing.
+// parts are the parts of a flow on its shard. Each may be missing.
 type parts struct {
 	hs      *negotiator
 	leg     *appLeg
@@ -39,7 +40,7 @@ type parts struct {
 	raw     *rawRelay
 }
 
-// end ends them, whatever becomes of one. The peer learns the word, if it can be said
+// end closes all parts, even if closing one panics. The peer is told word if that can be sent
 // at once.
 func (p *parts) end(word negotiate.Reason) {
 	defer closeAll(p.carries)
@@ -53,17 +54,17 @@ func (p *parts) end(word negotiate.Reason) {
 		defer p.ctl.close(word)
 	}
 	if p.hs != nil {
-		p.hs.leave() // gives a dial up
+		p.hs.leave() // cancels a pending dial
 	}
 }
 
-// finish ends what the flow has of the host, after its parts.
+// finish releases the flow's resources on the host, after its parts.
 func (f *Flow) finish(e *life.Ending) {
 	defer f.env.Work.Done()
 	leg := f.leg
-	// The client begins again on the tuple: all of the rest comes before it can know
-	// that the tuple is free. A server's client knows by the wire leg, and its SYN
-	// must not meet an application that is still connected to us.
+	// The client starts over on the tuple, so everything else must be done before it can
+	// learn that the tuple is free. The client of a server learns that from the wire leg, and
+	// its SYN must not meet an application that is still connected to this gateway.
 	wireFirst := e.Anew && f.Side == report.SideClient
 	if e.Anew {
 		f.entryDead()
@@ -93,8 +94,8 @@ func (f *Flow) endLeg(leg *appLeg, reset bool) {
 	}
 }
 
-// closeCarries closes the queue pairs, each on its shard, and then runs done.
-// All queue pairs of a flow belong to one shard.
+// closeCarries closes the queue pairs on their shard and then runs done. All queue pairs of a
+// flow belong to one shard.
 func (f *Flow) closeCarries(carries []*carry, done func()) {
 	if len(carries) == 0 {
 		done()
@@ -108,14 +109,14 @@ func (f *Flow) closeCarries(carries []*carry, done func()) {
 	})
 }
 
-// closeAll closes each, whatever becomes of another.
+// closeAll closes all of them, even if closing one panics.
 func closeAll(carries []*carry) {
 	for _, c := range carries {
 		defer c.close()
 	}
 }
 
-// bury takes the flow out of the tables and into the history.
+// bury moves the flow from the tables to the history.
 func (f *Flow) bury(end report.End) {
 	f.env.Unlink(f)
 	info := f.Info(time.Now())
@@ -141,8 +142,8 @@ func (f *Flow) bury(end report.End) {
 	}
 }
 
-// whenGone runs fn after the flow has left the tables, or now if it has. The caller
-// is on the shard.
+// whenGone runs fn after the flow has left the tables, or at once if it already has. It must
+// be called on the shard.
 func (f *Flow) whenGone(fn func()) {
 	if f.buried.Load() {
 		fn()
@@ -151,8 +152,8 @@ func (f *Flow) whenGone(fn func()) {
 	}
 }
 
-// dropLocal ends the app leg and the queue pairs of a server that declines;
-// the wire leg stays for the client to read why.
+// dropLocal closes the app leg and the queue pairs of a server that declines; the wire leg
+// stays so that the client can read the reason.
 func (f *Flow) dropLocal() {
 	carries, leg := f.carries, f.leg
 	f.carries, f.leg = nil, nil
@@ -160,7 +161,7 @@ func (f *Flow) dropLocal() {
 	_ = f.env.Steering.Transition(ebpf.Tuple(f.Tuple), f.ISN, ebpf.StateWire, ebpf.StateServing)
 }
 
-// forgetTimeWait lets the client's next connection on the tuple be carried too.
+// forgetTimeWait allows the client's next connection on the tuple to be carried too.
 func (f *Flow) forgetTimeWait() {
 	if _, err := f.env.Steering.ForgetTimeWait(ebpf.Tuple(f.Tuple)); err != nil {
 		f.debug("time-wait of the application", "error", err)
@@ -194,19 +195,19 @@ func (f *Flow) entryDead() {
 	_ = f.env.Steering.Transition(ebpf.Tuple(f.Tuple), f.ISN, ebpf.StateDead, ownedStates[:]...)
 }
 
-// entryReleased opens the way for the bare SYN and sends it.
+// entryReleased lets the bare SYN pass and sends it.
 func (f *Flow) entryReleased() {
 	t := ebpf.Tuple(f.Tuple)
 	err := f.env.Steering.Transition(t, f.ISN, ebpf.StateReleased, ebpf.StateNegotiating, ebpf.StateCompleting)
 	if err != nil {
-		return // the application has given up or begun again, or its kernel goes on by itself
+		return // the application gave up or started over, or its kernel continues by itself
 	}
 	if err := f.env.Steering.InjectApp(f.syn); err != nil {
 		f.debug("bare SYN; the kernel's own will do", "error", err)
 	}
 }
 
-// ownedStates are those in which the gateway owns the wire leg.
+// ownedStates are the states in which the gateway owns the wire leg.
 var ownedStates = [...]ebpf.State{
 	ebpf.StateNegotiating, ebpf.StateCompleting, ebpf.StateCarrying,
 	ebpf.StateWire, ebpf.StateServing, ebpf.StateRaw,

@@ -15,15 +15,15 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// Keyring is the keys in force. A handshake has those of its beginning. It is safe
-// for concurrent use; one goroutine at a time calls Set.
+// Keyring holds the current keys. A handshake keeps the keys it began with. Keyring is safe
+// for concurrent use, except that calls of Set must not overlap.
 type Keyring struct {
 	log    *slog.Logger
 	keys   atomic.Pointer[negotiate.Keys]
-	warned rate.Sometimes // of peers without a key in common
+	warned rate.Sometimes // about peers without a common key
 }
 
-// warnEvery is how often the log says that peers have other keys.
+// warnEvery limits how often the log reports peers without a common key.
 const warnEvery = time.Minute
 
 // NewKeyring returns a ring without keys.
@@ -31,8 +31,8 @@ func NewKeyring(log *slog.Logger) *Keyring {
 	return &Keyring{log: log, warned: rate.Sometimes{Interval: warnEvery}}
 }
 
-// NoCommonKey says, now and then, that a peer has no key in common with this gateway:
-// a mistake of an operator, or an attempt.
+// NoCommonKey logs, at a limited rate, that a peer has no key in common with this gateway: an
+// operator's mistake or an attack.
 func (r *Keyring) NoCommonKey(peer netip.Addr, side report.Side) {
 	r.warned.Do(func() {
 		r.log.Warn("no key in common with a peer", "peer", peer, "side", side, "reason", negotiate.ReasonAuthFailed,
@@ -40,7 +40,7 @@ func (r *Keyring) NoCommonKey(peer netip.Addr, side report.Side) {
 	})
 }
 
-// Load returns the keys; none: nothing is authenticated.
+// Load returns the keys. With none, nothing is authenticated.
 func (r *Keyring) Load() negotiate.Keys {
 	if k := r.keys.Load(); k != nil {
 		return *k
@@ -48,7 +48,7 @@ func (r *Keyring) Load() negotiate.Keys {
 	return nil
 }
 
-// Set changes the keys and reports whether they are others than before.
+// Set replaces the keys and reports whether they changed.
 func (r *Keyring) Set(k negotiate.Keys) bool {
 	if sameKeys(r.Load(), k) {
 		return false
@@ -57,7 +57,7 @@ func (r *Keyring) Set(k negotiate.Keys) bool {
 	return true
 }
 
-// random is what a message needs that is authenticated; zero without keys.
+// random returns the nonce of an authenticated message, or zeros without keys.
 func (r *Keyring) random() (b [16]byte) {
 	if len(r.Load()) > 0 {
 		_, _ = rand.Read(b[:]) // never fails
@@ -65,7 +65,7 @@ func (r *Keyring) random() (b [16]byte) {
 	return b
 }
 
-// bindingOf names the connection of a wire leg as both gateways see it.
+// bindingOf identifies the connection of a wire leg as both gateways see it.
 func bindingOf(c *netstack.Conn) negotiate.Binding {
 	b := negotiate.Binding{
 		Client: c.LocalAddr(), Server: c.RemoteAddr(), ClientISN: c.ISN(), ServerISN: c.ServerISN(),

@@ -13,7 +13,7 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// machine is what negotiate.Client and negotiate.Server have in common.
+// machine is the common interface of negotiate.Client and negotiate.Server.
 type machine interface {
 	Deadline() time.Time
 	Tick(now time.Time) []negotiate.Action
@@ -25,10 +25,10 @@ type machine interface {
 	Stage() negotiate.Stage
 }
 
-// negotiator runs one handshake on the shard of its flow: it feeds the sans-IO
-// machine with what the wire, the application and the carriers report, and
-// executes its actions. Everything but input and look is called on the
-// shard. It leaves when the flow is carried, raw or over.
+// negotiator runs one handshake on the shard of its flow: it feeds the sans-IO machine with
+// what the wire, the application and the carriers report, and executes the machine's actions.
+// Everything except input and look must be called on the shard. The negotiator leaves when
+// the flow is carried, relayed raw, or over.
 type negotiator struct {
 	f    *Flow
 	s    *loop.Shard
@@ -41,16 +41,16 @@ type negotiator struct {
 	hold     heldHandshake
 
 	reading func() bool                            // whether hs wants the wire leg read
-	execute func(a negotiate.Action)               // one action
-	eof     func(now time.Time) []negotiate.Action // the peer ended its direction
+	execute func(a negotiate.Action)               // executes one action
+	eof     func(now time.Time) []negotiate.Action // the peer has ended its direction
 	cut     func(now time.Time)                    // takes in what came before the wire leg ended; may be nil
-	tick    func(now time.Time) []negotiate.Action // a deadline has come
-	leaving func()                                 // ends what was begun and is wanted no more; may be nil
+	tick    func(now time.Time) []negotiate.Action // a deadline has passed
+	leaving func()                                 // cancels what was begun and is no longer wanted; may be nil
 }
 
-// input queues something that happened. After the end of the handshake it is ignored;
-// where the handshake ends with the queue not empty, the machine takes no notice, and fn
-// itself has to undo what came late. Safe for concurrent use.
+// input queues an event. After the handshake has ended it does nothing. If the handshake ends
+// while events are queued, fn still runs but the machine ignores it, so fn itself must undo
+// what came too late. Safe for concurrent use.
 func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) {
 	if n.left.Load() {
 		return
@@ -61,7 +61,7 @@ func (n *negotiator) input(fn func(now time.Time) []negotiate.Action) {
 	})
 }
 
-// look asks for a look at the wire leg. It only posts.
+// look asks the shard to look at the wire leg. It only posts.
 func (n *negotiator) look() {
 	if !n.left.Load() && n.looking.CompareAndSwap(false, true) {
 		n.s.Post(n.looked)
@@ -70,26 +70,26 @@ func (n *negotiator) look() {
 
 func (n *negotiator) looked() {
 	n.s.WorksFor(n.f)
-	n.looking.Store(false) // before the reads: what comes after them is another look's
+	n.looking.Store(false) // before the reads: whatever comes after them posts another look
 	n.settle()
 }
 
-// begin executes start; the flow has its wire leg. The gateway waits for the
-// handshake to leave.
+// begin executes the actions of start; the flow must have its wire leg. The gateway waits for
+// the handshake to leave.
 func (n *negotiator) begin(start []negotiate.Action) {
 	n.deadline = loop.NewTimer(n.expired)
 	n.looking.Store(true)
 	n.f.wire.SetNotify(n.look)
 	n.do(start)
 	select {
-	case <-n.f.env.Draining: // drain has passed it by
+	case <-n.f.env.Draining: // the drain missed this flow
 		n.do(n.hs.Cancel(time.Now(), negotiate.ReasonDrained))
 	default:
 	}
 	n.looked()
 }
 
-// settle follows everything that happens.
+// settle is called after every event.
 func (n *negotiator) settle() {
 	if n.left.Load() || n.holding() {
 		return
@@ -100,7 +100,7 @@ func (n *negotiator) settle() {
 		n.leave()
 		return
 	}
-	n.s.SetTimer(&n.deadline, n.hs.Deadline()) // none: another timer ends this state
+	n.s.SetTimer(&n.deadline, n.hs.Deadline()) // without a deadline, another timer ends this state
 }
 
 // expired is called at the machine's deadline.
@@ -109,19 +109,19 @@ func (n *negotiator) expired() {
 	if n.holding() {
 		return
 	}
-	n.readWire() // what has arrived counts before the deadline
+	n.readWire() // what arrived before the deadline counts
 	if n.f.Side == report.SideClient && n.f.core.Phase() == life.Completing && !n.done {
-		// On a busy machine the application's connection waits to be accepted, after this
-		// very timer.
+		// On a busy machine the application's connection may be waiting to be accepted while
+		// this timer is handled, so accept what has arrived first.
 		n.f.env.Accepting.Arrived(func() { n.s.Post(n.overdue) })
 		return
 	}
 	n.overdue()
 }
 
-// overdue is called when the deadline has passed and what had arrived was looked at. By
-// how much it is overstepped is this gateway's: what the peer has sent meanwhile may not
-// have been looked at.
+// overdue is called when the deadline has passed and everything that had arrived has been
+// looked at. The delay past the deadline is reported as this gateway's lateness, because what
+// the peer sent in that time may not have been looked at yet.
 func (n *negotiator) overdue() {
 	n.s.WorksFor(n.f)
 	if n.left.Load() || n.holding() {
@@ -135,9 +135,9 @@ func (n *negotiator) overdue() {
 	n.settle()
 }
 
-// leave ends the handshake. A finished machine ignores what comes too late; the closures
-// of that undo the legs and carriers that arrive with it. A flow that is handed over while the gateway goes down is ended here:
-// drain has passed it by.
+// leave ends the handshake. A finished machine ignores late events; their closures release
+// the legs and carriers that they bring. A flow that is handed over while the gateway shuts
+// down is aborted here, because the drain missed it.
 func (n *negotiator) leave() {
 	if n.left.Swap(true) {
 		return
@@ -156,8 +156,8 @@ func (n *negotiator) leave() {
 	}
 }
 
-// noNegotiator is the handshake of a flow whose own is over: what that held is not kept
-// for the life of the connection.
+// noNegotiator replaces the negotiator of a flow whose handshake is over, so that its memory
+// is not kept for the life of the connection.
 var noNegotiator = func() *negotiator {
 	n := new(negotiator)
 	n.left.Store(true)
@@ -175,7 +175,7 @@ func (n *negotiator) do(actions []negotiate.Action) {
 	n.reached(n.hs.Stage())
 }
 
-// readWire gives the machine what the wire leg has.
+// readWire feeds the machine everything that the wire leg has to read.
 func (n *negotiator) readWire() {
 	buf := n.s.Scratch()
 	for !n.done && n.reading() {
@@ -199,11 +199,11 @@ func (n *negotiator) readWire() {
 	}
 }
 
-// send writes a CLC message. The send buffer of a young connection takes it
-// whole; anything else is a wire leg that is lost.
+// send writes a CLC message. The send buffer of a new connection has room for all of it; a
+// short write means that the wire leg is lost.
 func (n *negotiator) send(b []byte) {
 	switch k, err := n.f.wire.Write(b); {
-	case err != nil && !errors.Is(err, netstack.ErrWouldBlock): // the peer's end of it is read, too
+	case err != nil && !errors.Is(err, netstack.ErrWouldBlock): // reading finds that the peer has closed it, too
 		n.input(n.hs.WireLost)
 	case k < len(b):
 		n.input(n.hs.WireFailed)
@@ -216,14 +216,14 @@ func (f *Flow) setNegotiator(n *negotiator) {
 	f.core.HandshakeBegins()
 }
 
-// follow moves the flow's state along with the machine's.
+// follow moves the phase of the flow along with the machine's stage.
 func (f *Flow) follow(s negotiate.Stage) {
 	switch s {
 	case negotiate.StageNegotiating:
 		f.core.Negotiates()
 	case negotiate.StageCompleting:
 		f.core.Completes()
-	case negotiate.StageAccepted, negotiate.StageOver: // the flow is there, or its actions say where it goes
+	case negotiate.StageAccepted, negotiate.StageOver: // nothing to do, or the actions say where the flow goes
 	}
 	f.noted()
 }

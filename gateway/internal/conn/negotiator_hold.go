@@ -7,15 +7,15 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// heldHandshake is what a handshake needs to stay where a fault wants it:
-// it takes no notice of anything but the end of its flow and of the gateway.
+// heldHandshake is the state of a handshake that a fault holds at a stage: it ignores
+// everything but the end of its flow and of the gateway.
 type heldHandshake struct {
-	at   negotiate.Stage // the last that it has come to
+	at   negotiate.Stage // the last stage reached
 	held bool
-	kept []func(now time.Time) []negotiate.Action // what happened meanwhile
+	kept []func(now time.Time) []negotiate.Action // events that came meanwhile
 }
 
-// reached notes the stage that the handshake is at.
+// reached records the stage that the handshake has reached.
 func (n *negotiator) reached(s negotiate.Stage) {
 	if n.f.env.Faults == nil || s == n.hold.at {
 		return
@@ -26,7 +26,7 @@ func (n *negotiator) reached(s negotiate.Stage) {
 		n.hold.held = n.f.step(faults.Negotiating) || n.hold.held
 	case negotiate.StageCompleting:
 		n.hold.held = n.f.step(faults.Completing) || n.hold.held
-	case negotiate.StageAccepted, negotiate.StageOver: // no steps of a handshake
+	case negotiate.StageAccepted, negotiate.StageOver: // not steps of a handshake
 	}
 }
 
@@ -43,7 +43,7 @@ func (n *negotiator) holding() bool {
 	}
 }
 
-// happened executes what an input says, with what was kept before it.
+// happened executes an event, after those that were held back before it.
 func (n *negotiator) happened(fn func(now time.Time) []negotiate.Action) {
 	if n.holding() {
 		n.hold.kept = append(n.hold.kept, fn)

@@ -11,15 +11,15 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// A panic in code that works for one connection ends that connection: it is
-// aborted, or falls back where its application is not connected
-// yet, with reason internal_error. Shards say by WorksFor which connection they work for
-// and go on after it; goroutines of a connection end by flow.contain. What
-// works for none (a device, the datagram engine, the loop itself) has no such
-// bound: there the daemon dies, and the guardian sees to the rest. So it does
-// where panics become frequent: something that all share is broken.
+// A panic in code that works for one connection ends that connection: it is aborted, or falls
+// back if its application is not connected yet, with reason internal_error. Shards call
+// WorksFor to name the connection they work for, and continue after the panic; goroutines of
+// a connection defer Flow.contain. A panic in code that works for no single connection (a
+// device, the datagram engine, the loop itself) cannot be contained: the daemon dies and the
+// guardian handles the rest. The same happens if panics become frequent, since then something
+// shared is broken.
 const (
-	// panicsMost is how many panics in panicsWithin a daemon may survive.
+	// panicsMost is how many panics the daemon survives within panicsWithin.
 	panicsMost   = 10
 	panicsWithin = time.Minute
 )
@@ -28,12 +28,12 @@ const (
 type panics struct {
 	mu     sync.Mutex // guards everything below
 	total  uint64
-	recent []time.Time // of the last panicsMost
-	stack  time.Time   // when a stack was logged
+	recent []time.Time // times of the last panicsMost panics
+	stack  time.Time   // when a stack was last logged
 }
 
-// note counts a panic. tooMany means that the daemon has to end, quiet that a
-// stack has been logged just now.
+// note counts a panic. tooMany means that the daemon must end; quiet means that a stack was
+// logged within panicsWithin.
 func (p *panics) note(now time.Time) (tooMany, quiet bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,18 +50,18 @@ func (p *panics) note(now time.Time) (tooMany, quiet bool) {
 	return tooMany, quiet
 }
 
-// count returns how many there were.
+// count returns the number of panics so far.
 func (p *panics) count() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.total
 }
 
-// Panics returns how many panics connections have ended by.
+// Panics returns how many panics have been contained in connections.
 func (e *Env) Panics() uint64 { return e.panics.count() }
 
 // Panicked ends the connection, whose work panicked with r, or the daemon. It is called where
-// r was recovered, so that the stack is that of the panic. It implements loop.Owner.
+// r was recovered, so that the logged stack is that of the panic. It implements loop.Owner.
 func (f *Flow) Panicked(r any) {
 	e := f.env
 	tooMany, quiet := e.panics.note(time.Now())
@@ -85,9 +85,8 @@ func (f *Flow) contain() {
 	}
 }
 
-// fail ends a flow whose own code cannot be trusted any more. Nothing of it is
-// asked: what had arrived for the application is not delivered, since it is
-// not known how much of it had been.
+// fail ends a flow whose own code can no longer be trusted. Data that had arrived for the
+// application is not delivered, because it is unknown how much of it was delivered already.
 func (f *Flow) fail() {
 	untouched := false
 	if f.Side == report.SideClient && f.core.Phase() < life.Carrying {

@@ -9,30 +9,29 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 )
 
-// pump moves the bytes of one flow between its app leg and what carries them. It
-// belongs to the shard of the flow: its methods run on the thread of that shard,
-// and other goroutines reach it by posts.
+// pump moves the bytes of one flow between its app leg and whatever carries them. It belongs
+// to the flow's shard: its methods run on the shard's thread, and other goroutines reach it
+// by posting.
 //
-// There are three: carry, relay and rawRelay. A carry moves bytes at once and has a
-// budget of reads for each turn of the shard. The others move bytes only in their part
-// of the shard's bulk budget (loop.BulkTurn), since their bytes cost a pass through a
-// TCP stack.
+// There are three: carry, relay and rawRelay. A carry moves bytes immediately, with a budget
+// of reads per turn of the shard. The other two move bytes only within their part of the
+// shard's bulk budget (loop.BulkTurn), because each byte costs a pass through a TCP stack.
 type pump interface {
-	// Its owner is the flow, which a panic in the pump ends; its events are edges of the
-	// app leg.
+	// The owner is the flow, which a panic in the pump ends; the events are edges of the app
+	// leg.
 	loop.Member
-	// watchable returns the descriptor of the app leg where there is a data path
-	// that can stand still, and lookForStall looks at it (stall_sweep.go).
+	// watchable returns the descriptor of the app leg if there is a data path that could
+	// stall; lookForStall then checks it (stall_sweep.go).
 	watchable() (fd int, ok bool)
 	lookForStall(leg legReady, now time.Time, timeout time.Duration)
 }
 
-// legEdges is what epoll and the last system calls say of an app leg.
+// legEdges is what epoll and the last system calls said about an app leg.
 type legEdges struct {
 	readable, writable bool // no EAGAIN since the last edge
-	hup                bool // the app closed its side: read until the end
-	urgent             bool // an urgent byte has come: a read may end in front of it
-	failed             bool // the app reset: what it had sent before is still read
+	hup                bool // the app closed its side: read until the end of the stream
+	urgent             bool // an urgent byte has come: a read may stop short in front of it
+	failed             bool // the app reset; what it sent before can still be read
 
 	room legs.Room
 }
@@ -60,13 +59,14 @@ func (e *legEdges) take(edges uint32) {
 type legRead uint8
 
 const (
-	legBytes   legRead = iota // some have come
-	legNothing                // until the next edge
+	legBytes   legRead = iota // bytes were read
+	legNothing                // nothing until the next edge
 	legEnd                    // the application has ended its direction
 	legReset                  // the application has reset the connection
 )
 
-// read reads from the app leg into b, which must not be empty, in a turn that began at now.
+// read reads from the app leg into b, which must not be empty, during a turn that began at
+// now.
 func (e *legEdges) read(fd int, b []byte, now time.Time) (int, legRead) {
 	for {
 		n, errno := loop.RawRead(fd, b)
@@ -75,14 +75,14 @@ func (e *legEdges) read(fd int, b []byte, now time.Time) (int, legRead) {
 		case errno == unix.EAGAIN:
 			e.readable, e.urgent = false, false
 			return 0, legNothing
-		case errno != 0, n == 0 && e.failed: // the error may be spent, then it reads as an end
+		case errno != 0, n == 0 && e.failed: // once the error was reported, a read returns 0
 			e.failed = true
 			return 0, legReset
 		case n == 0:
 			return 0, legEnd
 		default:
 			if n < len(b) && !e.hup && !e.urgent {
-				e.readable = false // short: drained, the next byte is a new edge
+				e.readable = false // a short read drained it; the next byte causes an edge
 			}
 			e.room.Read(fd, n, now)
 			return n, legBytes
@@ -111,19 +111,19 @@ func (e *legEdges) write(fd int, b []byte) int {
 	}
 }
 
-// backlog is bytes that wait until they are taken. The zero value is empty.
+// backlog is a queue of bytes waiting to be taken. The zero value is empty.
 type backlog struct {
 	buf  []byte
 	head int // taken
 }
 
-// backlogKeep is how large a buffer an empty backlog may keep.
+// backlogKeep is the capacity up to which an empty backlog keeps its buffer.
 const backlogKeep = 4 << 10
 
 func (q *backlog) len() int      { return len(q.buf) - q.head }
 func (q *backlog) bytes() []byte { return q.buf[q.head:] }
 
-// put adds b after what waits.
+// put appends b.
 func (q *backlog) put(b []byte) {
 	if q.head > 0 && len(q.buf)+len(b) > cap(q.buf) {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]

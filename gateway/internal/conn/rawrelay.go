@@ -15,28 +15,28 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// rawRelay serves a native client whose accept was lost on the way: bytes,
-// FIN and RST go through between two TCP connections, nothing is added. It is a
-// pump of the flow's shard, as a relay is. What waits for one side is what was read
-// at once from the other; until it is taken nothing more is read.
+// rawRelay serves a native client whose accept was lost on the way: it passes bytes, FIN and
+// RST between two TCP connections and adds nothing. Like relay, it is a pump of the flow's
+// shard. It buffers at most what one read from a side returned, and reads no more from that
+// side until the other has taken it.
 //
 //	guarded ── forward ──► both ways ── FIN both ways, app leg delivered ──► lingering ──► complete
 //	app ─► wire only
 type rawRelay struct {
 	bulk
 
-	out, in backlog // what the wire leg and the application have not taken
+	out, in backlog // not yet taken by the wire leg and by the application
 
 	posted atomic.Bool // the wire leg's notification is on its way to the shard
-	look   func()      // noticed: made once
-	hears  bool        // the wire leg may have something to be read
+	look   func()      // noticed, bound once
+	hears  bool        // the wire leg may have something to read
 	clear  bool        // the guard has cleared what the client sent first
-	linger loop.Timer  // while the wire leg delivers what it still has, and its FIN
+	linger loop.Timer  // runs while the wire leg delivers the rest, and its FIN
 }
 
-// startRaw pumps from the application to the wire at once; the other
-// direction goes through the guard first (forward). A mute client may still wait for
-// the answer to its SYN. The guard goes on hearing of the wire leg by look.
+// startRaw starts pumping from the application to the wire at once; the other direction goes
+// through the guard first (see forward). A mute client may still be waiting for the answer to
+// its SYN. The guard continues to be notified of the wire leg through look.
 func (f *Flow) startRaw(mute bool, look func()) *rawRelay {
 	r := &rawRelay{}
 	r.bulk = newBulk(f, r)
@@ -67,13 +67,13 @@ func (f *Flow) startRaw(mute bool, look func()) *rawRelay {
 	return r
 }
 
-// forward writes bytes the guard has cleared: it clears once, with everything
-// it held, and from there on the wire is pumped directly.
+// forward delivers bytes that the guard has cleared. The guard clears once, with everything
+// it held; from then on the wire is pumped directly.
 func (r *rawRelay) forward(b []byte) {
 	r.f.wire.MarkCarrying()
 	r.clear = true
 	r.in.put(b)
-	r.f.wire.SetNotify(r.notify) // which it does at once
+	r.f.wire.SetNotify(r.notify) // which notifies at once
 }
 
 // notify asks the shard to look at the wire leg. It only posts.
@@ -89,16 +89,18 @@ func (r *rawRelay) noticed() {
 	r.later()
 }
 
-// watchable implements pump: two kernels and their timers see to it.
+// watchable implements pump. A raw relay is not watched: the two kernels and their timers do
+// that.
 func (r *rawRelay) watchable() (fd int, ok bool) { return -1, false }
 
 // lookForStall implements pump.
 func (*rawRelay) lookForStall(legReady, time.Time, time.Duration) {}
 
-// over: nothing is moved any more.
+// over reports whether nothing is moved any more.
 func (r *rawRelay) over() bool { return r.turn == bulkStopped || r.fd < 0 || r.f.core.Ended() }
 
-// txEnded: the application's end was passed on. rxEnded: the client's was.
+// txEnded reports whether the application's end has been passed on, rxEnded whether the
+// client's has.
 func (r *rawRelay) txEnded() bool { return r.f.core.Tx != life.TxOpen }
 func (r *rawRelay) rxEnded() bool { return r.f.core.Rx >= life.RxShut }
 
@@ -112,7 +114,7 @@ func (r *rawRelay) Step() (moved int) {
 	return moved
 }
 
-// toApp gives the application what waits for it.
+// toApp writes pending bytes to the application.
 func (r *rawRelay) toApp() (n int) {
 	if r.in.len() > 0 {
 		n = r.give(r.in.bytes())
@@ -142,7 +144,7 @@ func (r *rawRelay) fromWire() (moved int) {
 		case errors.Is(err, netstack.ErrWouldBlock):
 			r.hears = false
 		case errors.Is(err, io.EOF):
-			_ = unix.Shutdown(r.fd, unix.SHUT_WR) // a leg that is gone is noticed when it is read
+			_ = unix.Shutdown(r.fd, unix.SHUT_WR) // reading will show if the leg is gone
 			r.f.core.RawWireEnds()
 			r.f.noted()
 		case err != nil:
@@ -157,7 +159,7 @@ func (r *rawRelay) fromWire() (moved int) {
 	return moved
 }
 
-// toWire gives the wire leg what waits for it.
+// toWire writes pending bytes to the wire leg.
 func (r *rawRelay) toWire() (n int) {
 	if r.out.len() > 0 {
 		n = r.push(r.out.bytes())
@@ -209,12 +211,11 @@ func (r *rawRelay) fromApp() (moved int) {
 	return moved
 }
 
-// settle ends the flow after FIN both ways, when both stacks have delivered
-// everything, or after a reset. An application's does not wait for a client that
-// takes nothing, and a client's not for an application that does not read: after
-// its FIN, or in front of bytes that wait, nothing else would tell of it. Where the
-// application has ended its direction a wire leg may be over in order, with bytes
-// that are still to be read.
+// settle ends the flow after FIN in both directions, when both stacks have delivered
+// everything, or after a reset. The application's reset does not wait for a client that takes
+// nothing, nor the client's for an application that does not read: after a FIN, or with bytes
+// still pending, nothing else would report it. If the application has ended its direction, a
+// wire leg that is over may have ended in order, with bytes still to be read.
 func (r *rawRelay) settle() {
 	switch {
 	case r.over() || r.turn == bulkQueued:
@@ -245,7 +246,7 @@ func (r *rawRelay) lingered() {
 	r.f.do(r.f.core.RawOver())
 }
 
-// close ends the pump of a flow that has ended, for the shard.
+// close stops the pump of a flow that has ended. It must be called on the shard.
 func (r *rawRelay) close() {
 	r.out, r.in = backlog{}, backlog{}
 	r.s.SetTimer(&r.linger, time.Time{})

@@ -10,34 +10,34 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// relayChunk is the largest DATA record this side sends.
+// relayChunk is the largest DATA record that this side sends.
 const relayChunk = loop.BulkTurn
 
-// relay carries a flow by DATA records over the wire leg, when no queue pair works,
-// or works any more. It is a pump of the flow's shard.
+// relay carries a flow in DATA records on the wire leg, when no queue pair works or the one in
+// use has failed. It is a pump of the flow's shard.
 //
 //	tx  read app leg ─► one DATA record ─► wire leg; while that waits nothing is read
 //	rx  read wire leg ─► records ─► app leg, or the ring, which the window bounds
 //
-// The wire leg is read whatever the application does, so HAVE, END and KEEPALIVE
-// never queue after it (docs/PROTOCOL.md "Records").
+// The wire leg is read no matter what the application does, so that HAVE, END and KEEPALIVE
+// never queue behind it (docs/PROTOCOL.md "Records").
 type relay struct {
 	bulk
 	ctl  *wireControl
-	from *origin // nil: the flow began here
+	from *origin // nil: the flow was never on a queue pair
 
 	rest  []byte  // read from the wire leg before the relay began
-	ring  backlog // bytes that the application has not taken
-	left  bool    // the tail has been sent: DEMOTE-DONE is out, or there was no queue pair
-	data  uint64  // the wire leg has so many bytes when it has the application's last, or their end
+	ring  backlog // bytes that the application has not taken yet
+	left  bool    // the tail was sent and DEMOTE-DONE is out, or there was no queue pair
+	data  uint64  // count of bytes written to the wire leg that includes the application's last bytes, or their end
 	stall life.StallWatch
 }
 
-// origin is what is left of the queue pair of a flow that goes on over the relay.
+// origin is what remains of the queue pair of a flow that continues over the relay.
 type origin struct {
-	tail    func(offset uint64) []byte // bytes sent that the peer may need again
-	sent    func()                     // the tail is needed no more; called once or more
-	written func()                     // the peer has left its queue pair for good; called once or more
+	tail    func(offset uint64) []byte // returns sent bytes that the peer may need again
+	sent    func()                     // the tail is no longer needed; called once or more
+	written func()                     // the peer has left its queue pair for ever; called once or more
 }
 
 func newRelay(f *Flow, ctl *wireControl) *relay {
@@ -46,7 +46,7 @@ func newRelay(f *Flow, ctl *wireControl) *relay {
 	return r
 }
 
-// start begins to relay; rest are the first bytes of the peer's records.
+// start starts the relay; rest holds the first bytes of the peer's records.
 func (r *relay) start(fd int, rest []byte) {
 	if err := r.s.Join(r, fd); err != nil {
 		r.f.abort(negotiate.ReasonDeviceFailed, false)
@@ -56,8 +56,8 @@ func (r *relay) start(fd int, rest []byte) {
 	r.begin()
 }
 
-// resume goes on where a queue pair was left, with its app leg, of which no edge is
-// lost.
+// resume continues where the queue pair left off. It takes over the app leg without losing an
+// edge.
 func (r *relay) resume(c *carry, from *origin) {
 	r.fd, r.legEdges, r.from, r.left = c.fd, c.legEdges, from, false
 	if !r.f.core.LegDone {
@@ -91,7 +91,7 @@ func (r *relay) Step() (moved int) {
 	return moved
 }
 
-// fromWire reads records, at most one chunk of them.
+// fromWire reads records, at most one chunk.
 func (r *relay) fromWire() (n int) {
 	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
 	for r.ctl.hears && r.ctl.talks() && !r.f.core.Gone() {
@@ -104,7 +104,7 @@ func (r *relay) fromWire() (n int) {
 	return n
 }
 
-// deliver gives bytes to the application, after those that wait for it.
+// deliver passes bytes to the application, after those already waiting.
 func (r *relay) deliver(b []byte) {
 	if r.ring.len() == 0 {
 		b = b[r.give(b):]
@@ -114,7 +114,7 @@ func (r *relay) deliver(b []byte) {
 	}
 }
 
-// give writes to the application what it takes.
+// give writes as much to the application as it takes.
 func (r *relay) give(b []byte) (n int) {
 	for r.writable && !r.failed && n < len(b) {
 		n += r.write(r.fd, b[n:])
@@ -124,7 +124,7 @@ func (r *relay) give(b []byte) (n int) {
 	return n
 }
 
-// toApp gives the application what waits for it, one chunk at most.
+// toApp writes pending bytes to the application, at most one chunk.
 func (r *relay) toApp() (moved int) {
 	waits := r.ring.bytes()
 	if !r.ctl.talks() || len(waits) == 0 {
@@ -137,28 +137,28 @@ func (r *relay) toApp() (moved int) {
 	return moved
 }
 
-// say tells the application that the peer's direction is over, and the peer what the
-// application has taken: before more bytes go its way, or two that send as fast as
-// they can would both wait for HAVE.
+// say tells the application that the peer's direction is over, and tells the peer how much
+// the application has taken. The latter is sent before any more data: otherwise two sides
+// that both send as fast as they can would each wait for HAVE.
 func (r *relay) say() {
 	b := &r.f.core.Ledger
 	if !r.ctl.talks() || r.failed {
 		return
 	}
 	if b.Rx <= life.RxKnown && b.Delivered() {
-		_ = unix.Shutdown(r.fd, unix.SHUT_WR) // a leg that is gone is noticed when it is read
+		_ = unix.Shutdown(r.fd, unix.SHUT_WR) // reading will show if the leg is gone
 		r.f.do(r.f.core.LegShut())
 	}
 	switch {
 	case b.Rx >= life.RxShut:
 		r.ctl.pay()
-	case b.Due() && r.ctl.out.len() == 0: // one at a time: a peer that takes none makes none
+	case b.Due() && r.ctl.out.len() == 0: // one at a time: a peer that reads none causes no more
 		r.ctl.send(negotiate.AppendHave(r.ctl.record[:0], b.Report(), life.Window))
 	}
 }
 
-// fromApp sends what the queue pair had sent and the peer has not got, then what
-// the application writes, then END: one record of it, unless records wait.
+// fromApp sends what the queue pair had sent but the peer has not received, then what the
+// application writes, then END. It sends one record at a time and none while records wait.
 func (r *relay) fromApp() (moved int) {
 	b, ctl := &r.f.core.Ledger, r.ctl
 	for ctl.talks() && ctl.out.len() == 0 && !ctl.cut && !r.f.core.Gone() {
@@ -166,7 +166,7 @@ func (r *relay) fromApp() (moved int) {
 		case !r.left && b.Left():
 			r.left = true
 			r.from.sent()
-			ctl.send(negotiate.AppendDemoteDone(r.ctl.record[:0])) // the peer's memory is needed no more
+			ctl.send(negotiate.AppendDemoteDone(r.ctl.record[:0])) // the peer's memory is no longer needed
 		case b.Room() == 0, !b.Tail() && (b.Tx != life.TxOpen || !r.readable):
 			return moved
 		case moved == relayChunk:
@@ -181,7 +181,7 @@ func (r *relay) fromApp() (moved int) {
 	return moved
 }
 
-// resend sends at most so many bytes of the tail.
+// resend sends at most most bytes of the tail.
 func (r *relay) resend(most int) int {
 	b := &r.f.core.Ledger
 	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
@@ -194,7 +194,8 @@ func (r *relay) resend(most int) int {
 	return n
 }
 
-// forward sends at most so many bytes that the application has written, or its end.
+// forward sends at most most bytes that the application has written, or the end of its
+// direction.
 func (r *relay) forward(most int) int {
 	b := &r.f.core.Ledger
 	buf := r.s.BulkBuffer(negotiate.DataHeaderLen + relayChunk)
@@ -218,30 +219,30 @@ func (r *relay) forward(most int) int {
 	return n
 }
 
-// sendData sends n bytes of payload, which are in buf after the room for a header.
+// sendData sends n bytes of payload, which are in buf behind the space for a header.
 func (r *relay) sendData(buf []byte, n int) {
 	negotiate.AppendDataHeader(buf[:0], r.f.core.Send(n), n)
 	r.ctl.send(buf[:negotiate.DataHeaderLen+n])
 	r.said()
 }
 
-// said takes note that the last of the application was given to the wire leg.
+// said records that the application's latest bytes were given to the wire leg.
 func (r *relay) said() {
 	written, _ := r.f.wire.Vitals()
 	r.data = written + uint64(r.ctl.out.len())
 }
 
-// owes reports whether the peer's gateway may lack bytes that were read from the
-// application, or their end.
+// owes reports whether the peer gateway may lack bytes that were read from the application,
+// or their end.
 func (r *relay) owes() bool {
 	b := &r.f.core.Ledger
 	return b.Tail() || b.Peer != life.PeerRelays || !r.f.wire.Acknowledged(r.data)
 }
 
-// settle ends the flow when both directions are over and the application's kernel
-// has delivered everything, which takes as long as the application reads; or when the
-// application has reset its connection and nothing that it sent before can be read
-// now: the reset does not wait for a peer that takes nothing, as it does not for a
+// settle ends the flow when both directions are over and the application's kernel has
+// delivered everything, which takes as long as the application takes to read. It also ends it
+// when the application has reset its connection and nothing it sent before can be read now: a
+// reset does not wait for a peer that takes nothing, just as natively it does not wait for a
 // receiver's full buffer.
 func (r *relay) settle() {
 	if !r.ctl.talks() || r.turn == bulkQueued {
@@ -256,8 +257,8 @@ func (r *relay) settle() {
 	}
 }
 
-// close ends the relay of a flow that has ended, for the shard. The tail is not
-// needed any more.
+// close stops the relay of a flow that has ended and releases the tail. It must be called on
+// the shard.
 func (r *relay) close() {
 	if r.fd >= 0 && !r.f.core.LegDone {
 		r.s.Leave(r.fd)

@@ -7,24 +7,24 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// relayStand is where both directions of a relay stand.
+// relayStand is the state of both directions of a relay.
 type relayStand struct {
 	books   life.Ledger
 	over    bool // the flow is ending
 	pushing bool // records wait for the wire leg
 }
 
-// txStuck: there are bytes to be sent, or an end, the peer's window is open, and
-// nothing is read; or the wire leg takes nothing, although a reader of records never
-// waits; or the peer does not say where the flow goes on. That nothing comes
-// through because the path is dead is no stall: then the peer is not heard.
+// txStuck reports whether the direction to the peer should be moving: there are bytes or an
+// end to send and the peer's window is open; or the wire leg takes nothing, although a reader
+// of records never pauses; or the peer does not say where the flow continues. A dead path is
+// not a stall: then the peer is not heard at all.
 func (r relayStand) txStuck(leg legReady) bool {
 	b := &r.books
 	pending := b.Tail() || leg.readable && b.Tx == life.TxOpen
 	return !r.over && (r.pushing || pending && (b.Room() > 0 || b.Peer != life.PeerRelays))
 }
 
-// rxStuck: bytes came that the application would take.
+// rxStuck reports whether bytes have come that the application would take.
 func (r relayStand) rxStuck(leg legReady) bool {
 	return !r.over && r.books.Received > r.books.Consumed && leg.writable
 }
@@ -49,7 +49,7 @@ func (r *relay) lookForStall(leg legReady, now time.Time, timeout time.Duration)
 	txStalled := r.stall.Tx.Look(txStuck, b.Read+b.Sent+written, heard, now, timeout)
 	rxStalled := r.stall.Rx.Look(rxStuck, b.Received+b.Consumed, heard, now, timeout)
 	if !txStalled && !rxStalled {
-		return // the wire leg of a relay is kept alive anyway
+		return // a relay's wire leg has keepalive anyway
 	}
 	r.f.stalled(report.CarrierRelay,
 		"tx_stalled", txStalled, "tx_read", b.Read, "tx_sent", b.Sent, "tx_allowed", b.Allowed, "tx_ended", b.Tx != life.TxOpen, "tx_pushing", st.pushing,

@@ -6,13 +6,13 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// ringUse is the fill of a connection's rings at the last look for stalls, which is on the
-// shard anyway: a scrape asks no shard. The zero value is that of a connection that no look
-// has met.
+// ringUse is the fill of a connection's rings at the last look for stalls, which runs on the
+// shard anyway, so that a scrape need not ask a shard. The zero value means that the
+// connection has not been looked at yet.
 type ringUse struct{ size, waiting, unacknowledged atomic.Uint64 }
 
-// note is called by the shard. While a ring takes the place of another, both hold bytes: more
-// may wait than the new one has room for, and the size is at least that.
+// note is called on the shard. While one ring replaces another, both hold bytes: more may be
+// waiting than the new one has room for, so the recorded size is at least the bytes waiting.
 func (r *ringUse) note(size int, waiting, unacknowledged uint64) {
 	r.size.Store(max(uint64(size), waiting))
 	r.waiting.Store(waiting)

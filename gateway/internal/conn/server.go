@@ -15,20 +15,20 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// expect prepares a server's connection, whose client has proved its address by what it
-// said to the answer to its SYN, which arrived at this host so long ago. shed is why there is no room for it, if there is none: then
-// it is declined when the client's gateway has been heard, for its SYN is gone. auto says that
-// its rule has that action.
+// expect prepares a server's connection whose client has proved its address by its reply to
+// the answer to its SYN. ago is how long ago that SYN arrived at this host. shed, if set,
+// says why there is no room for the connection: it is then declined once the client's gateway
+// has been heard, since its SYN is gone. auto says that the rule has action auto.
 func (f *Flow) expect(syn netstack.SYN, ago time.Duration, auto bool, shed negotiate.Reason) {
 	f.nonce, f.look, f.auto, f.shed = syn.Nonce, host.LookOf(syn.Raw), auto, shed
 	f.ago = ago
 }
 
-// Offered is called at each copy of what the client has said, and reports whether the
-// connection is to stay where it is.
+// Offered is called for each copy of the client's proof, and reports whether the connection
+// is to be held there.
 func (f *Flow) Offered() (held bool) { return f.step(faults.Offered) }
 
-// NotAccepted tells that no wire leg of a server comes, and why.
+// NotAccepted reports that a server's flow will get no wire leg, and why.
 func (f *Flow) NotAccepted(err error) {
 	reason := negotiate.ReasonClientGone
 	switch {
@@ -40,7 +40,7 @@ func (f *Flow) NotAccepted(err error) {
 	f.turnAway(reason)
 }
 
-// turnAway ends a server's connection that is not to have a wire leg, because of r.
+// turnAway ends a server's connection that is not to get a wire leg, because of r.
 func (f *Flow) turnAway(r negotiate.Reason) { f.post(func() { f.vanish(r) }) }
 
 // Serve gives a server's connection its wire leg: the third ACK has arrived.
@@ -56,7 +56,7 @@ func serverOf(n *negotiator) (*negotiate.Server, bool) {
 
 // serve begins the handshake after the third ACK.
 func (f *Flow) serve(conn *netstack.Conn) {
-	began := false // from then on the handshake has what the caller of Serve holds
+	began := false // true: the handshake now holds the count taken by the caller of Serve
 	defer func() {
 		if !began {
 			f.env.Work.Done()
@@ -98,7 +98,7 @@ func confirmed(c *netstack.Conn) negotiate.Confirmed {
 type server struct {
 	negotiator
 	hs      *negotiate.Server
-	dialled host.Dialling // under way; nil: none
+	dialled host.Dialling // the pending dial; nil: none
 	raw     *rawRelay
 	dropped bool // declined: nothing is wanted any more
 }
@@ -106,7 +106,8 @@ type server struct {
 func (f *Flow) newServer(hs *negotiate.Server) *server {
 	s := &server{hs: hs}
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.Shard, hs, hs.Reading, hs.EOF
-	s.cut, s.tick, s.execute, s.leaving = s.takeIn, hs.Tick, s.action, s.stopDial // a flow that ended otherwise wants it no more
+	// A flow that ended otherwise no longer wants its dial.
+	s.cut, s.tick, s.execute, s.leaving = s.takeIn, hs.Tick, s.action, s.stopDial
 	return s
 }
 
@@ -158,14 +159,14 @@ func (s *server) stopDial() {
 	}
 }
 
-// recall gives the dial up, if the application has not accepted it: from the moment in
-// which its packets do not pass any more, that does not change.
+// recall cancels the dial unless the application has accepted it. It moves the entry first:
+// from then on the dial's packets no longer pass, so that its outcome cannot change any more.
 func (s *server) recall() {
 	f, t := s.f, ebpf.Tuple(s.f.Tuple)
 	_ = f.env.Steering.Transition(t, f.ISN, ebpf.StateWire, ebpf.StateServing)
 	if s.dialled == nil || !s.dialled.Recall() {
 		_ = f.env.Steering.Transition(t, f.ISN, ebpf.StateServing, ebpf.StateWire)
-		return // its result comes
+		return // the dial's result will come
 	}
 	s.dialled = nil
 	if _, err := f.env.Steering.ForgetRequest(t); err != nil {
@@ -174,9 +175,9 @@ func (s *server) recall() {
 	s.input(func(now time.Time) []negotiate.Action { return s.hs.Dialled(now, false, negotiate.ReasonNone) })
 }
 
-// meet makes the acquaintance of the client's gateway, where a carrier needs that
-// and it takes time, and then answers. It goes on when the flow has ended: others wait for
-// the same.
+// meet carries out the rendezvous with the client's gateway that some carriers need and that
+// takes time, and then answers. The rendezvous goes on even if the flow ends meanwhile,
+// because others wait for the same one.
 func (s *server) meet(p *negotiate.Proposal) {
 	unmet := s.f.unmet(p)
 	if len(unmet) == 0 {
@@ -200,14 +201,14 @@ func (s *server) meet(p *negotiate.Proposal) {
 	})
 }
 
-// answer reserves what the flow needs. Carriers that failed already are left out.
+// answer reserves what the flow needs. Carriers in failed are left out.
 func (s *server) answer(p *negotiate.Proposal, failed map[negotiate.CarrierKind]error) {
 	s.f.answerOffers(p, failed, s.early, func(offers []negotiate.CarrierOffer, reason negotiate.Reason) {
 		s.happened(func(now time.Time) []negotiate.Action { return s.reserved(now, offers, reason) })
 	})
 }
 
-// reserved tells the machine what there is to carry the bytes of the application.
+// reserved tells the machine which carriers are available.
 func (s *server) reserved(now time.Time, offers []negotiate.CarrierOffer, reason negotiate.Reason) []negotiate.Action {
 	if reason != negotiate.ReasonNone {
 		return s.hs.Refused(now, reason)
@@ -221,7 +222,8 @@ func (s *server) reserved(now time.Time, offers []negotiate.CarrierOffer, reason
 // reached tells the machine the result of its dial.
 func (s *server) reached(now time.Time, r negotiate.Reason) []negotiate.Action {
 	if r == negotiate.ReasonNone {
-		_ = s.f.wire.SetKeepalive(carrier.KeepaliveTurn, carrier.KeepaliveTurn, math.MaxInt32) // the last word may be long in coming
+		// The last word may be long in coming.
+		_ = s.f.wire.SetKeepalive(carrier.KeepaliveTurn, carrier.KeepaliveTurn, math.MaxInt32)
 	}
 	return s.hs.Dialled(now, r == negotiate.ReasonNone, r)
 }
@@ -235,8 +237,8 @@ func (s *server) early(c *carry) func(rsocket.Events) {
 	}
 }
 
-// takeIn tells the machine about stream data that no completion has told of yet: the end
-// of the wire leg after them comes by another way.
+// takeIn tells the machine about stream data that no completion has reported yet. The end of
+// the wire leg, which comes after that data, travels another way and may be seen first.
 func (s *server) takeIn(now time.Time) {
 	for _, c := range s.f.carries {
 		if c.Shard.Collect(); c.EP.ReceivedOffset() > 0 {
@@ -250,9 +252,9 @@ func (s *server) rawDialled(now time.Time, r negotiate.Reason) []negotiate.Actio
 	return s.hs.RawDialled(now, r == negotiate.ReasonNone, r)
 }
 
-// dial connects to the local application from the client's own address, and tells
-// the machine the result. The application's answer has to be steered to us, so the
-// entry moves first.
+// dial connects to the local application from the client's own address and tells the machine
+// the result. The entry changes state first, because the application's answer must be steered
+// here.
 func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []negotiate.Action) {
 	f, t := s.f, ebpf.Tuple(s.f.Tuple)
 	refused := func(r negotiate.Reason) {
@@ -281,13 +283,14 @@ func (s *server) dial(to ebpf.State, result func(time.Time, negotiate.Reason) []
 	})
 }
 
-// dialReason is why the application could not be reached.
+// dialReason maps a dial error to a reason.
 func dialReason(err error) negotiate.Reason {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return negotiate.ReasonAppRefused
-	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EADDRNOTAVAIL): // a socket of ours has the client's tuple, a proof's for instance
-		return negotiate.ReasonAppLegBlocked // which the client does not remember
+	// A socket of this gateway, of a proof for instance, has the client's tuple.
+	case errors.Is(err, syscall.EADDRINUSE), errors.Is(err, syscall.EADDRNOTAVAIL):
+		return negotiate.ReasonAppLegBlocked // the client does not remember this one
 	}
 	if r := shortage(err); r != negotiate.ReasonNone {
 		return r
@@ -295,8 +298,8 @@ func dialReason(err error) negotiate.Reason {
 	return negotiate.ReasonAppUnreachable
 }
 
-// join gives the dialled leg to the flow and the result to the machine; a leg
-// that is not wanted any more is reset.
+// join gives the dialled leg to the flow and the result to the machine. It resets a leg that
+// is no longer wanted.
 func (s *server) join(leg *appLeg, result func(time.Time, negotiate.Reason) []negotiate.Action) []negotiate.Action {
 	if !s.f.setLeg(leg) {
 		leg.reset()

@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// shortage names what an error of the kernel says there is too little of, or no
-// reason.
+// shortage returns the reason for a kernel error that reports a lack of resources, or
+// ReasonNone.
 func shortage(err error) negotiate.Reason {
 	switch {
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):

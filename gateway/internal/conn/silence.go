@@ -9,29 +9,30 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// silence is what an application's kernel would notice by itself, were the gateway not
-// between it and its peer (docs/ARCHITECTURE.md "Silent peers"): its probes are answered
-// when the peer has answered on the wire leg, or where it would not probe since bytes are on
-// their way; and its TCP_USER_TIMEOUT, or the tcp_retries2 of its host, is kept in its place.
-// It belongs to the shard of the flow.
+// silence does what an application's kernel would do about a silent peer if the gateway were
+// not in between (docs/ARCHITECTURE.md "Silent peers"). The kernel's keepalive probes are
+// answered once the peer has answered on the wire leg, or at once if natively the kernel would
+// not probe because bytes are in flight. The TCP_USER_TIMEOUT of the application, or the
+// tcp_retries2 of its host, is enforced in the kernel's place. silence belongs to the flow's
+// shard.
 type silence struct {
 	options ebpf.SocketOptions
 	timeout life.SilenceClock
 	flight  life.SilenceClock
-	turn    loop.Timer // Flow.silenceTurn, while bytes may be on their way
+	turn    loop.Timer // Flow.silenceTurn; runs while bytes may be in flight
 }
 
 // watches reports whether one of the clocks runs.
 func (s *silence) watches() bool { return s.options.UserTimeout > 0 || s.kept() }
 
-// kept reports whether the application's kernel probes, and does not beside bytes on their
-// way. With a TCP_USER_TIMEOUT of its own it ends the connection after that, by the probes
-// that are not answered as by the bytes.
+// kept reports whether the application's kernel sends keepalive probes that bytes in flight
+// would suppress. It is false if the application has set TCP_USER_TIMEOUT itself: the kernel
+// then ends the connection after that time for unanswered probes and unacknowledged bytes alike.
 func (s *silence) kept() bool { return s.options.Kept && !s.options.Own }
 
 func (s *silence) flightPatience() life.Patience { return life.FlightPatience(s.options.UserTimeout) }
 
-// Watched tells what the programs saw of the application's socket.
+// Watched reports what the programs saw of the application's socket.
 func (f *Flow) Watched(e ebpf.Event) { f.post(func() { f.watched(e) }) }
 
 func (f *Flow) watched(e ebpf.Event) {
@@ -44,7 +45,7 @@ func (f *Flow) watched(e ebpf.Event) {
 	}
 }
 
-// watch begins, or ends, to keep the time in place of the application's kernel.
+// watch starts or stops enforcing timeouts in place of the application's kernel.
 func (f *Flow) watch(o ebpf.SocketOptions) {
 	s := f.silence
 	if s == nil {
@@ -68,8 +69,8 @@ func (f *Flow) watch(o ebpf.SocketOptions) {
 	f.lookForSilence(now)
 }
 
-// probed has the probe of the application's kernel answered: now, when the peer has
-// answered, or not.
+// probed decides when to answer a probe of the application's kernel: now, once the peer has
+// answered, or never.
 func (f *Flow) probed(e ebpf.Event) {
 	answer := func() {
 		if err := f.env.Steering.InjectApp(ebpf.ProbeSegment(e.Tuple, e.Seq, e.Ack)); err != nil {
@@ -77,7 +78,7 @@ func (f *Flow) probed(e ebpf.Event) {
 		}
 	}
 	switch {
-	case f.wire.Over(): // both have ended in order: what is left is on this host
+	case f.wire.Over(): // both directions ended in order: what is left is on this host
 		answer()
 	case f.inFlight():
 		answer()
@@ -87,8 +88,8 @@ func (f *Flow) probed(e ebpf.Event) {
 	}
 }
 
-// inFlight reports whether the application's kernel would not have probed: it would have
-// bytes that wait for their acknowledgement.
+// inFlight reports whether natively the application's kernel would not have probed, because
+// it would have unacknowledged bytes.
 func (f *Flow) inFlight() bool {
 	s := f.silence
 	if s == nil || !s.kept() {
@@ -103,8 +104,8 @@ func (f *Flow) inFlight() bool {
 }
 
 // holds reports whether this gateway has bytes of the application, or their end, that the
-// peer's has not, though that may have been heard: the peer has no room for them, or what
-// was lost on the way has not been sent again.
+// peer gateway lacks even though the peer may have been heard: the peer has no room for them,
+// or a loss has not been retransmitted yet.
 func (f *Flow) holds() bool {
 	open := f.core.Tx == life.TxOpen
 	switch f.core.By() {
@@ -119,21 +120,21 @@ func (f *Flow) holds() bool {
 	}
 }
 
-// written reports whether the peer's TCP has all that the wire leg was given.
+// written reports whether the peer's TCP has acknowledged everything written to the wire leg.
 func (f *Flow) written() bool {
 	written, _ := f.wire.Vitals()
 	return f.wire.Acknowledged(written)
 }
 
-// stand is what clocks are told.
+// stand is the input of the silence clocks.
 type stand struct {
-	sent, got uint64 // bytes
-	gone      uint64 // sent, and one for their end
-	came      uint64 // bytes that the path has brought: in memory they do not take it
-	heard     uint64 // segments of the peer
+	sent, got uint64 // bytes from and to the application
+	gone      uint64 // sent, plus one for the end
+	came      uint64 // bytes that came over a lossy path; bytes in memory say nothing about the path
+	heard     uint64 // segments heard from the peer
 }
 
-// stood is where the flow stands.
+// stood returns where the flow stands.
 func (f *Flow) stood() stand {
 	_, heard := f.wire.Vitals()
 	st := stand{sent: f.tx.Load(), got: f.rx.Load(), heard: heard}
@@ -147,13 +148,13 @@ func (f *Flow) stood() stand {
 	return st
 }
 
-// sent counts bytes of the application.
+// sent counts bytes read from the application.
 func (f *Flow) sent(n int) {
 	f.tx.Add(uint64(n))
 	f.rouse()
 }
 
-// rouse has a flow that is watched looked at until nothing is on its way.
+// rouse arms the timer that checks a watched flow until nothing is in flight.
 func (f *Flow) rouse() {
 	if s := f.silence; s != nil && s.watches() && !s.turn.Pending() {
 		f.Shard.SetTimer(&s.turn, f.Shard.Now().Add(life.SilenceTurn))
@@ -165,7 +166,8 @@ func (f *Flow) silenceTurn() {
 	f.lookForSilence(f.Shard.Now())
 }
 
-// lookForSilence looks at the flow, and asks its peer or ends it.
+// lookForSilence checks the clocks of the flow, and asks its peer for a sign of life or ends
+// the flow.
 func (f *Flow) lookForSilence(now time.Time) {
 	s := f.silence
 	if !s.watches() || f.core.Ended() || f.wire.Over() {

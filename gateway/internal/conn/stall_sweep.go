@@ -12,12 +12,12 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// stallBatch is how many flows a shard looks at in one go: one system call for
-// all of them, and between two batches it turns.
+// stallBatch is how many flows of a shard are polled by one system call. Between two batches
+// the shard takes a turn.
 const stallBatch = 128
 
-// StallLoop looks at every connection, several times in the time a stall takes, until ctx
-// ends.
+// StallLoop checks every connection, several times within the time that counts as a stall,
+// until ctx ends.
 func StallLoop(ctx context.Context, timeout time.Duration, all func() []*Flow) {
 	tick := time.NewTicker(timeout / life.StallLooks)
 	defer tick.Stop()
@@ -31,7 +31,7 @@ func StallLoop(ctx context.Context, timeout time.Duration, all func() []*Flow) {
 	}
 }
 
-// lookForStalls looks at every connection once. One goroutine at a time calls it.
+// lookForStalls checks every connection once. Calls must not overlap.
 func lookForStalls(all []*Flow, timeout time.Duration) {
 	batches := map[*loop.Shard][]*Flow{}
 	for _, f := range all {
@@ -50,7 +50,7 @@ func lookForStalls(all []*Flow, timeout time.Duration) {
 	}
 }
 
-// pump returns what moves the bytes of a flow and can stand still, or nil.
+// pump returns the pump that moves the bytes of a flow and can stall, or nil.
 func (f *Flow) pump() pump {
 	switch {
 	case f.core.Ended():
@@ -64,7 +64,7 @@ func (f *Flow) pump() pump {
 	}
 }
 
-// lookAt looks at flows of one shard, on its thread.
+// lookAt checks flows of one shard, on its thread.
 func lookAt(s *loop.Shard, flows []*Flow, timeout time.Duration) {
 	s.Call(func() {
 		var polled [stallBatch]unix.PollFd
@@ -85,7 +85,7 @@ func lookAt(s *loop.Shard, flows []*Flow, timeout time.Duration) {
 			return
 		}
 		if _, err := unix.Poll(polled[:n], 0); err != nil {
-			return // the next look finds the same
+			return // the next look will find the same
 		}
 		now := time.Now()
 		for i, p := range pumps[:n] {
@@ -97,8 +97,8 @@ func lookAt(s *loop.Shard, flows []*Flow, timeout time.Duration) {
 	})
 }
 
-// stalled ends a flow that stands still by the fault of a gateway; where says how
-// both directions stand, for the log.
+// stalled ends a flow that a gateway has stalled. where describes the state of both
+// directions for the log.
 func (f *Flow) stalled(by report.Carrier, where ...any) {
 	f.env.Counters.stalled(by)
 	f.env.Log.Warn("connection stalled", append([]any{"flow_id", f.ID, "side", f.Side, "carrier", by, "remote", f.Tuple.Remote}, where...)...)

@@ -13,24 +13,24 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// wireControl is the wire leg of a carried flow: records, whatever moves the bytes.
-// It is the one place that reads and writes them; what they mean is the core's to say. It
-// belongs to the shard of the flow. The wire's notifications only post.
+// wireControl handles the records on the wire leg of a carried flow, whatever moves the
+// bytes. It is the only code that reads and writes records; the core decides what they mean.
+// It belongs to the flow's shard. The wire's notifications only post.
 //
-// While a queue pair carries, records are a few bytes per direction and life, and
-// are looked at when they come. Those of a relay wait for its step.
+// While a queue pair carries, records are a few bytes per direction over the life of the
+// flow, and are handled as they come. With a relay they wait for its step.
 type wireControl struct {
 	f *Flow
 	s *loop.Shard
 
 	posted atomic.Bool // a look at the wire leg is on its way to the shard
-	look   func()      // noticed: made once
+	look   func()      // noticed, bound once
 
 	reader negotiate.RecordReader
 	out    backlog  // records not yet taken by the wire leg
-	hears  bool     // there may be something to be read
-	record [64]byte // one that is about to be sent
-	cut    bool     // the wire leg takes no more: what it says until its end counts
+	hears  bool     // there may be something to read
+	record [64]byte // scratch space for the record being sent
+	cut    bool     // the wire leg takes no more; what can still be read from it counts
 
 	timer loop.Timer // the core's linger
 }
@@ -44,10 +44,10 @@ func newWireControl(f *Flow) *wireControl {
 	return c
 }
 
-// relayed reports whether the wire leg has the bytes, too.
+// relayed reports whether the wire leg carries the bytes as well.
 func (c *wireControl) relayed() bool { return c.f.core.By() == life.ByRelay }
 
-// begin starts to exchange records; rest are the first bytes of them.
+// begin starts exchanging records; rest holds the first bytes of them.
 func (c *wireControl) begin(leg *appLeg, rest []byte) {
 	if !c.f.core.Talk() {
 		return
@@ -62,7 +62,7 @@ func (c *wireControl) begin(leg *appLeg, rest []byte) {
 		c.feed(rest)
 	}
 	c.f.do(c.f.core.Talked())
-	c.f.wire.SetNotify(c.notify) // which it does at once
+	c.f.wire.SetNotify(c.notify) // which notifies at once
 }
 
 // notify asks the shard to look at the wire leg. It never blocks.
@@ -74,7 +74,7 @@ func (c *wireControl) notify() {
 
 func (c *wireControl) noticed() {
 	c.s.WorksFor(c.f)
-	c.posted.Store(false) // before the reads: what comes after them is another look's
+	c.posted.Store(false) // before the reads: whatever comes after them posts another look
 	c.hears = true
 	if c.relayed() {
 		c.f.relay.later()
@@ -86,8 +86,7 @@ func (c *wireControl) noticed() {
 // talks reports whether records are exchanged.
 func (c *wireControl) talks() bool { return c.f.core.Talks() }
 
-// service writes what is to be written and reads what is there, for a flow with a
-// queue pair.
+// service writes what is pending and reads what has come, for a flow with a queue pair.
 func (c *wireControl) service() {
 	if c.f.core.Silent() {
 		return
@@ -105,7 +104,7 @@ func (c *wireControl) service() {
 	}
 }
 
-// pay sends HAVE{final}, if it is time for it, and what else waits.
+// pay sends HAVE{final} if it is due, and whatever else is pending.
 func (c *wireControl) pay() {
 	c.f.do(c.f.core.Pay())
 	c.flush()
@@ -114,13 +113,13 @@ func (c *wireControl) pay() {
 // settle ends the flow when nothing is left to do on it.
 func (c *wireControl) settle() { c.f.do(c.f.core.Settle(c.out.len() > 0)) }
 
-// expired is called when the core's linger is due.
+// expired is called when the core's linger is over.
 func (c *wireControl) expired() {
 	c.s.WorksFor(c.f)
 	c.f.do(c.f.core.Linger(c.out.len() > 0))
 }
 
-// read reads the wire leg once, into buf, and acts on what it says.
+// read reads the wire leg once, into buf, and acts on the result.
 func (c *wireControl) read(buf []byte) (n int) {
 	n, err := c.f.wire.Read(buf)
 	switch {
@@ -134,7 +133,7 @@ func (c *wireControl) read(buf []byte) (n int) {
 	return n
 }
 
-// lost is the end of the wire leg: FIN, RST, or a silence TCP has waited out.
+// lost handles the end of the wire leg: FIN, RST, or a timeout of TCP.
 func (c *wireControl) lost(err error) {
 	c.out = backlog{}
 	received := uint64(0)
@@ -160,7 +159,6 @@ func (c *wireControl) feed(b []byte) {
 	}
 }
 
-// act acts on one record.
 func (c *wireControl) act(rec negotiate.Record) {
 	received := uint64(0)
 	if !c.relayed() {
@@ -175,7 +173,7 @@ func (c *wireControl) act(rec negotiate.Record) {
 	}
 }
 
-// queue puts a record after those that wait.
+// queue appends a record to those waiting.
 func (c *wireControl) queue(rec negotiate.Record) {
 	switch rec.Type {
 	case negotiate.RecordEnd:
@@ -186,18 +184,17 @@ func (c *wireControl) queue(rec negotiate.Record) {
 		c.put(negotiate.AppendDemote(c.record[:0]))
 	case negotiate.RecordKeepalive:
 		c.put(negotiate.AppendKeepalive(c.record[:0]))
-	case negotiate.RecordData, negotiate.RecordDemoteDone, negotiate.RecordAbort: // the relay's, and close's
+	case negotiate.RecordData, negotiate.RecordDemoteDone, negotiate.RecordAbort: // sent by the relay and by close
 	}
 }
 
-// put puts b after what waits.
 func (c *wireControl) put(b []byte) {
 	if !c.cut && !c.f.core.Gone() && !c.f.core.Silent() {
 		c.out.put(b)
 	}
 }
 
-// send gives a record to the wire leg, after those that wait for it.
+// send writes a record to the wire leg, after those already waiting.
 func (c *wireControl) send(b []byte) {
 	if c.out.len() == 0 {
 		b = b[c.push(b):]
@@ -207,7 +204,8 @@ func (c *wireControl) send(b []byte) {
 	}
 }
 
-// flush gives the wire leg what waits for it; the rest waits for its notification.
+// flush writes pending records to the wire leg. What it does not take waits for its
+// notification.
 func (c *wireControl) flush() {
 	if c.out.len() > 0 {
 		if n := c.push(c.out.bytes()); !c.cut {
@@ -216,13 +214,13 @@ func (c *wireControl) flush() {
 	}
 }
 
-// push writes what the wire leg takes. One that takes no more is read to its end,
-// which says whether that is an orderly one.
+// push writes as much as the wire leg takes. If writing fails, the wire leg is read to its
+// end, which shows whether that end is in order.
 func (c *wireControl) push(b []byte) (done int) {
 	if c.cut || c.f.core.Gone() || c.f.core.Silent() {
 		return 0
 	}
-	c.cut = true // after a panic: a record may have been taken in part
+	c.cut = true // stays set after a panic: a record may have been written in part
 	for done < len(b) {
 		n, err := c.f.wire.Write(b[done:])
 		done += n
@@ -239,8 +237,8 @@ func (c *wireControl) push(b []byte) (done int) {
 	return done
 }
 
-// close ends the control of a flow that has ended. With a reason the peer is
-// told; after records that the wire leg has not taken the reset alone must do.
+// close ends the control of a flow that has ended. If why is set, the peer is told the
+// reason, unless records are still waiting: then the reset alone must do.
 func (c *wireControl) close(why negotiate.Reason) {
 	c.s.SetTimer(&c.timer, time.Time{})
 	if why != negotiate.ReasonNone && c.out.len() == 0 && !c.cut && !c.f.core.Gone() {

@@ -7,8 +7,8 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// wireLeg is what a flow needs of its connection to the peer's gateway: a
-// *netstack.Conn.
+// wireLeg is what a flow needs from its connection to the peer gateway; *netstack.Conn
+// implements it.
 type wireLeg interface {
 	Read(p []byte) (int, error)
 	Write(p []byte) (int, error)
@@ -27,12 +27,12 @@ type wireLeg interface {
 	Forget()
 }
 
-// legAsk is how often a leg that carries bytes is asked for a sign of life, so that a
-// gateway that has died is noticed by its kernel's reset. The leg waits for an answer for
-// carrier.LegPatience.
+// legAsk is how often a leg that carries bytes sends a keepalive probe, so that a peer
+// gateway that has died is noticed by the reset of its kernel. The leg waits
+// carrier.LegPatience for an answer.
 const legAsk = 2 * time.Second
 
-// askLeg begins to ask.
+// askLeg starts the probes.
 func askLeg(wire wireLeg) { _ = wire.SetKeepalive(legAsk, legAsk, int(carrier.LegPatience/legAsk)) }
 
 var _ wireLeg = (*netstack.Conn)(nil)

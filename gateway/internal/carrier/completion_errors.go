@@ -9,9 +9,9 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// completionErrors counts completions that end queue pairs. The flushes after the first
-// error say nothing more, and every queue pair ends with some. The zero value is ready to
-// use.
+// completionErrors counts the completions that end queue pairs. It ignores flushes: they
+// follow the first error without adding information, and every queue pair ends with some. The
+// zero value is ready to use.
 type completionErrors struct {
 	mu    sync.Mutex // guards counts
 	count map[completionError]uint64
@@ -22,7 +22,7 @@ type completionError struct {
 	status verbs.WCStatus
 }
 
-// note is called for each completion.
+// note is called for every completion.
 func (c *completionErrors) note(kind negotiate.CarrierKind, status verbs.WCStatus) {
 	if status == verbs.WCSuccess || status == verbs.WCWRFlushErr {
 		return
@@ -35,7 +35,7 @@ func (c *completionErrors) note(kind negotiate.CarrierKind, status verbs.WCStatu
 	c.count[completionError{kind, status}]++
 }
 
-// CQErrors returns the completions that ended queue pairs.
+// CQErrors returns the counts of completions that ended queue pairs.
 func (e *Env) CQErrors() (list []report.CQErrorCount) {
 	e.failed.mu.Lock()
 	defer e.failed.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
-// Describe describes the queue pair of a link that carries. The caller is on its shard.
+// Describe describes the queue pair of a link that carries. It must be called on the link's
+// shard.
 func (l *Link) Describe() *report.PairInfo {
 	window, credits, why := l.EP.Room()
 	p := &report.PairInfo{
@@ -29,8 +30,7 @@ func (l *Link) Describe() *report.PairInfo {
 	return p
 }
 
-// describeDevice fills in what every device can tell. stats is a flat struct
-// of numbers.
+// describeDevice fills in what is common to all devices. stats is a flat struct of numbers.
 func describeDevice(name string, kind report.DeviceKind, attr verbs.DeviceAttr, port verbs.PortAttr, stats any) report.DeviceInfo {
 	info := report.DeviceInfo{
 		Name: name, Kind: kind, Carrier: kind.Carrier(), State: report.DeviceActive,
@@ -53,7 +53,7 @@ func describeDevice(name string, kind report.DeviceKind, attr verbs.DeviceAttr, 
 	return info
 }
 
-// addStats adds the numbers of a flat struct.
+// addStats adds the fields of a flat struct of numbers.
 func addStats(info *report.DeviceInfo, stats any) {
 	v := reflect.ValueOf(stats)
 	for i := range v.NumField() {
@@ -72,11 +72,11 @@ func addStats(info *report.DeviceInfo, stats any) {
 	}
 }
 
-// inUse are the numbers of devices that do not only grow.
+// inUse are the statistics that are gauges rather than counters.
 var inUse = [...]string{"qps", "mrs", "cqs", "srqs", "memory", "peers", "pooled", "ahs", "pds"}
 
-// snakeCase turns the name of a Go field into that of a counter: BellsSent into
-// bells_sent, ICRCErrors into icrc_errors, QPs into qps.
+// snakeCase converts the name of a Go field to that of a counter: BellsSent to bells_sent,
+// ICRCErrors to icrc_errors, QPs to qps.
 func snakeCase(s string) string {
 	var out strings.Builder
 	r := []rune(strings.ReplaceAll(s, "RNRNAK", "RNRNak")) // two acronyms in a row
@@ -89,7 +89,8 @@ func snakeCase(s string) string {
 	return out.String()
 }
 
-// startsWord: a capital and a small letter, unless that is the s of a plural.
+// startsWord reports whether r begins with a capital and a small letter, unless the latter is
+// a plural s.
 func startsWord(r []rune) bool {
 	if len(r) < 2 || !unicode.IsLower(r[1]) {
 		return false

@@ -12,18 +12,17 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// cqDepth bounds the completions a shard has not yet looked at. It looks every
-// turn, and a turn takes in about a thousand datagrams; the queue itself grows as
-// it is needed.
+// cqDepth bounds the completions that a shard has not yet polled. A shard polls every turn,
+// and a turn receives about a thousand datagrams; the queue itself grows on demand.
 const cqDepth = 1 << 18
 
-// Driven is what the kinds of devices have in common: an RDMA device whose vectors are in
-// the hands of the shards, the number of a vector being that of its shard.
+// Driven is the common part of the device kinds: an RDMA device whose vectors are driven by
+// the shards. Vector i belongs to shard i.
 type Driven struct {
 	env     *Env
 	Device  verbs.Device
 	queues  []*loop.Queue    // by shard
-	works   []*rsocket.Works // likewise
+	works   []*rsocket.Works // by shard
 	drivers []verbs.Driver
 	unwatch context.CancelFunc
 	watched sync.WaitGroup
@@ -32,8 +31,8 @@ type Driven struct {
 // Queue returns the completion queue of a shard.
 func (d *Driven) Queue(s *loop.Shard) *loop.Queue { return d.queues[s.ID()] }
 
-// drive gives each shard its vector of the device. Shards that run already take
-// the device in with their next turn. On failure the device is closed.
+// drive assigns each shard its vector of the device. Running shards pick up the device at
+// their next turn. On failure the device is closed.
 func drive(env *Env, dev verbs.Device) (*Driven, error) {
 	d := &Driven{env: env, Device: dev}
 	for i, s := range env.Shards {
@@ -51,7 +50,7 @@ func drive(env *Env, dev verbs.Device) (*Driven, error) {
 	return d, nil
 }
 
-// watch hears of what the device finds outside of any work request.
+// watch receives the asynchronous events of the device.
 func (d *Driven) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	d.unwatch = cancel
@@ -70,8 +69,8 @@ func (d *Driven) watch() {
 	})
 }
 
-// violated tells a link that its peer asked the queue pair for what that does not grant.
-// The caller is on the shard.
+// violated tells a link that its peer requested something that the queue pair does not grant.
+// It must be called on the shard.
 func violated(q *loop.Queue, s *loop.Shard, qp verbs.QP) {
 	if l, ok := q.Members[qp.Num()].(*Link); ok && l.QP == qp {
 		s.WorksFor(l.Owner())
@@ -79,7 +78,7 @@ func violated(q *loop.Queue, s *loop.Shard, qp verbs.QP) {
 	}
 }
 
-// began and wireLost implement failing for devices that need not know.
+// began and wireLost implement failing for devices that need neither.
 func (*Driven) began(*Link) {}
 
 func (*Driven) wireLost(*Link, bool) {}
@@ -99,7 +98,7 @@ func (d *Driven) driveVector(i int, s *loop.Shard) error {
 	return nil
 }
 
-// close ends the device; the shards have stopped, or never knew it.
+// close closes the device. The shards must have stopped, or never have known it.
 func (d *Driven) close() error {
 	var errs []error
 	if d.unwatch != nil {
@@ -112,11 +111,11 @@ func (d *Driven) close() error {
 	return errors.Join(append(errs, d.Device.Close())...)
 }
 
-// prepare makes the queue pair of a link, in INIT, with its memory. The caller
-// sets what is its own of the link.
+// prepare makes the queue pair of a link, in INIT, with its memory. The caller sets the
+// device-specific fields of the link.
 func (d *Driven) prepare(r Request, pd verbs.PD, arena *rmb.Arena) (*Link, error) {
 	limits := linkCap()
-	limits.MaxRecvSGE = 0 // a gateway only writes with an immediate: receives have no memory
+	limits.MaxRecvSGE = 0 // a gateway only writes with immediate data: receives need no memory
 	p, err := d.env.newPair(d.Queue(r.Shard), d.works[r.Shard.ID()], pd, arena, limits, d.env.newRings(d.Device.Attr().RemoteMapper), r.Memory)
 	if err != nil {
 		return nil, err
@@ -124,7 +123,7 @@ func (d *Driven) prepare(r Request, pd verbs.PD, arena *rmb.Arena) (*Link, error
 	return p.link(d.env, r), nil
 }
 
-// undrive takes a device away from shards that run. No link uses it.
+// undrive detaches a device from running shards. No link may use it.
 func (d *Driven) undrive() {
 	for i, s := range d.env.Shards {
 		s.Call(func() {

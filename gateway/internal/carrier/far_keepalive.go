@@ -6,64 +6,64 @@ import (
 )
 
 const (
-	// KeepaliveTurn is how often a peer is asked for a sign of life.
+	// KeepaliveTurn is how often a peer is probed for a sign of life.
 	KeepaliveTurn = time.Second
-	// keepaliveStep is by how much more legs are asked when one that was asked has
-	// been lost; keepalivePause is how long the answers of those before may take.
+	// keepaliveStep is the factor by which more legs are probed after a probed leg was lost;
+	// keepalivePause is how long the answers of the previous step may take.
 	keepaliveStep  = 8
 	keepalivePause = 20 * time.Millisecond
-	// keepaliveMost bounds the legs asked at once.
+	// keepaliveMost bounds the legs probed at once.
 	keepaliveMost = 1 << 20
-	// LegPatience is for how long nothing is heard of a peer before its wire legs are
-	// given up. A network that answers nothing is no sign of death: TCP waits there for as
-	// long as the kernel's own keepalive does by default.
+	// LegPatience is how long a peer may be silent before its wire legs are given up. A
+	// network that answers nothing is no sign of death: TCP then waits as long as the
+	// kernel's own keepalive does by default.
 	LegPatience = 2 * time.Hour
 )
 
-// WireLeg is a link as its peer sees it: what tells of the peer's life beside the queue pair, the
-// connection's wire leg. Its methods do not block, and any goroutine may call them. Values of
-// one link are equal.
+// WireLeg is what a peer's keepalive sees of a link: the connection's wire leg, which shows
+// besides the queue pair whether the peer is alive. Its methods do not block and may be
+// called from any goroutine. Values for the same link are equal.
 type WireLeg interface {
-	// Ending reports whether the connection is about to end: what its wire leg hears
-	// then says nothing about the peer's gateway.
+	// Ending reports whether the connection is about to end. What its wire leg hears from
+	// then on says nothing about the peer gateway.
 	Ending() bool
-	// KeepAlive has TCP probe the peer.
+	// KeepAlive makes TCP probe the peer.
 	KeepAlive(every time.Duration, probes int)
-	// Ask asks the peer for a sign of life, once.
+	// Ask asks the peer for one sign of life.
 	Ask()
 }
 
-// keepalive watches a peer whose death no hang-up tells. The wire leg of one flow
-// with it, the leader, is kept alive by TCP once a second. The kernel of a gateway
-// that is dead answers with a reset. Then other flows ask too, by KEEPALIVE records,
-// in steps: the reset of one flow is nothing unusual, and twenty thousand flows must
-// not all ask whenever one is reset.
+// keepalive detects the death of a peer that no hang-up reports. The wire leg of one flow with
+// the peer, the leader, is probed by TCP once a second. If the gateway is dead, its kernel
+// answers with a reset. Then other flows probe too, with KEEPALIVE records, in growing steps:
+// the reset of a single flow is nothing unusual, and twenty thousand flows must not all probe
+// whenever one is reset.
 //
-// A peer that is cut off answers nothing. There TCP waits, as it does natively, but
-// not for ever: the gateway would keep the flows of a host that lost its power, or of
-// a path that was cut for good. When the leader has been silent for LegPatience all
-// others ask. Those that are not answered either end when TCP gives their record up.
+// A peer that is cut off answers nothing. TCP then waits, as it does natively, but not for ever:
+// otherwise the gateway would keep the flows of a host that lost power or of a path that was cut
+// permanently. When the leader has been silent for LegPatience, all others probe. Those that get
+// no answer either end when TCP gives up on their record.
 //
-// The leader does not write records: one that is lost while no kernel is there to
-// answer would be sent again later and later.
+// The leader does not write records: a record lost while no kernel is there to answer would be
+// retransmitted at growing intervals.
 type keepalive struct {
 	mu     sync.Mutex // guards everything below
 	flows  map[WireLeg]bool
 	leader WireLeg
-	width  int  // how many legs the next step asks
-	hit    bool // one that was asked has been lost
+	width  int  // number of legs that the next step probes
+	hit    bool // a leg that was probed has been lost
 }
 
 func newKeepalive() keepalive { return keepalive{flows: map[WireLeg]bool{}, width: 1} }
 
-// watch enters a flow that is carried.
+// watch adds a flow that is carried.
 func (v *keepalive) watch(l WireLeg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.flows[l] = false
 }
 
-// unwatch forgets a flow.
+// unwatch removes a flow.
 func (v *keepalive) unwatch(l WireLeg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -77,8 +77,8 @@ func (v *keepalive) forgetLocked(l WireLeg) {
 	}
 }
 
-// lost takes note of the loss of a flow's wire leg, or that it was silent for too
-// long, and tells whether others should be asked soon.
+// lost records that a flow's wire leg was lost, or was silent for too long, and reports
+// whether others should be probed soon.
 func (v *keepalive) lost(l WireLeg, silent bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -93,7 +93,7 @@ func (v *keepalive) lost(l WireLeg, silent bool) bool {
 	return asked && len(v.flows) > 0
 }
 
-// suspect takes note that the peer has not answered a queue pair.
+// suspect records that the peer has not answered a queue pair.
 func (v *keepalive) suspect() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -107,8 +107,8 @@ func (v *keepalive) widenLocked() {
 	}
 }
 
-// lead ends a series of steps and returns a flow that is leader from now on, nil
-// if there is one or none is needed.
+// lead resets the step width if nothing was lost, and returns a flow that becomes the leader,
+// or nil if there is a leader or none is needed.
 func (v *keepalive) lead() WireLeg {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -127,14 +127,14 @@ func (v *keepalive) lead() WireLeg {
 			}
 		}
 	}
-	if next == v.leader { // there is none better
+	if next == v.leader { // there is no better one
 		return nil
 	}
 	v.leader = next
 	return next
 }
 
-// step returns the flows that are to ask because another has been lost.
+// step returns the flows to probe because another has been lost.
 func (v *keepalive) step() (legs []WireLeg) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -151,7 +151,7 @@ func (v *keepalive) step() (legs []WireLeg) {
 	return legs
 }
 
-// turn has one flow kept alive, and others ask where one has been lost.
+// turn keeps one flow alive and probes others if one has been lost.
 func (v *keepalive) turn() {
 	if l := v.lead(); l != nil {
 		l.KeepAlive(KeepaliveTurn, int(LegPatience/KeepaliveTurn))

@@ -11,31 +11,30 @@ import (
 )
 
 const (
-	// mtuAsked is how long an answer of the kernel about a path holds.
+	// mtuAsked is how long the kernel's answer about a path is cached.
 	mtuAsked = time.Second
-	// mtuNarrow is how long a path that has lost full packets is taken for one of
-	// Ethernet: as long as the kernel remembers what ICMP has said.
+	// mtuNarrow is how long a path that lost full packets is assumed to have the MTU of
+	// Ethernet: as long as the kernel remembers an ICMP error.
 	mtuNarrow = 10 * time.Minute
 	// narrowMTU fits a path MTU of 1500 bytes.
 	narrowMTU = verbs.MTU1024
 )
 
-// pathMTU is how long a packet the path to one peer takes. Queue pairs keep the path
-// MTU they begin with: where a path has become narrower they fail, and those that
-// come after them must fit. The zero value knows nothing. Its methods may be
-// called from any goroutine.
+// pathMTU tracks how long a packet the path to one peer takes. Queue pairs keep the path MTU
+// they begin with: if the path becomes narrower they fail, and their successors must fit. The
+// zero value knows nothing. Its methods may be called from any goroutine.
 type pathMTU struct {
 	asked  loop.Instant  // when the kernel was asked
 	kernel atomic.Uint32 // its answer, a verbs.MTU; 0: none
-	narrow loop.Instant  // until when full packets of more than narrowMTU are known to be lost
+	narrow loop.Instant  // until when the loss of full packets above narrowMTU is remembered
 }
 
-// mtu is the path MTU for a new queue pair between a device and a peer.
+// mtu returns the path MTU for a new queue pair between a device and a peer.
 func (p *pathMTU) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU {
 	if p.asked.Passed(now, mtuAsked) {
 		m, err := soft.PathMTU(to)
 		if err != nil {
-			m = 0 // there is no route now, or it is too narrow: the proof will tell
+			m = 0 // no route now, or it is too narrow: the proof will show
 		}
 		p.kernel.Store(uint32(m))
 	}
@@ -48,6 +47,6 @@ func (p *pathMTU) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU 
 	return device
 }
 
-// unproved takes note that full packets have not come back: where the network does
-// not say that they are too long, only shorter ones can tell.
+// unproved records that full packets have not come back. If the network does not report that
+// they are too long, only shorter ones can show it.
 func (p *pathMTU) unproved(now time.Time) { p.narrow.Store(now.Add(mtuNarrow)) }

@@ -2,15 +2,15 @@ package carrier
 
 import "time"
 
-// watcher has the peers of a device give signs of life.
+// watcher keeps probing the peers of a device for signs of life.
 type watcher struct {
-	kick chan struct{} // a peer is to be asked before the next turn
+	kick chan struct{} // a peer is to be probed before the next turn
 }
 
 // newWatcher makes a watcher that does not run yet.
 func newWatcher() watcher { return watcher{make(chan struct{}, 1)} }
 
-// askSoon has run go on before its next turn. It never blocks.
+// askSoon makes run continue before its next turn. It never blocks.
 func (w watcher) askSoon() {
 	select {
 	case w.kick <- struct{}{}:
@@ -18,8 +18,7 @@ func (w watcher) askSoon() {
 	}
 }
 
-// run keeps an eye on all peers until stop is closed, and calls forget once a
-// turn.
+// run probes all peers until stop is closed, and calls forget once a turn.
 func (w watcher) run(stop <-chan struct{}, peers func() []*farPeer, forget func(now time.Time)) {
 	tick := time.NewTicker(KeepaliveTurn)
 	defer tick.Stop()

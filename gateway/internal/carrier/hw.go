@@ -17,19 +17,18 @@ import (
 )
 
 const (
-	// hwTimeout and hwRetries: an adapter gives up a peer that is silent for eight times
-	// 4.096 µs << 14 = 67 ms; adapters take up to four times as long.
+	// hwTimeout and hwRetries make an adapter give up on a silent peer after eight times
+	// 4.096 µs << 14 = 67 ms; adapters may take up to four times as long. A peer in software
+	// may have to wait for a processor and gets softTimeout instead.
 	hwTimeout = 14
-	// A peer in software may have to wait for a processor: softTimeout is for it.
 	hwRetries = 7
-	// hwHops is the hop limit of packets of RoCEv2.
+	// hwHops is the hop limit of RoCEv2 packets.
 	hwHops = 64
 )
 
-// Hardware is a carrier on adapters: what the host's RDMA adapters of one link layer do
-// themselves, RoCEv2 or InfiniBand. Making, connecting and closing a queue pair takes an
-// adapter milliseconds, so no shard does: goroutines of the adapter do, and post what has
-// become of it.
+// Hardware is the carrier on the host's RDMA adapters of one link layer, RoCEv2 or
+// InfiniBand. Making, connecting and closing a queue pair takes an adapter milliseconds, so
+// shards never do it: goroutines of the adapter do, and post the result.
 type Hardware struct {
 	far
 	env   *Env
@@ -37,59 +36,59 @@ type Hardware struct {
 	layer verbs.LinkLayer
 	net   network
 	host  Adapters
-	work  sync.WaitGroup // links that are being made or connected
-	turns []sync.Mutex   // by shard: held for what follows that. A shard that has ended has no thread
+	work  sync.WaitGroup // links being made or connected
+	turns []sync.Mutex   // by shard: held while a result is handled, since a shard that has ended has no thread
 
 	mu       sync.Mutex // guards everything below
 	shut     bool
 	adapters []*adapter           // open, by name
-	late     []*adapter           // out of use: to be closed when the last call of them returns
-	left     map[string]departure // that are not open
+	late     []*adapter           // out of use: closed when their last call returns
+	left     map[string]departure // adapters that are not open
 	routes   routeCache
 }
 
 // Adapters finds and opens the RDMA adapters of a host.
 type Adapters interface {
-	// List names the ports of the adapters that have the link layer, as the adapter, a slash
-	// and the number.
+	// List returns the names of the adapter ports with this link layer, as adapter, slash,
+	// port number.
 	List(layer verbs.LinkLayer) ([]string, error)
-	// Open opens a port. [verbs.ErrNotSupported] means that it is of no use to a gateway.
+	// Open opens a port. [verbs.ErrNotSupported] means that a gateway cannot use it.
 	Open(name string, vectors int) (AdapterPort, error)
-	// Changed is sent to when adapters may have come or gone, until stop is called. It may
-	// be nil.
+	// Changed returns a channel that is sent to when adapters may have come or gone, until
+	// stop is called. The channel may be nil.
 	Changed() (changed <-chan struct{}, stop func())
 }
 
-// AdapterPort is a port of an adapter, open.
+// AdapterPort is an open port of an adapter.
 type AdapterPort interface {
 	verbs.Device
-	// Counters are what the device counts: a flat struct of numbers.
+	// Counters returns the device's statistics: a flat struct of numbers.
 	Counters() any
-	// PKey returns an entry of the port's table of partitions.
+	// PKey returns an entry of the port's partition table.
 	PKey(index int) (uint16, error)
 }
 
-// network is how queue pairs of adapters are named on one link layer. lead may block.
+// network is how one link layer addresses the queue pairs of adapters. lead may block.
 type network interface {
-	// gidOf is the GID by which a port has the own address of a connection, which leaves by a
-	// route; zero: no port has it.
+	// gidOf returns the GID that a port has for the local address of a connection that leaves
+	// by this route, or zero if no port has one.
 	gidOf(local netip.Addr, by route) (verbs.GID, error)
-	// lead finds the way of a link to its peer, with what the path takes.
+	// lead finds the link's path to its peer and what the path supports.
 	lead(r *Request, hl *hwLink) error
-	// describe says where the queue pair of a link is.
+	// describe says how to reach the queue pair of a link.
 	describe(hl *hwLink, qpn uint32) negotiate.CarrierOffer
-	// check reports that a queue pair is not where the connection leads.
+	// check returns an error if a queue pair is not where the connection leads.
 	check(r *Request, hl *hwLink, to *negotiate.CarrierOffer) error
-	// attr is how the queue pair of a link is connected to the peer's.
+	// attr returns the attributes that connect the queue pair of a link to the peer's.
 	attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr
-	// changed says that the network around a port may have changed. It may block until the
-	// adapter closes.
+	// changed is called when the network around a port may have changed. It may block until
+	// the adapter closes.
 	changed(a *adapter)
 	// close ends it.
 	close()
 }
 
-// hwLink is what Hardware knows of a link.
+// hwLink is the state that Hardware keeps per link.
 type hwLink struct {
 	*hwPeer
 	lane   *loop.Lane
@@ -98,18 +97,18 @@ type hwLink struct {
 	lid    uint16         // of the port; InfiniBand
 	global bool           // the port needs a global header; InfiniBand
 	psn    uint32
-	mtu    verbs.MTU   // the most the path takes as far as this end knows
+	mtu    verbs.MTU   // the most the path supports, as far as this end knows
 	way    rdmacm.Path // InfiniBand
 	pkey   uint16      // of this end; InfiniBand
-	stuck  bool        // its queue pair could not be closed; the reaper's
+	stuck  bool        // its queue pair could not be closed; owned by the reaper
 }
 
-// openHW opens the adapters whose link layer is Ethernet.
+// openHW opens the adapters with link layer Ethernet.
 func openHW(env *Env) (Provider, error) {
 	return openAdapters(env, report.DeviceHW, verbs.LinkLayerEthernet, func(h *Hardware) network { return &ethernet{env} })
 }
 
-// openIB opens those whose link layer is InfiniBand.
+// openIB opens the adapters with link layer InfiniBand.
 func openIB(env *Env) (Provider, error) {
 	return openAdapters(env, report.DeviceIB, verbs.LinkLayerInfiniBand, newInfiniBand)
 }
@@ -151,7 +150,8 @@ func (h *Hardware) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	return l, offer, nil
 }
 
-// OffersAtOnce implements Prompt: without adapters there is nothing to offer, nor to ask about those that are not open.
+// OffersAtOnce implements Prompt: without adapters there is nothing to offer. On InfiniBand,
+// adapters that are not open may still need a query.
 func (h *Hardware) OffersAtOnce(*Request) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,7 +204,8 @@ func (h *Hardware) connect(l *Link, to negotiate.CarrierOffer, done func(error))
 	})
 }
 
-// beside does work for a connection in a goroutine, and then what follows on its shard.
+// beside runs work for a connection on a goroutine, and then runs then on the connection's
+// shard.
 func (h *Hardware) beside(r Request, work func() error, then func(error)) {
 	owner := r.User.Owner()
 	h.work.Go(func() {
@@ -219,24 +220,24 @@ func (h *Hardware) beside(r Request, work func() error, then func(error)) {
 	})
 }
 
-// detach takes a queue pair from the shard, or from the goroutine that has made it.
+// detach takes a queue pair away from the shard, or from the goroutine that made it.
 func detach(qp verbs.QP) {
 	if d, ok := qp.(verbs.Detacher); ok {
 		d.Detach()
 	}
 }
 
-// attach gives a queue pair that was detached to its shard, which calls it.
+// attach gives a detached queue pair to its shard, which calls it.
 func attach(qp verbs.QP) {
 	if d, ok := qp.(verbs.Detacher); ok {
 		d.Attach()
 	}
 }
 
-// errPanicked is why work was not done whose panic ends its owner.
+// errPanicked is the result of work that panicked; the panic ends its owner.
 var errPanicked = errors.New("internal error")
 
-// contained does work, and tells its owner if that panics.
+// contained runs work and reports a panic to its owner.
 func contained(owner interface{ Panicked(any) }, work func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -247,8 +248,9 @@ func contained(owner interface{ Panicked(any) }, work func() error) (err error) 
 	return work()
 }
 
-// newLink makes a queue pair in INIT with its memory, or takes one that is ready; for an
-// offer only if that is of the connection's peer. It may block.
+// newLink makes a queue pair in INIT with its memory, or takes one from the pool. To answer
+// an offer (from), it first checks that the offer leads to the connection's peer. It may
+// block.
 func (h *Hardware) newLink(r Request, from *negotiate.CarrierOffer) (*Link, error) {
 	a, index, gid, err := h.portOf(r.Local, r.Remote)
 	if err != nil {
@@ -279,15 +281,15 @@ func (h *Hardware) newLink(r Request, from *negotiate.CarrierOffer) (*Link, erro
 	return l, nil
 }
 
-// describe is what the other side must know of a queue pair.
+// describe returns what the other side must know of a queue pair.
 func (h *Hardware) describe(l *Link) negotiate.CarrierOffer {
 	o := h.net.describe(l.peer.(*hwLink), l.QP.Num())
 	o.Kind, o.Conn = l.Kind, l.connData()
 	return o
 }
 
-// join connects the queue pair and the endpoint. The shard does not use either before it
-// has returned, nor before attach.
+// join connects the queue pair and the endpoint. The shard must use neither before join has
+// returned and attach has been called.
 func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	hl := l.peer.(*hwLink)
 	detach(l.QP)
@@ -298,7 +300,7 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	l.probeLen = attr.PathMTU.Bytes()
 	hl.meets(to.Mixed)
 	attr.SQPSN, attr.MinRNRTimer, attr.Timeout, attr.RetryCnt, attr.RNRRetry = hl.psn, 12, hwTimeout, hwRetries, 7
-	reads := uint8(min(1, hl.a.dev.Attr().MaxRDAtomic)) // none is ever posted
+	reads := uint8(min(1, hl.a.dev.Attr().MaxRDAtomic)) // RDMA READs are never posted
 	attr.MaxRDAtomic, attr.MaxDestRDAtomic = reads, reads
 	if to.Mixed {
 		attr.Timeout = softTimeout
@@ -311,11 +313,11 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	}))
 }
 
-// end implements failing. Nothing reaches the memory when the reaper has closed the queue
-// pair.
+// end implements failing. The memory is freed after the reaper has closed the queue pair,
+// when nothing can reach it any more.
 func (h *Hardware) end(l *Link) {
 	hl := l.peer.(*hwLink)
-	if l.joining { // connect goes on here
+	if l.joining { // connect continues with end
 		return
 	}
 	hl.unwatch(leg{l})
@@ -328,8 +330,8 @@ func (h *Hardware) end(l *Link) {
 	})
 }
 
-// reap closes the queue pair of a link and frees what it reaches. One that the adapter does
-// not let go keeps that, and its room.
+// reap closes the queue pair of a link and frees the memory it reaches. If the adapter does
+// not let go of the queue pair, the memory stays allocated and its room stays taken.
 func (h *Hardware) reap(l *Link, free func() error) {
 	hl := l.peer.(*hwLink)
 	err := l.QP.Close()
@@ -344,8 +346,8 @@ func (h *Hardware) reap(l *Link, free func() error) {
 	hl.a.leavePair()
 }
 
-// abandon implements failing. What was sent stays in registered memory until it has been
-// sent again; where the adapter goes, it is copied.
+// abandon implements failing. Sent data stays in registered memory until it has been
+// retransmitted; if the adapter is leaving, it is copied.
 func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	hl := l.peer.(*hwLink)
 	a := hl.a
@@ -360,8 +362,8 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	return sync.OnceFunc(func() { a.dropTail(l) }), func() {}
 }
 
-// convicted implements failing. An adapter does not tell from where a request came that
-// its queue pair refused, and the queue pair has failed by it.
+// convicted implements failing. It is always false: an adapter does not tell where a request
+// that its queue pair refused came from, and the refusal has already failed the queue pair.
 func (*Hardware) convicted(*Link) bool { return false }
 
 // known returns the peers of all adapters.
@@ -379,7 +381,7 @@ func (h *Hardware) forgetIdle(now time.Time) {
 	}
 }
 
-// open returns the adapters that are open.
+// open returns the open adapters.
 func (h *Hardware) open() []*adapter {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -16,8 +16,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// adapter is one port of an adapter of the host, open, with its vectors in the hands of
-// the shards.
+// adapter is one open port of an adapter, with its vectors driven by the shards.
 type adapter struct {
 	env     *Env
 	kind    report.DeviceKind
@@ -26,33 +25,33 @@ type adapter struct {
 	drivers []verbs.Driver
 	lanes   *loop.Lanes
 	reaper  *loop.Reaper
-	look    sync.Mutex                     // held to look at the port
-	port    atomic.Pointer[verbs.PortAttr] // as it was last seen
-	refusal atomic.Pointer[string]         // why memory is refused, nil: it is not
+	look    sync.Mutex                     // held while the port is queried
+	port    atomic.Pointer[verbs.PortAttr] // as last seen
+	refusal atomic.Pointer[string]         // why memory is refused; nil: it is not
 
-	moved chan struct{} // has something in it: the network around the port may have changed
-	calls *loop.Calls   // that make or connect a pair, or meet a peer
+	moved chan struct{} // not empty: the network around the port may have changed
+	calls *loop.Calls   // calls that make or connect a pair, or set up a peer
 
-	copying atomic.Int64 // tails that shards are to copy
+	copying atomic.Int64 // tails that shards have still to copy
 
-	stop context.CancelFunc // ends the goroutines
+	stop context.CancelFunc // stops the goroutines
 	ctx  context.Context
 	done sync.WaitGroup
 	fill chan filling
 
-	domains sync.Mutex // held to make the domain of a peer
+	domains sync.Mutex // held while the domain of a peer is made
 
 	mu        sync.Mutex // guards everything below
-	leaving   bool       // nothing new is made of it
+	leaving   bool       // nothing new may be made on it
 	peers     map[netip.Addr]*hwPeer
 	links     map[verbs.QP]*Link
-	tails     map[*Link]*hwTail // of connections that went on without their link
+	tails     map[*Link]*hwTail // of connections that continued without their link
 	pairs     int               // queue pairs of connections
-	datagrams int               // queue pairs for datagrams, also those that are being made
+	datagrams int               // queue pairs for datagrams, including those being made
 	stats     hwStats
 }
 
-// hwTail is what a connection that left its link has still to send from its memory.
+// hwTail is the sent data that a connection which left its link may still have to retransmit.
 type hwTail struct{ copied bool }
 
 // hwStats are the counters of an adapter; see describeDevice.
@@ -63,15 +62,15 @@ type hwStats struct {
 }
 
 const (
-	// fillJobs bounds the pairs that are asked for in advance.
+	// fillJobs bounds the queued requests for pairs made in advance.
 	fillJobs = 64
-	// makersMost bounds the pairs that are made or connected at a time. An adapter does not
-	// do more at once, and each call holds a thread: those of many connections that begin
-	// together would leave the shards without a processor.
+	// makersMost bounds the pairs made or connected at a time. An adapter does no more in
+	// parallel, and each call holds a thread: a burst of new connections would leave the
+	// shards without a processor.
 	makersMost = 2
 )
 
-// newAdapter opens a port and gives each shard its vector. On failure nothing is kept.
+// newAdapter opens a port and gives each shard its vector. On failure everything is undone.
 func (h *Hardware) newAdapter(name string) (*adapter, error) {
 	dev, err := h.host.Open(name, len(h.env.Shards))
 	if err != nil {
@@ -105,8 +104,8 @@ func (h *Hardware) newAdapter(name string) (*adapter, error) {
 	return a, nil
 }
 
-// suitable reports why a port that could be opened cannot carry: to open one wants RDMA
-// WRITE with immediate already.
+// suitable returns why a port that could be opened cannot carry. Opening it has already
+// required RDMA WRITE with immediate.
 func (h *Hardware) suitable(attr verbs.DeviceAttr, port verbs.PortAttr) error {
 	depth := max(linkCap().MaxSendWR, linkCap().MaxRecvWR)
 	switch {
@@ -120,13 +119,13 @@ func (h *Hardware) suitable(attr verbs.DeviceAttr, port verbs.PortAttr) error {
 	return nil
 }
 
-// enterPeer returns the peer for one more connection and its queue pair. It may block.
+// enterPeer returns the peer, counting one more connection and queue pair. It may block.
 func (a *adapter) enterPeer(remote netip.Addr) (*hwPeer, error) {
 	if p, err := a.enter(remote, nil); p != nil || err != nil {
 		return p, err
 	}
 	return loop.Make(a.calls, func() (*hwPeer, error) {
-		a.domains.Lock() // those that come together are of one peer, mostly
+		a.domains.Lock() // concurrent calls are mostly for the same peer
 		defer a.domains.Unlock()
 		if p, err := a.enter(remote, nil); p != nil || err != nil {
 			return p, err
@@ -144,8 +143,8 @@ func (a *adapter) enterPeer(remote netip.Addr) (*hwPeer, error) {
 	}, func(p *hwPeer) { a.leavePair(); a.leavePeer(p) })
 }
 
-// enter is enterPeer where the peer is known; fresh is the peer if it is not, nil: there is
-// none yet.
+// enter is enterPeer for a known peer. If the peer is unknown, it enters fresh, or returns
+// nil if fresh is nil.
 func (a *adapter) enter(remote netip.Addr, fresh *hwPeer) (*hwPeer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -171,7 +170,7 @@ func (a *adapter) enter(remote netip.Addr, fresh *hwPeer) (*hwPeer, error) {
 	return p, nil
 }
 
-// leavePeer says that a connection of the peer is over.
+// leavePeer records that a connection of the peer is over.
 func (a *adapter) leavePeer(p *hwPeer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -179,14 +178,14 @@ func (a *adapter) leavePeer(p *hwPeer) {
 	p.idle = time.Now()
 }
 
-// leavePair says that a queue pair of a connection is gone.
+// leavePair records that a queue pair of a connection is gone.
 func (a *adapter) leavePair() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.pairs--
 }
 
-// add enters a link, forget takes it out.
+// add enters a link; forget removes it.
 func (a *adapter) add(l *Link) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -212,23 +211,23 @@ func (a *adapter) linked() []*Link {
 	return slices.Collect(maps.Values(a.links))
 }
 
-// linkOf returns the link of a queue pair, nil for none.
+// linkOf returns the link of a queue pair, or nil.
 func (a *adapter) linkOf(qp verbs.QP) *Link {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.links[qp]
 }
 
-// count changes the counters.
+// count updates the counters.
 func (a *adapter) count(fn func(*hwStats)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	fn(&a.stats)
 }
 
-// keepTail notes that what a link has sent may be sent again. The memory of an adapter
-// that goes cannot wait for that: it is copied, and free with the queue pair. The caller is
-// on the shard.
+// keepTail records that sent data of a link may have to be retransmitted. If the adapter is
+// leaving, its memory cannot wait for that: the data is copied and the memory is freed with
+// the queue pair. It must be called on the shard.
 func (a *adapter) keepTail(l *Link) (copied bool) {
 	a.mu.Lock()
 	copied = a.leaving
@@ -241,7 +240,7 @@ func (a *adapter) keepTail(l *Link) (copied bool) {
 	return copied
 }
 
-// dropTail says that nothing of a link is sent again.
+// dropTail records that nothing of a link will be retransmitted any more.
 func (a *adapter) dropTail(l *Link) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -255,8 +254,7 @@ func (a *adapter) dropTail(l *Link) {
 	})
 }
 
-// freeSent frees the send buffer of a link. The reaper calls it, after the close of the
-// queue pair.
+// freeSent frees the send buffer of a link. The reaper calls it after closing the queue pair.
 func (a *adapter) freeSent(l *Link) {
 	if l.peer.(*hwLink).stuck {
 		return
@@ -266,7 +264,7 @@ func (a *adapter) freeSent(l *Link) {
 	}
 }
 
-// copyTails copies all tails out of registered memory, which is free then.
+// copyTails copies all tails out of registered memory, and then frees that.
 func (a *adapter) copyTails() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -300,14 +298,15 @@ func (a *adapter) forgetIdle(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for remote, p := range a.peers {
-		if p.users == 0 && now.Sub(p.idle) >= idlePeers && p.poolsEmpty() && !a.calls.Silent() { // what hangs may be the peer's
+		// A call that hangs may still be using the peer.
+		if p.users == 0 && now.Sub(p.idle) >= idlePeers && p.poolsEmpty() && !a.calls.Silent() {
 			delete(a.peers, remote)
 			a.reaper.Put(func() { a.closePeer(p) })
 		}
 	}
 }
 
-// poolsEmpty: no pair waits or is made; the caller holds adapter.mu.
+// poolsEmpty reports whether no pair is pooled or being made. The caller holds adapter.mu.
 func (p *hwPeer) poolsEmpty() bool {
 	for i := range p.pools {
 		if len(p.pools[i].ready)+p.pools[i].under > 0 {
@@ -323,7 +322,8 @@ func (a *adapter) closePeer(p *hwPeer) {
 	}
 }
 
-// close ends the adapter. No link uses it. running: the shards turn.
+// close closes the adapter, which no link may use any more. running: the shards are still
+// running.
 func (a *adapter) close(running bool) error {
 	a.mu.Lock()
 	a.leaving = true

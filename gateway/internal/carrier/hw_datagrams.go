@@ -13,13 +13,13 @@ import (
 type DatagramPort struct {
 	Device verbs.Device
 	Port   verbs.PortAttr
-	GID    uint8 // of the local address, in Port
+	GID    uint8 // index in Port of the local address's GID
 
 	a *adapter
 }
 
-// DatagramsAt returns the port for datagrams between two addresses. It may block. Env.Withdrawn
-// ends the use of the device.
+// DatagramsAt returns the port for datagrams between two addresses. It may block.
+// Env.Withdrawn ends the use of the device.
 func (h *Hardware) DatagramsAt(local, remote netip.Addr) (at DatagramPort, err error) {
 	a, index, _, err := h.portOf(local, remote)
 	if err != nil {
@@ -28,9 +28,9 @@ func (h *Hardware) DatagramsAt(local, remote netip.Addr) (at DatagramPort, err e
 	return DatagramPort{Device: a.dev, Port: *a.port.Load(), GID: index, a: a}, nil
 }
 
-// Hold takes room for the work requests of one queue pair, in a completion queue on a shard. The
-// adapter is not closed before leave is called, after the close of the queue pair and its domain.
-// It may block.
+// Hold reserves room for the work requests of one queue pair in a completion queue of a
+// shard. The adapter is not closed before leave is called, which must follow the close of the
+// queue pair and its domain. It may block.
 func (p DatagramPort) Hold(s *loop.Shard, need int) (q *loop.Queue, leave func(), err error) {
 	a := p.a
 	if err := a.holdDatagrams(); err != nil {
@@ -47,7 +47,7 @@ func (p DatagramPort) Hold(s *loop.Shard, need int) (q *loop.Queue, leave func()
 	}), nil
 }
 
-// holdDatagrams counts a queue pair for datagrams, leaveDatagrams says that it is gone.
+// holdDatagrams counts a queue pair for datagrams; leaveDatagrams uncounts it.
 func (a *adapter) holdDatagrams() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// ethernet is the network of RoCEv2: a GID is an address, and IP leads to it.
+// ethernet is the RoCEv2 network: a GID is an address, and IP routes to it.
 type ethernet struct{ env *Env }
 
 // gidOf implements network.
@@ -46,7 +46,7 @@ func (n *ethernet) attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr {
 	}
 }
 
-// changed implements network: what IP knows is asked for each link.
+// changed implements network. There is nothing to do: IP is queried for each link.
 func (*ethernet) changed(*adapter) {}
 
 // close implements network.

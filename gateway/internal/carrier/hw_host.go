@@ -12,10 +12,10 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// libibverbs is the adapters of this host, by the library of that name.
+// libibverbs is the adapters of this host, accessed through the library of that name.
 type libibverbs struct{ log *slog.Logger }
 
-// adapters finds the adapters of the host.
+// adapters returns the way to find the adapters of the host.
 func (env *Env) adapters() Adapters {
 	if env.Adapters != nil {
 		return env.Adapters
@@ -29,7 +29,7 @@ func (libibverbs) List(layer verbs.LinkLayer) ([]string, error) {
 	return ports, absence(err)
 }
 
-// absence tells a host or a build without adapters from a failure.
+// absence distinguishes a host or build without adapters from a failure.
 func absence(err error) error {
 	if errors.Is(err, hw.ErrLibraryAbsent) || errors.Is(err, verbs.ErrNotSupported) {
 		return fmt.Errorf("%w: %w", errNoAdapters, err)
@@ -37,7 +37,7 @@ func absence(err error) error {
 	return err
 }
 
-// hwPort is a port that was opened by libibverbs.
+// hwPort is a port opened with libibverbs.
 type hwPort struct{ *hw.Device }
 
 // Counters implements AdapterPort.
@@ -57,7 +57,7 @@ func (v libibverbs) Open(name string, vectors int) (AdapterPort, error) {
 	return hwPort{dev}, nil
 }
 
-// Changed implements Adapters: the kernel tells of every device that appears.
+// Changed implements Adapters: the kernel announces every device that appears.
 func (v libibverbs) Changed() (changed <-chan struct{}, stop func()) {
 	u, err := sysfs.Listen()
 	if err != nil {

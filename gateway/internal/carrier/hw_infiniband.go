@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// pathPart is the part of the handshake's time that the path to a peer may take: the
-	// carriers after this one need the rest.
+	// pathPart is the fraction of the handshake timeout that resolving the path to a peer may
+	// take: the carriers after this one need the rest.
 	pathPart = 4
-	// reroutePatience is how long the path of a connection that carries may take. Where a
-	// subnet has a new administrator, that comes to every host at once.
+	// reroutePatience is how long resolving the path of a carried connection may take. When
+	// a subnet gets a new administrator, all hosts query it at once.
 	reroutePatience = 10 * time.Second
 )
 
-// infiniBand is the network of that name: packets follow LIDs, to where the subnet
-// administrator says that the peer's address of IPoIB is.
+// infiniBand is the InfiniBand network: packets follow LIDs to where the subnet administrator
+// says that the peer's IPoIB address is.
 type infiniBand struct {
 	h     *Hardware
 	host  subnet
@@ -70,7 +70,8 @@ func (*infiniBand) describe(hl *hwLink, qpn uint32) negotiate.CarrierOffer {
 	}}
 }
 
-// check implements network. What was asked for a while ago may be wrong, not the peer.
+// check implements network. A mismatch may mean that the cached path is outdated rather than
+// that the peer is wrong.
 func (n *infiniBand) check(r *Request, hl *hwLink, to *negotiate.CarrierOffer) error {
 	err := checkEndpoint(&hl.way, hl.pkey, &to.IB)
 	if err == nil {
@@ -88,8 +89,8 @@ func (*infiniBand) attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr {
 	}
 }
 
-// changed implements network: connections that carry leave paths that are other ones now.
-// One that has no answer stays: its queue pair fails if the path is gone.
+// changed implements network: carried connections leave paths that have changed. A connection
+// whose path gets no answer stays; its queue pair fails if the path is gone.
 func (n *infiniBand) changed(a *adapter) {
 	n.paths.forget()
 	other := map[*Link]bool{}

@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// poolMost bounds the pairs that wait for connections of one peer on one shard.
+	// poolMost bounds the pairs pooled for one peer on one shard.
 	poolMost = 8
 	// poolIdle is how long they wait for the next connection.
 	poolIdle = 10 * time.Second
 )
 
-// hwPeer is a peer of one adapter with the pairs that wait for its next connections. A queue
-// pair reaches the memory of its domain only, so no peer can use the pairs of another.
+// hwPeer is a peer of one adapter with the pairs pooled for its next connections. A queue
+// pair reaches only the memory of its domain, so no peer can use the pairs of another.
 type hwPeer struct {
 	*farPeer // guarded by adapter.mu
 	a        *adapter
-	pools    []pool // by shard; the same
+	pools    []pool // by shard; guarded by adapter.mu
 }
 
-// pool is the pairs of a peer on one shard that wait for a connection.
+// pool holds the pairs of a peer on one shard that wait for a connection.
 type pool struct {
 	ready []*hwPair
-	want  int       // how many should wait: twice as many when none did
-	under int       // being made
-	taken time.Time // last
+	want  int       // target size; doubled whenever the pool was empty
+	under int       // pairs being made
+	taken time.Time // when one was last taken
 }
 
 // hwPair is a pair that was admitted to a lane.
@@ -36,11 +36,11 @@ type hwPair struct {
 	lane *loop.Lane
 }
 
-// linkNeed is what the queue pair of a link takes of a lane.
+// linkNeed is the room that the queue pair of a link takes in a lane.
 func linkNeed() int { return loop.LaneNeed(linkCap()) }
 
-// take returns a pair for a connection: one that waits, or a new one, for which it may
-// block. One with memory of the connection's own is always new.
+// take returns a pair for a connection: a pooled one, or a new one, for which it may block. A
+// pair with memory of the connection's own is always new.
 func (p *hwPeer) take(s *loop.Shard, own *Memory) (*hwPair, error) {
 	if own != nil {
 		return p.make(s, own)
@@ -65,7 +65,7 @@ func (p *hwPeer) take(s *loop.Shard, own *Memory) (*hwPair, error) {
 	return p.make(s, nil)
 }
 
-// make makes a pair. It may block.
+// make makes a new pair. It may block.
 func (p *hwPeer) make(s *loop.Shard, own *Memory) (*hwPair, error) {
 	a := p.a
 	made, err := loop.Make(a.calls, func() (*hwPair, error) {
@@ -84,7 +84,7 @@ func (p *hwPeer) make(s *loop.Shard, own *Memory) (*hwPair, error) {
 	return made, a.explain(err)
 }
 
-// refill has pairs made as long as there are fewer than should wait.
+// refill requests another pair if the pool is below its target.
 func (a *adapter) refill(p *hwPeer, s *loop.Shard) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -99,7 +99,7 @@ func (a *adapter) refill(p *hwPeer, s *loop.Shard) {
 	}
 }
 
-// filling asks for one pair.
+// filling is a request for one pooled pair.
 type filling struct {
 	p *hwPeer
 	s *loop.Shard
@@ -123,8 +123,8 @@ func (a *adapter) fillPools() {
 	}
 }
 
-// pooled takes in what a filling has brought, nil for nothing, and reports whether more
-// may be made.
+// pooled accounts for the result of a filling, nil for none, and reports whether more may be
+// made.
 func (a *adapter) pooled(f filling, made *hwPair) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,11 +141,11 @@ func (a *adapter) pooled(f filling, made *hwPair) bool {
 	return true
 }
 
-// discard has the reaper close pairs that wait.
+// discard makes the reaper close pooled pairs.
 func (a *adapter) discard(s *loop.Shard, pairs []*hwPair) {
 	for _, made := range pairs {
 		a.reaper.Put(func() {
-			if err := made.close(); err != nil { // it keeps its room
+			if err := made.close(); err != nil { // then it keeps its room in the lane
 				a.env.Log.Warn("close queue pair", "device", a.name, "error", fmt.Errorf("in advance: %w", err))
 				return
 			}
@@ -154,7 +154,7 @@ func (a *adapter) discard(s *loop.Shard, pairs []*hwPair) {
 	}
 }
 
-// drainPools discards the pairs that have waited for too long; all: every one.
+// drainPools discards the pairs that have waited too long, or all of them.
 func (a *adapter) drainPools(now time.Time, all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

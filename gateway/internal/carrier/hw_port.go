@@ -18,22 +18,23 @@ import (
 )
 
 const (
-	// routeAsked is how long an answer of the kernel about a route holds, routesMost how
-	// many are kept.
+	// routeAsked is how long the kernel's answer about a route is cached; routesMost bounds
+	// the cached answers.
 	routeAsked = time.Second
 	routesMost = 1024
 )
 
-// routeCache keeps which network device the host sends by. The zero value is empty.
+// routeCache caches the network device the host sends through. The zero value is empty.
 type routeCache map[[2]netip.Addr]route
 
 type route struct {
-	ifindex int   // 0: not known, or none of the gateway's
+	ifindex int   // 0: unknown, or none of the gateway's
 	err     error // why the host does not tell
 	asked   time.Time
 }
 
-// routeOf returns the network device by which the host sends from one address to another.
+// routeOf returns the network device through which the host sends from one address to
+// another.
 func (h *Hardware) routeOf(from, to netip.Addr) route {
 	k, now := [2]netip.Addr{from, to}, time.Now()
 	h.mu.Lock()
@@ -60,9 +61,9 @@ func (h *Hardware) routeOf(from, to netip.Addr) route {
 	return by
 }
 
-// portOf returns the adapter that has the local address on the network device by which
-// the host reaches the remote one, and the place of its GID in the adapter's table: an
-// address has an entry per type and network device.
+// portOf returns the adapter that has the local address on the network device through which
+// the host reaches the remote one, and the index of its GID in the adapter's table. The table
+// has one entry per address, type and network device.
 func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gid verbs.GIDEntry, err error) {
 	open, by := h.open(), route{}
 	if !h.OffersAtOnce(nil) {
@@ -89,7 +90,7 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, d := range h.left {
-		never := d.port.GIDs == nil && h.layer == verbs.LinkLayerInfiniBand && own != verbs.GID{} // open
+		never := d.port.GIDs == nil && h.layer == verbs.LinkLayerInfiniBand && own != verbs.GID{} // never opened
 		if never || verbs.GIDIndex(d.port.GIDs, own, by.ifindex) >= 0 {
 			return nil, 0, gid, fmt.Errorf("%s: %s: %w", name, d.why, ErrNoDevice)
 		}
@@ -97,8 +98,8 @@ func (h *Hardware) portOf(local, remote netip.Addr) (a *adapter, index uint8, gi
 	return nil, 0, gid, fmt.Errorf("%v: %w", local, ErrNoAdapter)
 }
 
-// explain counts that an adapter was refused memory, and notes for operators where that
-// is for a limit of theirs.
+// explain counts refusals of memory by an adapter, and notes for operators those caused by a
+// limit that they can raise.
 func (a *adapter) explain(err error) error {
 	if err == nil {
 		a.refusal.Store(nil)
@@ -120,9 +121,9 @@ func (a *adapter) explain(err error) error {
 
 // Devices implements Provider.
 func (h *Hardware) Devices() (list []report.DeviceInfo) {
-	h.mu.Lock() // until the end: an adapter that is dropped meanwhile counts once
+	h.mu.Lock() // until the end: an adapter dropped meanwhile must be counted once
 	defer h.mu.Unlock()
-	listed := map[string]bool{} // one that is being left is open, too
+	listed := map[string]bool{} // an adapter that is leaving is also still open
 	for _, a := range h.adapters {
 		list, listed[a.name] = append(list, a.describe()), true
 	}
@@ -144,7 +145,7 @@ func (h *Hardware) Devices() (list []report.DeviceInfo) {
 	return list
 }
 
-// describe is what operators are told of the adapter.
+// describe returns what operators see of the adapter.
 func (a *adapter) describe() report.DeviceInfo {
 	info := describeDevice(a.name, a.kind, a.dev.Attr(), *a.port.Load(), a.dev.Counters())
 	addStats(&info, a.snapshot())
@@ -157,7 +158,7 @@ func (a *adapter) describe() report.DeviceInfo {
 	return info
 }
 
-// snapshot returns the counters as they are now.
+// snapshot returns the current counters.
 func (a *adapter) snapshot() hwStats {
 	a.mu.Lock()
 	defer a.mu.Unlock()

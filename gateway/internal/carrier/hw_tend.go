@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// scanEvery is how often adapters that are not open are looked for, and ports that
-	// are open looked at: a change of the MTU raises no event.
+	// scanEvery is how often to look for adapters that are not open, and to query open ports:
+	// a change of the MTU raises no event.
 	scanEvery = 10 * time.Second
 	// portPatience is how long a port may be down before its connections leave it.
 	portPatience = time.Second
-	// withdrawSoft is how long connections may take to leave an adapter that goes, and
-	// withdrawMost when they must have: its driver waits until it is closed. A call of
-	// the adapter that hangs keeps them longer.
+	// withdrawSoft is how long connections may take to leave an adapter that is withdrawn,
+	// and withdrawMost when they must have left: its driver waits until it is closed. A
+	// hanging adapter call delays this further.
 	withdrawSoft = 2 * time.Second
 	withdrawMost = 4 * time.Second
 	withdrawTurn = 20 * time.Millisecond
@@ -30,8 +30,8 @@ const (
 type departure struct {
 	state  report.DeviceState
 	why    string
-	port   verbs.PortAttr // as it was; zero: it was never open
-	stays  bool           // an operator wants it: until it has been away, or Return
+	port   verbs.PortAttr // last state; zero: it was never open
+	stays  bool           // withdrawn by an operator: until it has been away, or Return
 	logged bool
 }
 
@@ -57,9 +57,9 @@ func (h *Hardware) tend() {
 	}
 }
 
-// scan opens the adapters of the host that are not open, and closes those that the host
-// does not have any more: the event that says so may be lost. Only tend calls it, and
-// openHW before.
+// scan opens adapters of the host that are not open, and closes those that the host no longer
+// has, because the event that says so may be lost. Only tend calls it, and openAdapters
+// before tend starts.
 func (h *Hardware) scan() error {
 	names, err := h.host.List(h.layer)
 	if err != nil {
@@ -110,7 +110,7 @@ func (h *Hardware) admit(name string) {
 	h.env.Log.Info("RDMA adapter in use", "device", name, "mtu", a.port.Load().ActiveMTU.Bytes())
 }
 
-// attend follows the events of an adapter until it closes.
+// attend handles the events of an adapter until it closes.
 func (h *Hardware) attend(a *adapter) {
 	for {
 		e, err := a.dev.Async().Get(a.ctx)
@@ -120,7 +120,7 @@ func (h *Hardware) attend(a *adapter) {
 		switch e.Type {
 		case verbs.EventDeviceFatal, verbs.EventCQErr:
 			h.mu.Lock()
-			h.untilShut(func() { h.lost(a, e.Type.String()) }) // not here: withdraw ends this goroutine
+			h.untilShut(func() { h.lost(a, e.Type.String()) }) // not here: withdraw waits for this goroutine
 			h.mu.Unlock()
 			return
 		case verbs.EventQPFatal, verbs.EventQPAccessErr, verbs.EventQPReqErr:
@@ -136,7 +136,7 @@ func (h *Hardware) attend(a *adapter) {
 	}
 }
 
-// kick has the network look around the port, after what it does already.
+// kick requests another look at the network around the port.
 func (a *adapter) kick() {
 	select {
 	case a.moved <- struct{}{}:
@@ -144,7 +144,7 @@ func (a *adapter) kick() {
 	}
 }
 
-// lookAround does what kick asks for until the adapter closes.
+// lookAround serves the requests of kick until the adapter closes.
 func (h *Hardware) lookAround(a *adapter) {
 	for {
 		select {
@@ -156,7 +156,7 @@ func (h *Hardware) lookAround(a *adapter) {
 	}
 }
 
-// failed tells a link that its queue pair has, where the adapter says so before any
+// failed tells a link that its queue pair has failed, if the adapter reports it before any
 // completion.
 func (h *Hardware) failed(a *adapter, qp verbs.QP) {
 	l := a.linkOf(qp)
@@ -171,8 +171,7 @@ func (h *Hardware) failed(a *adapter, qp verbs.QP) {
 	})
 }
 
-// refresh looks at the port of an adapter. Connections leave addresses that it does not
-// have any more.
+// refresh queries the port of an adapter. Connections leave addresses that it no longer has.
 func (h *Hardware) refresh(a *adapter) {
 	a.look.Lock()
 	port := a.dev.Port()
@@ -197,20 +196,20 @@ func (h *Hardware) refresh(a *adapter) {
 	}
 }
 
-// leaveDown has the connections of a port leave it if it stays down.
+// leaveDown makes connections leave a port that stays down.
 func (h *Hardware) leaveDown(a *adapter) {
 	select {
 	case <-a.ctx.Done():
 		return
 	case <-time.After(portPatience):
 	}
-	h.refresh(a) // at the event the port may not have been asked
+	h.refresh(a) // the query at the event may have come too early
 	if a.port.Load().State != verbs.PortActive {
 		h.env.Vacate(h.Kind(), a.has, false)
 	}
 }
 
-// has reports whether a link is of the adapter.
+// has reports whether a link uses this adapter.
 func (a *adapter) has(l *Link) bool { return l.peer.(*hwLink).a == a }
 
 // lost closes an adapter that has failed; scan opens it again.
@@ -221,9 +220,9 @@ func (h *Hardware) lost(a *adapter, why string) {
 	}
 }
 
-// Withdraw closes an adapter, or all ports of one, so that its driver can be unloaded.
-// Its connections go on over the relay. It is opened again when it has been away, or by
-// Return. It returns how many connections have left it.
+// Withdraw closes an adapter, or all ports of one, so that its driver can be unloaded. Its
+// connections continue over the relay. It is opened again after it has been away, or by
+// Return. Withdraw returns the number of connections that had a queue pair on it.
 func (h *Hardware) Withdraw(name string) (n int, err error) {
 	found := false
 	var errs []error
@@ -243,7 +242,7 @@ func (h *Hardware) Withdraw(name string) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// Return has adapters used again that Withdraw has closed.
+// Return allows adapters closed by Withdraw to be used again.
 func (h *Hardware) Return() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -253,7 +252,7 @@ func (h *Hardware) Return() {
 	}
 }
 
-// withdraw ends the use of an adapter: its connections leave it, and it is closed.
+// withdraw makes connections leave an adapter and closes it.
 func (h *Hardware) withdraw(a *adapter, d departure) error {
 	d.port = *a.port.Load()
 	h.mu.Lock()
@@ -266,10 +265,10 @@ func (h *Hardware) withdraw(a *adapter, d departure) error {
 	}
 	h.mu.Unlock()
 	if was {
-		return nil // another one does
+		return nil // another call does it
 	}
 	start := time.Now()
-	for turn := 0; turn < 2 || a.busy(); turn++ { // a handshake may have been under way
+	for turn := 0; turn < 2 || a.busy(); turn++ { // at least two turns: a handshake may have been under way
 		spent := time.Since(start)
 		if spent > withdrawMost {
 			return h.overdue(a)
@@ -283,15 +282,15 @@ func (h *Hardware) withdraw(a *adapter, d departure) error {
 	return a.close(true)
 }
 
-// vacate has all that uses an adapter leave it.
+// vacate makes everything that uses an adapter leave it.
 func (h *Hardware) vacate(a *adapter, hard bool) {
 	h.env.Withdrawn(a.dev)
 	h.env.Vacate(h.Kind(), a.has, hard)
 	a.copyTails()
 }
 
-// overdue takes an adapter out of use that connections have not left in time. It is
-// closed after them: what a call makes that hangs is closed when that returns.
+// overdue takes an adapter out of use that connections have not left in time. It is closed
+// once they have. What a hanging call makes is closed when the call returns.
 func (h *Hardware) overdue(a *adapter) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -301,22 +300,22 @@ func (h *Hardware) overdue(a *adapter) error {
 	return fmt.Errorf("connections or datagrams have not left in %v: %w", withdrawMost, verbs.ErrBusy)
 }
 
-// untilShut does what closes an adapter in a goroutine for which Close waits. After the
-// beginning of Close it does nothing: what is open then, Close closes. The caller holds h.mu.
+// untilShut runs work, which closes an adapter, on a goroutine that Close waits for. Once
+// Close has begun it does nothing: Close closes what is still open. The caller holds h.mu.
 func (h *Hardware) untilShut(work func()) {
 	if !h.shut {
 		h.work.Go(work)
 	}
 }
 
-// drop takes an adapter from those that are open. What it counts after that is nothing. The
-// caller holds h.mu.
+// drop removes an adapter from the open ones and saves its counters; what it counts after
+// that is lost. The caller holds h.mu.
 func (h *Hardware) drop(a *adapter) {
 	h.adapters = slices.DeleteFunc(h.adapters, is(a))
 	h.past.End(a.describe())
 }
 
-// closeLate closes an adapter that is overdue, unless the carrier ends before.
+// closeLate closes an overdue adapter, unless the carrier is closed first.
 func (h *Hardware) closeLate(a *adapter) {
 	tick := time.NewTicker(withdrawLate)
 	defer tick.Stop()
@@ -336,11 +335,11 @@ func (h *Hardware) closeLate(a *adapter) {
 	}
 }
 
-// is tells an adapter from others.
+// is returns a predicate that matches the adapter.
 func is(a *adapter) func(*adapter) bool { return func(o *adapter) bool { return o == a } }
 
 // busy reports whether a connection has a queue pair or memory of the adapter, or datagrams
-// have one.
+// have a queue pair.
 func (a *adapter) busy() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

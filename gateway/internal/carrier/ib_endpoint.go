@@ -10,20 +10,21 @@ import (
 )
 
 var (
-	// errOtherPath means that a peer's queue pair is not at the end of the path to the peer: an ErrNoPath, since the path
-	// may have changed.
+	// errOtherPath means that the queue pair named by a peer is not at the end of the path to
+	// the peer. It is an ErrNoPath, since the path may have changed.
 	errOtherPath = fmt.Errorf("queue pair at the end of another path: %w", ErrNoPath)
-	// errPartition means that packets do not pass between the partitions of both ends.
+	// errPartition means that the partitions of the two ends cannot exchange packets.
 	errPartition = errors.New("queue pairs of partitions apart")
 )
 
-// fullMember is bit 15 of a P_Key: a full member reaches all members of the partition, others reach full members (IBTA
-// vol. 1, 10.9.1.1).
+// fullMember is bit 15 of a P_Key: a full member reaches all members of the partition, others
+// reach only full members (IBTA vol. 1, 10.9.1.1).
 const fullMember = 0x8000
 
-// checkEndpoint reports why a queue pair that a peer has named must not be used: the path to the peer leads elsewhere, or
-// own, the P_Key of this end, and the peer's do not pass packets of each other. Behind a router the LID is that of the
-// router.
+// checkEndpoint returns why a queue pair named by a peer must not be used: the path to the
+// peer leads elsewhere, or the partitions of own (this end's P_Key) and of the peer's P_Key
+// cannot exchange packets. With a router in between, the LID is the router's, so it is not
+// compared.
 func checkEndpoint(p *rdmacm.Path, own uint16, at *negotiate.IBEndpoint) error {
 	switch {
 	case p.DGID != at.GID:
@@ -36,8 +37,9 @@ func checkEndpoint(p *rdmacm.Path, own uint16, at *negotiate.IBEndpoint) error {
 	return nil
 }
 
-// pathAddress is how a port with that LID and that place of its GID reaches the end of a path; global where packets
-// of the port have a global header on every path ([verbs.PortAttr]).
+// pathAddress returns the address vector by which a port with this LID and GID index reaches
+// the end of a path. global: packets of the port have a global header on every path
+// ([verbs.PortAttr]).
 func pathAddress(p *rdmacm.Path, lid uint16, gid uint8, global bool) verbs.AHAttr {
 	a := verbs.AHAttr{DLID: p.DLID, SL: p.SL, SrcPathBits: uint8(p.SLID - lid), Port: 1}
 	if global || p.Global() {
@@ -53,20 +55,20 @@ func samePath(a, b rdmacm.Path) bool {
 }
 
 const (
-	// maxPathBits is how many LIDs a port has at most, by a mask of 7 bits.
+	// maxPathBits is the maximum number of LIDs of a port, given by a mask of 7 bits.
 	maxPathBits = 1 << 7
-	// maxUnicast is the last LID of a port.
+	// maxUnicast is the highest unicast LID.
 	maxUnicast = 0xbfff
 )
 
-// beginsAt reports whether a path begins at a port with that GID and LID. A port to which the
-// administrator has given no LID yet has 0.
+// beginsAt reports whether a path begins at the port with this GID and LID. A LID of 0 means
+// that the administrator has not assigned one yet.
 func beginsAt(p *rdmacm.Path, gid verbs.GID, lid uint16) bool {
 	return p.SGID == gid && lid > 0 && lid <= maxUnicast && p.SLID-lid < maxPathBits
 }
 
-// checkPartition reports that an entry of a port's table of partitions is empty: the administrator has
-// taken the partition back since the path was asked for.
+// checkPartition returns an error if an entry of a port's partition table is empty: the
+// administrator has revoked the partition since the path was resolved.
 func checkPartition(pkey uint16) error {
 	if pkey&^fullMember == 0 {
 		return fmt.Errorf("P_Key %#04x: %w", pkey, ErrNoPath)

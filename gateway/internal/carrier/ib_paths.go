@@ -12,28 +12,32 @@ import (
 )
 
 const (
-	// pathKept is how long a path holds unless an event ends it before: the administrator tells a host of changes at its
-	// own port, and not of those at its peers'. pathMissingKept is the same of an answer without a path.
+	// pathKept is how long a path is cached unless an event invalidates it earlier: the
+	// administrator tells a host about changes at its own port, but not about those at its
+	// peers'. pathMissingKept is the same for a failed query.
 	pathKept        = 10 * time.Second
 	pathMissingKept = time.Second
-	// pathsMost bounds the answers that are kept, pathsAskedMost the questions under way: each holds a thread.
+	// pathsMost bounds the cached answers; pathsAskedMost bounds the queries in progress,
+	// each of which holds a thread.
 	pathsMost      = 1024
 	pathsAskedMost = 16
 )
 
-// pathResolver asks for the path between two addresses of the IP network on the subnet: [rdmacm.Resolve].
+// pathResolver resolves the path between two addresses of the IP network on the subnet:
+// [rdmacm.Resolve].
 type pathResolver func(ctx context.Context, local, remote netip.Addr) (rdmacm.Path, error)
 
-// ibPaths are the paths to peers through InfiniBand subnets, by the addresses of connections. Its methods may be called by
-// any goroutine.
+// ibPaths caches the paths to peers through InfiniBand subnets, keyed by the addresses of
+// connections. Its methods may be called from any goroutine.
 //
-// The addresses of a TCP connection name no queue pair there: packets follow LIDs, which the subnet administrator gives out
-// and takes back, and only within a partition. A path is what the kernel's connection manager answers for the addresses of
-// the connection (verbs/hw/rdmacm). What a peer says of itself is worth nothing until it agrees with that, or a host could be
-// made to send to a third one (docs/PROTOCOL.md "Carrier proof").
+// The addresses of a TCP connection do not name a queue pair on InfiniBand: packets follow LIDs,
+// which the subnet administrator assigns and revokes, and only within a partition. A path is
+// what the kernel's connection manager answers for the addresses of the connection
+// (verbs/hw/rdmacm). What a peer says about itself is not trusted unless it agrees with that;
+// otherwise a peer could make this host send to a third one (docs/PROTOCOL.md "Carrier proof").
 //
-// An administrator may be slow or silent. So the question goes on when those that wait for it have given up, and later
-// connections find its answer.
+// An administrator may be slow or silent. So a query continues after its waiters have given up,
+// and later connections find its answer.
 type ibPaths struct {
 	resolve pathResolver
 	ctx     context.Context
@@ -42,29 +46,29 @@ type ibPaths struct {
 
 	mu    sync.Mutex // guards everything below
 	known map[ibEnds]*ibAnswer
-	asked int // questions under way
+	asked int // queries in progress
 }
 
 // ibEnds are the addresses of a connection.
 type ibEnds struct{ local, remote netip.Addr }
 
-// ibAnswer is what was asked, and then what the answer is.
+// ibAnswer is a query and, once it is done, its answer.
 type ibAnswer struct {
-	done chan struct{} // closed when the rest is set
+	done chan struct{} // closed when the other fields are set
 	path rdmacm.Path
 	err  error
 	at   time.Time
 }
 
-// newIBPaths returns an empty set of paths. close ends it.
+// newIBPaths returns an empty cache. It must be closed with close.
 func newIBPaths(resolve pathResolver) *ibPaths {
 	p := &ibPaths{resolve: resolve, known: map[ibEnds]*ibAnswer{}}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }
 
-// to returns the path between two addresses, for which it waits until ctx ends. It is ErrNoPath that there is none, or
-// none yet.
+// to returns the path between two addresses. It waits for the answer until ctx ends. The
+// error is an ErrNoPath if there is no path, or no answer yet.
 func (p *ibPaths) to(ctx context.Context, local, remote netip.Addr) (rdmacm.Path, error) {
 	a, err := p.ask(ibEnds{local, remote})
 	if err != nil {
@@ -78,7 +82,7 @@ func (p *ibPaths) to(ctx context.Context, local, remote netip.Addr) (rdmacm.Path
 	return rdmacm.Path{}, fmt.Errorf("path to %v: no answer of the subnet administrator yet: %w", remote, ErrNoPath)
 }
 
-// ask returns the answer that is there or under way, or asks.
+// ask returns the cached answer or the query in progress, or starts a query.
 func (p *ibPaths) ask(between ibEnds) (*ibAnswer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +104,7 @@ func (p *ibPaths) ask(between ibEnds) (*ibAnswer, error) {
 	return a, nil
 }
 
-// holds reports whether an answer is under way, or still good.
+// holds reports whether the query is in progress or its answer is still valid.
 func (a *ibAnswer) holds(now time.Time) bool {
 	select {
 	case <-a.done:
@@ -114,7 +118,8 @@ func (a *ibAnswer) holds(now time.Time) bool {
 	return now.Sub(a.at) < kept
 }
 
-// find asks the kernel, which takes commands only from the thread that has opened its device.
+// find queries the kernel. It locks the thread because the kernel accepts commands only from
+// the thread that opened its device.
 func (p *ibPaths) find(between ibEnds, a *ibAnswer) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -129,21 +134,23 @@ func (p *ibPaths) find(between ibEnds, a *ibAnswer) {
 	p.asked--
 }
 
-// forget drops what is known: the subnet has changed. Questions under way are answered to those that wait, and not kept.
+// forget drops the cache because the subnet has changed. Queries in progress still answer
+// their waiters but are not cached.
 func (p *ibPaths) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known = map[ibEnds]*ibAnswer{}
 }
 
-// doubt drops the path between two addresses: the peer says that it is at the end of another one.
+// doubt drops the path between two addresses: the peer says that it is at the end of a
+// different one.
 func (p *ibPaths) doubt(local, remote netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.known, ibEnds{local, remote})
 }
 
-// close ends what is under way, and waits for that.
+// close cancels the queries in progress and waits for them.
 func (p *ibPaths) close() {
 	p.mu.Lock()
 	p.cancel()

@@ -9,15 +9,15 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// subnet is what a host knows of the InfiniBand subnets that it is on.
+// subnet gives access to the InfiniBand subnets that the host is on.
 type subnet interface {
-	// gidOf returns the GID of the port below a network device of IPoIB; zero: it is not one.
+	// gidOf returns the GID of the port of an IPoIB network device, or zero if it is not one.
 	gidOf(ifindex int) (verbs.GID, error)
-	// resolve asks for the path between two addresses of IPoIB.
+	// resolve resolves the path between two IPoIB addresses.
 	resolve(ctx context.Context, local, remote netip.Addr) (rdmacm.Path, error)
 }
 
-// kernelSubnets is what the kernel of this host knows.
+// kernelSubnets asks the kernel of this host.
 type kernelSubnets struct{}
 
 // gidOf implements subnet.

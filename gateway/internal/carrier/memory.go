@@ -10,24 +10,25 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Memory is a connection's own, which a link has instead of that of the pool: what it sends from, and the ring that its
-// peer writes to. Where a device cannot let the peer write there, the link has a ring of the pool, as large. Its owner
-// holds it, and each link that was made with it until no packet and no loop finds it any more.
+// Memory is memory of a connection's own that a link uses instead of the pool's: the buffer
+// it sends from, and the ring that its peer writes to. If a device cannot let the peer write
+// there, the link uses a ring of the same size from the pool. The owner holds the memory, and
+// so does each link made with it until no packet and no loop can reach it any more.
 type Memory struct {
 	send, ring []byte
 	holders    atomic.Int32
 	free       func()
 }
 
-// NewMemory returns memory that its caller holds. free is called once when that and all links have let it go, by any
-// goroutine.
+// NewMemory returns memory held by the caller. free is called once, from any goroutine, when
+// the caller and all links have released it.
 func NewMemory(send, ring []byte, free func()) *Memory {
 	m := &Memory{send: send, ring: ring, free: free}
 	m.holders.Store(1)
 	return m
 }
 
-// Hold is for those who have a link made: its caller holds the memory, too.
+// Hold adds a hold, for a caller that has a link made.
 func (m *Memory) Hold() { m.holders.Add(1) }
 
 // TryHold is Hold for a caller that does not hold the memory. It returns false if that is freed already.
@@ -47,7 +48,7 @@ func (m *Memory) Release() {
 	}
 }
 
-// lend has an endpoint use the memory. On failure it is as it was.
+// lend makes an endpoint use the memory. On failure nothing is held.
 func (m *Memory) lend(shards []*loop.Shard, arena *rmb.Arena, cfg *rsocket.EndpointConfig) (err error) {
 	if cfg.Send, err = m.borrow(shards, arena, m.send, 0); err != nil {
 		return err
@@ -60,8 +61,9 @@ func (m *Memory) lend(shards []*loop.Shard, arena *rmb.Arena, cfg *rsocket.Endpo
 	return nil
 }
 
-// borrow registers a part of the memory for as long as it is not freed. A loop may execute a packet then that had named
-// it before: each has to pass a turn.
+// borrow registers a part of the memory and holds it until the region is freed. A loop may
+// still be executing a packet that referred to it, so the hold is released only after every
+// shard has passed a turn.
 func (m *Memory) borrow(shards []*loop.Shard, arena *rmb.Arena, part []byte, access verbs.Access) (*rmb.Region, error) {
 	m.holders.Add(1)
 	r, err := arena.Borrow(part, access, func() {

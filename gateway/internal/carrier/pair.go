@@ -20,12 +20,13 @@ type pair struct {
 	rings ringPlan
 }
 
-// linkCap is the size of the queue pair of a link.
+// linkCap returns the capacities of a link's queue pair.
 func linkCap() verbs.QPCap {
 	return rsocket.EndpointConfig{Dialect: rsocket.Gateway}.QPCap()
 }
 
-// newPair makes a pair; works may be nil, and own for memory of the pool. On failure nothing is kept.
+// newPair makes a pair. works may be nil; own is nil for memory of the pool. On failure
+// everything is undone.
 func (env *Env) newPair(q *loop.Queue, works *rsocket.Works, pd verbs.PD, arena *rmb.Arena, limits verbs.QPCap, rings ringPlan, own *Memory) (*pair, error) {
 	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.CQ, RecvCQ: q.CQ, Cap: limits, Type: verbs.QPTRC})
 	if err != nil {
@@ -47,7 +48,7 @@ func (env *Env) newPair(q *loop.Queue, works *rsocket.Works, pd verbs.PD, arena 
 	return &pair{queue: q, qp: qp, ep: ep, arena: arena, rings: rings}, nil
 }
 
-// link makes the pair the link of a connection.
+// link turns the pair into the link of a connection.
 func (p *pair) link(env *Env, r Request) *Link {
 	return &Link{
 		Shard: r.Shard, QP: p.qp, EP: p.ep, Arena: p.arena, env: env, of: r, queue: p.queue, rings: p.rings,
@@ -55,8 +56,8 @@ func (p *pair) link(env *Env, r Request) *Link {
 	}
 }
 
-// close ends a pair that has become no link's. What a queue pair reaches that cannot be
-// closed is not free.
+// close closes a pair that did not become a link. If the queue pair cannot be closed, the
+// memory it reaches is not freed.
 func (p *pair) close() error {
 	p.ep.Leave()
 	if err := p.qp.Close(); err != nil {

@@ -7,15 +7,15 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// proofRepeats is how often a proof is sent on a carrier that may lose it: often
-// enough that the loss of any packet on the way is noticed within the proof's
-// time, which the transport's own timer would overstep.
+// proofRepeats is how often a proof is sent within its timeout on a lossy carrier, so that
+// the loss of any packet is repaired within that time; the transport's own timer would take
+// longer.
 const proofRepeats = 4
 
 // Prove connects a client's link and sends the probe, one full path MTU; the endpoint's
-// EventProved says that it has come back. A carrier that has been proved with this peer is
-// warm: nothing is left to prove. done is called once, on the shard, maybe before Prove
-// returns.
+// EventProved reports that it has come back. A carrier that has already been proved with this
+// peer is warm: nothing is left to prove. done is called once, on the shard, possibly before
+// Prove returns.
 func (l *Link) Prove(to negotiate.CarrierOffer, timeout time.Duration, done func(warm bool, err error)) {
 	l.Connect(to, func(err error) {
 		warm := err == nil && l.Warm()
@@ -38,7 +38,7 @@ func (l *Link) probe(timeout time.Duration) error {
 	return nil
 }
 
-// repeatProof sends the probe again as long as nothing has come back.
+// repeatProof resends the probe until something comes back.
 func (l *Link) repeatProof(after time.Duration) {
 	l.Shard.After(after, func() {
 		l.Shard.WorksFor(l.Owner())
@@ -48,17 +48,19 @@ func (l *Link) repeatProof(after time.Duration) {
 	})
 }
 
-// Warm reports whether the carrier has been proved with this peer, and the link need not be.
+// Warm reports whether the carrier has been proved with this peer, so that this link need not
+// prove it.
 func (l *Link) Warm() bool { return !l.of.Cold && l.ProofHolds() }
 
-// ProofHolds reports whether the carrier has been proved with this peer, by whichever link.
+// ProofHolds reports whether the carrier has been proved with this peer, by any link.
 func (l *Link) ProofHolds() bool { return l.medium.warm(l) }
 
-// Proved says that the proof has come back.
+// Proved records that the proof has come back.
 func (l *Link) Proved() {
 	l.isProved = true
 	l.medium.proved(l)
 }
 
-// Unproved says that the proof has not come back, and that no other link's holds.
+// Unproved records that the proof has not come back and that no proof of another link is
+// valid.
 func (l *Link) Unproved() { l.medium.unproved(l) }

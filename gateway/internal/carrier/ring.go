@@ -7,37 +7,35 @@ import (
 )
 
 const (
-	// ringStep is what a receive ring grows and shrinks by.
+	// ringStep is the factor by which a receive ring grows and shrinks.
 	ringStep = 4
-	// A pass is as many bytes as the ring holds. A hot one took no longer than
-	// hotPass, and in it the peer had filled all it was granted: it ran out of room
-	// although the application takes what it gets. In a lean one it did not, and no
-	// turn found more than one part in leanPart. passes is how many of them, less those that
-	// were not, make the ring grow and shrink.
+	// A pass is as many bytes as the ring holds. A pass is hot if it took no longer than
+	// hotPass and the peer used up its grants during it: the peer ran out of room although
+	// the application takes what it gets. A pass is lean if the peer did not, and no turn
+	// found more than one leanPart-th of the ring filled. passes is how many hot (or lean)
+	// passes, minus those that were not, make the ring grow (or shrink).
 	hotPass  = 10 * time.Millisecond
 	leanPart = 16
 	passes   = 4
-	// ringRetry is how long a flow for which there was no memory goes on with the
-	// ring it has.
+	// ringRetry is how long a flow keeps its ring after there was no memory for another.
 	ringRetry = 10 * time.Second
-	// ringPage is what the first touch of memory brings in.
+	// ringPage is the amount of memory that a first touch brings in.
 	ringPage = 4096
 
 	largeRing = 4 << 20
-	// farRing is the ring of a flow over a network while memory is plenty: four reads
-	// may be under way, and more does not fit the caches of a processor any more. A
-	// sender that has filled the ring and waits for the answer leaves two processors
-	// idle.
+	// farRing is the ring of a flow over a network while memory is plentiful: it allows four
+	// reads in flight, and a larger ring would no longer fit a processor's caches. A sender
+	// that has filled the ring and waits for the answer leaves two processors idle.
 	//
-	// It is a little less than 2 MiB so that a quarter of it is no multiple of a path
-	// MTU. The last packet of a message carries the immediate besides; a whole MTU in
-	// it would make it longer than those before it, and a train of its own.
+	// It is slightly less than 2 MiB so that a quarter of it is not a multiple of a path MTU.
+	// The last packet of a message also carries the immediate: with a full MTU of payload it
+	// would be longer than the packets before it, and become a train of its own.
 	farRing = 2<<20 - 8*128
 )
 
-// ringPlan decides how large the receive ring of a link is. Small rings stay in
-// the processors' caches and let many flows live in little memory; a bulk flow
-// needs room for what comes while its application is woken up.
+// ringPlan decides the size of a link's receive ring. Small rings stay in the processors'
+// caches and let many flows live in little memory; a bulk flow needs room for what arrives
+// while its application is woken up.
 //
 //	first ── hot passes: × ringStep ──► … ──► most
 //	  ▲                                        │
@@ -45,16 +43,16 @@ const (
 type ringPlan struct {
 	first, most int32
 
-	retry     time.Time // no other size before: there was no memory
-	began     time.Time // of the pass
-	passed    int32     // bytes of it
-	largest   int32     // turn of it
+	retry     time.Time // no change before this time: there was no memory
+	began     time.Time // start of the pass
+	passed    int32     // bytes of the pass
+	largest   int32     // largest turn of the pass
 	spent     bool
 	hot, lean uint8
 }
 
-// next returns the size that the ring of the given size should have after a turn
-// that took so many bytes; spent tells whether the peer had used up its grants.
+// next returns the size that a ring of the given size should have after a turn that took took
+// bytes. spent reports whether the peer had used up its grants.
 func (p *ringPlan) next(size, took int, spent bool, now time.Time) int {
 	p.passed += int32(took)
 	p.largest = max(p.largest, int32(took))
@@ -86,7 +84,7 @@ func score(n uint8, yes bool) uint8 {
 	return max(n, 1) - 1
 }
 
-// FitRing is called after a turn that took so many bytes of a direction that goes on.
+// FitRing is called after a turn that took took bytes of a direction that is still open.
 func (l *Link) FitRing(took int) {
 	size := l.EP.RingSize()
 	want := l.rings.next(size, took, l.EP.GrantsSpent(), l.Shard.Now())
@@ -95,8 +93,8 @@ func (l *Link) FitRing(took int) {
 	}
 }
 
-// Exchange asks for a receive ring of n bytes instead of the present one, whatever the
-// plan is, and reports whether it may come.
+// Exchange requests a receive ring of n bytes in place of the present one, regardless of the
+// plan, and reports whether it may come.
 func (l *Link) Exchange(n int) bool {
 	if !l.mayExchange() {
 		return false
@@ -109,14 +107,14 @@ func (l *Link) mayExchange() bool {
 	return l.phase != linkClosed && !l.fitting && l.EP.CanSwitchRing()
 }
 
-// exchange allocates the ring; counted: mayGrow has counted it.
+// exchange allocates the ring. counted: mayGrow has counted it.
 func (l *Link) exchange(n int, counted bool) {
 	l.fitting = true
-	go func() { // memory may have to be registered, and is touched here for the first time
+	go func() { // memory may have to be registered, and is first touched here
 		defer l.contain()
 		r, err := l.Arena.Alloc(n)
 		if counted {
-			l.env.growing.Add(-int64(n)) // the pool counts it now
+			l.env.growing.Add(-int64(n)) // now the pool counts it
 		}
 		if err == nil {
 			for i := 0; i < len(r.Bytes()); i += ringPage {
@@ -134,9 +132,9 @@ func (l *Link) contain() {
 	}
 }
 
-// mayGrow reports whether a larger ring may be asked for. It counts as used from
-// here on until the pool counts it: what is kept for connections to come is kept
-// from many links that ask at once, too.
+// mayGrow reports whether a larger ring may be requested. It counts the ring as used until
+// the pool does, so that many links asking at once cannot take what is reserved for
+// connections to come.
 func (env *Env) mayGrow(n int) bool {
 	asked := env.growing.Add(int64(n))
 	if env.Pool.Stats().MayGrow(int(asked)) {
@@ -146,13 +144,13 @@ func (env *Env) mayGrow(n int) bool {
 	return false
 }
 
-// fitted takes the memory for another ring.
+// fitted receives the memory for another ring.
 func (l *Link) fitted(r *rmb.Region, err error) {
 	l.Shard.WorksFor(l.Owner())
 	l.fitting = false
 	switch {
 	case err != nil:
-		l.rings.retry = l.Shard.Now().Add(ringRetry) // there is none: the link goes on with what it has
+		l.rings.retry = l.Shard.Now().Add(ringRetry) // no memory: keep the present ring
 	case l.phase == linkClosed || l.EP.SwitchRing(r) != nil:
 		l.free(r)
 		if l.phase == linkClosed && l.reap != nil {
@@ -164,8 +162,8 @@ func (l *Link) fitted(r *rmb.Region, err error) {
 	}
 }
 
-// FreeRetired frees the ring that the endpoint has done with, if there is one: seldom
-// after the last byte of it, and then the connection may be idle.
+// FreeRetired frees the ring that the endpoint has finished with, if any. The endpoint seldom
+// finishes with it right at its last byte, and by then the connection may be idle.
 func (l *Link) FreeRetired() {
 	if r := l.EP.RetiredRing(); r != nil {
 		l.free(r)
@@ -178,8 +176,8 @@ func (l *Link) free(r *rmb.Region) {
 	}
 }
 
-// newRings returns the plan of a new link. Rings of devices that do not write in
-// place stay what they are.
+// newRings returns the plan of a new link. Rings of devices that do not write in place keep
+// their size.
 func (env *Env) newRings(mapped bool) ringPlan {
 	st := env.Pool.Stats()
 	if mapped {

@@ -17,8 +17,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
-// elsewhereFor is how long no memory is offered to a server that could not
-// reach it.
+// elsewhereFor is how long no shared memory is offered to a server that could not reach it.
 const elsewhereFor = time.Minute
 
 // Shm is the shared-memory device for gateways under one kernel.
@@ -62,7 +61,7 @@ func (s *Shm) peerFor(r Request) (*ShmPeer, error) {
 // OffersAtOnce implements Prompt.
 func (s *Shm) OffersAtOnce(r *Request) bool { return !r.Cold && s.ready(r.peer()) }
 
-// describe is what the other side must know of a queue pair.
+// describe returns what the other side must know of a queue pair.
 func (s *Shm) describe(l *Link, p *ShmPeer) negotiate.CarrierOffer {
 	return negotiate.CarrierOffer{
 		Kind: negotiate.CarrierSHM, Conn: l.connData(),
@@ -70,7 +69,7 @@ func (s *Shm) describe(l *Link, p *ShmPeer) negotiate.CarrierOffer {
 	}
 }
 
-// Met implements Provider: gateways under other kernels need not be met.
+// Met implements Provider: a gateway under another kernel needs no rendezvous.
 func (s *Shm) Met(from negotiate.CarrierOffer, p *negotiate.Proposal) bool {
 	return p.HostID != s.Driven.env.HostID || s.shm.Attached(from.SHM.Name, from.SHM.Key) != nil
 }
@@ -105,10 +104,11 @@ func (*Shm) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 	done(l.attach(verbs.ConnectAttr(to.SHM.QPN), to.Conn))
 }
 
-// answered implements path. The offer to an address is of the gateway that has
-// attached: another one that is there now refuses it, and is made an offer of its
-// own. A server that carries otherwise and did not attach is not offered memory for
-// a while. One without room has no more for another offer.
+// answered implements path. The offer to an address belongs to the gateway that attached to
+// it: if a different gateway is there now, it refuses the offer, and the next connection
+// makes a new one. A server that accepts another carrier and did not attach is not offered
+// shared memory for a while. A server that has no room gets no different offer, since it
+// would have none for that either.
 func (s *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (outdated bool) {
 	if a != nil && negotiate.FindCarrier(a.Carriers, negotiate.CarrierSHM) != nil ||
 		a == nil && why != negotiate.ReasonDeviceFailed && why != negotiate.ReasonNoCommonCarrier {
@@ -133,24 +133,24 @@ func (*Shm) warm(l *Link) bool { return l.peer.(*ShmPeer).warm.Load() }
 // proved implements path.
 func (*Shm) proved(l *Link) { l.peer.(*ShmPeer).warm.Store(true) }
 
-// unproved implements path: there is no path.
+// unproved implements path. Shared memory has no path to remember anything about.
 func (*Shm) unproved(*Link) {}
 
-// newLink makes a queue pair in INIT with its memory. The caller holds the peer;
-// from here on the link does.
+// newLink makes a queue pair in INIT with its memory. The link takes over the caller's hold
+// on the peer, and releases it on failure.
 func (s *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, error) {
 	l, err := s.prepare(r, p.PD(), p.arena)
 	if err != nil {
 		s.Leave(p)
-		p.reap() // what it had of the arena may have been the last
+		p.reap() // its part of the arena may have been the last
 		return nil, negotiate.CarrierOffer{}, fmt.Errorf("shm: %w", err)
 	}
 	l.medium, l.peer, l.Kind, l.reap = s, p, negotiate.CarrierSHM, p.reap
 	return l, s.describe(l, p), nil
 }
 
-// end implements failing: the memory is free after every loop of the peer has passed a
-// turn. Until then the peer may not have noticed the end.
+// end implements failing. The memory is freed once every loop of the peer has passed a turn;
+// until then the peer may not have noticed the end.
 func (s *Shm) end(l *Link) {
 	l.closePair()
 	p := l.peer.(*ShmPeer)
@@ -161,7 +161,7 @@ func (s *Shm) end(l *Link) {
 	})
 }
 
-// reason implements failing. After a failure the carrier has to be proved again.
+// reason implements failing. After a failure the carrier must be proved again.
 func (*Shm) reason(l *Link, err error) negotiate.Reason {
 	p := l.peer.(*ShmPeer)
 	p.warm.Store(false)
@@ -175,19 +175,20 @@ func (*Shm) reason(l *Link, err error) negotiate.Reason {
 	}
 }
 
-// survives implements failing: the peer's gateway is dead if its process is, and a
-// peer that broke the rules of shared memory is no peer any more.
+// survives implements failing: the peer gateway is dead if its process is, and a peer that
+// broke the rules of shared memory is not trusted again.
 func (*Shm) survives(l *Link, err error) bool {
 	down := l.peer.(*ShmPeer).Err()
 	return !errors.Is(err, rsocket.ErrProtocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
 }
 
-// convicted implements failing: a breach of the protocol is heard of at once here.
+// convicted implements failing. It is always false: a violation of the protocol is reported
+// immediately here.
 func (*Shm) convicted(*Link) bool { return false }
 
-// abandon implements failing. The queue pair keeps the peer's ring mapped, which has
-// the tail, and the own ring stays as it is until the peer has taken its own tail
-// out of it: neither can be revoked.
+// abandon implements failing. The queue pair keeps the peer's ring, which holds the tail,
+// mapped, and the local ring stays unchanged until the peer has taken its own tail out of it:
+// neither can be revoked.
 func (s *Shm) abandon(l *Link) (sent, written func()) {
 	p := l.peer.(*ShmPeer)
 	_ = l.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)

@@ -6,13 +6,13 @@ import (
 	"net/netip"
 )
 
-// shmCall is one offer that some flows of an address attach to now.
+// shmCall is an offer that some flows of an address are attaching to.
 type shmCall struct {
 	of    netip.Addr
 	flows int
 }
 
-// Attach becomes the peer of an offer that was made to an address.
+// Attach attaches to an offer that was made to an address, and returns its peer.
 func (t *shmTable) Attach(ctx context.Context, of netip.Addr, name string, key [16]byte) (*ShmPeer, error) {
 	if err := t.call(of, key); err != nil {
 		return nil, err
@@ -25,8 +25,8 @@ func (t *shmTable) Attach(ctx context.Context, of netip.Addr, name string, key [
 	return t.adopt(peer, of, false), nil
 }
 
-// call begins to attach to an offer, which called ends. Flows that come with the same
-// offer are one peer.
+// call begins attaching to an offer; called ends it. Concurrent flows with the same offer
+// count as one peer.
 func (t *shmTable) call(of netip.Addr, key [16]byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

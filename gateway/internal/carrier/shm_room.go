@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// dropPendingLocked makes room when too many servers have never come: the oldest offer
-// goes. Offers in use stay: a server may be reading them just now.
+// dropPendingLocked makes room by withdrawing the oldest offer if too many servers have never
+// attached. Offers in use stay, since a server may be reading them right now.
 func (t *shmTable) dropPendingLocked() {
 	pending := func(p *ShmPeer) bool { return !p.Connected() }
 	if p := t.longestIdleLocked(pending); p != nil && t.countLocked(pending) >= shmPendingLimit {
@@ -17,8 +17,8 @@ func (t *shmTable) dropPendingLocked() {
 	}
 }
 
-// makeRoomLocked sends an idle peer away if there are as many as there may be, those that are
-// being attached to included.
+// makeRoomLocked drops the peer that has been idle longest if the limit is reached, counting
+// those that are being attached to.
 func (t *shmTable) makeRoomLocked(a netip.Addr) error {
 	if len(t.peers)+len(t.calls) < shmPeersLimit {
 		return nil
@@ -41,15 +41,15 @@ func (t *shmTable) longestIdleLocked(among func(*ShmPeer) bool) (found *ShmPeer)
 	return found
 }
 
-// dropLocked hangs up, or withdraws an offer.
+// dropLocked hangs up on a peer, or withdraws its offer.
 func (t *shmTable) dropLocked(p *ShmPeer) {
 	t.forgetLocked(p.Peer)
 	_ = p.Close()
 	p.reap()
 }
 
-// admitLocked decides whether an address may have one peer more: it has its share
-// of them, those that are being attached to included. An idle one of its own makes room.
+// admitLocked decides whether an address may have one more peer. Its share counts those that
+// are being attached to. If the share is used up, an idle peer of that address makes room.
 func (t *shmTable) admitLocked(a netip.Addr) error {
 	of := func(p *ShmPeer) bool { return p.Of == a }
 	n := t.countLocked(of)

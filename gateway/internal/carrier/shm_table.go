@@ -13,25 +13,24 @@ import (
 )
 
 const (
-	// shmPeersLimit bounds the peers: each has tables and doorbells, and is looked
-	// at by every loop. Beyond it the one that has been without a flow for longest
-	// makes room. The device has room for as many again, which were sent away and have
-	// not gone yet.
+	// shmPeersLimit bounds the peers: each has tables and doorbells and is polled by every
+	// loop. At the limit, the peer that has been without flows longest makes room. The device
+	// has room for twice as many, to hold dropped peers that have not gone yet.
 	shmPeersLimit = 256
 	// shmPendingLimit bounds the offers that no peer has taken yet.
 	shmPendingLimit = 64
-	// shmFormerLimit bounds the gateways of one address that were replaced and still
-	// serve flows: an upgrade leaves one, and a server that only says so gets no more.
+	// shmFormerLimit bounds the replaced gateways of one address that still serve flows: an
+	// upgrade leaves one, and a server that merely claims to be a new gateway gets no more.
 	shmFormerLimit = 4
 )
 
-// shmTable is the gateways under this kernel that share memory with this one, and how many
-// flows and datagram ports use each of them. Connections and datagrams use the same peers:
-// neither is asked which of them make room. Its methods may be called from any goroutine.
+// shmTable holds the gateways under this kernel that share memory with this one, and counts the
+// flows and datagram ports that use each. Connections and datagrams share the same peers, so
+// neither decides alone which of them make room. Its methods may be called from any goroutine.
 //
-// A client meets its peers by an offer: memory and key exist before the server is known, so
-// that the first PROPOSAL can already name its queue pair. The offer is kept per server
-// address and serves every later flow to it. A server attaches to the offer that names it.
+// A client meets its peers by an offer: memory and key exist before the server is known, so that
+// the first PROPOSAL can already name its queue pair. The offer is kept per server address and
+// serves every later flow to it. A server attaches to the offer that names it.
 //
 //	PeerFor ──► offered ── a server attaches ──┐
 //	Attach  ──────────────────────────────────►┴► in use, idle ── close, hang-up ──► down
@@ -42,11 +41,11 @@ type shmTable struct {
 	mu     sync.Mutex // guards everything below
 	offers map[netip.Addr]*ShmPeer
 	peers  map[*shm.Peer]*ShmPeer
-	calls  map[[16]byte]*shmCall // by key: offers that are being attached to
+	calls  map[[16]byte]*shmCall // by key: offers being attached to
 }
 
-// openShmTable opens the device with the table of its peers. The caller closes the device, and
-// frees the table after it.
+// openShmTable opens the device with its table of peers. The caller closes the device and
+// then frees the table.
 func openShmTable(env *Env) (*shmTable, error) {
 	t := &shmTable{
 		env: env, offers: map[netip.Addr]*ShmPeer{}, peers: map[*shm.Peer]*ShmPeer{}, calls: map[[16]byte]*shmCall{},
@@ -54,7 +53,7 @@ func openShmTable(env *Env) (*shmTable, error) {
 	dev, err := shm.Open(shm.Config{
 		Dir: env.Config.ShmDir, GatewayID: env.GatewayID, Vectors: len(env.Shards),
 		PeerQuota: min(uint64(env.Config.Limits.Memory), shm.MaxPeerQuota), MaxPeers: 2 * shmPeersLimit, OnPeerDown: t.peerDown, Logger: env.Log,
-		PushBytes: 1, // a loop that sleeps begins while the rest of the turn is still made
+		PushBytes: 1, // wake a sleeping loop while the rest of the turn is still being written
 	})
 	if err != nil {
 		return nil, err
@@ -66,8 +65,8 @@ func openShmTable(env *Env) (*shmTable, error) {
 	return t, nil
 }
 
-// PeerFor returns the peer offered to a server address, or makes the offer. hold counts a
-// user more, whose end Leave counts.
+// PeerFor returns the peer offered to a server address, making the offer if needed. With hold
+// it counts one more user, which Leave uncounts.
 func (t *shmTable) PeerFor(a netip.Addr, hold bool) (*ShmPeer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -85,7 +84,7 @@ func (t *shmTable) PeerFor(a netip.Addr, hold bool) (*ShmPeer, error) {
 	return p, nil
 }
 
-// coldPeerFor makes an offer for one user, with which the peer goes.
+// coldPeerFor makes an offer for a single user; the peer is dropped with it.
 func (t *shmTable) coldPeerFor(a netip.Addr) (*ShmPeer, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,8 +110,8 @@ func (t *shmTable) offerLocked(a netip.Addr) (*ShmPeer, error) {
 	return t.adoptLocked(peer, a), nil
 }
 
-// ready reports whether PeerFor would not block: the offer to the address is there, or none
-// is made.
+// ready reports whether PeerFor would not block: the address has an offer already, or none
+// would be made.
 func (t *shmTable) ready(a netip.Addr) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +119,7 @@ func (t *shmTable) ready(a netip.Addr) bool {
 	return p != nil && p.Err() == nil || t.env.Peers.Elsewhere(a, time.Now())
 }
 
-// replaced forgets the offer that p has taken; p goes on to serve its flows.
+// replaced forgets the offer taken by p, which continues to serve its flows.
 func (t *shmTable) replaced(p *ShmPeer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,7 +146,7 @@ func (t *shmTable) adoptLocked(peer *shm.Peer, of netip.Addr) *ShmPeer {
 	return p
 }
 
-// adopt enters a peer that has been attached to for an address.
+// adopt enters a peer that was attached to for an address.
 func (t *shmTable) adopt(peer *shm.Peer, of netip.Addr, hold bool) *ShmPeer {
 	t.mu.Lock()
 	p := t.adoptLocked(peer, of)
@@ -157,26 +156,26 @@ func (t *shmTable) adopt(peer *shm.Peer, of netip.Addr, hold bool) *ShmPeer {
 	t.mu.Unlock()
 	t.env.Peers.Reached(of)
 	if peer.Err() != nil {
-		t.peerDown(peer) // it went before it was entered
+		t.peerDown(peer) // it went down before it was entered
 	}
 	return p
 }
 
-// Peers returns those there are.
+// Peers returns all peers.
 func (t *shmTable) Peers() []*ShmPeer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.peers))
 }
 
-// Hold is for one user more of a peer.
+// Hold adds a user of a peer.
 func (t *shmTable) Hold(p *ShmPeer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.users++
 }
 
-// Leave is for one user less.
+// Leave removes a user of a peer.
 func (t *shmTable) Leave(p *ShmPeer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,7 +187,7 @@ func (t *shmTable) Leave(p *ShmPeer) {
 	}
 }
 
-// Known returns the live peer of a key, whichever side made the offer, or nil.
+// Known returns the live peer with this key, whichever side made the offer, or nil.
 func (t *shmTable) Known(key [16]byte) *ShmPeer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,8 +203,8 @@ func (t *shmTable) knownLocked(key [16]byte) *ShmPeer {
 	return nil
 }
 
-// peerDown is called by the device when a peer has hung up: its gateway is
-// dead, and every flow it carried ends now.
+// peerDown is called by the device when a peer has hung up: its gateway is dead, and every
+// flow it carried ends now.
 func (t *shmTable) peerDown(peer *shm.Peer) {
 	t.mu.Lock()
 	p := t.peers[peer]
@@ -217,13 +216,13 @@ func (t *shmTable) peerDown(peer *shm.Peer) {
 	}
 }
 
-// forgetLocked takes a peer out of the table, and the offer that it is.
+// forgetLocked removes a peer and its offer from the table.
 func (t *shmTable) forgetLocked(peer *shm.Peer) {
 	delete(t.peers, peer)
 	maps.DeleteFunc(t.offers, func(_ netip.Addr, p *ShmPeer) bool { return p.Peer == peer })
 }
 
-// free frees what offers that were not taken hold. The device is closed.
+// free frees the memory of offers that were never taken. The device must be closed.
 func (t *shmTable) free() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,40 +17,40 @@ import (
 )
 
 const (
-	// softUnits bounds the devices: the one of the start, and one for each time
-	// that addresses have appeared later, until these have left.
+	// softUnits bounds the devices: the one opened at start, and one for each time that
+	// addresses appeared later, until those addresses have left.
 	softUnits = 16
-	// addrPatience is how often the host is asked for an address that it did not
-	// have, askedLimit how many such addresses are known.
+	// addrPatience limits how often the host is asked for an address that it did not have;
+	// askedLimit bounds how many such addresses are remembered.
 	addrPatience = time.Second
 	askedLimit   = 256
-	// softTimeout and softRetries: the device gives up a peer that is silent for
-	// twice the local ACK timeout (4.096 µs << 16 = 0.27 s) times the tries, 3.2 s.
-	// Its own timer follows the round trip, so that a packet has been sent ten
-	// times by then: 2 % loss never ends a flow.
+	// softTimeout and softRetries make the device give up on a silent peer after twice the
+	// local ACK timeout (4.096 µs << 16 = 0.27 s) times the number of tries, 3.2 s. Its own
+	// timer follows the round trip, so by then a packet has been sent ten times: 2 % loss
+	// never ends a flow.
 	softTimeout = 16
 	softRetries = 5
 )
 
-// Soft is the RoCEv2 device in user space, for gateways anywhere. A peer
-// is an address: packets are accepted from there only, and its memory has a
-// protection domain of its own.
+// Soft is the RoCEv2 device in user space, for gateways anywhere. A peer is an address:
+// packets are accepted only from there, and the peer's memory has a protection domain of its
+// own.
 type Soft struct {
 	far
 	env *Env
 
-	opening sync.Mutex               // held while devices are opened, or not to be: before mu, and never by a shard
-	patient time.Time                // until then the port of the configuration is waited for; guarded by opening
+	opening sync.Mutex               // held while devices are opened, or must not be; taken before mu and never by a shard
+	patient time.Time                // until then, wait for the configured port; guarded by opening
 	asked   map[netip.Addr]time.Time // when the host was last asked for an address of a flow; likewise
 
 	mu      sync.Mutex  // guards everything below
-	shut    bool        // another gateway takes over: nothing new
-	units   []*SoftUnit // those that are open, by place; this and byAddr change under opening, too
-	places  int         // that have had a device
+	shut    bool        // another gateway is taking over: nothing new
+	units   []*SoftUnit // open, by place; this and byAddr change only under opening, too
+	places  int         // number of places that have had a device
 	byAddr  map[netip.Addr]SoftPort
-	without string // why addresses are without a device; empty: all have one
+	without string // why addresses have no device; empty: all have one
 	peers   map[softKey]*softPeer
-	former  map[*softPeer]struct{} // of devices that were closed: their memory is in use
+	former  map[*softPeer]struct{} // peers of closed devices whose memory is in use
 }
 
 // SoftUnit is one device of package soft, on addresses that became known together.
@@ -58,28 +58,28 @@ type SoftUnit struct {
 	*Driven
 	soft  *soft.Device
 	place int
-	note  string // why it is not on the port of the configuration
+	note  string // why it is not on the configured port
 	Port  verbs.PortAttr
 	users int // queue pairs of flows and datagrams; guarded by Soft.mu
 }
 
-// softName is the name of the device at a place.
+// softName returns the name of the device at a place.
 func softName(place int) string { return "soft" + strconv.Itoa(place) }
 
-// describe is what operators are told of the device.
+// describe returns what operators see of the device.
 func (u *SoftUnit) describe() report.DeviceInfo {
 	info := describeDevice(u.soft.Name(), report.DeviceSoft, u.soft.Attr(), u.soft.Port(), u.soft.Stats())
 	info.Note = u.note
 	return info
 }
 
-// SoftPort is a local address: its device, and its place in the GID table.
+// SoftPort is a local address: its device, and its index in the GID table.
 type SoftPort struct {
 	Unit *SoftUnit
 	GID  uint8
 }
 
-// softKey names a peer: queue pairs of two devices cannot share a domain.
+// softKey identifies a peer: queue pairs of two devices cannot share a domain.
 type softKey struct {
 	unit   *SoftUnit
 	remote netip.Addr
@@ -91,17 +91,17 @@ type softPeer struct {
 	key      softKey
 }
 
-// softLink is what Soft knows of a link.
+// softLink is the state that Soft keeps per link.
 type softLink struct {
 	*softPeer
 	port SoftPort
 	psn  uint32
 	pkey uint16    // of packets to this end
-	mtu  verbs.MTU // the most the path takes as far as this end knows
+	mtu  verbs.MTU // the most the path supports, as far as this end knows
 }
 
-// openSoft opens the device on the addresses the host has now. Where its port is not to
-// be had, it is asked for again later.
+// openSoft opens the device on the host's current addresses. If its port is not available, it
+// retries later.
 func openSoft(env *Env) (Provider, error) {
 	if env.Addrs == nil {
 		return nil, errNoAddrs
@@ -111,7 +111,7 @@ func openSoft(env *Env) (Provider, error) {
 		byAddr: map[netip.Addr]SoftPort{}, asked: map[netip.Addr]time.Time{}, peers: map[softKey]*softPeer{},
 		former: map[*softPeer]struct{}{},
 	}
-	changed, deaf := env.adapters().Changed() // before the first look
+	changed, deaf := env.adapters().Changed() // subscribe before the first look
 	if err := sf.extend(); err != nil {
 		sf.without = err.Error()
 		env.Log.Warn("soft device left out on addresses, until its port is free", "error", err)
@@ -124,8 +124,8 @@ func openSoft(env *Env) (Provider, error) {
 	return sf, nil
 }
 
-// extend opens a device on those addresses of the host that have none. The caller
-// holds opening, or has not published sf yet.
+// extend opens a device on those addresses of the host that have none. The caller holds
+// opening, or has not published sf yet.
 func (sf *Soft) extend() error {
 	all, err := sf.env.Addrs()
 	if err != nil {
@@ -135,11 +135,11 @@ func (sf *Soft) extend() error {
 	if len(fresh) == 0 {
 		return sf.left(nil)
 	}
-	return sf.openUnits(fresh[:min(len(fresh), 256)]) // what a device takes
+	return sf.openUnits(fresh[:min(len(fresh), 256)]) // the most a device takes
 }
 
-// PortOf returns the port of a local address. One that has appeared since the
-// start gets a device now.
+// PortOf returns the port of a local address. An address that has appeared since the start
+// gets a device now.
 func (sf *Soft) PortOf(a netip.Addr) (SoftPort, error) {
 	if p, err := sf.portOf(a); !errors.Is(err, ErrNoDevice) {
 		return p, err
@@ -165,7 +165,7 @@ func (sf *Soft) PortOf(a netip.Addr) (SoftPort, error) {
 	return p, err
 }
 
-// portOf is PortOf for an address that has a device.
+// portOf is PortOf for an address that has a device already.
 func (sf *Soft) portOf(a netip.Addr) (SoftPort, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -192,7 +192,7 @@ func (sf *Soft) Offer(r Request) (*Link, negotiate.CarrierOffer, error) {
 	return l, offer, err
 }
 
-// OffersAtOnce implements Prompt: a device is opened for an address that has none.
+// OffersAtOnce implements Prompt: an offer for an address without a device has to open one.
 func (sf *Soft) OffersAtOnce(r *Request) bool {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -200,7 +200,7 @@ func (sf *Soft) OffersAtOnce(r *Request) bool {
 	return known || sf.shut
 }
 
-// Answer implements Provider. A device for an address that has none is opened beside the shard.
+// Answer implements Provider. If the address has no device, one is opened on a goroutine.
 func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Proposal, done Answered) {
 	if !r.reachable(from) {
 		done(nil, negotiate.CarrierOffer{}, ErrTranslated)
@@ -224,7 +224,7 @@ func (sf *Soft) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.Prop
 	})
 }
 
-// answer is Answer by a port, or where err says why there is none.
+// answer continues Answer with the port, or with the error why there is none.
 func (sf *Soft) answer(r Request, from negotiate.CarrierOffer, port SoftPort, err error, done Answered) {
 	if err != nil {
 		done(nil, negotiate.CarrierOffer{}, err)
@@ -244,7 +244,7 @@ func (sf *Soft) answer(r Request, from negotiate.CarrierOffer, port SoftPort, er
 	l.reply(offer, to, done)
 }
 
-// describeSoft is what the other side must know of a queue pair.
+// describeSoft returns what the other side must know of a queue pair.
 func describeSoft(l *Link) negotiate.CarrierOffer {
 	sl := l.peer.(softLink)
 	port := &sl.port.Unit.Port
@@ -266,7 +266,7 @@ func (sf *Soft) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 	done(sf.join(l, to))
 }
 
-// join connects the queue pair to the one of the peer.
+// join connects the queue pair to the peer's.
 func (*Soft) join(l *Link, to negotiate.CarrierOffer) error {
 	sl := l.peer.(softLink)
 	mtu := commonMTU(sl.mtu, to.RoCE.MTU)
@@ -305,7 +305,7 @@ func (sf *Soft) newLink(r Request, port SoftPort) (*Link, negotiate.CarrierOffer
 	return l, describeSoft(l), nil
 }
 
-// end implements failing: when the queue pair is gone no packet finds the memory.
+// end implements failing: once the queue pair is gone, no packet reaches the memory.
 func (sf *Soft) end(l *Link) {
 	l.closePair()
 	p := l.peer.(softLink).softPeer
@@ -317,7 +317,7 @@ func (sf *Soft) end(l *Link) {
 	sf.leave(p)
 }
 
-// peerFor returns the peer for one more flow and its queue pair.
+// peerFor returns the peer, counting one more flow and its queue pair.
 func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -339,7 +339,7 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 }
 
 // Hold counts a queue pair for datagrams and returns its queue. The unit is not closed before
-// leave is called, after the close of the queue pair and its domain.
+// leave is called, which must follow the close of the queue pair and its domain.
 func (sf *Soft) Hold(u *SoftUnit, s *loop.Shard) (q *loop.Queue, leave func(), err error) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -350,25 +350,25 @@ func (sf *Soft) Hold(u *SoftUnit, s *loop.Shard) (q *loop.Queue, leave func(), e
 	return u.Queue(s), sync.OnceFunc(func() { sf.unpaired(u) }), nil
 }
 
-// usable reports why nothing new can be made of a unit. The caller holds mu.
+// usable returns why nothing new can be made on a unit. The caller holds mu.
 func (sf *Soft) usable(u *SoftUnit) error {
 	switch {
 	case sf.shut:
 		return ErrYielded
-	case !slices.Contains(sf.units, u): // it was closed since PortOf
+	case !slices.Contains(sf.units, u): // closed since PortOf
 		return ErrNoDevice
 	}
 	return nil
 }
 
-// unpaired says that a queue pair is gone.
+// unpaired records that a queue pair is gone.
 func (sf *Soft) unpaired(u *SoftUnit) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
 	u.users--
 }
 
-// leave says that a flow of the peer is over.
+// leave records that a flow of the peer is over.
 func (sf *Soft) leave(p *softPeer) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -399,8 +399,8 @@ func (sf *Soft) forgetIdle(now time.Time) {
 	}
 }
 
-// abandon implements failing. Without its queue pair no packet finds the memory: the
-// rings are free at once.
+// abandon implements failing. Without its queue pair no packet reaches the memory, so the
+// rings are freed at once.
 func (sf *Soft) abandon(l *Link) (sent, written func()) {
 	p := l.peer.(softLink).softPeer
 	p.unwatch(leg{l})
@@ -428,15 +428,15 @@ func (sf *Soft) known() []*farPeer {
 	return peers
 }
 
-// convicted implements failing. What a queue pair has refused may be from any host
-// that sends with the peer's address, and ends nothing. A peer that did send it has
-// had no answer, and leaves the queue pair: the wire leg says so.
+// convicted implements failing. A packet that the queue pair refused may come from any host
+// that spoofs the peer's address, so a refusal by itself ends nothing. If the peer did send
+// it, it got no answer and leaves the queue pair, which the wire leg reports.
 func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }
 
-// Devices implements Provider: those that are open, and after them the places of others, which keep
-// what they have counted.
+// Devices implements Provider. It returns the open devices, followed by the places of former
+// ones, which keep their counters.
 func (sf *Soft) Devices() (list []report.DeviceInfo) {
-	sf.mu.Lock() // until the end: a device that is closed meanwhile counts once
+	sf.mu.Lock() // until the end: a device closed meanwhile must be counted once
 	defer sf.mu.Unlock()
 	for _, u := range sf.units {
 		list = append(list, u.describe())
@@ -456,7 +456,7 @@ func (sf *Soft) Devices() (list []report.DeviceInfo) {
 	return list
 }
 
-// describeFree is what operators are told of a place without a device. The caller holds mu.
+// describeFree returns what operators see of a place without a device. The caller holds mu.
 func (sf *Soft) describeFree(place int) report.DeviceInfo {
 	info := missing(report.DeviceSoft, report.DeviceAbsent, "no address on the devices of the configuration")
 	switch {
@@ -471,8 +471,8 @@ func (sf *Soft) describeFree(place int) report.DeviceInfo {
 	return info
 }
 
-// freePlace returns the first place without a device, isTaken reports whether one has it. The
-// caller holds mu or opening.
+// freePlace returns the first place without a device; isTaken reports whether a place has
+// one. The caller holds mu or opening.
 func (sf *Soft) freePlace() (place int) {
 	for sf.isTaken(place) {
 		place++

@@ -15,18 +15,19 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
-// rdmaTurn is how often the host is asked whether an adapter has begun to take the
-// packets of an address: besides when one comes, since it may get addresses later.
+// rdmaTurn is how often to check whether an adapter has begun to take the packets of an
+// address. This is in addition to the check when an adapter comes, since it may get addresses
+// later.
 const rdmaTurn = 30 * time.Second
 
-// portTurn is how often a port that was not to be had is asked for again.
+// portTurn is how often to retry a port that was not available.
 const portTurn = 5 * time.Second
 
-// openUnits opens devices on addresses that have none: on the port of the
-// configuration, or on the alternate one where an RDMA stack of the host has that. An
-// adapter takes the packets before the kernel sees them, so that a socket could be
-// bound and would hear nothing. The kernel's rdma_rxe has sockets of its own, at all
-// addresses. The caller holds opening, or has not published sf yet.
+// openUnits opens devices on addresses that have none: on the configured port, or on the
+// alternate port if an RDMA stack of the host has that one. An adapter takes the packets
+// before the kernel sees them, so a socket could be bound but would receive nothing. The
+// kernel's rdma_rxe has sockets of its own, on all addresses. The caller holds opening, or
+// has not published sf yet.
 func (sf *Soft) openUnits(fresh []netip.Addr) error {
 	ports := sf.rdma()
 	port := sf.env.Config.Soft.UDPPort
@@ -53,7 +54,7 @@ func (sf *Soft) openUnits(fresh []netip.Addr) error {
 	return sf.left(errors.Join(errs...))
 }
 
-// left notes why addresses are without a device, if some are.
+// left records why some addresses have no device, if so.
 func (sf *Soft) left(err error) error {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()
@@ -63,7 +64,7 @@ func (sf *Soft) left(err error) error {
 	return err
 }
 
-// openAlternate opens a device on the alternate port; why says the reason to an operator.
+// openAlternate opens a device on the alternate port; why is the reason shown to operators.
 func (sf *Soft) openAlternate(addrs []netip.Addr, why string) error {
 	if err := sf.openUnit(addrs, sf.env.Config.Soft.AlternatePort(), why); err != nil {
 		return fmt.Errorf("%s; the alternate port: %w", why, err)
@@ -71,7 +72,7 @@ func (sf *Soft) openAlternate(addrs []netip.Addr, why string) error {
 	return nil
 }
 
-// openUnit opens a device; note says why it is not on the port of the configuration.
+// openUnit opens a device; note says why it is not on the configured port.
 func (sf *Soft) openUnit(addrs []netip.Addr, port uint16, note string) (err error) {
 	u := &SoftUnit{place: sf.freePlace()}
 	if u.place == softUnits {
@@ -103,7 +104,7 @@ func (sf *Soft) openUnit(addrs []netip.Addr, port uint16, note string) (err erro
 	return nil
 }
 
-// rdma is what adapters of this host speak RoCE for.
+// rdma returns the addresses and ports for which adapters of this host speak RoCE.
 func (sf *Soft) rdma() sysfs.RoCEPorts {
 	if sf.env.RoCE == nil {
 		return nil
@@ -115,7 +116,7 @@ func (sf *Soft) rdma() sysfs.RoCEPorts {
 	return ports
 }
 
-// watchPorts looks for adapters that come later, of which changed tells, and for ports
+// watchPorts watches for adapters that come later, which changed announces, and for ports
 // that become free.
 func (sf *Soft) watchPorts(changed <-chan struct{}) {
 	tick, retry := time.NewTicker(rdmaTurn), time.NewTicker(portTurn)
@@ -136,12 +137,12 @@ func (sf *Soft) watchPorts(changed <-chan struct{}) {
 	}
 }
 
-// retry opens the device on addresses that are without one.
+// retry opens the device on addresses that have none.
 func (sf *Soft) retry() {
 	if sf.isWhole() {
 		return
 	}
-	sf.closeSpent() // it may be their place that is wanting
+	sf.closeSpent() // the reason may be a lack of places
 	sf.opening.Lock()
 	defer sf.opening.Unlock()
 	if sf.isWhole() {
@@ -159,9 +160,9 @@ func (sf *Soft) isWhole() bool {
 	return sf.shut || sf.without == ""
 }
 
-// followAdapters moves addresses whose packets an adapter takes now, which came after
-// the device: what begins from now on uses the alternate port. Queue pairs at the old
-// one get no answers any more, and their flows leave them.
+// followAdapters moves addresses whose packets an adapter that came after the device has
+// begun to take: new links use the alternate port. Queue pairs on the old port get no answers
+// any more, and their flows leave them.
 func (sf *Soft) followAdapters() {
 	ports := sf.rdma()
 	sf.opening.Lock()
@@ -176,7 +177,7 @@ func (sf *Soft) followAdapters() {
 	}
 }
 
-// takeAway takes the addresses whose packets an adapter takes from their devices.
+// takeAway removes from their devices the addresses whose packets an adapter takes.
 func (sf *Soft) takeAway(ports sysfs.RoCEPorts) (lost []netip.Addr) {
 	sf.mu.Lock()
 	defer sf.mu.Unlock()

@@ -10,11 +10,11 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// giveUpPatience bounds how long connections may take to leave a device, and then
-// how long it may take to reset those that do not.
+// giveUpPatience bounds how long connections may take to leave a device, and then how long
+// resetting the remaining ones may take.
 const giveUpPatience = 5 * time.Second
 
-// anyLink is true of every link.
+// anyLink matches every link.
 func anyLink(*Link) bool { return true }
 
 // GiveUp implements Exclusive.
@@ -25,7 +25,7 @@ func (sf *Soft) GiveUp() error {
 	sf.mu.Unlock()
 	sf.opening.Unlock()
 	start := time.Now()
-	for sf.busy() { // again and again: a handshake may have been under way
+	for sf.busy() { // repeatedly: a handshake may have been under way
 		spent := time.Since(start)
 		if spent > 2*giveUpPatience {
 			return errors.New("connections do not leave it")
@@ -45,9 +45,9 @@ func (sf *Soft) GiveUp() error {
 	return err
 }
 
-// closeSpent closes devices all of whose addresses have left them, once nothing uses them:
-// datagrams go natively, connections end in their own time. The caller holds no lock, since
-// shards are waited for.
+// closeSpent closes devices that have lost all their addresses, once nothing uses them:
+// datagrams go natively, and connections end in their own time. The caller must hold no lock,
+// since closeSpent waits for shards.
 func (sf *Soft) closeSpent() {
 	spent, err := sf.spent()
 	if err != nil {
@@ -74,11 +74,11 @@ func (sf *Soft) closeSpent() {
 	}
 }
 
-// spent returns the devices that have no address any more: the host has none of theirs, or other
-// devices have them.
+// spent returns the devices that have no address any more: the host has none of theirs, or
+// other devices have taken them over.
 func (sf *Soft) spent() ([]*SoftUnit, error) {
 	sf.mu.Lock()
-	units := slices.Clone(sf.units) // before the look: of one that opens later it says nothing
+	units := slices.Clone(sf.units) // before the look, which says nothing about devices opened later
 	sf.mu.Unlock()
 	if len(units) == 0 {
 		return nil, nil
@@ -96,8 +96,9 @@ func (sf *Soft) spent() ([]*SoftUnit, error) {
 	return units, nil
 }
 
-// drop takes units that nothing uses from those that are open. What they count after that is
-// nothing. The caller holds opening and mu, and ends them without.
+// drop removes unused units from the open ones and saves their counters; what they count
+// after that is lost. The caller holds opening and mu, and must close the units after
+// releasing both.
 func (sf *Soft) drop(units []*SoftUnit) error {
 	var errs []error
 	for _, u := range units {
@@ -114,31 +115,31 @@ func (sf *Soft) drop(units []*SoftUnit) error {
 			errs = append(errs, p.close())
 			continue
 		}
-		sf.former[p] = struct{}{} // bytes of it may be sent again, by the relay
+		sf.former[p] = struct{}{} // the relay may retransmit bytes in its memory
 	}
 	return errors.Join(errs...)
 }
 
-// end closes a unit that was dropped. It waits for the shards.
+// end closes a dropped unit. It waits for the shards.
 func (u *SoftUnit) end() error {
 	u.undrive()
 	return u.close()
 }
 
-// Reclaim implements Exclusive. Where a successor that ends still has the port, the device
-// opens later, and on the alternate port only if that lasts.
+// Reclaim implements Exclusive. If a terminating successor still has the port, the device
+// opens later, and on the alternate port only if the port stays taken.
 func (sf *Soft) Reclaim() error {
 	sf.opening.Lock()
 	defer sf.opening.Unlock()
 	sf.mu.Lock()
-	was := sf.shut && len(sf.units) == 0 // else it was never given up
+	was := sf.shut && len(sf.units) == 0 // otherwise it was never given up
 	sf.shut = false
 	sf.mu.Unlock()
 	if !was {
 		return nil
 	}
 	sf.patient = time.Now().Add(portTurn)
-	return sf.left(sf.extend()) // retry opens it
+	return sf.left(sf.extend()) // if this fails, retry opens it
 }
 
 // busy reports whether a link or datagrams have a queue pair.

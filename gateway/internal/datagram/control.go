@@ -18,7 +18,7 @@ func (e *engine) control(p *port, qpn uint32, kind uint8, grh, msg []byte) {
 		}
 		return
 	}
-	of := func() *link { // no address came with it, and a peer has few
+	of := func() *link { // shared memory has no source address, and a peer has few links
 		for _, l := range p.links {
 			if l.qpn == qpn && e.controlOf(l, kind, msg) {
 				return l
@@ -29,14 +29,15 @@ func (e *engine) control(p *port, qpn uint32, kind uint8, grh, msg []byte) {
 	switch {
 	case of == nil:
 		e.count.drop(report.DropUnproven)
-	case of.valid: // the queue pair is, for all of its addresses
+	case of.valid: // the queue pair is valid, so it is for all of its addresses
 		for _, l := range p.links {
 			l.valid = l.valid || l.qpn == qpn
 		}
 	}
 }
 
-// controlOf tells whether a control message was one of this link.
+// controlOf handles a control message if it belongs to this link, and reports whether it
+// does.
 func (e *engine) controlOf(l *link, kind uint8, msg []byte) bool {
 	switch kind {
 	case controlProbe:
@@ -51,7 +52,7 @@ func (e *engine) controlOf(l *link, kind uint8, msg []byte) bool {
 			return false
 		}
 		e.notified(l, n)
-	default: // of a newer version
+	default: // from a newer version
 		return false
 	}
 	if l.valid {
@@ -60,10 +61,10 @@ func (e *engine) controlOf(l *link, kind uint8, msg []byte) bool {
 	return true
 }
 
-// quietMost is how long a whole host is left alone at its wish: it says so again.
+// quietMost bounds how long a host stays native at its own request; it repeats the request.
 const quietMost = time.Minute
 
-// notified is a peer's wish not to be carried to.
+// notified handles a peer's request not to be sent carried datagrams.
 func (e *engine) notified(l *link, n nativeNotice) {
 	r, ttl := negotiate.Reason(n.reason), time.Duration(max(n.seconds, 1))*time.Second
 	e.log.Debug("peer wants datagrams natively", "service", n.service, "reason", r, "ttl", ttl)
@@ -74,10 +75,10 @@ func (e *engine) notified(l *link, n nativeNotice) {
 	case r == negotiate.ReasonNone:
 		p.quiet = time.Time{}
 		e.again(p)
-	case r == negotiate.ReasonDrained: // it goes
+	case r == negotiate.ReasonDrained: // it is going away
 		list := e.resolve.Hangup(p.addr, e.now)
 		for i := range list {
-			if n, ok := list[i].(resolve.PeerNative); ok { // it knows of silence only
+			if n, ok := list[i].(resolve.PeerNative); ok { // the resolver assumes silence
 				n.Reason = r
 				list[i] = n
 			}
@@ -90,8 +91,8 @@ func (e *engine) notified(l *link, n nativeNotice) {
 	}
 }
 
-// declined leaves a service native. A peer is heard only about those that
-// something is carried to: its ports could fill the table of all peers.
+// declined keeps a service native. A peer is heeded only about services that have flows;
+// otherwise its ports could fill the table shared by all peers.
 func (e *engine) declined(p *peer, n nativeNotice, ttl time.Duration) {
 	known := false
 	for f := p.flows.head; f != nil; {
@@ -107,7 +108,7 @@ func (e *engine) declined(p *peer, n nativeNotice, ttl time.Duration) {
 	}
 }
 
-// again uses a peer that is still proven.
+// again resumes use of a peer that is still proven.
 func (e *engine) again(p *peer) {
 	if err := e.steer.ForgetDatagramPeer(p.addr, 0); err != nil {
 		e.log.Warn("tell programs about datagram peer", "peer", p.addr, "error", err)
@@ -117,8 +118,8 @@ func (e *engine) again(p *peer) {
 	}
 }
 
-// decline asks a peer not to carry to a service; port 0: to this host. It reports whether that
-// was sent.
+// decline asks a peer not to send carried datagrams to a service; port 0 means this whole
+// host. It reports whether the message was sent.
 func (e *engine) decline(l *link, service netip.AddrPort, r negotiate.Reason) bool {
 	if e.quiet != negotiate.ReasonNone {
 		service = netip.AddrPortFrom(service.Addr(), 0)
@@ -128,7 +129,7 @@ func (e *engine) decline(l *link, service netip.AddrPort, r negotiate.Reason) bo
 	return l.control(controlNative, nativeNotice{service: service, reason: uint8(r), seconds: uint16(seconds)}.append(b[:0]), 0)
 }
 
-// quiesce makes everything native. A drain is for good.
+// quiesce makes everything native. A drain is permanent.
 func (e *engine) quiesce(r negotiate.Reason) {
 	if e.quiet == negotiate.ReasonDrained {
 		return
@@ -142,7 +143,7 @@ func (e *engine) quiesce(r negotiate.Reason) {
 	e.s.Flush()
 }
 
-// resume takes back what quiesce did.
+// resume undoes quiesce.
 func (e *engine) resume() {
 	if e.quiet == negotiate.ReasonDrained || e.quiet == negotiate.ReasonNone {
 		return
@@ -157,8 +158,8 @@ func (e *engine) resume() {
 	}
 }
 
-// tell has sendNotices say to a peer, on all of its links, why nothing is carried to this host; no
-// reason: it is carried again.
+// tell queues a notice for a peer, on all of its links, saying why nothing is carried to this
+// host; ReasonNone says that datagrams are carried again.
 func (e *engine) tell(p *peer, r negotiate.Reason) {
 	for _, l := range p.links {
 		if l.valid {
@@ -167,8 +168,8 @@ func (e *engine) tell(p *peer, r negotiate.Reason) {
 	}
 }
 
-// sendNotices sends what peers are to be told, as far as there is room. The turns that follow send the rest: each
-// completion makes room.
+// sendNotices sends queued notices as far as there is room. Later turns send the rest, since
+// each completion makes room.
 func (e *engine) sendNotices() {
 	for l, r := range e.notices {
 		if !l.port.is(portActive) || l.barren() && l.ah == nil || e.decline(l, netip.AddrPortFrom(l.local, 0), r) {

@@ -8,16 +8,15 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// carriers are those that datagrams can have, in the order of their
-// counters.
+// carriers are the possible carriers of datagrams, in the order of their counters.
 var carriers = [...]negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft, negotiate.CarrierHW}
 
-// counters are the totals since the start. What is counted per datagram is
-// atomic: the shard writes, others read.
+// counters holds the totals since the start. Per-datagram counts are atomic: the shard writes
+// them, and others read them.
 type counters struct {
 	sent, received, txBytes, rxBytes [negotiate.CarrierHW + 1]atomic.Uint64
 	delivered, returned              atomic.Uint64
-	dropped                          [7]atomic.Uint64 // as DatagramDrops
+	dropped                          [7]atomic.Uint64 // in the order of DatagramDrops
 	queries, answers, refusals       atomic.Uint64
 	asked, answered, refused         atomic.Uint64
 	ignored, resolverIgnored         atomic.Uint64
@@ -27,10 +26,10 @@ func (c *counters) drop(why report.DatagramDrop) {
 	c.dropped[slices.Index(drops[:], why)].Add(1)
 }
 
-// drops is DatagramDrops without allocating.
+// drops caches DatagramDrops to avoid allocation.
 var drops = [7]report.DatagramDrop(report.DatagramDrops())
 
-// emptySnapshot is that of a gateway without datagrams.
+// emptySnapshot sets s to the values of a gateway without datagrams.
 func emptySnapshot(s *report.Snapshot) {
 	s.UDP = report.ProtoStats{Flows: map[report.Carrier]report.FlowCount{}, Bytes: map[report.Carrier]report.ByteCount{}, Native: map[string]uint64{}}
 	d := &s.Datagrams

@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// received takes a packet of a port; b is the whole receive.
+// received handles a packet that arrived on a port; b is the whole receive buffer.
 func (e *engine) received(p *port, wc *verbs.WC, b []byte) {
 	if wc.ByteLen < grhLen || int(wc.ByteLen) > len(b) {
 		e.count.drop(report.DropMalformed)
@@ -55,7 +55,7 @@ func (e *engine) received(p *port, wc *verbs.WC, b []byte) {
 	e.deliver(l, ends, b, at, n)
 }
 
-// refuses says why a datagram is not taken from where it came, "" if it is.
+// refuses returns why a datagram is not accepted from its sender, or "" if it is.
 func (p *port) refuses(l *link, ends endPair, qpn uint32, grh []byte) report.DatagramDrop {
 	if p.shm == nil {
 		switch seen := grhEnds(grh); {
@@ -79,8 +79,8 @@ func (p *port) refuses(l *link, ends endPair, qpn uint32, grh []byte) report.Dat
 	return report.DropUnproven
 }
 
-// deliver gives a datagram of a peer, whose payload is b[at:at+n], to the local
-// program as if it came from the network.
+// deliver passes a peer's datagram, whose payload is b[at:at+n], to the local program as if
+// it came from the network.
 func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 	if !ends.fits(n) {
 		e.count.drop(report.DropMalformed)
@@ -95,7 +95,7 @@ func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 			return
 		}
 	}
-	e.touch(f) // before anything is sent, which may be the end of f
+	e.touch(f) // before anything is sent, since sending may end f
 	if f.declined != negotiate.ReasonNone && e.now.Sub(f.toldAt) >= nativeEvery {
 		f.toldAt = e.now
 		e.decline(l, t.Local, f.declined)
@@ -114,9 +114,9 @@ func (e *engine) deliver(l *link, ends endPair, b []byte, at, n int) {
 	e.count.delivered.Add(1)
 }
 
-// openIn makes the flow of a tuple whose first datagram comes from a peer. One
-// that the policy does not want is delivered all the same: the peer has sent it,
-// and natively it would have come.
+// openIn makes the flow of a tuple whose first datagram comes from a peer. A datagram that
+// the policy does not select is delivered all the same: the peer has sent it, and natively it
+// would have arrived.
 func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
 	if slices.Contains(e.cfg.OwnPorts, t.Local.Port()) {
 		e.count.drop(report.DropWrongTarget)
@@ -126,7 +126,7 @@ func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
 	side := report.SideServer
 	q := ebpf.Query{Proto: ebpf.ProtoUDP, Inbound: true, Peer: t.Remote.Addr(), Port: t.Local.Port(), Local: t.Local, Remote: t.Remote}
 	v := e.steer.Decide(q)
-	if v.Action == ebpf.ActionPass && v.Rule == ebpf.NoRule { // perhaps an answer to a client whose flow has been forgotten
+	if v.Action == ebpf.ActionPass && v.Rule == ebpf.NoRule { // perhaps an answer to a client whose flow was forgotten
 		q.Port = t.Remote.Port()
 		if answer := e.steer.Decide(q); answer.Action != ebpf.ActionPass {
 			v, side = answer, report.SideClient
@@ -152,7 +152,8 @@ func (e *engine) openIn(l *link, t ebpf.Tuple) *flow {
 	return f
 }
 
-// shut tells a peer that nothing gets in at an address: natively it may.
+// shut tells a peer that carried datagrams cannot be delivered to an address, while native
+// ones may be.
 func (e *engine) shut(l *link) {
 	if e.now.Sub(l.refused) >= nativeEvery {
 		l.refused = e.now
@@ -160,10 +161,11 @@ func (e *engine) shut(l *link) {
 	}
 }
 
-// checkFlow opens the tuple again if the programs have forgotten it, for which a
-// full table suffices, or if the peer is reached by another device now: what is
-// written to A would be dropped there in silence. A route may be on its way; without one for several
-// checks the address has left the host, and the flow ends. It reports whether the flow goes on.
+// checkFlow opens the tuple again if the programs have forgotten it, which a full table can
+// cause, or if the peer is now reached through another device: writes to the app TUN would
+// otherwise be dropped silently. A missing route may be temporary; if it is missing for
+// several checks, the address has left the host and the flow ends. It reports whether the
+// flow continues.
 func (e *engine) checkFlow(l *link, f *flow) bool {
 	f.checked = e.now
 	ifindex, err := e.route(l.addrPair)
@@ -177,7 +179,7 @@ func (e *engine) checkFlow(l *link, f *flow) bool {
 	}
 	f.lost = 0
 	at, err := e.steer.DatagramIfindex(f.tuple)
-	if err == nil && (at == ifindex || f.side == report.SideClient) { // the programs follow what a client sends
+	if err == nil && (at == ifindex || f.side == report.SideClient) { // for a client, the programs follow what it sends
 		return true
 	}
 	if err = e.steer.OpenDatagram(f.tuple, ifindex, f.rule); err != nil {
@@ -186,7 +188,7 @@ func (e *engine) checkFlow(l *link, f *flow) bool {
 	return true
 }
 
-// route returns the device by which a peer is reached.
+// route returns the network device through which a peer is reached, from a cache.
 func (e *engine) route(p addrPair) (int, error) {
 	r, ok := e.routes[p]
 	if !ok || e.now.After(r.until) {

@@ -12,8 +12,9 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Providers are those of connections as the datagram engine sees them, on its shard.
-// hw says how the packets of RDMA adapters are marked, and what may be at their other end.
+// Providers returns the providers of connections as the datagram engine sees them on its
+// shard. hw says how packets of RDMA adapters are marked, and whether devices of the other
+// kind may be at the other end.
 func Providers(all []carrier.Provider, shard *loop.Shard, hw config.HW) (list []Provider) {
 	for _, prov := range all {
 		switch prov := prov.(type) {
@@ -22,7 +23,7 @@ func Providers(all []carrier.Provider, shard *loop.Shard, hw config.HW) (list []
 		case *carrier.Soft:
 			list = append(list, softNetwork{prov, shard, hw.Mixed == config.SwitchOn})
 		case *carrier.Hardware:
-			if prov.Kind() != negotiate.CarrierHW { // a datagram has no way to name a port of InfiniBand
+			if prov.Kind() != negotiate.CarrierHW { // datagrams cannot address an InfiniBand port
 				continue
 			}
 			list = append(list, hwNetwork{prov, shard, hw})
@@ -31,7 +32,7 @@ func Providers(all []carrier.Provider, shard *loop.Shard, hw config.HW) (list []
 	return list
 }
 
-// softNetwork is the soft device, for an engine on a shard.
+// softNetwork is the soft device for an engine on shard.
 type softNetwork struct {
 	of    *carrier.Soft
 	shard *loop.Shard
@@ -53,7 +54,7 @@ func (d softNetwork) DeviceAt(local, _ netip.Addr) (dev device, err error) {
 	}, nil
 }
 
-// hwNetwork is the RDMA adapters, for an engine on a shard.
+// hwNetwork is the RDMA adapters for an engine on shard.
 type hwNetwork struct {
 	of    *carrier.Hardware
 	shard *loop.Shard
@@ -76,7 +77,7 @@ func (d hwNetwork) DeviceAt(local, remote netip.Addr) (dev device, err error) {
 	}, nil
 }
 
-// shmMemory is the shm device, for an engine on a shard.
+// shmMemory is the shm device for an engine on shard.
 type shmMemory struct {
 	of    *carrier.Shm
 	shard *loop.Shard
@@ -108,7 +109,7 @@ func (d shmMemory) Attach(ctx context.Context, from netip.Addr, name string, key
 	return d.peer(p), err
 }
 
-// peer returns a peer as the engine sees it, zero for nil.
+// peer converts a peer to the engine's view; nil becomes the zero value.
 func (d shmMemory) peer(p *carrier.ShmPeer) memoryPeer {
 	if p == nil {
 		return memoryPeer{}

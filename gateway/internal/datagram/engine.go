@@ -14,62 +14,62 @@ import (
 )
 
 const (
-	// tickEvery is how often proofs, peers and flows are looked at.
+	// tickEvery is how often proofs, peers and flows are checked.
 	tickEvery = 50 * time.Millisecond
-	// sweepEvery is how often flows are looked for that are idle.
+	// sweepEvery is how often idle flows are looked for.
 	sweepEvery = time.Second
-	// readBudget is how many datagrams of local programs one turn takes.
+	// readBudget is the number of datagrams of local programs read per turn.
 	readBudget = 128
-	// drainTurns is how many turns' shares a stop returns to the network at most:
+	// drainTurns bounds how many turns' worth of datagrams a stop returns to the network:
 	// more than the app TUN holds.
 	drainTurns = 64
-	// toldMost is how long a stop waits until all peers have been told at most.
+	// toldMost bounds how long a stop waits for all peers to be told.
 	toldMost = 100 * time.Millisecond
-	// routeFor is how long the way to a peer is believed.
+	// routeFor is how long the route to a peer is cached.
 	routeFor = 3 * time.Second
-	// routeAgain is how long it is believed that there is none.
+	// routeAgain is how long a missing route is cached.
 	routeAgain = 100 * time.Millisecond
 )
 
-// engine belongs to the loop of one shard, which it joins as a driver: the turns of that
-// loop read A, write to A what peers have sent, and watch the peers. Nothing takes a
-// lock or allocates per datagram. [Engine] posts to it; the table of flows and the
-// counters are read by others, too.
+// engine belongs to the loop of one shard, which it joins as a driver: in its turns it reads the
+// app TUN, writes to it what peers have sent, and watches the peers. It takes no lock and
+// allocates nothing per datagram. [Engine] posts to it; the table of flows and the counters are
+// also read by others.
 //
-//	local program ─► A ─► slot ─► port (UD) ─► peer's port ─► its A ─► its program
+//	local program ─► app TUN ─► slot ─► port (UD) ─► peer's port ─► its app TUN ─► its program
 type engine struct {
 	cfg     Config
 	s       *loop.Shard
 	steer   Steering
 	gateway Gateway
 	log     *slog.Logger
-	now     time.Time // of this turn
+	now     time.Time // start of this turn
 
 	readable bool // no EAGAIN since the last edge
 	held     heldDatagram
 	out      *slots
 	asm      asmPool
-	ports    map[*port]struct{} // also those that are being closed
+	ports    map[*port]struct{} // including those being closed
 	peers    map[netip.Addr]*peer
 	ways     map[addrPair]knownWays
 	routes   map[addrPair]route
-	query    *resolve.Resolve // being answered
+	query    *resolve.Resolve // the query being answered
 	nextTick time.Time
 	swept    time.Time
 	resolve  *resolve.Resolver
 	sockets  *sockets
 	keeper   *keeper
 	making   making
-	closing  sync.WaitGroup // ports
+	closing  sync.WaitGroup // ports being closed
 	count    counters
-	notices  map[*link]negotiate.Reason // that peers are to be told
-	told     chan struct{}              // closed when there are none; nil: nothing waits for that
-	quiet    negotiate.Reason           // why nothing new is carried; none: it is
+	notices  map[*link]negotiate.Reason // notices to be sent to peers
+	told     chan struct{}              // closed when notices is empty; nil: nothing waits for that
+	quiet    negotiate.Reason           // why nothing new is carried; ReasonNone: it is
 	stopped  bool
 	flows    flowTable
 }
 
-// route is the device by which a host is reached.
+// route is the network device through which a host is reached.
 type route struct {
 	ifindex int
 	err     error
@@ -102,20 +102,20 @@ func openEngine(cfg Config) (*engine, error) {
 	return e, nil
 }
 
-// unlessStopped calls fn while the engine has not stopped.
+// unlessStopped calls fn unless the engine has stopped.
 func (e *engine) unlessStopped(fn func(e *engine)) {
 	if !e.stopped {
 		fn(e)
 	}
 }
 
-// close ends all but the queue pairs.
+// close stops everything except the queue pairs.
 func (e *engine) close() {
 	e.drain()
 	e.sockets.close()
 	e.keeper.close()
 	e.s.Call(func() {
-		for range drainTurns { // back to the network, as it is
+		for range drainTurns { // back to the network, unchanged
 			e.readTUN()
 		}
 		e.stopped = true
@@ -123,7 +123,8 @@ func (e *engine) close() {
 	})
 }
 
-// drain makes everything native, and waits until all peers have been told, or would be told too late.
+// drain makes everything native and waits until all peers have been told, for at most
+// toldMost.
 func (e *engine) drain() {
 	told := make(chan struct{})
 	e.s.Call(func() {
@@ -141,8 +142,8 @@ func (e *engine) drain() {
 	}
 }
 
-// closePorts ends the queue pairs; the shard calls it. closing is done when nothing
-// of them is left.
+// closePorts closes the queue pairs. It must be called on the shard; closing.Wait waits until
+// nothing of them is left.
 func (e *engine) closePorts() {
 	for p := range e.ports {
 		e.closePort(p)
@@ -169,10 +170,11 @@ func (e *engine) Progress(now time.Time) (worked bool, next time.Time) {
 	return worked, e.nextTick
 }
 
-// Flush implements verbs.Driver: the devices have their own.
+// Flush implements verbs.Driver. The devices flush themselves.
 func (*engine) Flush() {}
 
-// Arm implements verbs.Driver. While all slots are under way A is not read: a completion wakes the loop.
+// Arm implements verbs.Driver. While all slots are in use the app TUN is not read; a
+// completion wakes the loop.
 func (e *engine) Arm() bool { return !e.readable || e.held.n > 0 || e.stopped || !e.mayRead() }
 
 // Disarm implements verbs.Driver.
@@ -181,7 +183,7 @@ func (*engine) Disarm() {}
 // Close implements verbs.Driver.
 func (*engine) Close() error { return nil }
 
-// tick looks after peers and flows.
+// tick checks peers and flows.
 func (e *engine) tick() {
 	e.tickResolver()
 	if e.now.Sub(e.swept) >= sweepEvery {
@@ -190,7 +192,7 @@ func (e *engine) tick() {
 	}
 }
 
-// sweep ends what is idle.
+// sweep ends idle flows and reassemblies, and expires routes.
 func (e *engine) sweep() {
 	e.queryCounts()
 	for _, p := range e.peers {
@@ -207,14 +209,14 @@ func (e *engine) sweep() {
 	}
 }
 
-// asmDropped counts what the reassembly of a link has given up.
+// asmDropped counts the datagrams that a link's reassembly has dropped.
 func (e *engine) asmDropped(l *link) {
 	for ; l.asm.dropped > 0; l.asm.dropped-- {
 		e.count.drop(report.DropReassembly)
 	}
 }
 
-// suspension is how long datagrams stay native for a reason.
+// suspension returns how long a reason keeps datagrams native.
 func (e *engine) suspension(r negotiate.Reason) time.Duration {
 	return max(e.cfg.Policy.TTL(r, 1), nativeEvery)
 }

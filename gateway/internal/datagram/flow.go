@@ -10,29 +10,29 @@ import (
 )
 
 const (
-	// flowIdle is how long a flow without datagrams is kept; declinedIdle
-	// is that of one the policy does not want.
+	// flowIdle is how long a flow without datagrams is kept; declinedIdle is the same for one
+	// that the policy does not select.
 	flowIdle     = 60 * time.Second
 	declinedIdle = time.Second
-	// peerShare is the part of all flows that one peer may have.
+	// peerShare is the divisor that gives one peer's share of all flows.
 	peerShare = 4
-	// nativeEvery is how often a peer is told that a service stays native.
+	// nativeEvery limits how often a peer is told that a service stays native.
 	nativeEvery = time.Second
-	// flowCheck is how often it is made sure that what a peer sends still gets in.
+	// flowCheck is how often to check that what a peer sends can still be delivered.
 	flowCheck = time.Second
-	// lostChecks is how many of these in a row find no way before the flow ends.
+	// lostChecks is the number of consecutive checks without a route that ends the flow.
 	lostChecks = 3
 )
 
-// The states of a flow that an operator sees, as those of a connection are called.
+// The states of a flow that operators see, named like those of a connection.
 const (
 	stateCarrying = "carrying"
 	stateClosed   = "closed"
 	stateNative   = "native"
 )
 
-// flow is a pair of ends between which datagrams are carried. The shard has
-// it; the counters are read by others.
+// flow is a pair of ends between which datagrams are carried. It is owned by the shard; the
+// counters are read by others.
 type flow struct {
 	id    uint64
 	tuple ebpf.Tuple
@@ -42,17 +42,17 @@ type flow struct {
 
 	prev, next *flow // in the list of the peer
 	seen       time.Time
-	declined   negotiate.Reason // why the peer is told not to carry to it
+	declined   negotiate.Reason // why the peer is told not to send to it
 	toldAt     time.Time
 	rule       int       // of the policy, or ebpf.NoRule
-	checked    time.Time // that the programs still know the tuple
-	lost       int       // checks in a row that have found no way
+	checked    time.Time // when it was checked that the programs know the tuple
+	lost       int       // consecutive checks without a route
 
-	carrier report.Carrier // when it began
+	carrier report.Carrier // at the start of the flow
 	tx, rx  atomic.Uint64  // bytes from and to the local application
 }
 
-// flowList is a list of flows, the one with the oldest last datagram first.
+// flowList is a list of flows, ordered by their last datagrams, oldest first.
 type flowList struct {
 	head, tail *flow
 	n          int
@@ -84,7 +84,7 @@ func (l *flowList) remove(f *flow) {
 	l.n--
 }
 
-// touch notes a datagram of a flow.
+// touch records a datagram of a flow.
 func (e *engine) touch(f *flow) {
 	f.seen = e.now
 	if list := &f.peer.flows; list.tail != f {
@@ -93,8 +93,8 @@ func (e *engine) touch(f *flow) {
 	}
 }
 
-// newFlow enters a flow. Beyond the share of its peer, and beyond the limit, the
-// one that has been quiet for longest makes room: it begins again when it speaks.
+// newFlow adds a flow. If the peer's share or the limit is reached, the flow that has been
+// quiet longest makes room; it starts again with its next datagram.
 func (e *engine) newFlow(l *link, t ebpf.Tuple, side report.Side) *flow {
 	p := l.peer
 	limit := e.gateway.MaxFlows()
@@ -109,7 +109,7 @@ func (e *engine) newFlow(l *link, t ebpf.Tuple, side report.Side) *flow {
 	return f
 }
 
-// quietest returns the flow whose last datagram is oldest; there is one.
+// quietest returns the flow with the oldest last datagram. There must be at least one.
 func (e *engine) quietest() (oldest *flow) {
 	for _, p := range e.peers {
 		if h := p.flows.head; h != nil && (oldest == nil || h.seen.Before(oldest.seen)) {
@@ -119,8 +119,7 @@ func (e *engine) quietest() (oldest *flow) {
 	return oldest
 }
 
-// endFlow takes a flow out of the table. The programs decide about its tuple
-// again.
+// endFlow removes a flow from the table. The programs decide about its tuple again.
 func (e *engine) endFlow(f *flow, end report.End, r negotiate.Reason) {
 	p := f.peer
 	p.flows.remove(f)
@@ -136,7 +135,7 @@ func (e *engine) endFlow(f *flow, end report.End, r negotiate.Reason) {
 	}
 	e.gateway.Ended(info)
 	var left time.Duration
-	if end == report.EndNative { // what has been steered already can still go back to the network
+	if end == report.EndNative { // datagrams already steered can still go back to the network
 		left = nativeEvery
 	}
 	if err := e.steer.CloseDatagram(f.tuple, uint8(r), left); err != nil {
@@ -144,7 +143,7 @@ func (e *engine) endFlow(f *flow, end report.End, r negotiate.Reason) {
 	}
 }
 
-// info describes the flow for an operator.
+// info describes the flow for operators.
 func (f *flow) info(now time.Time) report.ConnInfo {
 	return report.ConnInfo{
 		ID: f.id, Proto: string(report.ProtoUDP), Side: f.side, Local: f.tuple.Local, Remote: f.tuple.Remote,
@@ -153,7 +152,7 @@ func (f *flow) info(now time.Time) report.ConnInfo {
 	}
 }
 
-// expireFlows closes what has been quiet for too long.
+// expireFlows ends flows that have been quiet too long.
 func (e *engine) expireFlows(p *peer) {
 	for f := p.flows.head; f != nil; {
 		next := f.next
@@ -164,7 +163,7 @@ func (e *engine) expireFlows(p *peer) {
 		case f.declined != negotiate.ReasonNone && quiet >= declinedIdle:
 			e.endFlow(f, report.EndNative, f.declined)
 		case quiet < declinedIdle:
-			return // the rest is younger
+			return // the rest are more recent
 		}
 		f = next
 	}

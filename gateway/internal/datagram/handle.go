@@ -7,25 +7,26 @@ import (
 )
 
 const (
-	// handleAgain is how soon a handle that could not be made is made again: the kernel waits a second
+	// handleAgain is how soon a failed address handle is retried: the kernel waits a second
 	// for the link address of a host that does not answer.
 	handleAgain = 10 * time.Second
-	// handlesAtOnce bounds the handles that are being made, of valid links and of others: a host that asks
-	// in the names of many delays none that has answered.
+	// handlesAtOnce bounds the handles being made, separately for valid links and for others,
+	// so that a host that queries in the name of many others does not delay hosts that have
+	// answered.
 	handlesAtOnce = 8
 )
 
-// handleJob is an address handle that is being made. Its goroutine ends with the answer of the shard.
+// handleJob is an address handle being made. Its goroutine ends with the shard's answer.
 type handleJob struct {
 	of    *link
 	at    verbs.AHAttr
-	valid bool // counted among those of valid links
+	valid bool // counted with those of valid links
 }
 
-// making is how many handles are being made, of valid links and of others.
+// making counts the handles being made, for valid links and for others.
 type making struct{ valid, other int }
 
-// of returns the count that a job belongs to.
+// of returns the counter that a job belongs to.
 func (m *making) of(valid bool) *int {
 	if valid {
 		return &m.valid
@@ -33,8 +34,9 @@ func (m *making) of(valid bool) *int {
 	return &m.other
 }
 
-// handle reports whether there is the handle of the peer, and has it made beside the shard. It is made when
-// something is to be sent, which a host that only asks does not bring about.
+// handle reports whether the address handle of the peer exists; if not, it starts making one
+// on a goroutine. Handles are made only when something is to be sent, so a host that merely
+// sends queries causes none.
 func (l *link) handle() bool {
 	e := l.port.e
 	if l.ah != nil || l.job != nil || l.barren() {
@@ -51,10 +53,10 @@ func (l *link) handle() bool {
 	return false
 }
 
-// barren reports whether the handle could not be made lately.
+// barren reports whether making the handle failed recently.
 func (l *link) barren() bool { return l.port.e.now.Sub(l.failed) < handleAgain }
 
-// run makes the handle. One that the link does not want any more is closed.
+// run makes the handle, and closes it if the link no longer wants it.
 func (j *handleJob) run() {
 	p := j.of.port
 	ah, err := p.pd.CreateAH(j.at)
@@ -71,7 +73,7 @@ func (j *handleJob) run() {
 	}
 }
 
-// made takes the handle, and sends what has waited for it.
+// made receives the handle and sends what was waiting for it.
 func (l *link) made(ah verbs.AH, err error) {
 	e := l.port.e
 	msg := l.unanswered
@@ -94,7 +96,7 @@ func (l *link) made(ah verbs.AH, err error) {
 	}
 }
 
-// forgetHandle closes the handle beside the shard, as an adapter may take its time.
+// forgetHandle closes the handle on a goroutine, since an adapter may take long.
 func (l *link) forgetHandle() {
 	if ah := l.ah; ah != nil {
 		l.port.beside.Go(func() { _ = ah.Close() })

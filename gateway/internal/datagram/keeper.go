@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// keeperJobs bounds the peers that wait for the keeper.
+	// keeperJobs bounds the jobs waiting for the keeper.
 	keeperJobs = 64
 	// keeperPatience bounds a rendezvous.
 	keeperPatience = time.Second
-	// maxAttaching bounds the gateways that are attached to at a time, and the offers of
-	// each that wait.
+	// maxAttaching bounds the gateways being attached to at a time, and the offers waiting
+	// per gateway.
 	maxAttaching = 8
-	// maxMemoryPorts bounds the shm peers with a port.
+	// maxMemoryPorts bounds the shm peers that have a port.
 	maxMemoryPorts = 64
 )
 
-// keeper makes ports, which can take a while: memory, a device on a new
-// address, a rendezvous. It has a goroutine of its own, so that no loop waits.
+// keeper makes ports, which can take long: it may involve memory, a device on a new address,
+// or a rendezvous. It runs on a goroutine of its own, so that no loop waits.
 type keeper struct {
 	e    *engine
 	jobs chan func()
@@ -37,12 +37,12 @@ type keeper struct {
 	ctx  context.Context // its lifetime
 	done sync.WaitGroup
 
-	// Of its goroutine.
+	// Owned by the keeper's goroutine.
 	network map[verbs.Device]*port
-	memory  []*port                   // one per peer; the one found least lately first
-	met     map[netip.Addr]memoryPeer // peers that have offered memory, by address
-	// attaching are the gateways that are being attached to, by rendezvous, and what waits
-	// for each.
+	memory  []*port                   // one per peer; least recently found first
+	met     map[netip.Addr]memoryPeer // by address: peers that have offered memory
+	// attaching holds the gateways being attached to, by rendezvous name, with what waits for
+	// each.
 	attaching map[string][]func()
 }
 
@@ -67,9 +67,9 @@ func (k *keeper) run() {
 	}
 }
 
-// ways finds what this host has for a pair of addresses and gives it to use, on
-// the shard. q is the query of the peer, nil if we are to ask. False means that
-// too many wait already.
+// ways finds what this host has for a pair of addresses and calls use with it on the shard. q
+// is the peer's query, or nil if this gateway will send one. It returns false if too many
+// jobs are waiting already.
 func (k *keeper) ways(pair addrPair, q *resolve.Resolve, use func([]way)) bool {
 	find := func() {
 		list := k.find(pair, q)
@@ -87,7 +87,7 @@ func (k *keeper) ways(pair addrPair, q *resolve.Resolve, use func([]way)) bool {
 	}
 }
 
-// find returns the ways in the order of the configuration.
+// find returns the ways in the configured order.
 func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
 	for _, prov := range k.e.cfg.Providers {
 		var w way
@@ -108,7 +108,7 @@ func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
 	return list
 }
 
-// networkWay is the port of the device that has the local address.
+// networkWay returns the port of the device that has the local address.
 func (k *keeper) networkWay(prov network, pair addrPair) (w way, err error) {
 	dev, err := prov.DeviceAt(pair.local, pair.remote)
 	if err != nil {
@@ -129,8 +129,8 @@ func (k *keeper) networkWay(prov network, pair addrPair) (w way, err error) {
 	return w, nil
 }
 
-// memoryWay is the port of the peer that shares memory with us: the one that the
-// query names, or one that we offer.
+// memoryWay returns the port of the peer that shares memory with this host: the one that the
+// query names, or one offered by this gateway.
 func (k *keeper) memoryWay(prov memory, pair addrPair, q *resolve.Resolve) (w way, err error) {
 	peer, err := k.memoryPeer(prov, pair, q)
 	if err != nil {
@@ -166,14 +166,14 @@ func (k *keeper) memoryPort(prov memory, peer memoryPeer) (p *port, err error) {
 	return p, nil
 }
 
-// memoryRoom makes room for a port: of those that have not begun, whose offer may never be
-// taken, the first goes. False: all are in use.
+// memoryRoom makes room for a port by dropping the first one that has not started, whose
+// offer may never be taken. It returns false if all are in use.
 func (k *keeper) memoryRoom() bool {
 	if len(k.memory) < maxMemoryPorts {
 		return true
 	}
 	i := slices.IndexFunc(k.memory, func(p *port) bool {
-		if p.is(portMade) { // the shard may begin with it just now
+		if p.is(portMade) { // ask the shard, which may just be starting it
 			k.e.s.Call(func() { k.e.peerGone(p) })
 		}
 		return p.is(portGone)
@@ -205,7 +205,7 @@ func (k *keeper) memoryPeer(prov memory, pair addrPair, q *resolve.Resolve) (p m
 	return p, err
 }
 
-// memoryOffer is the offer of memory in a query from this kernel, or nil.
+// memoryOffer returns the offer of memory in a query from this kernel, or nil.
 func (k *keeper) memoryOffer(prov memory, q *resolve.Resolve) *resolve.UDOffer {
 	if q.HostID != k.e.cfg.HostID || q.GatewayID == k.e.cfg.GatewayID {
 		return nil
@@ -213,9 +213,9 @@ func (k *keeper) memoryOffer(prov memory, q *resolve.Resolve) *resolve.UDOffer {
 	return resolve.FindUDOffer(q.Offers, prov.Kind())
 }
 
-// attach becomes the peer of the offer in a query, if there is one that is not known, and
-// then calls then. A gateway that has been stopped lets this wait: each gateway has a
-// goroutine of its own, so that no other waits with it.
+// attach attaches to the offer in a query, if it has one that is not known yet, and then
+// calls then. A stopped gateway can delay this, so each gateway has a goroutine of its own
+// and delays no other.
 func (k *keeper) attach(from netip.Addr, q *resolve.Resolve, then func()) {
 	for _, prov := range k.e.cfg.Providers {
 		prov, shares := prov.(memory)
@@ -242,8 +242,7 @@ func (k *keeper) attach(from netip.Addr, q *resolve.Resolve, then func()) {
 	then()
 }
 
-// call attaches to an offer, on a goroutine of its own, and goes on with then on that of
-// the keeper.
+// call attaches to an offer on a goroutine of its own, and then runs then on the keeper's.
 func (k *keeper) call(prov memory, from netip.Addr, o *resolve.UDOffer, then func()) {
 	ctx, cancel := context.WithTimeout(k.ctx, keeperPatience)
 	defer cancel()
@@ -276,8 +275,8 @@ func (k *keeper) meet(at netip.Addr, p memoryPeer) {
 	k.met[at] = p
 }
 
-// dropMemory forgets the ports of peers that are down. Among them are offers that were
-// withdrawn: the device does not report those.
+// dropMemory forgets the ports of peers that are down. These include withdrawn offers, which
+// the device does not report.
 func (k *keeper) dropMemory() {
 	k.memory = slices.DeleteFunc(k.memory, func(p *port) bool {
 		if p.is(portGone) {
@@ -291,14 +290,14 @@ func (k *keeper) dropMemory() {
 	})
 }
 
-// hand gives a port to the shard.
+// hand passes a port to the shard.
 func (k *keeper) hand(p *port) {
 	k.e.s.Call(func() {
 		k.e.ports[p] = struct{}{}
 	})
 }
 
-// peerDown is told by the shm device that a peer has hung up.
+// peerDown is called when the shm device reports that a peer has hung up.
 func (e *engine) peerDown(peer *shm.Peer) {
 	for p := range e.ports {
 		if p.shm == peer {
@@ -307,15 +306,15 @@ func (e *engine) peerDown(peer *shm.Peer) {
 	}
 }
 
-// peerGone follows the end of a port's peer, or of its offer. A queue pair that has begun says so
-// itself, after what the peer had sent: perhaps why it went.
+// peerGone handles the end of a port's peer or of its offer. A queue pair that has started
+// reports that itself, after what the peer has sent, which may say why it left.
 func (e *engine) peerGone(p *port) {
 	if p.is(portMade) {
 		e.portLost(p)
 	}
 }
 
-// close ends the goroutine.
+// close stops the keeper's goroutines.
 func (k *keeper) close() {
 	k.stop()
 	k.done.Wait()

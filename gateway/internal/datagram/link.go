@@ -11,26 +11,28 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// cookieLen begins a probe: the number of the proof, and 8 random bytes.
+// cookieLen is the length of the cookie at the start of a probe: the number of the proof and
+// 8 random bytes.
 const cookieLen = 16
 
-// addrPair are the addresses of this host and of a peer. IPv4 is unmapped.
+// addrPair holds the addresses of this host and of a peer. IPv4 is unmapped.
 type addrPair struct{ local, remote netip.Addr }
 
-// linkKey finds the link that a packet came by.
+// linkKey identifies the link on which a packet came.
 type linkKey struct {
 	addrPair
 	qpn uint32
 }
 
-// link is a way to a peer and back: a port of ours and a queue pair of the
-// peer's, for one pair of addresses.
+// link is a path to a peer and back: a local port and a queue pair of the peer, for one pair
+// of addresses.
 //
-// An answer to the peer's query makes a link that is valid when it has echoed a probe of
-// ours: that went to the peer's address, and only its reader knows the cookie. To know the
-// Q_Key shows nothing: it is the same for all peers of a port. The peer's answer to our query
-// makes a link that is valid at once: it repeats our nonce. Datagrams are taken from valid
-// links. The resolve.Resolver says by which one they are sent.
+// When this gateway answers a query of the peer, the link becomes valid once the peer has
+// echoed a probe: the probe went to the peer's address, and only its reader knows the cookie.
+// Knowing the Q_Key proves nothing, since it is the same for all peers of a port. When the
+// peer answers a query of this gateway, the link is valid at once, since the answer repeats
+// the nonce. Datagrams are accepted only from valid links. The resolve.Resolver decides which
+// link is used for sending.
 type link struct {
 	addrPair
 	port    *port
@@ -38,33 +40,33 @@ type link struct {
 	kind    negotiate.CarrierKind // of the peer's device
 	qpn     uint32
 	qkey    uint32
-	newKey  uint32       // of an unproven query: perhaps of the peer after a restart; 0: none
+	newKey  uint32       // Q_Key from an unproven query: perhaps the peer has restarted; 0: none
 	at      verbs.AHAttr // of the peer
-	ah      verbs.AH     // nil: nothing was sent there yet
-	job     *handleJob   // makes ah; nil: none does
-	failed  time.Time    // when ah could not be made
+	ah      verbs.AH     // nil: nothing has been sent there yet
+	job     *handleJob   // makes ah; nil: none in progress
+	failed  time.Time    // when making ah failed
 	mtu     int
 	gateway [16]byte // of the peer
 	valid   bool
-	since   time.Time // the last time it was made known
-	refused time.Time // when the peer was told that nothing gets in here
-	fullAt  time.Time // since then there has been no room; zero: there is
+	since   time.Time // when it was last announced
+	refused time.Time // when the peer was told that nothing can be delivered here
+	fullAt  time.Time // since when there has been no room; zero: there is room
 	ids     pieceIDs
 	asm     reassembly
 
-	proof      uint64 // being proved, 0: none
+	proof      uint64 // proof in progress; 0: none
 	cookie     uint64
-	asked      time.Time // when a probe of ours was to make it valid
-	unanswered []byte    // a probe that waits for ah
+	asked      time.Time // when a probe was last sent to make it valid
+	unanswered []byte    // a probe waiting for ah
 }
 
 func (l *link) key() linkKey { return linkKey{addrPair: l.addrPair, qpn: l.qpn} }
 
-// carrier names what the link goes by.
+// carrier names the carrier of the link.
 func (l *link) carrier() report.Carrier { return report.Carrier(l.port.kind.String()) }
 
-// prove sends a probe of a full packet; its echo is the proof of that number. False
-// means that the peer cannot be reached.
+// prove sends a probe of a full packet, whose echo completes the proof with that number. It
+// returns false if the peer cannot be reached.
 func (l *link) prove(proof uint64) bool {
 	if l.ah == nil && l.barren() {
 		return false
@@ -74,8 +76,7 @@ func (l *link) prove(proof uint64) bool {
 	return true
 }
 
-// probe sends a probe of n bytes. When all slots are in use it is as if it were
-// lost.
+// probe sends a probe of n bytes. If all slots are in use, the probe is dropped as if lost.
 func (l *link) probe(n int) {
 	var b [cookieLen]byte
 	binary.BigEndian.PutUint64(b[:], l.proof)
@@ -83,7 +84,8 @@ func (l *link) probe(n int) {
 	l.control(controlProbe, b[:], n)
 }
 
-// control sends a control message, filled up with zeros to n bytes. It reports whether there was room.
+// control sends a control message, padded with zeros to n bytes. It reports whether there was
+// room.
 func (l *link) control(kind uint8, msg []byte, n int) bool {
 	e := l.port.e
 	slot, ok := e.out.take()
@@ -100,12 +102,13 @@ func (l *link) control(kind uint8, msg []byte, n int) bool {
 	return sent
 }
 
-// askEvery is how often a peer is asked at most to make its link valid. Two links that
-// are not would ask each other without an end.
+// askEvery limits how often a peer is probed to make its link valid. Without it, two links
+// that are not valid would probe each other endlessly.
 const askEvery = 100 * time.Millisecond
 
-// answer answers a probe, or has it wait for the handle. A link that is not valid asks before
-// it echoes: what the peer sends after the echo comes after its answer.
+// answer answers a probe, or stores it until the handle is made. A link that is not valid
+// sends its own probe before the echo, so that the peer answers that probe before it sends
+// anything else.
 func (l *link) answer(msg []byte) {
 	if !l.handle() {
 		if l.job != nil {
@@ -120,8 +123,8 @@ func (l *link) answer(msg []byte) {
 	l.echo(msg)
 }
 
-// echo sends a probe back. A gateway that was started again can have a queue pair
-// with the same number: one of two answers has its key then.
+// echo sends a probe back. A restarted gateway can have a queue pair with the same number but
+// another Q_Key, so the echo is sent with both keys if two are known.
 func (l *link) echo(msg []byte) {
 	l.control(controlEcho, msg, 0)
 	if old := l.qkey; l.newKey != 0 {
@@ -131,8 +134,8 @@ func (l *link) echo(msg []byte) {
 	}
 }
 
-// onEcho takes what came back of this link's probes, and tells whether it was
-// one. Its cookie was read at the peer's address.
+// onEcho handles an echo and reports whether it answers a probe of this link. Its cookie can
+// only have been read at the peer's address.
 func (l *link) onEcho(msg []byte) bool {
 	if len(msg) < cookieLen || binary.BigEndian.Uint64(msg[8:]) != l.cookie {
 		return false
@@ -146,8 +149,7 @@ func (l *link) onEcho(msg []byte) bool {
 	return true
 }
 
-// way is what this host has for a pair of addresses: a port, and how the
-// peer reaches it.
+// way is what this host has for a pair of addresses: a port, and how the peer reaches it.
 type way struct {
 	port  *port
 	gid   uint8 // of the local address, on a network
@@ -156,8 +158,8 @@ type way struct {
 	offer resolve.UDOffer
 }
 
-// gone reports whether the way has ended: also one by memory that the device has taken back,
-// of which a port that has not begun hears nothing.
+// gone reports whether the way has ended. This includes memory that the device has taken
+// back, which a port that has not started is not told about.
 func (w way) gone() bool { return w.port.is(portGone) || w.port.shm != nil && w.port.shm.Err() != nil }
 
 // reaches reports whether the port can talk to a queue pair of a peer.

@@ -8,35 +8,35 @@ import (
 	ippacket "github.com/smcgw/smcgw/packet"
 )
 
-// The packets of the descriptor of A: virtio_net_hdr of 10 bytes (flags, gso_type,
-// hdr_len, gso_size, csum_start, csum_offset in host order), IP, UDP.
+// The packets on the app TUN: virtio_net_hdr of 10 bytes (flags, gso_type, hdr_len, gso_size,
+// csum_start, csum_offset in host order), IP, UDP.
 const (
 	vnetLen       = 10
 	vnetNeedsCsum = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
 	udpCsumOffset = 6
 
-	// headroom is what precedes the payload of a packet at most.
+	// headroom is the maximum length of the headers before a packet's payload.
 	headroom = vnetLen + ippacket.IPv6Len + ippacket.UDPLen
-	// injectedTTL is the TTL of what is injected: its own did not travel. Datagrams
-	// that depend on a small one (traceroute) go natively.
+	// injectedTTL is the TTL of injected packets, since the original TTL is not transmitted.
+	// Datagrams that depend on a small one (traceroute) go natively.
 	injectedTTL = 64
 	minTTL      = 32
 )
 
-// errNotCarried is a packet that UD cannot carry unchanged: not plain UDP, with
-// options, a fragment, or with a TTL that matters.
+// errNotCarried means that UD cannot carry a packet unchanged: it is not plain UDP, has
+// options, is a fragment, or has a TTL that matters.
 var errNotCarried = errors.New("packet cannot be carried")
 
-// udpPacket is a UDP packet taken apart; payload lies in the packet.
+// udpPacket is a parsed UDP packet; payload points into the packet.
 type udpPacket struct {
 	endPair
 	payload []byte
 }
 
-// parseUDP reads a packet as it comes from A, virtio header included. Its
-// checksum is not looked at: it never left this host, and may not be complete.
+// parseUDP parses a packet from the app TUN, including the virtio header. It ignores the
+// checksum: the packet never left this host, and its checksum may be incomplete.
 func parseUDP(b []byte) (udpPacket, error) {
-	if len(b) <= vnetLen || b[1] != 0 { // a super-packet is several datagrams
+	if len(b) <= vnetLen || b[1] != 0 { // a GSO packet holds several datagrams
 		return udpPacket{}, errNotCarried
 	}
 	p, err := ippacket.ParseIP(b[vnetLen:])
@@ -54,7 +54,8 @@ func parseUDP(b []byte) (udpPacket, error) {
 	}, nil
 }
 
-// payloadAt is where the payload of a packet for A begins, virtio header included.
+// payloadAt returns the offset of the payload in a packet for the app TUN, including the
+// virtio header.
 func (e endPair) payloadAt() int {
 	if e.src.Addr().Is4() {
 		return vnetLen + ippacket.IPv4MinLen + ippacket.UDPLen
@@ -62,10 +63,10 @@ func (e endPair) payloadAt() int {
 	return vnetLen + ippacket.IPv6Len + ippacket.UDPLen
 }
 
-// putUDP writes the headers of a packet for A before its payload, which is
-// b[at:at+n], and returns where the packet begins. The checksum is left to the
-// kernel, as that of a local socket is: only its pseudo header is summed up. at
-// must be at least headroom, n at most maxUDPPayload.
+// putUDP writes the headers of a packet for the app TUN in front of its payload, which is
+// b[at:at+n], and returns where the packet begins. The checksum covers only the pseudo
+// header; the kernel completes it, as it does for a local socket. at must be at least
+// headroom, and e.fits(n) must hold.
 func putUDP(b []byte, at, n int, e endPair) (start int) {
 	h := ippacket.Header{Src: e.src.Addr(), Dst: e.dst.Addr(), Proto: ippacket.ProtoUDP, TTL: injectedTTL}
 	ip := b[at-ippacket.UDPLen-h.Len() : at-ippacket.UDPLen]
@@ -82,8 +83,7 @@ func putUDP(b []byte, at, n int, e endPair) (start int) {
 	return start
 }
 
-// fits reports whether a payload of n bytes is one of a UDP packet between
-// these ends.
+// fits reports whether a payload of n bytes fits a UDP packet between these ends.
 func (e endPair) fits(n int) bool {
 	if e.src.Addr().Is4() {
 		return n <= 65535-ippacket.IPv4MinLen-ippacket.UDPLen

@@ -15,34 +15,33 @@ import (
 )
 
 const (
-	// maxPeers bounds the peers, maxLinks the links of one: each of
-	// our addresses and carriers may have one.
+	// maxPeers bounds the peers, maxLinks the links of one peer: each local address and
+	// carrier may have one.
 	maxPeers = 1024
 	maxLinks = 8
-	// echoEvery is how long an echo vouches for the way to a peer that sends.
+	// echoEvery is how long an echo vouches for the path to a peer that is sending.
 	echoEvery = time.Second
 )
 
-// peer is what is known of another host, by its address.
+// peer is what is known about another host, by its address.
 type peer struct {
 	addr  netip.Addr
 	links []*link
-	// cur is the link that was proved, while the peer is capable; nil: datagrams
-	// go natively.
+	// cur is the proved link while the peer is capable; nil: datagrams go natively.
 	cur   *link
 	flows flowList
 
-	sent, heard time.Time // of this peer, on any link
+	sent, heard time.Time // last datagram to and from the peer, on any link
 	echoed      time.Time // the last echo of a full packet
-	alive       time.Time // the last sign that what is sent arrives
-	told        time.Time // that something moved, to the resolver
-	quiet       time.Time // until then it wants nothing carried
-	native      time.Time // until then it is not asked for again
+	alive       time.Time // last sign that what is sent arrives
+	told        time.Time // last report of traffic to the resolver
+	quiet       time.Time // until then the peer wants nothing carried
+	native      time.Time // until then the resolver is not asked for it again
 }
 
-// hear notes what came from the peer. It says nothing about the way to the peer,
-// which can be lost alone, or for long packets alone: an echo of a full packet has
-// to have come lately, too.
+// hear records a message from the peer. By itself that says nothing about the path to the
+// peer, which can fail alone, or for long packets only; so it counts as a sign of life only
+// if a full packet was echoed recently, too.
 func (p *peer) hear(now time.Time, echo bool) {
 	p.heard = now
 	if echo {
@@ -53,8 +52,8 @@ func (p *peer) hear(now time.Time, echo bool) {
 	}
 }
 
-// reach returns a link by which the peer can be asked whether it lives: also of
-// one to which nothing is carried for now, because it or we are switched off.
+// reach returns a link on which the peer can be probed. It also returns one for a peer to
+// which nothing is carried for now, because either side is switched off.
 func (p *peer) reach() *link {
 	if p.cur != nil {
 		return p.cur
@@ -67,9 +66,8 @@ func (p *peer) reach() *link {
 	return nil
 }
 
-// linkFrom returns the link by which datagrams from a local address go, or nil.
-// What is proved for one of our addresses holds for those that the peer has been
-// told of by itself.
+// linkFrom returns the link for datagrams from a local address, or nil. What was proved for
+// one local address holds for the others that the peer itself was told about.
 func (p *peer) linkFrom(local netip.Addr) *link {
 	if p.cur == nil || p.cur.local == local {
 		return p.cur
@@ -82,7 +80,7 @@ func (p *peer) linkFrom(local netip.Addr) *link {
 	return nil
 }
 
-// peerAt returns the entry of a peer, nil when there is no room.
+// peerAt returns the entry of a peer, or nil if there is no room.
 func (e *engine) peerAt(a netip.Addr) *peer {
 	p := e.peers[a]
 	if p != nil {
@@ -96,8 +94,7 @@ func (e *engine) peerAt(a netip.Addr) *peer {
 	return p
 }
 
-// dropPeer makes room: of the peers that are not used, one that was only made
-// known goes first.
+// dropPeer makes room by forgetting an unused peer, preferably one that was merely announced.
 func (e *engine) dropPeer() bool {
 	var worst *peer
 	for _, p := range e.peers {
@@ -112,7 +109,7 @@ func (e *engine) dropPeer() bool {
 	return true
 }
 
-// forgetPeer ends all links of a peer that is not used.
+// forgetPeer removes all links of an unused peer.
 func (e *engine) forgetPeer(p *peer) {
 	for len(p.links) > 0 {
 		e.unlink(p.links[0])
@@ -120,8 +117,8 @@ func (e *engine) forgetPeer(p *peer) {
 	delete(e.peers, p.addr)
 }
 
-// link returns the link by a way to a queue pair of a peer, and makes it if it is
-// not there. trusted: the peer itself has told us of it.
+// link returns the link by a way to a queue pair of a peer, creating it if needed. trusted:
+// the peer itself has announced the queue pair.
 func (e *engine) link(pair addrPair, w *way, o *resolve.UDOffer, gateway [16]byte, trusted bool) (*link, error) {
 	if w.port.shm == nil && verbs.GID(o.GID).Addr() != pair.remote {
 		return nil, fmt.Errorf("queue pair at another address: %w", errNotHere)
@@ -137,7 +134,7 @@ func (e *engine) link(pair addrPair, w *way, o *resolve.UDOffer, gateway [16]byt
 			return nil, err
 		}
 	}
-	if l.valid && !trusted { // an unproven query does not change what is in use
+	if l.valid && !trusted { // an unproven query must not change a link in use
 		if o.QKey != l.qkey {
 			l.newKey = o.QKey
 		}
@@ -171,8 +168,8 @@ func (e *engine) newLink(k linkKey, w *way, o *resolve.UDOffer) (*link, error) {
 	return l, nil
 }
 
-// leastLink is the link to give up first: one of an unproven query before one that the
-// peer has used, the oldest before others. The link in use is never given up.
+// leastLink returns the link to give up first: one from an unproven query before one that the
+// peer has used, then the oldest. The link in use is never returned.
 func (p *peer) leastLink() *link {
 	var least *link
 	for _, l := range p.links {
@@ -185,7 +182,7 @@ func (p *peer) leastLink() *link {
 	return least
 }
 
-// unlink forgets a link.
+// unlink removes a link.
 func (e *engine) unlink(l *link) {
 	p := l.peer
 	for i, o := range p.links {
@@ -204,7 +201,7 @@ func (e *engine) unlink(l *link) {
 	}
 }
 
-// capable: datagrams to the peer are carried from here on.
+// capable makes datagrams to the link's peer carried from here on.
 func (e *engine) capable(l *link, ttl time.Duration) {
 	p := l.peer
 	if e.quiet != negotiate.ReasonNone || e.now.Before(p.quiet) {
@@ -216,7 +213,7 @@ func (e *engine) capable(l *link, ttl time.Duration) {
 		p.sent, p.heard, p.echoed, p.alive = time.Time{}, e.now, e.now, e.now
 	}
 	p.cur = l
-	for i := 0; i < len(p.links); { // a gateway that has been started again leaves old ones behind
+	for i := 0; i < len(p.links); { // drop links left behind by a gateway that has restarted
 		if o := p.links[i]; o.gateway != l.gateway && o.valid {
 			e.unlink(o)
 			continue
@@ -226,7 +223,7 @@ func (e *engine) capable(l *link, ttl time.Duration) {
 	e.setPeer(ebpf.DatagramPeer{Addr: p.addr, Capable: true, TTL: ttl})
 }
 
-// native: datagrams to the host go natively for a while.
+// native makes datagrams to the host go natively for ttl.
 func (e *engine) native(a netip.Addr, r negotiate.Reason, ttl time.Duration) {
 	e.setPeer(ebpf.DatagramPeer{Addr: a, Reason: uint8(r), TTL: ttl})
 	if r == negotiate.ReasonAuthFailed {
@@ -251,8 +248,8 @@ func (e *engine) setPeer(d ebpf.DatagramPeer) {
 	}
 }
 
-// portLost is the end of a port: the device failed, or its shm peer hung up.
-// Datagrams to those after it go natively from here on.
+// portLost handles the end of a port: the device failed, or its shm peer hung up. Datagrams
+// to the peers behind it go natively from here on.
 func (e *engine) portLost(p *port) {
 	if portState(p.at.Swap(uint32(portGone))) == portGone {
 		return
@@ -261,15 +258,16 @@ func (e *engine) portLost(p *port) {
 		if l.peer.cur == l {
 			e.act(e.resolve.Hangup(l.remote, e.now))
 		}
-		if l.proof != 0 { // of no effect if another proof has followed
+		if l.proof != 0 { // no effect if another proof has followed
 			e.act(e.resolve.Proved(l.remote, l.proof, false, e.now))
 		}
 	}
 	e.s.Post(func() { e.closePort(p) })
 }
 
-// closePort takes a port and its links from the shard. What an adapter may take its time for is done beside that:
-// until then the port has its slots, and is among those of the engine.
+// closePort detaches a port and its links from the shard. What may take an adapter long is
+// done on a goroutine: until it is done, the port keeps its slots and remains among the
+// engine's ports.
 func (e *engine) closePort(p *port) {
 	if p.ending {
 		return
@@ -289,7 +287,8 @@ func (e *engine) closePort(p *port) {
 	})
 }
 
-// portClosed is the end of a port. An engine that has stopped sends no more.
+// portClosed finishes the close of a port. A stopped engine needs no slots back, since it
+// sends no more.
 func (e *engine) portClosed(p *port, free bool) {
 	e.unlessStopped(func(e *engine) {
 		delete(e.ports, p)

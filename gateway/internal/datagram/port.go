@@ -18,37 +18,36 @@ import (
 )
 
 const (
-	// receiveDepth is how many packets of peers a port takes in between two
-	// turns; the rest is lost. It is more than a device hands over in one, so that
-	// bursts wait where there is room for them: in the socket buffer, or in the
-	// ring of shm, which is shorter.
+	// receiveDepth is the number of packets that a port can receive between two turns; more
+	// are lost. It exceeds what a device delivers in one turn, so that bursts wait where
+	// there is room for them: in the socket buffer, or in the shm ring, which is shorter.
 	receiveDepth    = 2048
 	receiveDepthShm = 512
-	// sendDepth is how many packets a port has under way.
+	// sendDepth bounds the packets that a port has in flight.
 	sendDepth = 2048
-	// enoughRoom is the room that will do for a datagram in more pieces, too.
+	// enoughRoom is the room that suffices even for a datagram in more pieces.
 	enoughRoom = 128
-	// grhLen is what UD leaves free before the message (IBTA vol. 1, 11.4.1.2).
+	// grhLen is the space that UD reserves before the message (IBTA vol. 1, 11.4.1.2).
 	grhLen = 40
 	// recvID marks the work requests of receives.
 	recvID = 1 << 32
 )
 
-// portState is how far a port is. The shard changes it; the keeper reads it, too.
+// portState is the state of a port. The shard changes it; the keeper also reads it.
 //
 //	made ─► active ─► gone
 //	  └────────────────►
 type portState uint32
 
 const (
-	portMade   portState = iota // the keeper has made it: its queue pair is in INIT
+	portMade   portState = iota // made by the keeper: its queue pair is in INIT
 	portActive                  // it sends and receives
 	portGone                    // its queue pair is broken or closed
 )
 
-// port is a UD queue pair: one per device on a network, for all of its peers, or one
-// per peer that shares memory. The keeper makes it and hands it to the shard, which owns
-// it from then on.
+// port is a UD queue pair: one per device on a network, shared by all of its peers, or one
+// per peer that shares memory. The keeper makes it and hands it to the shard, which owns it
+// from then on.
 type port struct {
 	e     *engine
 	kind  negotiate.CarrierKind
@@ -62,21 +61,21 @@ type port struct {
 	room  verbs.DatagramRoomer  // nil where the device does not know
 	shm   *shm.Peer             // nil on a network
 	hold  func() (leave func()) // memoryPeer.Hold; nil on a network
-	leave func()                // gives up what hold took, or tells the device that it is not in use any more
+	leave func()                // releases what hold took, or tells the device that it is no longer in use
 	at    atomic.Uint32         // a portState
 
-	// beside is what is done for the port on goroutines of their own: its address handles
-	// are made and closed. Nothing more is while the port ends.
+	// beside tracks goroutines that work for the port: they make and close its address
+	// handles. None starts once the port is ending.
 	beside sync.WaitGroup
 	ending bool          // closePort was called
 	closed chan struct{} // closed when nothing of the port is left
 
-	rx     verbs.MR // receives of grhLen+mtu each, from start on
+	rx     verbs.MR // receive buffers of grhLen+mtu each, from the start on
 	rxSize int
 	links  map[linkKey]*link
-	flight int // work requests under way
+	flight int // work requests in flight
 
-	wr   verbs.SendWR // one for life: posting does not allocate
+	wr   verbs.SendWR // reused: posting does not allocate
 	sges [2]verbs.SGE
 	rwr  verbs.RecvWR
 }
@@ -112,7 +111,7 @@ func newNetworkPort(e *engine, kind negotiate.CarrierKind, dev *device) (*port, 
 	return p, nil
 }
 
-// newPort makes the queue pair, in INIT.
+// newPort makes a port with its queue pair in INIT.
 func newPort(e *engine, kind negotiate.CarrierKind, at place) (*port, error) {
 	p := &port{
 		e: e, kind: kind, queue: at.queue, dev: at.dev, pd: at.pd, mtu: at.mtu, rxSize: grhLen + at.mtu,
@@ -137,7 +136,7 @@ func newPort(e *engine, kind negotiate.CarrierKind, at place) (*port, error) {
 		return nil, errors.Join(fmt.Errorf("datagram queue pair: %w", err), p.qp.Close(), p.tx.Close())
 	}
 	p.wr.SGList, p.rwr.SGList = p.sges[:1], make([]verbs.SGE, 1)
-	if p.dev != nil { // registering takes an adapter long: not on the shard
+	if p.dev != nil { // slow on an adapter: not on the shard
 		if err := p.registerReceives(); err != nil {
 			return nil, errors.Join(err, p.qp.Close(), p.tx.Close())
 		}
@@ -145,7 +144,7 @@ func newPort(e *engine, kind negotiate.CarrierKind, at place) (*port, error) {
 	return p, nil
 }
 
-// registerReceives makes the memory that receives go to.
+// registerReceives allocates and registers the receive buffers.
 func (p *port) registerReceives() (err error) {
 	if p.rx, err = p.pd.RegMR(make([]byte, p.receives()*p.rxSize), verbs.AccessLocalWrite); err != nil {
 		return fmt.Errorf("datagram receives: %w", err)
@@ -155,8 +154,8 @@ func (p *port) registerReceives() (err error) {
 
 func (p *port) is(s portState) bool { return portState(p.at.Load()) == s }
 
-// start begins to send and receive, where memory is shared with a peer that has
-// attached. Until then the device may take the memory back. A port that cannot is gone.
+// start makes a port send and receive. Where memory is shared, the peer must have attached:
+// until then the device may take the memory back. A port that cannot start is gone.
 func (p *port) start() error {
 	if !p.is(portMade) {
 		return nil
@@ -176,7 +175,7 @@ func (p *port) start() error {
 	return nil
 }
 
-// receives is how many are posted.
+// receives returns the number of posted receives.
 func (p *port) receives() int {
 	if p.kind == negotiate.CarrierSHM {
 		return receiveDepthShm
@@ -203,8 +202,8 @@ func (p *port) activate() error {
 	return nil
 }
 
-// part takes the queue pair from the shard, which calls it, and returns what closes it: on the
-// shard at once, where no other goroutine may.
+// part detaches the queue pair from the shard, on which it must be called, and returns the
+// function that closes it. A queue pair that no other goroutine may close is closed at once.
 func (p *port) part() (end func() error) {
 	if num := p.qp.Num(); p.queue.Members[num] == loop.Completer(p) {
 		delete(p.queue.Members, num)
@@ -217,8 +216,8 @@ func (p *port) part() (end func() error) {
 	return func() error { return err }
 }
 
-// close ends what the port is made of, beside the shard. It returns whether the slots are out of reach of the device:
-// an adapter may not let the queue pair go.
+// close frees the parts of the port, outside the shard. It reports whether the device can no
+// longer reach the slots: an adapter may refuse to release the queue pair.
 func (p *port) close(end func() error) (free bool, err error) {
 	p.beside.Wait()
 	qp, tx := end(), p.tx.Close()
@@ -245,7 +244,7 @@ func (p *port) repost(i int) error {
 // Owner implements loop.Completer: a port works for no connection.
 func (p *port) Owner() loop.Owner { return nil }
 
-// Complete implements loop.Completer: it is called for every completion of the queue pair.
+// Complete implements loop.Completer. It is called for every completion of the queue pair.
 func (p *port) Complete(wc *verbs.WC) {
 	if wc.Status != verbs.WCSuccess {
 		p.broken(wc.Status)
@@ -263,7 +262,7 @@ func (p *port) Complete(wc *verbs.WC) {
 	}
 }
 
-// broken is an error of the queue pair. Datagrams go natively from here on.
+// broken handles an error of the queue pair. Datagrams go natively from here on.
 func (p *port) broken(s verbs.WCStatus) {
 	if p.is(portGone) {
 		return
@@ -274,23 +273,23 @@ func (p *port) broken(s verbs.WCStatus) {
 	p.e.portLost(p)
 }
 
-// piecesOf is the number of packets that a payload takes.
+// piecesOf returns the number of packets that a payload takes.
 func (l *link) piecesOf(hlen, n int) int { return max(1, (n+l.mtu-hlen-1)/(l.mtu-hlen)) }
 
-// roomFor tells whether a datagram can be sent now.
+// roomFor reports whether a datagram can be sent now.
 func (p *port) roomFor(l *link, hlen, n int) bool {
 	return p.is(portActive) && p.flight+l.piecesOf(hlen, n) <= sendDepth && l.handle()
 }
 
-// full tells whether a datagram would be lost on its way, because the peer has
-// not taken those before it.
+// full reports whether a datagram would be lost because the peer has not consumed those
+// before it.
 func (l *link) full(hlen, n int) bool {
 	return l.port.room != nil && !l.port.is(portGone) && l.port.room.DatagramRoom(l.qpn) < min(l.piecesOf(hlen, n), enoughRoom)
 }
 
-// sendPieces posts a datagram that there is room for and that lies in a slot,
-// headers first, as one packet, or several with the same headers and this id. The
-// slot is the port's from here on.
+// sendPieces posts a datagram for which there is room. It lies in a slot, headers first, and
+// is sent as one packet, or as several with the same headers and this id. The port owns the
+// slot from here on.
 func (p *port) sendPieces(l *link, slot, id uint16, at, hlen, n int) {
 	room, wrs := l.mtu-hlen, l.piecesOf(hlen, n)
 	p.e.out.lend(slot, p, wrs)
@@ -324,7 +323,7 @@ func (p *port) sendPieces(l *link, slot, id uint16, at, hlen, n int) {
 	}
 }
 
-// sendControl posts a control message that begins a slot.
+// sendControl posts a control message that lies at the start of a slot.
 func (p *port) sendControl(l *link, slot uint16, kind uint8, n int) bool {
 	if !p.is(portActive) || p.flight == sendDepth || !l.handle() {
 		return false
@@ -343,7 +342,7 @@ func (p *port) address(l *link, slot uint16) {
 	p.wr.WRID, p.wr.AH, p.wr.RemoteQPN, p.wr.RemoteQKey = uint64(slot), l.ah, l.qpn, l.qkey
 }
 
-// post is false when the queue pair is broken; what is lost with it is counted.
+// post returns false if the queue pair is broken. It counts the datagram lost with it.
 func (p *port) post(flags verbs.SendFlags) bool {
 	p.wr.Flags = flags
 	if err := p.qp.PostSend(&p.wr); err != nil {
@@ -355,13 +354,13 @@ func (p *port) post(flags verbs.SendFlags) bool {
 	return true
 }
 
-// describe is what peers must know of the queue pair.
+// describe returns what peers must know of the queue pair.
 func (p *port) describe() resolve.UDOffer {
 	return resolve.UDOffer{Kind: p.kind, MTU: uint16(p.mtu), QPN: p.qp.Num(), QKey: p.qkey}
 }
 
-// grhEnds are the addresses of a packet as the device saw them; not valid on
-// shm, where there are none.
+// grhEnds returns the addresses of a packet as the device saw them. It is not valid on shm,
+// which has none.
 func grhEnds(grh []byte) addrPair {
 	switch {
 	case grh[20] == 0x45 && binary.BigEndian.Uint64(grh) == 0:

@@ -7,29 +7,29 @@ import (
 )
 
 const (
-	// asmPerPeer bounds the datagrams of one peer that are being put together,
-	// asmTotal those of all peers; the oldest makes room, that of the peer or of
-	// all: pieces leave together, so it is the one that will not be complete.
+	// asmPerPeer bounds the datagrams of one peer being reassembled, asmTotal those of all
+	// peers. The oldest, of the peer or of all, makes room: pieces are sent together, so it
+	// is the one that will not be completed.
 	asmPerPeer = 16
 	asmTotal   = 256
-	// asmWindow is how far behind the newest one of a peer a datagram may be.
+	// asmWindow is how far behind a peer's newest datagram another may be.
 	asmWindow = 256
-	// asmPatience is how long the next piece may take. Pieces leave together.
+	// asmPatience is how long the next piece may take. Pieces are sent together.
 	asmPatience = 50 * time.Millisecond
-	// idRest is how long a sender leaves an id unused: with it, the window and
-	// the patience, pieces of two datagrams with one id never meet.
+	// idRest is how long a sender leaves an id unused. Together with the window and the
+	// patience, it ensures that pieces of two datagrams with the same id never mix.
 	idRest = 2 * asmPatience
-	// idBlock is the number of ids whose last use is remembered together.
+	// idBlock is the number of ids that share a time of last use.
 	idBlock = 1 << (idBits - 2)
 )
 
-// pieceIDs hands out the ids of datagrams in pieces.
+// pieceIDs allocates the ids of datagrams sent in pieces.
 type pieceIDs struct {
 	next uint16
-	used [1 << idBits / idBlock]time.Time // the last use of each block
+	used [1 << idBits / idBlock]time.Time // last use of each block
 }
 
-// take returns the next id; false when it has been used too recently.
+// take returns the next id, or false if it was used too recently.
 func (d *pieceIDs) take(now time.Time) (uint16, bool) {
 	id := d.next & idMask
 	used := &d.used[id/idBlock]
@@ -41,36 +41,36 @@ func (d *pieceIDs) take(now time.Time) (uint16, bool) {
 	return id, true
 }
 
-// partial is a datagram of which not all pieces are there. All pieces but the
-// last have one length, and every piece has the same headers.
+// partial is an incomplete datagram. All pieces but the last have the same length, and all
+// have the same headers.
 type partial struct {
 	of           *reassembly
-	older, newer *partial // of the pool
+	older, newer *partial // in the pool
 
 	id      uint16
 	seen    time.Time // of the latest piece
 	headers [headers6]byte
 	ends    endPair
 	hlen    int
-	size    int // of each piece but the last, 0 while none of them is there
-	count   int // pieces, 0 while the last one is not there
+	size    int // of each piece but the last; 0 until one of those has come
+	count   int // number of pieces; 0 until the last one has come
 	have    int
 	lastLen int
 	got     [(maxPieces + 63) / 64]uint64
-	buf     []byte // headroom, then the payload; the last piece at the very end until size is known
+	buf     []byte // headroom, then the payload; the last piece is kept at the very end until size is known
 }
 
-// asmBuffer is what holds any payload after its headroom.
+// asmBuffer is the size of a buffer for any payload behind its headroom.
 const asmBuffer = headroom + maxPayload + 1
 
-// asmPool is the memory of all reassembly, bounded by asmTotal.
+// asmPool is the memory of all reassemblies, bounded by asmTotal.
 type asmPool struct {
 	free           []*partial
 	taken          int
-	oldest, newest *partial // of those taken
+	oldest, newest *partial // among those taken
 }
 
-// take returns an unused one, as the newest of a peer's.
+// take returns an unused partial for r, as the newest one taken.
 func (p *asmPool) take(r *reassembly) *partial {
 	if p.taken == asmTotal {
 		p.oldest.of.drop(p.oldest)
@@ -109,18 +109,18 @@ func (p *asmPool) put(t *partial) {
 	p.free = append(p.free, t)
 }
 
-// reassembly puts the pieces of one peer together, a datagram whole or not at
+// reassembly reassembles the pieces from one peer. A datagram is delivered whole or not at
 // all.
 type reassembly struct {
 	pool    *asmPool
 	parts   []*partial // in the order of their first pieces
 	newest  uint16
-	dropped uint64 // datagrams given up
+	dropped uint64 // datagrams dropped
 }
 
-// add takes one piece: payload begins with both headers, which ends names. When
-// it completes a datagram, whole is its buffer, with the payload at
-// headroom, n bytes long; the buffer is valid until the next call.
+// add adds one piece. msg begins with both headers, which ends names. If the piece completes
+// a datagram, whole is its buffer, with the payload of n bytes at headroom; it is valid until
+// the next call.
 func (r *reassembly) add(now time.Time, imm immediate, ends endPair, msg []byte) (whole []byte, n int, err error) {
 	hlen := ends.headersLen()
 	piece := msg[hlen:]
@@ -148,15 +148,15 @@ func (r *reassembly) add(now time.Time, imm immediate, ends endPair, msg []byte)
 	return t.buf, n, nil
 }
 
-// find returns the datagram a piece belongs to, and gives up those whose id
-// could be taken for a newer one's.
+// find returns the datagram that a piece belongs to, or nil. It drops datagrams whose ids
+// could be confused with those of newer ones.
 func (r *reassembly) find(now time.Time, id uint16) *partial {
 	r.expire(now)
 	ahead := (id - r.newest) & idMask
 	switch {
 	case len(r.parts) == 0, ahead < idMask/2:
 		r.newest = id
-	case idMask+1-ahead > asmWindow: // not late but from elsewhere: begin again
+	case idMask+1-ahead > asmWindow: // not late but unrelated: start over
 		r.clear()
 		r.newest = id
 	}
@@ -175,7 +175,7 @@ func (r *reassembly) find(now time.Time, id uint16) *partial {
 	return nil
 }
 
-// begin makes room for one more datagram.
+// begin starts reassembling one more datagram, making room if needed.
 func (r *reassembly) begin(now time.Time, id uint16, ends endPair, headers []byte) *partial {
 	if len(r.parts) == asmPerPeer {
 		r.drop(r.parts[0])
@@ -187,10 +187,10 @@ func (r *reassembly) begin(now time.Time, id uint16, ends endPair, headers []byt
 	return t
 }
 
-// put stores a piece; false means that no datagram has it.
+// put stores a piece. It returns false if the piece cannot belong to the datagram.
 func (t *partial) put(imm immediate, piece []byte) bool {
 	if t.got[imm.index/64]>>(imm.index%64)&1 != 0 {
-		return true // twice
+		return true // a duplicate
 	}
 	switch {
 	case !imm.last:
@@ -201,8 +201,8 @@ func (t *partial) put(imm immediate, piece []byte) bool {
 			return false
 		}
 	case t.count > 0:
-		return false // two last ones
-	case t.size == 0 && imm.index > 0: // where it goes is not known yet
+		return false // a second last piece
+	case t.size == 0 && imm.index > 0: // its offset is not known yet
 		t.count, t.lastLen = imm.index+1, len(piece)
 		copy(t.buf[len(t.buf)-len(piece):], piece)
 		t.mark(imm.index)
@@ -213,8 +213,8 @@ func (t *partial) put(imm immediate, piece []byte) bool {
 	return t.place(imm, piece)
 }
 
-// place copies a piece to where it belongs, and with the first one that tells,
-// the last one too.
+// place copies a piece to its offset. The first piece that reveals the size also moves an
+// early last piece into place.
 func (t *partial) place(imm immediate, piece []byte) bool {
 	early := !imm.last && t.count > 0 && t.have == 1 && t.got[(t.count-1)/64]>>((t.count-1)%64)&1 != 0
 	total := imm.index*t.size + len(piece)
@@ -233,7 +233,7 @@ func (t *partial) place(imm immediate, piece []byte) bool {
 	return true
 }
 
-// above tells whether there is a piece after the last one.
+// above reports whether there is a piece beyond the last one.
 func (t *partial) above(last int) bool {
 	for i := last + 1; i < maxPieces; i++ {
 		if t.got[i/64]>>(i%64)&1 != 0 {
@@ -248,7 +248,7 @@ func (t *partial) mark(index int) {
 	t.have++
 }
 
-// expire gives up datagrams whose pieces have stopped to come.
+// expire drops datagrams whose pieces have stopped coming.
 func (r *reassembly) expire(now time.Time) {
 	for i := 0; i < len(r.parts); {
 		if now.Sub(r.parts[i].seen) > asmPatience {
@@ -264,7 +264,7 @@ func (r *reassembly) drop(t *partial) {
 	r.remove(t)
 }
 
-// clear gives everything up.
+// clear drops everything.
 func (r *reassembly) clear() {
 	for len(r.parts) > 0 {
 		r.drop(r.parts[0])

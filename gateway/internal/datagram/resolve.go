@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// trafficEvery is how often the resolver hears of what moves.
+	// trafficEvery is how often the resolver is told about traffic.
 	trafficEvery = 100 * time.Millisecond
-	// waysFor is how long a port for a pair of addresses is taken for granted.
+	// waysFor is how long the ways found for a pair of addresses are cached.
 	waysFor = time.Minute
-	// waysAgain is how long it is taken for granted that there is none.
+	// waysAgain is how long it is cached that there are none.
 	waysAgain = time.Second
-	// waysMost bounds what is known of pairs.
+	// waysMost bounds the cached pairs.
 	waysMost = 2 * maxPeers
 )
 
-// newResolver makes the state machine; it belongs to the shard.
+// newResolver makes the resolver, a state machine that belongs to the shard.
 func (e *engine) newResolver() *resolve.Resolver {
 	cfg := resolve.ResolverConfig{
 		GatewayID: e.cfg.GatewayID, HostID: e.cfg.HostID, Port: e.cfg.Port, PeerPort: e.cfg.Port,
@@ -43,9 +43,9 @@ type knownWays struct {
 	at   time.Time
 }
 
-// wayOf returns the way by which a queue pair of the peer is reached, nil if it
-// is not there, or not any more: that of its kind, or where the ends are mixed the one
-// that allows it. With one peer memory can be shared twice, offered by each side.
+// wayOf returns the way by which a queue pair of the peer is reached, or nil if there is none
+// or no longer any: the way of its kind or, for ends of different kinds, the one that allows
+// that. Memory can be shared with one peer twice, once offered by each side.
 func (e *engine) wayOf(pair addrPair, o *resolve.UDOffer) *way {
 	list := e.ways[pair].list
 	for i := range list {
@@ -57,9 +57,10 @@ func (e *engine) wayOf(pair addrPair, o *resolve.UDOffer) *way {
 	return nil
 }
 
-// offers tells the resolver what there is for a pair of addresses, one way of
-// each kind: that of the query that is being answered, where it names one. A query of
-// our own waits for what is not known.
+// offers returns the offers for a pair of addresses, one way per kind. While a query is being
+// answered, that is the way named by the query, if it names one. For a query of this gateway
+// with no fresh ways, it starts a look and returns nothing; the resolver is told when the
+// ways are known.
 func (e *engine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
 	pair := addrPair{local, peer}
 	if e.query == nil && !e.fresh(pair) {
@@ -82,7 +83,7 @@ func (e *engine) offers(local, peer netip.Addr) (list []resolve.UDOffer) {
 	return list
 }
 
-// admit says whether datagrams of a peer are taken at all.
+// admit returns why datagrams of a peer are not accepted at all, or ReasonNone.
 func (e *engine) admit(local, peer netip.Addr) negotiate.Reason {
 	switch {
 	case e.quiet != negotiate.ReasonNone:
@@ -90,13 +91,13 @@ func (e *engine) admit(local, peer netip.Addr) negotiate.Reason {
 	case e.gateway.Off():
 		return negotiate.ReasonOff
 	}
-	if _, err := e.route(addrPair{local, peer}); err != nil { // what it sent could not be written to A
+	if _, err := e.route(addrPair{local, peer}); err != nil { // what it sent could not be written to the app TUN
 		return negotiate.ReasonAddress
 	}
 	return negotiate.ReasonNone
 }
 
-// fresh reports whether the ways of a pair need no look.
+// fresh reports whether the cached ways of a pair can be used.
 func (e *engine) fresh(pair addrPair) bool {
 	have, ok := e.ways[pair]
 	long := waysFor
@@ -106,8 +107,8 @@ func (e *engine) fresh(pair addrPair) bool {
 	return ok && e.now.Sub(have.at) < long && !slices.ContainsFunc(have.list, way.gone)
 }
 
-// look has the keeper find the ways of a pair, and then calls then on the shard. q is the
-// query of the peer, nil if we are to ask.
+// look makes the keeper find the ways of a pair, and then calls then on the shard. q is the
+// peer's query, or nil if this gateway will send one.
 func (e *engine) look(pair addrPair, q *resolve.Resolve, then func()) {
 	if !e.keeper.ways(pair, q, func(list []way) {
 		if e.stopped {
@@ -116,7 +117,7 @@ func (e *engine) look(pair addrPair, q *resolve.Resolve, then func()) {
 		if _, known := e.ways[pair]; !known && len(e.ways) >= waysMost {
 			e.forgetWays()
 		}
-		for _, w := range e.ways[pair].list { // what has been offered before stays good
+		for _, w := range e.ways[pair].list { // what was offered before stays valid
 			if !w.gone() && !slices.ContainsFunc(list, func(o way) bool { return o.port == w.port }) {
 				list = append(list, w)
 			}
@@ -128,8 +129,8 @@ func (e *engine) look(pair addrPair, q *resolve.Resolve, then func()) {
 	}
 }
 
-// forgetWays forgets the ways of one pair: the oldest ones of a peer that the resolver has
-// no use for, or the oldest.
+// forgetWays forgets the ways of one pair: the oldest of a peer that the resolver has no use
+// for, or else the oldest.
 func (e *engine) forgetWays() {
 	var oldest addrPair
 	var at time.Time
@@ -143,12 +144,12 @@ func (e *engine) forgetWays() {
 	delete(e.ways, oldest)
 }
 
-// message takes a datagram of the datagram port.
+// message handles a datagram received on the datagram port.
 func (e *engine) message(local, from netip.AddrPort, b []byte) {
 	e.act(e.resolve.Receive(local, from, b, e.now))
 }
 
-// answer answers a query of a peer, once the ways are known.
+// answer answers a peer's query, once the ways are known.
 func (e *engine) answer(a resolve.AnswerPeer) {
 	e.look(addrPair{a.Local.Addr(), a.From.Addr()}, &a.Query, func() {
 		e.query = &a.Query
@@ -157,7 +158,7 @@ func (e *engine) answer(a resolve.AnswerPeer) {
 	})
 }
 
-// want: a local program sends to a peer that is not capable.
+// want tells the resolver that a local program sends to a peer that is not capable.
 func (e *engine) want(pair addrPair) {
 	if e.quiet != negotiate.ReasonNone {
 		return
@@ -165,12 +166,12 @@ func (e *engine) want(pair addrPair) {
 	e.act(e.resolve.Want(pair.local, pair.remote, e.gateway.NamesPeer(pair.remote), e.now))
 }
 
-// news: the gateway of a peer has a datagram port.
+// news tells the resolver that a peer gateway has a datagram port.
 func (e *engine) news(local netip.Addr, at netip.AddrPort, gateway [16]byte) {
 	e.act(e.resolve.News(local, at, gateway, e.now))
 }
 
-// act does what the resolver wants.
+// act executes the resolver's actions.
 func (e *engine) act(list []resolve.ResolverAction) {
 	for _, a := range list {
 		switch a := a.(type) {
@@ -187,7 +188,7 @@ func (e *engine) act(list []resolve.ResolverAction) {
 		case resolve.ProbePeer:
 			if p := e.peers[a.Peer]; p != nil {
 				if l := p.reach(); l != nil {
-					l.probe(l.mtu) // a path that has become narrower is no path any more
+					l.probe(l.mtu) // a path that has become narrower counts as lost
 				}
 			}
 		case resolve.PeerCapable:
@@ -206,7 +207,7 @@ func (e *engine) act(list []resolve.ResolverAction) {
 	}
 }
 
-// expect makes the links that a peer may send by once it has our answer.
+// expect makes the links that a peer may send on once it has the answer.
 func (e *engine) expect(a resolve.ExpectPeer) {
 	pair := addrPair{a.Local, a.Peer}
 	for i := range a.Offers {
@@ -235,8 +236,8 @@ func (e *engine) prove(a resolve.ProvePeer) {
 	e.act(e.resolve.Proved(a.Peer, a.Proof, false, e.now))
 }
 
-// peerCapable: the resolver says by which link datagrams go. If that link is gone, the
-// peer is asked again; a link that carried nothing can go without a word.
+// peerCapable uses the link that the resolver has chosen for datagrams. If that link is gone,
+// the peer is queried again: a link that carries nothing can disappear unnoticed.
 func (e *engine) peerCapable(a resolve.PeerCapable) {
 	if p := e.peers[a.Peer]; p != nil {
 		for _, l := range p.links {
@@ -249,7 +250,7 @@ func (e *engine) peerCapable(a resolve.PeerCapable) {
 	e.act(e.resolve.Hangup(a.Peer, e.now))
 }
 
-// tickResolver tells the resolver what has moved and does what is due.
+// tickResolver reports traffic to the resolver and runs its timers.
 func (e *engine) tickResolver() {
 	for _, p := range e.peers {
 		if p.reach() != nil && e.now.Sub(p.told) >= trafficEvery && (p.sent.After(p.told) || p.alive.After(p.told)) {
@@ -262,7 +263,7 @@ func (e *engine) tickResolver() {
 	}
 }
 
-// queryCounts adds what the resolver has counted.
+// queryCounts copies the resolver's counters.
 func (e *engine) queryCounts() {
 	s := e.resolve.Stats()
 	c := &e.count

@@ -1,19 +1,18 @@
 package datagram
 
 const (
-	// slotCount is how many datagrams of local programs are under way to
-	// their carriers at once. When all are, A is not read, and its queue drops as
-	// that of a network card does.
+	// slotCount is the number of datagrams of local programs in flight to their carriers.
+	// When all slots are in use, the app TUN is not read, and its queue drops like that of a
+	// network card.
 	slotCount = 256
-	// slotSize holds any packet. Memory is taken as it is touched.
+	// slotSize holds any packet. Memory is allocated as it is touched.
 	slotSize = 65 << 10
-	// spareSlot is sent from by no port: what lies there returns to the network.
+	// spareSlot is never sent from: what is read into it goes back to the network.
 	spareSlot = slotCount
 )
 
-// slots is the memory that datagrams are sent from: A is read into it, and
-// every port has it registered. A slot is its port's until the send has
-// completed.
+// slots is the memory that datagrams are sent from: the app TUN is read into it, and every
+// port has registered it. A slot belongs to a port until the send has completed.
 type slots struct {
 	mem  []byte
 	free []uint16
@@ -23,7 +22,7 @@ type slots struct {
 // slotUse is the port that sends from a slot.
 type slotUse struct {
 	port *port
-	wrs  int // work requests that send from it
+	wrs  int // work requests sent from it
 }
 
 func newSlots() *slots {
@@ -45,26 +44,26 @@ func (o *slots) take() (uint16, bool) {
 	return slot, true
 }
 
-// put gives a slot back that nothing is sent from.
+// put returns a slot from which nothing is being sent.
 func (o *slots) put(slot uint16) {
 	if slot != spareSlot {
 		o.free = append(o.free, slot)
 	}
 }
 
-// bytes is the memory of a slot.
+// bytes returns the memory of a slot.
 func (o *slots) bytes(slot uint16) []byte {
 	at := int(slot) * slotSize
 	return o.mem[at : at+slotSize : at+slotSize]
 }
 
-// lend notes that a port sends from a slot.
+// lend records that a port sends from a slot.
 func (o *slots) lend(slot uint16, p *port, wrs int) {
 	o.used[slot] = slotUse{port: p, wrs: wrs}
 }
 
-// returned is called for the completion of a slot; it tells how many work
-// requests that were, 0 if the slot is not the port's.
+// returned is called for the completion of a slot. It returns the number of its work
+// requests, or 0 if the slot does not belong to the port.
 func (o *slots) returned(slot uint16, p *port) int {
 	if int(slot) >= slotCount || o.used[slot].port != p {
 		return 0
@@ -75,7 +74,7 @@ func (o *slots) returned(slot uint16, p *port) int {
 	return n
 }
 
-// reclaim takes back all slots of a port that is gone.
+// reclaim frees all slots of a port that is gone.
 func (o *slots) reclaim(p *port) {
 	for i := range o.used {
 		o.returned(uint16(i), p)

@@ -14,14 +14,14 @@ import (
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
-// errNotHere means that this host has no way to a peer: no failure.
+// errNotHere means that this host has no path to a peer. It is not a failure.
 var errNotHere = errors.New("no way to the peer from here")
 
-// queriesPerSecond bounds the messages of unknown hosts that the shard sees.
+// queriesPerSecond bounds the messages from unknown hosts that reach the shard.
 const queriesPerSecond = 200
 
-// sockets are the sockets of the datagram port, one per family. They have no
-// peer; each answer leaves from the address that was asked.
+// sockets holds the sockets of the datagram port, one per family. They are unconnected; each
+// answer is sent from the address that was queried.
 type sockets struct {
 	e     *engine
 	limit *rate.Limiter
@@ -29,7 +29,7 @@ type sockets struct {
 	loops sync.WaitGroup
 
 	mu    sync.Mutex                      // guards asked
-	asked map[resolve.QueryNonce]struct{} // of the last queries: an answer with one passes the limit
+	asked map[resolve.QueryNonce]struct{} // nonces of recent queries: an answer to one bypasses the limit
 }
 
 // openSockets binds the port on all addresses, or on one.
@@ -59,7 +59,7 @@ func openSockets(e *engine) (*sockets, error) {
 	return s, nil
 }
 
-// askDestination has the socket tell to which address a datagram came.
+// askDestination makes the socket report the address to which a datagram was sent.
 func askDestination(c *net.UDPConn, v4 bool) error {
 	rc, err := c.SyscallConn()
 	if err != nil {
@@ -75,14 +75,14 @@ func askDestination(c *net.UDPConn, v4 bool) error {
 	return err
 }
 
-// start begins to read.
+// start starts reading.
 func (s *sockets) start() {
 	for _, c := range s.conns {
 		s.loops.Go(func() { s.read(c) })
 	}
 }
 
-// read gives what arrives to the shard until the socket is closed.
+// read passes received messages to the shard until the socket is closed.
 func (s *sockets) read(c *net.UDPConn) {
 	var b [resolve.MaxQueryLen + 1]byte
 	var oob [128]byte
@@ -91,7 +91,7 @@ func (s *sockets) read(c *net.UDPConn) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // an ICMP error about something we sent
+		if err != nil { // an ICMP error about something sent earlier
 			continue
 		}
 		local, ok := destination(oob[:on])
@@ -106,7 +106,7 @@ func (s *sockets) read(c *net.UDPConn) {
 	}
 }
 
-// ask notes a query that is sent.
+// ask records a query about to be sent.
 func (s *sockets) ask(msg []byte) {
 	nonce, ok := resolve.QueryNonceOf(msg)
 	if !ok {
@@ -114,13 +114,13 @@ func (s *sockets) ask(msg []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.asked) >= waysMost { // most of them are over
+	if len(s.asked) >= waysMost { // most of them are finished
 		dropOne(s.asked)
 	}
 	s.asked[nonce] = struct{}{}
 }
 
-// answers reports whether a message answers a query, once for each time that it was sent.
+// answers reports whether a message answers a query. It returns true once per query sent.
 func (s *sockets) answers(msg []byte) bool {
 	nonce, ok := resolve.AnswerNonceOf(msg)
 	if !ok {
@@ -133,7 +133,7 @@ func (s *sockets) answers(msg []byte) bool {
 	return ok
 }
 
-// dropOne takes any entry out of a table.
+// dropOne deletes an arbitrary entry of a map.
 func dropOne[K comparable, V any](m map[K]V) {
 	for k := range m {
 		delete(m, k)
@@ -141,7 +141,7 @@ func dropOne[K comparable, V any](m map[K]V) {
 	}
 }
 
-// destination reads to which address a datagram came.
+// destination returns the address to which a datagram was sent.
 func destination(oob []byte) (netip.Addr, bool) {
 	for len(oob) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
@@ -159,9 +159,9 @@ func destination(oob []byte) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// send sends a message from an address of this host. It never waits, since the
-// shard calls it: a full socket buffer loses the message. (A deadline would do
-// so too when the processors are busy: one that is over loses it untried.)
+// send sends a message from an address of this host. It never blocks, since the shard calls
+// it: a full socket buffer loses the message. (A write deadline is no alternative: on a busy
+// machine it can expire before the first attempt.)
 func (s *sockets) send(m resolve.SendResolution) error {
 	s.ask(m.Bytes)
 	var oob []byte
@@ -178,7 +178,7 @@ func (s *sockets) send(m resolve.SendResolution) error {
 	return errNotHere
 }
 
-// sendAtOnce tries once.
+// sendAtOnce makes a single attempt.
 func sendAtOnce(c *net.UDPConn, b, oob []byte, to unix.Sockaddr) error {
 	rc, err := c.SyscallConn()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// flowTable has the flows of an engine. The shard alone changes it, under mu, and finds
-// flows in it without; other goroutines read it under mu.
+// flowTable holds the flows of an engine. Only the shard changes it, under mu, and only the
+// shard reads it without mu; other goroutines read it under mu.
 type flowTable struct {
 	mu    sync.Mutex
 	flows map[ebpf.Tuple]*flow

@@ -11,18 +11,18 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// holdFor is how long datagrams wait in A for a peer that has not taken those before
-// them. After that the datagrams to that peer go natively until it has, and others do
-// not wait.
+// holdFor is how long the app TUN waits for a peer that has not consumed earlier datagrams.
+// After that, datagrams to that peer go natively until it has, and others no longer wait.
 const holdFor = 5 * time.Millisecond
 
-// heldDatagram is the datagram that waits, and A with it; n is 0 while none does.
+// heldDatagram is the datagram that is waiting, and the app TUN with it; n is 0 if there is
+// none.
 type heldDatagram struct {
 	slot uint16
 	n    int
 }
 
-// hold keeps a datagram for which a link has no room, if it is worth the wait.
+// hold keeps a datagram for which a link has no room, unless the wait has lasted too long.
 func (e *engine) hold(l *link, slot uint16, n int) bool {
 	if l.fullAt.IsZero() {
 		l.fullAt = e.now
@@ -34,7 +34,7 @@ func (e *engine) hold(l *link, slot uint16, n int) bool {
 	return true
 }
 
-// unhold tries again with what waits, and tells whether A can be read.
+// unhold retries the waiting datagram, and reports whether the app TUN can be read.
 func (e *engine) unhold() bool {
 	if h := e.held; h.n > 0 {
 		e.held = heldDatagram{}
@@ -43,9 +43,9 @@ func (e *engine) unhold() bool {
 	return e.held.n == 0
 }
 
-// readTUN takes datagrams of local programs until there is none, or the turn's
-// share is used up, or all slots are under way. Those of a port that is being closed come back
-// when its device allows it: meanwhile datagrams that find no other go natively.
+// readTUN reads datagrams of local programs until there are no more, the turn's budget is
+// used up, or all slots are in use. The slots of a closing port come back only when its
+// device allows it; meanwhile datagrams that find no other slot go natively.
 func (e *engine) readTUN() (worked bool) {
 	if !e.unhold() || !e.readable {
 		return false
@@ -64,7 +64,7 @@ func (e *engine) readTUN() (worked bool) {
 			if errno == unix.EINTR {
 				continue
 			}
-			e.readable = false // anything but emptiness (the device is down) ends with an edge, too
+			e.readable = false // errors other than EAGAIN (the device is down) also end with an edge
 			return worked
 		}
 		worked = true
@@ -79,7 +79,7 @@ func (e *engine) readTUN() (worked bool) {
 	return worked
 }
 
-// mayRead reports whether a datagram of A would have a slot.
+// mayRead reports whether a slot is available for a datagram from the app TUN.
 func (e *engine) mayRead() bool { return len(e.out.free) > 0 || e.portEnds() }
 
 // portEnds reports whether a port is being closed.
@@ -144,13 +144,13 @@ func (e *engine) outgoing(slot uint16, n int) {
 	f.peer.sent = e.now
 	e.touch(f)
 	f.tx.Add(uint64(size))
-	l.port.sendPieces(l, slot, id, at, hlen, size) // the last of f if the queue pair is broken
+	l.port.sendPieces(l, slot, id, at, hlen, size) // may end f if the queue pair is broken
 	e.count.sent[l.port.kind].Add(1)
 	e.count.txBytes[l.port.kind].Add(uint64(size))
 }
 
-// missed: the peer is not capable, and has opened the flow by a datagram of its own. So the programs do not tell that the peer is
-// wanted, however long that lasts.
+// missed asks for a peer that is not capable and opened the flow with a datagram of its own.
+// In that case the programs never report that the peer is wanted.
 func (e *engine) missed(f *flow) {
 	if p := f.peer; !e.now.Before(p.native) {
 		p.native = e.now.Add(nativeEvery)
@@ -158,7 +158,7 @@ func (e *engine) missed(f *flow) {
 	}
 }
 
-// openOut makes the flow of a tuple whose first datagram was steered; nil if it
+// openOut makes the flow of a tuple whose first datagram was steered, or returns nil if it
 // has to go natively.
 func (e *engine) openOut(t ebpf.Tuple) *flow {
 	reason := e.quiet
@@ -167,7 +167,7 @@ func (e *engine) openOut(t ebpf.Tuple) *flow {
 			return e.newFlow(l, t, report.SideClient)
 		}
 	}
-	if reason == negotiate.ReasonNone { // suspended just now, or not proven for this address of ours
+	if reason == negotiate.ReasonNone { // just suspended, or not proven for this local address
 		reason = negotiate.ReasonPeerUnresolved
 	}
 	if err := e.steer.CloseDatagram(t, uint8(reason), nativeEvery); err != nil {
@@ -176,7 +176,7 @@ func (e *engine) openOut(t ebpf.Tuple) *flow {
 	return nil
 }
 
-// giveBack sends a datagram natively, as it came.
+// giveBack returns a datagram to the network unchanged.
 func (e *engine) giveBack(slot uint16, n int) {
 	if e.writeTUN(e.out.bytes(slot)[:n]) {
 		e.count.returned.Add(1)
@@ -186,7 +186,7 @@ func (e *engine) giveBack(slot uint16, n int) {
 	e.out.put(slot)
 }
 
-// writeTUN writes one packet.
+// writeTUN writes one packet to the app TUN and reports whether it was taken.
 func (e *engine) writeTUN(b []byte) bool {
 	for {
 		switch loop.RawWrite(e.cfg.TUN, b) {

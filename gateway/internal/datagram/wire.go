@@ -8,10 +8,10 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// What gateways say to each other on UD (docs/PROTOCOL.md "Datagrams"). A whole
-// datagram is a SEND: ds_header of the source, ds_header of the destination,
-// payload. A SEND_WITH_IMM is a piece of a longer one, or control, as the two
-// highest bits of the immediate say:
+// The messages between gateways on UD (docs/PROTOCOL.md "Datagrams"). A whole datagram is a
+// SEND: ds_header of the source, ds_header of the destination, payload. A SEND_WITH_IMM is a
+// piece of a longer datagram or a control message, depending on the two highest bits of the
+// immediate:
 //
 //	00  piece    id[29:16] last[15] index[14:0]    both headers and the piece
 //	01  control  zero[29:8] type[7:0]              see the types
@@ -26,9 +26,9 @@ const (
 	indexMask = lastBit - 1
 )
 
-// The control messages. The payload of a PROBE comes back as ECHO. NATIVE names
-// a service, by ds_header, that is not to be carried to for a while, and why:
-// reason(1), seconds(2). Port 0 is every service of the address.
+// The control messages. The payload of a PROBE is returned as ECHO. NATIVE names a service,
+// as a ds_header, to which nothing is to be carried for a while, followed by reason(1) and
+// seconds(2). Port 0 means every service of the address.
 const (
 	controlProbe  = 1
 	controlEcho   = 2
@@ -36,21 +36,21 @@ const (
 )
 
 const (
-	// headers4 and headers6 precede the payload on UD.
+	// headers4 and headers6 are the lengths of the headers before the payload on UD.
 	headers4 = 2 * rsocket.DatagramHeader4Len
 	headers6 = 2 * rsocket.DatagramHeader6Len
 	// maxPayload is the longest payload of a datagram, that of IPv6.
 	maxPayload = 65535 - 8
-	// minMTU is the smallest packet UD may take: one of IB.
+	// minMTU is the smallest MTU of UD, the minimum of InfiniBand.
 	minMTU = 256
-	// maxPieces is what the longest payload takes at the smallest MTU.
+	// maxPieces is the number of pieces of the longest payload at the smallest MTU.
 	maxPieces = (maxPayload + minMTU - headers6 - 1) / (minMTU - headers6)
 )
 
-// errMalformed is a message on UD that no gateway sends.
+// errMalformed means a message on UD that no gateway sends.
 var errMalformed = errors.New("malformed datagram message")
 
-// pieceImm is the immediate of a piece.
+// pieceImm returns the immediate of a piece.
 func pieceImm(id uint16, index int, last bool) uint32 {
 	imm := uint32(kindPiece)<<kindShift | uint32(id&idMask)<<16 | uint32(index)
 	if last {
@@ -59,12 +59,12 @@ func pieceImm(id uint16, index int, last bool) uint32 {
 	return imm
 }
 
-// controlImm is the immediate of a control message.
+// controlImm returns the immediate of a control message.
 func controlImm(kind uint8) uint32 { return kindControl<<kindShift | uint32(kind) }
 
-// immediate is an immediate taken apart.
+// immediate is a parsed immediate.
 type immediate struct {
-	control uint8 // type, 0 for a piece
+	control uint8 // type; 0 for a piece
 	id      uint16
 	index   int
 	last    bool
@@ -84,10 +84,10 @@ func parseImmediate(imm uint32) (immediate, error) {
 	return immediate{}, fmt.Errorf("immediate %#x: %w", imm, errMalformed)
 }
 
-// endPair are the two ends of a datagram, as its sender sees them.
+// endPair holds the two ends of a datagram, as its sender sees them.
 type endPair struct{ src, dst netip.AddrPort }
 
-// headersLen is the length of both headers.
+// headersLen returns the length of both headers.
 func (e endPair) headersLen() int {
 	if e.src.Addr().Is4() {
 		return headers4
@@ -101,7 +101,7 @@ func (e endPair) append(b []byte) []byte {
 	return rsocket.DatagramHeader{Source: e.dst}.Append(b)
 }
 
-// parseMessage reads both headers at the beginning of b; payload is the rest.
+// parseMessage parses both headers at the beginning of b; payload is the rest.
 func parseMessage(b []byte) (e endPair, payload []byte, err error) {
 	src, b, err := rsocket.ParseDatagramHeader(b)
 	if err != nil {
@@ -125,7 +125,7 @@ func parseMessage(b []byte) (e endPair, payload []byte, err error) {
 
 // nativeNotice is the payload of NATIVE.
 type nativeNotice struct {
-	service netip.AddrPort // port 0: all of the address
+	service netip.AddrPort // port 0: the whole address
 	reason  uint8
 	seconds uint16
 }

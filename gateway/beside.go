@@ -10,11 +10,11 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// errNoTakeover is returned by a gateway whose host has no room for another one.
+// errNoTakeover is returned by a gateway whose host does not allow a second one.
 var errNoTakeover = errors.New("nobody can take over here")
 
-// Neighbour implements handover.Gateway. It fails where another takeover would make three
-// gateways, with handover.ErrDraining, together with the answer, if this one drains itself.
+// Neighbour implements handover.Gateway. If another takeover would make three gateways, or if
+// this one is draining, it returns handover.ErrDraining together with the neighbour.
 func (g *gateway) Neighbour() (ebpf.Neighbour, error) {
 	if g.host.Beside == nil {
 		return ebpf.Neighbour{}, errNoTakeover
@@ -61,7 +61,7 @@ func (g *gateway) TakeBack() error {
 // Activate lets new connections in.
 func (g *gateway) Activate() error { return g.host.Beside.Activate() }
 
-// carriersOf are the carriers of an engine that are a T; of a nil one there are none.
+// carriersOf returns the carriers of an engine that are a T; none if the engine is nil.
 func carriersOf[T any](e *engine) (list []T) {
 	if e == nil {
 		return nil
@@ -74,9 +74,9 @@ func carriersOf[T any](e *engine) (list []T) {
 	return list
 }
 
-// leaveCarrier ends the use of links of a device: connections they carry go on over the
-// relay, handshakes come to their end first, within their own time. hard: what is
-// left falls back or is reset.
+// leaveCarrier stops the use of a device's links: connections they carry continue over the
+// relay, and handshakes may finish first, within their own deadlines. With hard, what is left
+// falls back or is reset.
 func (e *engine) leaveCarrier(kind negotiate.CarrierKind, uses func(*carrier.Link) bool, hard bool) {
 	for _, f := range e.all() {
 		f.LeaveDevice(kind, uses, hard)

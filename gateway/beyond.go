@@ -9,15 +9,17 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// maxBeyond bounds the connections that are promoted between hosts. Each has four descriptors, and queue pairs.
+// maxBeyond bounds the connections promoted between hosts. descriptorsOfEach is the share of
+// the descriptor limit set aside for each; each has four descriptors, and queue pairs.
 const (
 	maxBeyond         = 16384
 	descriptorsOfEach = 16
 )
 
-// settleBeyond has connections promoted whose programs are on two hosts, or those that are go on by the kernel, as
-// configuration, mode, switch and drain say. It does nothing where no program is served, or the port is configured away; where it is another
-// gateway's the chores try again.
+// settleBeyond starts or stops promoting connections whose programs are on two hosts, as
+// configuration, mode, off switch and drain require. When it stops, promoted connections
+// continue over the kernel. It does nothing if no program is served or the port is disabled.
+// If another gateway has the port, the chores retry.
 func (e *engine) settleBeyond() {
 	if e == nil {
 		return

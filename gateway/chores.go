@@ -12,19 +12,20 @@ import (
 )
 
 const (
-	// chores is how often the gateway looks after what has no time of its own.
+	// chores is the interval of the periodic work that has no timer of its own.
 	chores = time.Second
-	// sweepEvery is how many chores pass between two sweeps of the maps, which
-	// look at every flow, unless the last one has found something to remove: an
-	// entry takes five seconds to become stale.
+	// sweepEvery is the number of chores between two sweeps of the maps, which look at every
+	// flow; it does not apply after a sweep that removed something. An entry takes five
+	// seconds to become stale.
 	sweepEvery = 5
 	// portsEvery is how many chores pass between two attempts to have a port that
-	// another process has.
+	// portsEvery is the number of chores between two attempts to get a port that another
+	// process has.
 	portsEvery = 5
 )
 
-// choreLoop removes stale entries from the steering and looks after garbage, until ctx
-// ends.
+// choreLoop removes stale entries from the steering, tunes garbage collection, and does other
+// periodic work until ctx ends.
 func (g *gateway) choreLoop(ctx context.Context) {
 	tick := time.NewTicker(chores)
 	defer tick.Stop()
@@ -68,7 +69,7 @@ func (g *gateway) choreLoop(ctx context.Context) {
 		g.host.promotion.Share(g.shareNow())
 		g.look()
 		g.watchOver(time.Now())
-		if g.feed.Watched() || g.lines.WantsNative() { // the counters take a thousand system calls
+		if g.feed.Watched() || g.lines.WantsNative() { // reading the counters takes a thousand system calls
 			g.tellMissed()
 		}
 		awake.Tick(g.engine().all())
@@ -76,8 +77,8 @@ func (g *gateway) choreLoop(ctx context.Context) {
 	}
 }
 
-// watchLegs keeps new connections native while sockets for them cannot be made. Those
-// that are carried have theirs.
+// watchLegs keeps new connections native while sockets for their app legs cannot be made.
+// Carried connections have theirs already.
 func (g *gateway) watchLegs() {
 	e := g.engine()
 	missing := e != nil && !e.host.Legs.Available()
@@ -95,7 +96,7 @@ func (g *gateway) watchLegs() {
 	}
 }
 
-// stuck hands an entry on that waits for the engine.
+// stuck passes a stuck entry to the engine.
 func (g *gateway) stuck(f ebpf.Flow) {
 	if e := g.engine(); e != nil {
 		e.desk.Stuck(f)

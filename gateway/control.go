@@ -42,7 +42,7 @@ func (g *gateway) Status() report.Status {
 	return st
 }
 
-// failing finds the services that stay native.
+// failing returns the services that stay native.
 func (g *gateway) failing() failingServices {
 	var live []report.ConnInfo
 	now := time.Now()
@@ -54,7 +54,7 @@ func (g *gateway) failing() failingServices {
 	return findFailing(live, g.closed.List(), g.native.List())
 }
 
-// tellHealth adds what of the configuration is not done, and why.
+// tellHealth adds which parts of the configuration are not in effect, and why.
 func (g *gateway) tellHealth(st *report.Status) {
 	st.BlockedLegs = listBlockedLegs(g.steer.BlockedLegs(), g.legless.Load())
 	if len(st.BlockedLegs) > 0 {
@@ -120,7 +120,8 @@ func (g *gateway) Conns(q report.ConnQuery) []report.ConnInfo {
 	return list
 }
 
-// tellPrograms adds whose the sockets are, of connections that are asked for and may have one.
+// tellPrograms adds the owners of the sockets of selected connections that may still have
+// one.
 func (g *gateway) tellPrograms(list []report.ConnInfo, of report.ConnFilter) {
 	sockets := map[process.Socket][]*report.ConnInfo{}
 	for i := range list {
@@ -140,17 +141,18 @@ func (g *gateway) tellPrograms(list []report.ConnInfo, of report.ConnFilter) {
 	}
 }
 
-// Feed implements admin.Control. What was missed so far was missed by earlier readers.
+// Feed implements admin.Control. It reports first what was missed so far, so that only
+// earlier readers see that.
 func (g *gateway) Feed() *report.Feed {
 	g.tellMissed()
 	return g.feed
 }
 
-// detailBatch is how many connections a shard describes in one turn.
+// detailBatch is the number of connections that a shard describes in one turn.
 const detailBatch = 64
 
-// conns describes the flows of the table that are asked for, with their queue pairs
-// if details are wanted: their shards are asked for those, a few at a time.
+// conns describes the selected flows of the table. If details are wanted, it asks their
+// shards for the queue pairs, in batches.
 func (e *engine) conns(q report.ConnQuery) []report.ConnInfo {
 	flows, now := e.all(), time.Now()
 	var list []report.ConnInfo
@@ -186,7 +188,7 @@ func (g *gateway) Peers() []report.PeerInfo {
 	return list
 }
 
-// peersNow lists the peers, and what of them stays native.
+// peersNow lists the peers, and the services that stay native with them.
 func (g *gateway) peersNow() ([]report.PeerInfo, failingServices) {
 	e, flows := g.engine(), map[netip.Addr]int{}
 	for _, f := range e.all() {
@@ -229,7 +231,7 @@ func (g *gateway) FlushPeers() (int, error) {
 
 // SetOff implements admin.Control.
 func (g *gateway) SetOff(off bool) error {
-	g.reloading.Lock() // which changes the mode, too
+	g.reloading.Lock() // reloads change the mode, too
 	defer g.reloading.Unlock()
 	if err := g.steer.SetOff(off); err != nil {
 		return err
@@ -264,7 +266,7 @@ func (g *gateway) ResetFlows() (n int) {
 		if left == 0 {
 			break
 		}
-		time.Sleep(10 * time.Millisecond) // what is being adopted has no handshake yet
+		time.Sleep(10 * time.Millisecond) // a connection being adopted has no handshake yet
 	}
 	return n
 }
@@ -285,7 +287,7 @@ func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 	return n, nil
 }
 
-// withdraw closes an RDMA adapter, whose ports may be of two carriers.
+// withdraw closes an RDMA adapter, whose ports may belong to two carriers.
 func (e *engine) withdraw(device string) (n int, err error) {
 	var errs []error
 	known := false
@@ -302,7 +304,7 @@ func (e *engine) withdraw(device string) (n int, err error) {
 	return n, errors.Join(errs...)
 }
 
-// returnAdapters has adapters used again that an operator has withdrawn.
+// returnAdapters allows adapters withdrawn by an operator to be used again.
 func (e *engine) returnAdapters() {
 	for _, h := range carriersOf[*carrier.Hardware](e) {
 		h.Return()
@@ -381,7 +383,7 @@ func (g *gateway) snapshot() (report.Snapshot, failingServices) {
 	return s, failing
 }
 
-// snapshotDecisions reads what the programs have decided.
+// snapshotDecisions reads the decisions of the programs.
 func (g *gateway) snapshotDecisions(s *report.Snapshot) {
 	live := g.live.Load() // before the counters: its book is closed later than they are read, or not
 	c, err := g.steer.Counters()

@@ -21,26 +21,26 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// daemon is one run of the program: a gateway with what operators, service manager and other
-// daemons ask of it.
+// daemon is one run of the program: a gateway with its interfaces to operators, the service
+// manager and other daemons.
 type daemon struct {
 	cfg       config.Config
 	opts      RunOptions
 	log       *slog.Logger
 	admin     *admin.Server
-	before    *handover.Predecessor // nil: none
+	before    *handover.Predecessor // nil: there is none
 	promotion *promotion.Service    // nil: programs with the library are not served
 	page      *page.Page
 
 	stopAdmin context.CancelFunc
-	adminOver chan error     // of its end
-	beside    sync.WaitGroup // what runs as long as the admin server
+	adminOver chan error     // receives the result of the admin server
+	beside    sync.WaitGroup // goroutines that run as long as the admin server
 }
 
 var errStopping = errors.New("the gateway is going")
 
-// run has a gateway serve until ctx ends, it fails or has drained. at is the daemon's to
-// leave.
+// run makes a gateway serve until ctx ends, it fails, or it has drained. It takes over at and
+// leaves it.
 func (d *daemon) run(ctx context.Context, at *site) error {
 	at.faults, at.promotion = d.opts.Faults, d.promotion
 	var g *gateway
@@ -57,7 +57,7 @@ func (d *daemon) run(ctx context.Context, at *site) error {
 	return errors.Join(err, at.leave())
 }
 
-// equip gives the gateway what the daemon has for it.
+// equip gives the gateway what the daemon provides.
 func (d *daemon) equip(g *gateway) {
 	g.setLogLevel = d.opts.SetLogLevel
 	if d.opts.LogDropped != nil {
@@ -70,7 +70,7 @@ func (d *daemon) equip(g *gateway) {
 	d.admin.Page, d.admin.Metrics = d.page, page.Metrics(g, admin.NewVersionInfo(d.opts.Version))
 }
 
-// stopped says that the gateway has ended, and how.
+// stopped logs that the gateway has ended, and how.
 func (d *daemon) stopped(g *gateway, err error) {
 	var served uint64
 	for _, n := range g.Stats().Protocols[report.ProtoTCP].Flows {
@@ -83,12 +83,12 @@ func (d *daemon) stopped(g *gateway, err error) {
 	d.log.Log(context.Background(), level, "gateway has stopped", "uptime", time.Since(g.started).Round(time.Millisecond), "carried", served, "error", err)
 }
 
-// drainGrace is how long offers that are already on the wire may still be answered
-// and fall back before a clean stop goes on.
+// drainGrace is how long offers already on the wire may still be answered and fall back
+// before a clean stop continues.
 const drainGrace = 100 * time.Millisecond
 
 // serve runs the loops around the gateway until ctx ends or one of them fails. The heartbeat
-// outlives the others: what is under way falls back under it.
+// outlives the others, so that pending connections can still fall back.
 func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	beat, stopBeat := context.WithCancel(context.Background())
 	defer stopBeat()
@@ -108,7 +108,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	})
 	tail.Go(func() error {
 		err := ignoreCanceled(g.steer.Events(events, g.onEvent))
-		if err != nil { // a gateway that hears of nothing must not go on
+		if err != nil { // a gateway without events must not go on
 			stopLoops()
 		}
 		return err
@@ -118,7 +118,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 		if err := d.open(loops, g); err != nil || loops.Err() != nil {
 			return err
 		}
-		return g.awaitDrain(loops) // a takeover has come to its end before
+		return g.awaitDrain(loops) // a takeover has finished before
 	})
 	err := ignoreCanceled(group.Wait())
 	err = errors.Join(err, d.endAdmin())
@@ -136,7 +136,7 @@ func (d *daemon) serve(ctx context.Context, g *gateway) error {
 	return errors.Join(err, tail.Wait())
 }
 
-// beginAdmin has the admin server answer, and signals ask for reloads.
+// beginAdmin starts the admin server, and reloads on signals.
 func (d *daemon) beginAdmin(g *gateway) {
 	ctx, stop := context.WithCancel(context.Background())
 	d.stopAdmin, d.adminOver = stop, make(chan error, 1)
@@ -150,7 +150,7 @@ func (d *daemon) beginAdmin(g *gateway) {
 	}()
 }
 
-// watchAdmin returns why the admin server has ended, or when ctx does.
+// watchAdmin returns why the admin server has ended, or nil when ctx ends.
 func (d *daemon) watchAdmin(ctx context.Context) error {
 	select {
 	case err := <-d.adminOver:
@@ -160,18 +160,18 @@ func (d *daemon) watchAdmin(ctx context.Context) error {
 	}
 }
 
-// endAdmin ends what beginAdmin has begun.
+// endAdmin stops what beginAdmin has started.
 func (d *daemon) endAdmin() error {
 	d.stopAdmin()
 	d.beside.Wait()
 	return ignoreCanceled(<-d.adminOver)
 }
 
-// open lets connections in, when everything else runs.
+// open lets connections in, once everything else is running.
 func (d *daemon) open(ctx context.Context, g *gateway) error {
 	g.heart.Beat(time.Now())
 	select {
-	case <-d.admin.Told(): // before what the gateway taken over from tells
+	case <-d.admin.Told(): // before the predecessor is told
 	case <-ctx.Done():
 		return nil
 	}
@@ -186,7 +186,7 @@ func (d *daemon) open(ctx context.Context, g *gateway) error {
 	return nil
 }
 
-// up says that the gateway looks at connections, and what it has found.
+// up logs that the gateway handles connections, and what it has found.
 func (d *daemon) up(g *gateway) {
 	g.settlePromotion()
 	g.servePromotion()

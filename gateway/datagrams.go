@@ -10,16 +10,17 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// pastDatagrams are the histories of UDP: pairs of ends come and go by the
-// thousand, and must not displace connections.
+// pastDatagrams are the histories of UDP, kept apart because pairs of ends come and go by the
+// thousand and must not displace connections.
 type pastDatagrams struct{ closed, native *report.History }
 
-// wantsDatagrams reports whether datagrams are carried, or it is tried.
+// wantsDatagrams reports whether the configuration wants datagrams carried.
 func (e *engine) wantsDatagrams() bool { return e.cfg.WantsDatagrams() }
 
-// openDatagrams has datagrams carried, unless they are, no rule is about them, the port is
-// configured away or a successor's, or the host cannot steer them. An engine that does not start is left out as a carrier is: datagrams stay
-// native, the status says so, and the chores try again.
+// openDatagrams starts the datagram engine, unless it is running, no rule is about datagrams,
+// the port is disabled or taken by a successor, or the host cannot steer them. An engine that
+// fails to start is left out like a carrier: datagrams stay native, the status says so, and
+// the chores retry.
 func (e *engine) openDatagrams() (opened bool) {
 	e.opening.Lock()
 	defer e.opening.Unlock()
@@ -50,13 +51,14 @@ func (e *engine) reopenDatagrams() {
 	if e == nil || !e.openDatagrams() {
 		return
 	}
-	e.g.reloading.Lock() // which changes the mode, too
+	e.g.reloading.Lock() // reloads change the mode, too
 	defer e.g.reloading.Unlock()
 	e.settleDatagrams(e.g.mode())
 }
 
-// settleDatagrams carries datagrams, or not, as mode, switch and drain say; g.reloading is
-// held, so that the last of those that call it at once has the last word.
+// settleDatagrams carries datagrams or makes them native, as mode, off switch and drain
+// require. The caller holds g.reloading, so that the last of several concurrent changes takes
+// effect last.
 func (e *engine) settleDatagrams(mode report.Mode) {
 	d := e.datagrams()
 	switch {
@@ -72,7 +74,7 @@ func (e *engine) settleDatagrams(mode report.Mode) {
 	}
 }
 
-// yieldDatagrams ends the engine while the gateway goes on, and leaves its port to a
+// yieldDatagrams stops the engine while the gateway keeps running, and leaves its port to a
 // successor.
 func (e *engine) yieldDatagrams() {
 	e.opening.Lock()
@@ -85,8 +87,8 @@ func (e *engine) yieldDatagrams() {
 	})
 }
 
-// takeBackDatagrams undoes yieldDatagrams. Where a successor still has the port, the
-// chores do so later.
+// takeBackDatagrams undoes yieldDatagrams. If a successor still has the port, the chores
+// retry later.
 func (e *engine) takeBackDatagrams() {
 	e.opening.Lock()
 	e.yielded = false
@@ -94,8 +96,8 @@ func (e *engine) takeBackDatagrams() {
 	e.reopenDatagrams()
 }
 
-// datagramGateway is the gateway as the datagram engine sees it, and that engine as
-// connections do.
+// datagramGateway is the gateway as the datagram engine sees it, and the datagram engine as
+// connections see it.
 type datagramGateway struct{ e *engine }
 
 func (d datagramGateway) NextID() uint64 { return d.e.g.nextID.Add(1) }
@@ -123,7 +125,7 @@ func (d datagramGateway) News(t ebpf.Tuple, port uint16, gateway [16]byte) {
 	d.e.dgrams.Load().News(t, port, gateway)
 }
 
-// Shards call no method that waits.
+// Shards call only methods that do not block.
 var (
 	_ datagram.Steering = ebpf.Prompt(nil)
 	_ conn.Steering     = ebpf.Prompt(nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// errDrained ends the daemon's loops after a drain.
+// errDrained stops the daemon's loops after a drain.
 var errDrained = errors.New("drained")
 
 // awaitDrain returns errDrained when a drain is over.
@@ -24,8 +24,8 @@ func (g *gateway) awaitDrain(ctx context.Context) error {
 	return errDrained
 }
 
-// left counts what a drain waits for. The namespace's sockets are only looked at
-// when no connection is carried any more. While they are not known, one lingers.
+// left returns what a drain waits for. It looks at the namespace's sockets only when no
+// connection is carried any more. If they cannot be read, it reports at least one.
 func (g *gateway) left() (flows, lingering int, now time.Time) {
 	now = time.Now()
 	e := g.engine()
@@ -42,7 +42,7 @@ func (g *gateway) left() (flows, lingering int, now time.Time) {
 	return 0, n, now
 }
 
-// Drain implements admin.Control. A takeover that is under way is lost.
+// Drain implements admin.Control. It abandons a takeover in progress.
 func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	return g.drainer.Finished(), g.incumbent.End(func() error {
 		g.reloading.Lock()
@@ -55,8 +55,8 @@ func (g *gateway) Drain(timeout time.Duration) (<-chan struct{}, error) {
 	})
 }
 
-// beginDrain begins a drain when new connections are refused; the caller holds reloading.
-// A timeout of 0 is that of the configuration.
+// beginDrain begins a drain once new connections are refused. The caller holds reloading. A
+// timeout of 0 means the configured one.
 func (g *gateway) beginDrain(timeout time.Duration) {
 	if timeout <= 0 {
 		timeout = g.cfg.Limits.DrainTimeout
@@ -69,7 +69,7 @@ func (g *gateway) beginDrain(timeout time.Duration) {
 	g.engine().settleBeyond()
 }
 
-// Leave implements handover.Gateway. From here on the successor speaks for the service.
+// Leave implements handover.Gateway. From here on the successor represents the service.
 func (g *gateway) Leave(commit func(off bool) error, main int) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
@@ -79,12 +79,12 @@ func (g *gateway) Leave(commit func(off bool) error, main int) error {
 	if err := commit(g.off.Load()); err != nil {
 		return errors.Join(fmt.Errorf("leave: %w", err), g.refuseDrained(false))
 	}
-	g.renewal.Manager.HandOver(main) // before the end of the drain, which may come at once
+	g.renewal.Manager.HandOver(main) // before the drain ends, which may be at once
 	g.beginDrain(0)
 	return nil
 }
 
-// refuseDrained leaves new connections native, or ends that.
+// refuseDrained makes new connections native, or stops doing so.
 func (g *gateway) refuseDrained(refuse bool) error {
 	return g.refusals.Change(func(r *peers.Refusal) { r.Drained = refuse })
 }

@@ -31,18 +31,18 @@ import (
 )
 
 // engine is what a gateway has while it carries: loops, devices, legs and the table of
-// connections. Methods that a nil one has answer for none. Locks: mu guards the table only and
-// is never held while calling out.
+// connections. Methods that allow a nil engine return what an empty one would. mu guards only
+// the table and is never held while calling out.
 type engine struct {
 	g    *gateway
-	cfg  config.Config // as it was made
+	cfg  config.Config // at creation
 	host localHost
-	env  conn.Env // of connections, which have it in common with their gateway
+	env  conn.Env // the environment that connections share with their gateway
 	pool *rmb.Pool
 
 	shards   []*loop.Shard
 	carriers *carrier.Env
-	absent   []report.DeviceInfo // configured, and not there
+	absent   []report.DeviceInfo // configured but unavailable
 	seed     maphash.Seed
 	rate     *rate.Limiter
 
@@ -51,12 +51,12 @@ type engine struct {
 	limits      peers.Limits
 	peers       *peers.Table
 	dgrams      atomic.Pointer[datagram.Engine] // nil: no datagram is carried
-	noDatagrams atomic.Pointer[error]           // why the engine could not be started; nil: nothing keeps it
+	noDatagrams atomic.Pointer[error]           // why the engine could not be started; nil: no failure
 	opening     sync.Mutex                      // held while dgrams is replaced; guards yielded, beyond and noBeyond
 	beyond      *beyond.Service                 // nil: nothing is promoted between hosts
-	noBeyond    bool                            // its port is not to be had
-	yielded     bool                            // the port of datagrams is a successor's
-	blind       atomic.Bool                     // which sockets linger is not known
+	noBeyond    bool                            // the port of beyond is not available
+	yielded     bool                            // a successor has the datagram port
+	blind       atomic.Bool                     // which sockets linger is unknown
 
 	cancel   context.CancelFunc // of env.Context
 	draining chan struct{}
@@ -67,7 +67,7 @@ type engine struct {
 	down  bool
 }
 
-// newEngine builds everything and starts the loops, for a configuration; close undoes it.
+// newEngine builds everything and starts the loops for a configuration; close undoes it.
 func newEngine(g *gateway, cfg config.Config) (*engine, error) {
 	e := &engine{
 		g: g, cfg: cfg, host: *g.host, seed: maphash.MakeSeed(),
@@ -126,14 +126,15 @@ func (e *engine) build() error {
 	return nil
 }
 
-// wireLimits are those of the wire TCP for so many flows, which may all end at once and linger.
+// wireLimits returns the limits of the wire TCP for this many flows, which may all end at
+// once and linger.
 func wireLimits(maxFlows int) netstack.Limits {
 	return netstack.Limits{Flows: 2 * maxFlows, Dead: max(8192, maxFlows)}
 }
 
-// startShards makes the event loops. By default they have half of the cores:
-// the other half runs the applications. GOMAXPROCS leaves room beside the
-// loops, which hold their P while they are busy.
+// startShards makes the event loops. By default there is one for every two cores: the other
+// half runs the applications. GOMAXPROCS leaves room beside the loops, which hold their P
+// while they are busy.
 func (e *engine) startShards() error {
 	n := e.cfg.Loops(runtime.NumCPU())
 	if runtime.GOMAXPROCS(0) < n+2 {
@@ -149,7 +150,7 @@ func (e *engine) startShards() error {
 	return nil
 }
 
-// openProviders opens the devices, and starts the loops that drive them.
+// openProviders opens the devices and starts the loops that drive them.
 func (e *engine) openProviders() {
 	e.carriers = &carrier.Env{
 		Config: e.cfg, Log: e.g.log, GatewayID: e.env.GatewayID, HostID: e.env.HostID, Shards: e.shards, Pool: e.pool, Peers: e.peers,
@@ -163,13 +164,13 @@ func (e *engine) openProviders() {
 	}
 }
 
-// close ends the engine, once: nothing new is taken, flows in handshake are given
-// back, carried ones are reset, then the loops and devices end.
+// close ends the engine, once: no new flows are accepted, handshakes fall back, carried flows
+// are reset, and then the loops and devices end.
 func (e *engine) close() {
 	e.mu.Lock()
 	e.down = true
 	e.mu.Unlock()
-	e.opening.Lock() // after a chore that opens it; later ones see that the engine ends
+	e.opening.Lock() // wait for a chore that opens it; later ones see that the engine is ending
 	e.dgrams.Load().Close()
 	e.opening.Unlock()
 	e.settleBeyond()
@@ -177,12 +178,12 @@ func (e *engine) close() {
 	for _, f := range e.all() {
 		f.Cancel(negotiate.ReasonDrained)
 	}
-	if e.env.Stack != nil { // the loops run
+	if e.env.Stack != nil { // the loops are running
 		e.catchUp()
 	}
 	e.cancel()
 	e.wg.Wait()
-	if e.env.Accepting != nil { // handshakes have come to their ends by it
+	if e.env.Accepting != nil { // handshakes needed it until now
 		_ = e.env.Accepting.Close()
 	}
 	if e.env.Stack != nil {
@@ -191,7 +192,7 @@ func (e *engine) close() {
 	e.closeShards()
 }
 
-// catchUp waits until the shards have done what was posted to them.
+// catchUp waits until the shards have executed what was posted to them.
 func (e *engine) catchUp() {
 	if e == nil {
 		return
@@ -201,8 +202,8 @@ func (e *engine) catchUp() {
 	}
 }
 
-// closeShards ends the loops, then the devices that use their pollers, and then
-// the pollers.
+// closeShards stops the loops, then closes the devices that use their pollers, and then the
+// pollers.
 func (e *engine) closeShards() {
 	var errs []error
 	for _, s := range e.shards {
@@ -221,7 +222,7 @@ func (e *engine) closeShards() {
 	}
 }
 
-// configure puts limits in force.
+// configure puts new limits into effect.
 func (e *engine) configure(limits config.Limits) {
 	if e == nil {
 		return
@@ -231,14 +232,14 @@ func (e *engine) configure(limits config.Limits) {
 	e.peers.Configure(limits)
 }
 
-// ends reports whether the engine ends.
+// ends reports whether the engine is ending.
 func (e *engine) ends() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.down
 }
 
-// datagrams is what carries those; nil: nothing does.
+// datagrams returns the datagram engine; nil: no datagrams are carried.
 func (e *engine) datagrams() *datagram.Engine {
 	if e == nil {
 		return nil
@@ -246,7 +247,7 @@ func (e *engine) datagrams() *datagram.Engine {
 	return e.dgrams.Load()
 }
 
-// devices are those of the configuration.
+// devices describes the configured devices.
 func (e *engine) devices() []report.DeviceInfo {
 	if e == nil {
 		return nil
@@ -258,7 +259,7 @@ func (e *engine) devices() []report.DeviceInfo {
 	return append(list, e.absent...)
 }
 
-// memory is how much of the pool is taken.
+// memory returns how much of the pool is in use.
 func (e *engine) memory() map[string]uint64 {
 	var of rmb.PoolStats
 	if e != nil {
@@ -267,7 +268,7 @@ func (e *engine) memory() map[string]uint64 {
 	return map[string]uint64{"reserved": uint64(of.Reserved), "used": uint64(of.Used), "quarantined": uint64(of.Quarantined)}
 }
 
-// peerUse is what is known of peers, and what they use.
+// peerUse returns what is known about peers, and the resources they use.
 func (e *engine) peerUse() (map[netip.Addr]peers.Known, map[netip.Addr]report.PeerUse) {
 	if e == nil {
 		return nil, nil

@@ -35,7 +35,7 @@ func (g *gateway) nativeDecision(e ebpf.Event) {
 	g.lines.Native(info)
 }
 
-// tellMissed tells what hears of native connections how many were too many for the programs.
+// tellMissed reports how many native connections the programs could not report.
 func (g *gateway) tellMissed() {
 	c, err := g.steer.Counters()
 	if err != nil {

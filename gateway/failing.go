@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// service is a port of a peer, or of this host as the peer sees it.
+// service is a port of a peer, or of this host as used by a peer.
 type service struct {
 	peer netip.Addr
 	side report.Side
@@ -25,26 +25,27 @@ func serviceOf(c *report.ConnInfo) service {
 	return service{c.Remote.Addr(), c.Side, port}
 }
 
-// failingServices are the services none of whose latest connections was carried, for a reason that
-// is about the peer or the way to it: what an operator would want to know without asking.
+// failingServices are the services whose latest connections were all not carried, for a
+// reason that concerns the peer or the path to it: what operators would want to know without
+// asking.
 type failingServices struct {
 	list    []failure
-	carried map[netip.Addr]bool // peers that something was carried with
+	carried map[netip.Addr]bool // peers with which something was carried
 }
 
 type failure struct {
 	service
 	reason negotiate.Reason
-	count  int       // connections in a row
+	count  int       // consecutive connections
 	at     time.Time // of the latest one
 	before bool      // the service was carried before
 }
 
-// findFailing reads what became of connections: those that are carried now, that were
-// carried and ended, and that stayed native. Numbers of connections grow with time.
+// findFailing evaluates the outcomes of connections: those carried now, those carried and
+// ended, and those that stayed native. Connection IDs grow with time.
 func findFailing(live, ended, natives []report.ConnInfo) failingServices {
 	f := failingServices{carried: map[netip.Addr]bool{}}
-	good := map[service]uint64{} // the latest connection that was carried to its end, or is
+	good := map[service]uint64{} // ID of the latest connection that is carried or was carried to its end
 	bad := map[service]*failure{}
 	carried := func(c *report.ConnInfo) {
 		s := serviceOf(c)
@@ -94,7 +95,7 @@ func findFailing(live, ended, natives []report.ConnInfo) failingServices {
 	return f
 }
 
-// aboutPeer reports whether a reason is about the peer or the way to it, and stays.
+// aboutPeer reports whether a reason concerns the peer or the path to it, and persists.
 func aboutPeer(r negotiate.Reason) bool {
 	switch r {
 	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed, negotiate.ReasonOptionRejected,
@@ -107,11 +108,11 @@ func aboutPeer(r negotiate.Reason) bool {
 	}
 }
 
-// maxFailingNotes bounds the sentences of Notes.
+// maxFailingNotes bounds the notes.
 const maxFailingNotes = 5
 
-// Notes says in a sentence each which services stay native, why, and what to do about it:
-// the latest first.
+// Notes returns one sentence for each service that stays native, saying why and what to do
+// about it, latest first.
 func (f failingServices) Notes(now time.Time) []string {
 	var notes []string
 	for i := range f.list {
@@ -143,7 +144,7 @@ func (f failingServices) Notes(now time.Time) []string {
 }
 
 // Tell sets in a list of peers why the latest connection with each was not carried. A peer
-// that had answered and does not any more is stopped.
+// that used to answer and no longer does is marked as stopped.
 func (f failingServices) Tell(list []report.PeerInfo) {
 	latest := map[netip.Addr]*failure{}
 	for i := range f.list {
@@ -175,11 +176,12 @@ func silent(r negotiate.Reason) bool {
 	}
 }
 
-// minRuleAge is how long a rule is in force before it is said that it matches nothing.
+// minRuleAge is how long a rule must be in effect before it is reported as matching nothing.
 const minRuleAge = 5 * time.Minute
 
-// idleRules says which rules have matched no connection, in force for so long. What the
-// rules select in process alone they do not count: they are idle if that is nothing, too.
+// idleRules reports the rules that have matched no connection since they came into effect,
+// age ago. Rules do not count what they select for promotion in process, so nothing is
+// reported once there has been any such connection.
 func idleRules(rules []report.RuleReport, noneInProcess bool, age time.Duration) []string {
 	if age < minRuleAge || !noneInProcess {
 		return nil

@@ -21,34 +21,34 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// gateway decides, counts and answers operators, as long as the process lives. While its mode
-// wants that connections are carried, it has an engine, which carries them.
+// gateway decides, counts and serves operators for as long as the process lives. While its mode
+// wants connections carried, it has an engine, which carries them.
 //
 //	counting ── reload: enforce ──► carrying
 //	    ▲                              │ reload: observe or off
 //	    └── nothing is carried ── carrying on, new connections native
 type gateway struct {
-	cfg   config.Config // of the start
+	cfg   config.Config // at the start
 	log   *slog.Logger
 	site  *site
-	host  *localHost // of site
+	host  *localHost // part of site
 	steer host.Steering
 
 	carrying atomic.Pointer[engine] // nil: nothing is carried
 	live     atomic.Pointer[liveConfig]
 	off      atomic.Bool
 	stopping atomic.Bool
-	legless  atomic.Bool   // sockets for legs cannot be made
-	nextID   atomic.Uint64 // of connections
+	legless  atomic.Bool   // sockets for app legs cannot be made
+	nextID   atomic.Uint64 // last connection ID
 	started  time.Time
 
-	// What connections tell, and is told of them.
+	// What connections report, and what is reported about them.
 	counters       *conn.Counters
 	closed, native *report.History
 	udp            pastDatagrams
 	feed           *report.Feed
 	lines          *connlog.Log
-	tally          *report.Tally // of parts that have ended
+	tally          *report.Tally // counters of parts that have ended
 	times          *loop.Times
 	observed       *policy.Observed
 	guard          *guard.Keeper
@@ -64,18 +64,18 @@ type gateway struct {
 	renewal     *handover.Renewal
 	incumbent   *handover.Incumbent
 	drainer     *handover.Drainer
-	change      func(do func() error) error // does it while no other process takes over: the engine comes or goes
+	change      func(do func() error) error // runs do while no other process takes over: the engine comes or goes
 	logDropped  func() uint64
 	setLogLevel func(slog.Level) // nil: it cannot be set
 
-	// reloading is held while what is in force changes: configuration, rules, switch, engine.
-	// Before trials.mu.
+	// reloading is held while anything in effect changes: configuration, rules, off switch,
+	// engine. It is taken before trials.mu.
 	reloading sync.Mutex
-	unsettled handover.Backoff // of settle, which one goroutine calls
+	unsettled handover.Backoff // for settle, which only one goroutine calls
 }
 
-// newGateway builds everything, and an engine if the mode wants one; close undoes it. The
-// heartbeat does not beat yet, so no connection is touched.
+// newGateway builds everything, including an engine if the mode wants one; close undoes it.
+// The heartbeat does not beat yet, so no connection is touched.
 func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*gateway, error) {
 	feed := report.NewFeed()
 	history := func() *report.History { return report.NewHistory(report.HistorySize, feed) }
@@ -111,16 +111,16 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 	return g, nil
 }
 
-// crash ends the process as a failure, without a goroutine dump: the log has it.
+// crash ends the process as a failure, without a goroutine dump: the log has the stack.
 func crash() { os.Exit(1) }
 
-// engine is what carries; nil: nothing does.
+// engine returns the engine; nil: nothing is carried.
 func (g *gateway) engine() *engine { return g.carrying.Load() }
 
-// carries reports whether the gateway can carry. Otherwise it has the programs count.
+// carries reports whether the gateway can carry. If not, it makes the programs count.
 func (g *gateway) carries() bool { return g.engine() != nil }
 
-// carryLocked makes an engine, for a configuration that is to come into force.
+// carryLocked makes an engine for a configuration that is about to take effect.
 func (g *gateway) carryLocked(cfg config.Config) error {
 	if err := g.site.carry(); err != nil {
 		return err
@@ -135,8 +135,8 @@ func (g *gateway) carryLocked(cfg config.Config) error {
 	return nil
 }
 
-// endEngine ends the engine, if there is one; the caller holds reloading. Its host has
-// devices and ports still.
+// endEngine ends the engine, if there is one. The caller holds reloading. The host keeps its
+// devices and ports.
 func (g *gateway) endEngine() {
 	e := g.engine()
 	if e == nil {
@@ -154,13 +154,13 @@ func (g *gateway) endEngine() {
 	e.room.Note()
 }
 
-// settle ends the engine when it carries nothing any more, as its mode wants, and then has
-// the host give up what carrying takes.
+// settle ends the engine once the mode no longer carries and nothing is carried any more, and
+// then makes the host release what carrying requires.
 func (g *gateway) settle(now time.Time) {
 	if carries(g.live.Load().Mode) || !g.carries() && !g.site.carrying || !g.unsettled.Over(now) {
 		return
 	}
-	_ = g.change(func() error { // unless another process takes over
+	_ = g.change(func() error { // not while another process is taking over
 		g.reloading.Lock()
 		defer g.reloading.Unlock()
 		if now := g.live.Load(); carries(now.Mode) || time.Since(now.since) < drainGrace || g.busy() {
@@ -177,7 +177,7 @@ func (g *gateway) settle(now time.Time) {
 	})
 }
 
-// busy reports whether the gateway has to stay what it is.
+// busy reports whether the gateway must stay as it is.
 func (g *gateway) busy() bool {
 	if g.stopping.Load() || g.drainer.Draining() || g.host.Beside != nil && g.host.Beside.HasNeighbour() {
 		return true
@@ -186,10 +186,10 @@ func (g *gateway) busy() bool {
 	return flows+lingering > 0
 }
 
-// close ends the gateway: nothing new is taken, and the engine ends.
+// close ends the gateway: nothing new is accepted, and the engine ends.
 func (g *gateway) close() {
 	g.stopping.Store(true)
-	g.reloading.Lock() // after a reload that is under way; later ones see that the gateway stops
+	g.reloading.Lock() // wait for a reload in progress; later ones see that the gateway is stopping
 	defer g.reloading.Unlock()
 	g.endEngine()
 	g.lines.Flush()

@@ -8,7 +8,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// totals are the ends of carried connections, and of promoted ones.
+// totals returns the ends of carried and of promoted connections.
 func (g *gateway) totals() guard.Totals {
 	var s report.Snapshot
 	g.counters.AddEnds(&s)
@@ -19,7 +19,8 @@ func (g *gateway) totals() guard.Totals {
 	return t
 }
 
-// compared are connections that have ended since the last look, while they are compared.
+// compared returns the connections that have ended since the last call, if the configuration
+// compares them.
 func (g *gateway) compared(live *liveConfig) []ebpf.Compared {
 	if !live.Guard.Compares() {
 		return nil
@@ -31,13 +32,13 @@ func (g *gateway) compared(live *liveConfig) []ebpf.Compared {
 	return list
 }
 
-// watchOver has the guard look at the ends of connections. When it trips, new ones are
+// watchOver lets the guard check the ends of connections. If it trips, new connections are
 // native.
 func (g *gateway) watchOver(now time.Time) {
 	if !g.carries() && g.host.promotion == nil {
 		return
 	}
-	g.reloading.Lock() // which changes the mode, too
+	g.reloading.Lock() // reloads change the mode, too
 	defer g.reloading.Unlock()
 	live := g.live.Load()
 	last, trips := g.guard.Tick(now, g.totals(), g.compared(live), live.ruleName)
@@ -51,7 +52,8 @@ func (g *gateway) watchOver(now time.Time) {
 	g.settlePromotion()
 }
 
-// resetGuard lets connections in again that the guard keeps native; g.reloading is held.
+// resetGuard lets in connections again that a tripped guard keeps native. The caller holds
+// g.reloading.
 func (g *gateway) resetGuard() error {
 	if g.guard.State() != guard.Tripped {
 		return nil

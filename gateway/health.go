@@ -5,8 +5,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// listBlockedLegs lists where connections are native because legs do not reach
-// applications. legless: there are no legs at all.
+// listBlockedLegs lists where connections are native because legs do not reach applications.
+// legless: legs cannot be made at all.
 func listBlockedLegs(blocked []ebpf.BlockedLegs, legless bool) (list []report.BlockedLegs) {
 	for _, b := range blocked {
 		family := "ipv4"
@@ -21,7 +21,8 @@ func listBlockedLegs(blocked []ebpf.BlockedLegs, legless bool) (list []report.Bl
 	return list
 }
 
-// noteDevices notes what RDMA devices lack: whether one has failed, and whether one is active.
+// noteDevices adds notes about RDMA devices, and reports whether one has failed and whether
+// one is active.
 func noteDevices(st *report.Status, list []report.DeviceInfo) (failed, active bool) {
 	for _, d := range list {
 		failed, active = failed || d.State == report.DeviceFailed, active || d.State == report.DeviceActive

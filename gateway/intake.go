@@ -8,18 +8,18 @@ import (
 	"github.com/smcgw/smcgw/netstack/link"
 )
 
-// intake has a shard take in what comes on the wire side of the steering. Mini sockets so work on a shard, and a packet for a
-// connection of this shard wakes no other thread.
+// intake makes a shard receive packets from the wire side of the steering. The mini sockets
+// thus work on a shard, and a packet for a connection of this shard wakes no other thread.
 type intake struct {
 	on   *loop.Shard
 	link link.Polled
-	due  bool // Service comes by itself, in the next turn or after intakePause; else an edge calls it
+	due  bool // Service is scheduled, in the next turn or after intakePause; otherwise an edge calls it
 }
 
-// intakePause is the time until a device that is down is looked at again.
+// intakePause is how long until a device that is down is tried again.
 const intakePause = 100 * time.Millisecond
 
-// startIntake begins to take in packets of l, if that is a link which needs it.
+// startIntake starts receiving packets of l, if that link has to be polled.
 func startIntake(on *loop.Shard, l link.Link) (err error) {
 	polled, ok := l.(link.Polled)
 	if !ok {
@@ -35,7 +35,7 @@ func startIntake(on *loop.Shard, l link.Link) (err error) {
 	return nil
 }
 
-// Owner implements loop.Work: the work is for whatever connections the packets are of.
+// Owner implements loop.Work. The packets may belong to any connections.
 func (i *intake) Owner() loop.Owner { return nil }
 
 func (i *intake) edge() {

@@ -7,15 +7,15 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// changeKeys is setKeys. Peers that it cannot forget are asked again later.
+// changeKeys is setKeys, but logs errors. Peers that it cannot forget are retried later.
 func (g *gateway) changeKeys(keys negotiate.Keys) {
 	if err := g.setKeys(keys); err != nil {
 		g.log.Warn("peers that were refused for their keys", "error", err)
 	}
 }
 
-// setKeys puts keys in force: new handshakes and resolutions have them, what is
-// carried goes on. A peer that was refused for the old ones is asked again.
+// setKeys puts keys into effect: new handshakes and resolutions use them, and carried
+// connections continue. Peers refused because of the old keys are tried again.
 func (g *gateway) setKeys(keys negotiate.Keys) error {
 	if !g.keys.Set(keys) {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// nativeInfo is a connection that the programs have left native.
+// nativeInfo describes a connection that the programs have left native.
 func nativeInfo(id uint64, e ebpf.Event) report.ConnInfo {
 	r := negotiate.Reason(e.Reason)
 	return report.ConnInfo{
@@ -24,7 +24,7 @@ func protoOf(p ebpf.Proto) report.Proto {
 	return report.ProtoTCP
 }
 
-// sideOf is the side of this host.
+// sideOf returns the side of this host.
 func sideOf(s ebpf.Side) report.Side {
 	if s == ebpf.SideServer {
 		return report.SideServer
@@ -32,8 +32,7 @@ func sideOf(s ebpf.Side) report.Side {
 	return report.SideClient
 }
 
-// remoteReason reports whether the programs learned a reason from the peer or
-// the path.
+// remoteReason reports whether the programs learned a reason from the peer or the path.
 func remoteReason(r negotiate.Reason) bool {
 	switch r {
 	case negotiate.ReasonPeerNoOption, negotiate.ReasonOptionMirrored, negotiate.ReasonOptionBlackholed,

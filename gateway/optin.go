@@ -7,8 +7,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// OptIn implements admin.Control. Rules move by one, so that what the programs have counted
-// by their numbers is put down before.
+// OptIn implements admin.Control. It shifts the rules by one, so what the programs have
+// counted by rule number is recorded first.
 func (g *gateway) OptIn(o config.OptIn) (end func(), err error) {
 	mount := g.cfg.CgroupPath
 	if mount == "" {
@@ -31,7 +31,7 @@ func (g *gateway) OptIn(o config.OptIn) (end func(), err error) {
 	}), nil
 }
 
-// moveRules has a change of the opt-ins made, and puts down before what was counted.
+// moveRules makes a change to the opt-ins, after recording what was counted.
 func (g *gateway) moveRules(change func() error) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()

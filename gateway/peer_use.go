@@ -9,7 +9,7 @@ import (
 	"github.com/smcgw/smcgw/rmb"
 )
 
-// usePerPeer returns what each address holds.
+// usePerPeer returns the resources that each address uses.
 func usePerPeer(table *peers.Table, pool *rmb.Pool, providers []carrier.Provider) map[netip.Addr]report.PeerUse {
 	all := map[netip.Addr]report.PeerUse{}
 	for a, holds := range table.Use() {
@@ -34,7 +34,7 @@ func usePerPeer(table *peers.Table, pool *rmb.Pool, providers []carrier.Provider
 	return all
 }
 
-// sharesRefused is how often an address wanted more than its share.
+// sharesRefused returns, by resource, how often an address wanted more than its share.
 func (e *engine) sharesRefused() map[string]uint64 {
 	all := map[string]uint64{}
 	for _, r := range peers.Resources() {

@@ -10,12 +10,12 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// listPeers lists all hosts that something is known of: the carriers proven and failed, what
-// the programs remember, how many flows are carried, and what each holds, of which what
-// is listed is removed.
+// listPeers lists all hosts about which something is known: the carriers proven and failed,
+// what the programs remember, how many flows are carried, and the resources in use. It
+// removes listed hosts from use.
 func listPeers(known map[netip.Addr]peers.Known, remembered []ebpf.Peer, flows map[netip.Addr]int, use map[netip.Addr]report.PeerUse) []report.PeerInfo {
 	var list []report.PeerInfo
-	listed := map[netip.Addr]int{} // where in list
+	listed := map[netip.Addr]int{} // index in list
 	for a, by := range known {
 		listed[a] = len(list)
 		info := report.PeerInfo{Address: a, State: report.PeerUnknown, Flows: flows[a], Use: use[a], CarriersFailed: by.Failed, Version: by.Software, Mode: by.Mode}
@@ -42,7 +42,7 @@ func listPeers(known map[netip.Addr]peers.Known, remembered []ebpf.Peer, flows m
 		}
 		list = append(list, info)
 	}
-	for a, u := range use { // nothing else is known of these
+	for a, u := range use { // hosts about which nothing else is known
 		if u.Begun > 0 {
 			list = append(list, report.PeerInfo{Address: a, State: report.PeerUnknown, Flows: flows[a], Use: u})
 		}
@@ -56,7 +56,7 @@ func listPeers(known map[netip.Addr]peers.Known, remembered []ebpf.Peer, flows m
 	return list
 }
 
-// countPeers adds up what is listed.
+// countPeers sets the totals of the listed peers.
 func countPeers(s *report.Snapshot, list []report.PeerInfo) {
 	hosts := map[netip.Addr]bool{}
 	for i := range list {
@@ -66,7 +66,7 @@ func countPeers(s *report.Snapshot, list []report.PeerInfo) {
 	s.Hosts = len(hosts)
 }
 
-// withRefusal is what is known of a host of which more is listed, and that is left alone for a while.
+// withRefusal adds to an entry of a host that it is left native for a while.
 func withRefusal(host, refusal report.PeerInfo) report.PeerInfo {
 	if refusal.State != report.PeerUnknown {
 		host.State, host.Reason, host.ExpiresSeconds = refusal.State, refusal.Reason, refusal.ExpiresSeconds

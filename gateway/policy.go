@@ -14,21 +14,21 @@ func (g *gateway) auto(rule int) bool {
 	return action == report.ActionAuto
 }
 
-// followAdapters has rules with action auto carry where an RDMA adapter does, and not where
-// none is left.
+// followAdapters makes rules with action auto carry while an RDMA adapter does, and stops
+// them when none is left.
 func (g *gateway) followAdapters() error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	return g.followAdaptersLocked()
 }
 
-// followAdaptersLocked is followAdapters; g.reloading is held.
+// followAdaptersLocked is followAdapters. The caller holds g.reloading.
 func (g *gateway) followAdaptersLocked() error {
 	return g.trials.Adapters(g.live.Load().Config, g.adapters())
 }
 
-// adapters reports whether an RDMA adapter carries, or would where nothing is carried, for
-// rules with action auto: without such a rule nobody asks.
+// adapters reports whether an RDMA adapter carries (or would, while nothing is carried) for
+// rules with action auto. It is false without such a rule.
 func (g *gateway) adapters() bool {
 	live := g.live.Load()
 	switch {
@@ -43,14 +43,15 @@ func (g *gateway) adapters() bool {
 	return err == nil && len(h.Adapters) > 0
 }
 
-// look takes in what the programs have seen, by the rules that they had then.
+// look collects what the programs have observed and attributes it to the rules in effect at
+// that time.
 func (g *gateway) look() {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	g.lookLocked()
 }
 
-// lookLocked is look; g.reloading is held.
+// lookLocked is look. The caller holds g.reloading.
 func (g *gateway) lookLocked() {
 	if g.carries() {
 		return

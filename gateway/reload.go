@@ -17,13 +17,13 @@ func (g *gateway) Renew(ctx context.Context, always bool) (replaced bool, err er
 	return g.renewal.Renew(ctx, always)
 }
 
-// apply is reload while no other process takes over.
+// apply is reload, but not while another process takes over.
 func (g *gateway) apply(next config.Config, keys [][]byte) error {
 	return g.change(func() error { return g.reload(next, keys) })
 }
 
-// reload puts another configuration in force, whole or not at all. Connections
-// that there are go on; those that begin are decided by the new one.
+// reload puts another configuration into effect, completely or not at all. Existing
+// connections continue; new ones follow the new configuration.
 func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
@@ -48,7 +48,7 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	}
 	g.live.Store(&liveConfig{Config: next, since: time.Now(), decided: book, ahead: g.trials.Ahead()})
 	if err := g.followAdaptersLocked(); err != nil {
-		g.log.Warn("rules with action auto", "error", err) // the chores try again
+		g.log.Warn("rules with action auto", "error", err) // the chores retry
 	}
 	g.applyLog(next.Log)
 	g.rollout.Configure(next.Rollout)
@@ -68,14 +68,14 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 
 // applyLog changes what is logged from now on.
 func (g *gateway) applyLog(c config.Log) {
-	g.tellMissed() // to the log as it was
+	g.tellMissed() // with the old log settings
 	g.lines.Configure(c)
 	if g.setLogLevel != nil {
 		g.setLogLevel(c.Level.Slog())
 	}
 }
 
-// applyMode has an engine made for a mode that needs one, and puts the mode in force.
+// applyMode makes an engine for a mode that needs one, and puts the mode into effect.
 func (g *gateway) applyMode(next config.Config, keys [][]byte) error {
 	if !carries(next.Mode) || g.carries() || !g.site.canCarry() {
 		return g.setMode(next.Mode)
@@ -95,7 +95,7 @@ func (g *gateway) applyMode(next config.Config, keys [][]byte) error {
 	return err
 }
 
-// setMode tells the programs and the datagrams, unless the gateway is going.
+// setMode tells the programs and the datagram engine, unless the gateway is ending.
 func (g *gateway) setMode(m report.Mode) error {
 	if g.stopping.Load() {
 		return nil
@@ -107,31 +107,31 @@ func (g *gateway) setMode(m report.Mode) error {
 	return nil
 }
 
-// liveConfig is the configuration in force. It is never changed, but replaced.
+// liveConfig is the configuration in effect. It is immutable and replaced as a whole.
 type liveConfig struct {
 	config.Config
-	since   time.Time // when it came into force
+	since   time.Time // when it came into effect
 	decided policy.Decided
-	ahead   int // rules of opt-ins before those of the configuration
+	ahead   int // number of opt-in rules before the configured ones
 }
 
-// rule names the rule with a number of the programs, and its action.
+// rule returns the name and the action of the rule with this number in the programs.
 func (c *liveConfig) rule(number int) (name string, action report.Action) {
 	return policy.RuleOf(c.Policy, c.ahead, number)
 }
 
-// ruleName names the rule with a number of the programs.
+// ruleName returns the name of the rule with this number in the programs.
 func (c *liveConfig) ruleName(number int) string {
 	name, _ := c.rule(number)
 	return name
 }
 
-// addDecisions adds what the programs decided.
+// addDecisions adds the decisions of the programs to s.
 func (c *liveConfig) addDecisions(s *report.Snapshot, list []ebpf.Decided) {
 	c.decided.AddTo(s, c.Policy, c.ahead, list)
 }
 
-// closeDecisions closes the book of the policy in force.
+// closeDecisions closes the book of decisions of the policy in effect.
 func (g *gateway) closeDecisions(now *liveConfig) (policy.Decided, error) {
 	c, err := g.steer.Counters()
 	if err != nil {

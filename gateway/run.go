@@ -19,54 +19,53 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Supervisor keeps the steering alive a little longer than the daemon, so that
-// the gateway's sockets die first and the applications get their reset.
+// Supervisor keeps the steering alive slightly longer than the daemon, so that the gateway's
+// sockets die first and the applications get their reset.
 type Supervisor interface {
-	// Protect hands duplicates of hold and of the heartbeat map to the
-	// guardian and returns when it has them. It is called when the
-	// datapath is open and before the first flow is carried, and after a Release; the first beat
-	// must follow within ten seconds. The files stay the caller's and must
-	// stay open until Release: a guardian that dies is replaced and gets them
-	// again.
+	// Protect hands duplicates of hold and of the heartbeat map to the guardian and returns
+	// when the guardian has them. It is called after the datapath is opened and before the
+	// first flow is carried, and again after a Release; the first beat must follow within ten
+	// seconds. The caller keeps ownership of the files and must keep them open until Release:
+	// a guardian that dies is replaced and receives them again.
 	Protect(heartbeat *fdpass.File, hold []*fdpass.File) error
-	// Release makes the guardian close its duplicates and returns when it has;
-	// it is called after the last flow has ended and before the datapath, or what it
-	// carries by, is closed.
+	// Release makes the guardian close its duplicates and returns when it has. It is called
+	// after the last flow has ended and before the datapath, or what it carries with, is
+	// closed.
 	Release() error
 }
 
-// RunOptions are what a daemon needs besides its configuration.
+// RunOptions are the parameters of a daemon besides its configuration.
 type RunOptions struct {
-	// Logger receives what happens. Default: discards.
+	// Logger receives the log. Default: discards it.
 	Logger *slog.Logger
-	// SetLogLevel changes that of Logger, for settings and reloads; nil: it stays.
+	// SetLogLevel changes the level of Logger, for settings and reloads; nil: it is fixed.
 	SetLogLevel func(slog.Level)
-	// LogDropped counts the lines that Logger has lost; nil: it loses none.
+	// LogDropped returns how many lines Logger has lost; nil: it loses none.
 	LogDropped func() uint64
-	// Version is what status reports.
+	// Version is the version shown in status.
 	Version string
-	// Supervisor keeps the steering alive a little longer than this process;
-	// nil: nothing does.
+	// Supervisor keeps the steering alive slightly longer than this process; nil: nothing
+	// does.
 	Supervisor Supervisor
-	// Manager is told once connections are looked at, and what follows; nil if none.
+	// Manager is notified once connections are handled, and of what follows; nil: none.
 	Manager *process.ServiceManager
-	// Reload asks for the configuration to be read again by Load, which may be
-	// other than the first in mode, policy and some limits. One that is refused
-	// changes nothing. Both may be nil.
+	// Reload requests that the configuration be read again with Load. It may differ from the
+	// first in mode, policy and some limits. A configuration that is refused changes nothing.
+	// Both may be nil.
 	Reload <-chan os.Signal
 	Load   func() (config.Config, error)
-	// Program is started to take over from this daemon; nil: nothing is.
+	// Program is the program started to take over from this daemon; nil: none.
 	Program *process.Program
-	// TakeOver is to take over from the daemon on the admin socket, if there is one:
-	// it drains, and new connections are this daemon's.
+	// TakeOver makes this daemon take over from the daemon on the admin socket, if there is
+	// one: that one drains, and this one gets new connections.
 	TakeOver bool
-	// Faults are those that a test wants; nil: none.
+	// Faults injects faults for tests; nil: none.
 	Faults faults.Injector
 }
 
-// Run is the daemon on a real host, after Confine: it opens the datapath in the
-// calling thread's network namespace, carries until ctx ends or it has drained, and leaves
-// nothing behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
+// Run runs the daemon on a real host, after Confine. It opens the datapath in the calling
+// thread's network namespace, carries until ctx ends or it has drained, and leaves nothing
+// behind. It needs the capabilities of docs/OPERATIONS.md "What it needs".
 func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	log := opts.logger()
 	if err := peers.RequireDescriptors(); err != nil {
@@ -77,7 +76,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 		BeatEvery: loop.BeatInterval, Faults: opts.Faults, Die: crash,
 	})
 	if err != nil {
-		return ignoreCanceled(err) // it was told to end
+		return ignoreCanceled(err) // it was told to stop
 	}
 	defer before.Close()
 	if server != nil {
@@ -109,7 +108,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	return d.run(ctx, at)
 }
 
-// cgroupOf is where cgroup2 is seen; empty: nowhere.
+// cgroupOf returns where cgroup2 is mounted; empty: nowhere.
 func cgroupOf(cfg config.Config) string {
 	if cfg.CgroupPath != "" {
 		return cfg.CgroupPath
@@ -118,7 +117,8 @@ func cgroupOf(cfg config.Config) string {
 	return dir
 }
 
-// mainProcess is the guardian, which has started this process, or this process.
+// mainProcess returns the process ID of the guardian, which has started this process, or of
+// this process if there is none.
 func mainProcess(s Supervisor) int {
 	if s == nil {
 		return os.Getpid()
@@ -140,7 +140,7 @@ func ignoreCanceled(err error) error {
 	return err
 }
 
-// quiesce takes no new connection; offers on the wire fall back as their answers come.
+// quiesce stops accepting connections; offers on the wire fall back as they are answered.
 func (g *gateway) quiesce() {
 	g.stopping.Store(true)
 	g.engine().datagrams().Quiesce(negotiate.ReasonDrained)

@@ -24,8 +24,8 @@ func (g *gateway) Set(s admin.Setting) error {
 	return nil
 }
 
-// setShare changes the share of the connections that is carried, until the configuration is
-// read again.
+// setShare changes the share of connections that is carried, until the configuration is read
+// again.
 func (g *gateway) setShare(percent string) error {
 	share, err := config.ParseShare(percent)
 	if err != nil {

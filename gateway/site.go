@@ -17,27 +17,27 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// site is the host of a gateway together with the datapath it is on; a host without one
-// is all of it. Its methods are called one at a time, but for beat.
+// site is the host of a gateway together with its datapath, if it has one. Except for beat,
+// its methods must not be called concurrently.
 type site struct {
 	localHost
 	dp         *ebpf.Datapath
 	legs       *legs.Namespace
-	carrying   bool         // what carry opens is there, or some of it
+	carrying   bool         // carry has opened its parts, or some of them
 	kernel     *legs.Kernel // nil: nothing is carried
 	hand       ebpf.Handover
 	supervisor Supervisor // nil: nothing outlives the daemon
-	protected  bool       // by the supervisor
+	protected  bool       // the supervisor protects it
 	log        *slog.Logger
 }
 
-// carries reports whether gateways of a mode carry. The others have neither devices nor
-// ports nor sockets on their host.
+// carries reports whether gateways in this mode carry. Otherwise they have no devices, ports
+// or sockets on their host.
 func carries(m report.Mode) bool { return m == report.ModeEnforce }
 
 // openSite makes the site of a configuration in the network namespace of the calling thread.
-// Where the configuration wants no steering, or the kernel cannot, it has none, and the
-// programs with the library are all that is served.
+// If the configuration wants no steering, or the kernel cannot steer, the site has no
+// datapath, and only programs with the library are served.
 func openSite(cfg config.Config, ns *legs.Namespace, before *handover.Predecessor, opts RunOptions) (*site, error) {
 	log := opts.logger()
 	if cfg.Steering == config.SwitchOff {
@@ -85,7 +85,8 @@ func steeredSite(cfg config.Config, ns *legs.Namespace, before *handover.Predece
 	return s, nil
 }
 
-// unsteeredSite makes a site without a datapath, and why it has none although it should; nil: it should not.
+// unsteeredSite makes a site without a datapath. why says why it has none although it should;
+// nil: it should not.
 func unsteeredSite(before *handover.Predecessor, why error) (*site, error) {
 	var at ebpf.Config
 	before.Place(&at)
@@ -96,10 +97,10 @@ func unsteeredSite(before *handover.Predecessor, why error) (*site, error) {
 	return s, err
 }
 
-// canCarry reports whether connections can be carried, if the mode wants it.
+// canCarry reports whether connections can be carried if the mode wants that.
 func (s *site) canCarry() bool { return s.dp != nil || s.Link != nil }
 
-// carry opens what carrying takes: devices, legs and the programs that touch packets.
+// carry opens what carrying requires: devices, legs, and the programs that touch packets.
 func (s *site) carry() error {
 	if s.dp == nil || s.Link != nil {
 		return nil
@@ -121,7 +122,7 @@ func (s *site) carry() error {
 	return nil
 }
 
-// count undoes carry; the engine has ended. What fails can be tried again.
+// count undoes carry, after the engine has ended. If it fails, it can be retried.
 func (s *site) count() error {
 	if !s.carrying {
 		return nil
@@ -143,14 +144,14 @@ func (s *site) count() error {
 	return errors.Join(append(errs, s.handOver())...)
 }
 
-// detach ends the use of the link; it may be that no engine has taken it.
+// detach stops the use of the link, which no engine may have taken.
 func (s *site) detach() {
 	if s.Link != nil {
 		s.Link.Endpoint().Detach()
 	}
 }
 
-// beat tells the guardian and the programs that this process lives.
+// beat tells the guardian and the programs that this process is alive.
 func (s *site) beat() error {
 	if s.dp == nil {
 		return nil
@@ -158,8 +159,8 @@ func (s *site) beat() error {
 	return s.dp.Heartbeat()
 }
 
-// protect has the guardian hold what must outlive the daemon, from now on. The heart beats
-// soon.
+// protect makes the guardian hold, from now on, what must outlive the daemon. The heartbeat
+// must start soon.
 func (s *site) protect() error {
 	if s.dp == nil || s.supervisor == nil {
 		return nil
@@ -168,7 +169,7 @@ func (s *site) protect() error {
 	return s.handOver()
 }
 
-// handOver has the guardian, if it protects, hold what there is now.
+// handOver makes the guardian, if it protects, hold the present descriptors.
 func (s *site) handOver() error {
 	if err := s.letGo(); err != nil {
 		return err
@@ -186,7 +187,7 @@ func (s *site) handOver() error {
 	return nil
 }
 
-// letGo has the guardian hold nothing.
+// letGo makes the guardian hold nothing.
 func (s *site) letGo() error {
 	if s.protected {
 		if err := s.supervisor.Release(); err != nil {
@@ -198,8 +199,8 @@ func (s *site) letGo() error {
 	return err
 }
 
-// release ends protect, when the last flow has ended, and tells the programs that no
-// heart beats any more.
+// release ends protect after the last flow has ended, and tells the programs that the
+// heartbeat has stopped.
 func (s *site) release() error {
 	if s.dp == nil {
 		return nil
@@ -214,7 +215,7 @@ func (s *site) release() error {
 	return errors.Join(err, ebpf.StopHeartbeat(s.hand.Heartbeat))
 }
 
-// leave closes everything; the gateway is closed.
+// leave closes everything, after the gateway has been closed.
 func (s *site) leave() error {
 	if s.dp == nil {
 		return nil

@@ -10,13 +10,13 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// shardFor says which shard serves a flow, for life.
+// shardFor returns the shard that serves a flow for its whole life.
 func (e *engine) shardFor(t host.Tuple) *loop.Shard {
 	return e.shards[int(maphash.Comparable(e.seed, t)%uint64(len(e.shards)))]
 }
 
-// newFlow enters a flow into the table; false when the same connection is
-// there already or, with nil, the engine is going down. A flow of an older connection on
+// newFlow enters a flow into the table. It returns false if the same connection is already
+// there or, with a nil flow, if the engine is shutting down. A flow of an older connection on
 // the tuple is ended first.
 func (e *engine) newFlow(side report.Side, t host.Tuple, isn uint32) (*conn.Flow, bool) {
 	for {
@@ -46,8 +46,8 @@ func (e *engine) newFlow(side report.Side, t host.Tuple, isn uint32) (*conn.Flow
 	}
 }
 
-// hold keeps close from finishing until e.wg.Done; false means that the gateway
-// is going down: then the last Wait has begun. A handshake begins after it.
+// hold keeps close from finishing until e.wg.Done, for a handshake that is about to begin. It
+// returns false if the engine is shutting down: close may then already be in its last Wait.
 func (e *engine) hold() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -67,7 +67,7 @@ func (e *engine) find(t host.Tuple) *conn.Flow {
 	return e.flows[t]
 }
 
-// unlink takes a flow out of the table.
+// unlink removes a flow from the table.
 func (e *engine) unlink(f *conn.Flow) {
 	e.mu.Lock()
 	if e.flows[f.Tuple] == f {
@@ -92,7 +92,7 @@ func (e *engine) all() []*conn.Flow {
 	return fs
 }
 
-// admit decides whether the gateway has room for a flow that is in the table.
+// admit decides whether there is room for a flow that is in the table.
 func (e *engine) admit(f *conn.Flow) (shed negotiate.Reason, declines bool) {
 	if e.g.stopping.Load() {
 		return negotiate.ReasonDrained, true
@@ -100,7 +100,7 @@ func (e *engine) admit(f *conn.Flow) (shed negotiate.Reason, declines bool) {
 	return e.limits.Admit(f.Side, f.Peer(), &f.Share)
 }
 
-// count returns how many live flows there are.
+// count returns the number of live flows.
 func (e *engine) count() int {
 	if e == nil {
 		return 0

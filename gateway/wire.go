@@ -5,7 +5,7 @@ import (
 	"github.com/smcgw/smcgw/netstack"
 )
 
-// readWire reads the part of the wire TCP.
+// readWire sets the statistics of the wire TCP.
 func readWire(b *report.Bounds, st netstack.Stats) {
 	b.WireLegs = map[string]int{"open": st.Flows, "dead": st.Dead}
 	b.Wire = map[string]uint64{

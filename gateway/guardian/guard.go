@@ -21,8 +21,8 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// guard is the guardian of one daemon. Its loop owns all fields; goroutines
-// beside it only wait for the kernel and tell it.
+// guard is the guardian of one daemon. Its loop owns all fields; the other goroutines only
+// wait for the kernel and report to it.
 type guard struct {
 	o     Options
 	conn  *net.UnixConn
@@ -32,23 +32,23 @@ type guard struct {
 	held  []*fdpass.File
 	last  time.Duration
 	stale int                      // ticks since last changed
-	busy  map[string]time.Duration // busyTimes of the daemon at the first of them
+	busy  map[string]time.Duration // busyTimes of the daemon at the first stale tick
 	ended bool                     // the daemon was killed
 
-	protected bool // once at least: the daemon catches signals
-	hup       bool // one is kept until then
-	told      bool // to end, before that
+	protected bool // set once protected: the daemon catches signals by then
+	hup       bool // a SIGHUP is kept until then
+	told      bool // told to end before that
 
-	notes chan string // for the service manager
+	notes chan string // messages for the service manager
 
 	child    int              // the daemon, if it is a child of this process
 	children <-chan os.Signal // some child has ended
 }
 
-// maxNotes bounds what waits for a service manager that does not read.
+// maxNotes bounds the messages waiting for a service manager that does not read.
 const maxNotes = 16
 
-// guardNewDaemon starts a daemon, guards it and returns its status.
+// guardNewDaemon starts a daemon, guards it and returns its exit status.
 func guardNewDaemon(ctx context.Context, o Options) (int, error) {
 	signals := notifySignals()
 	defer signal.Stop(signals)
@@ -58,7 +58,7 @@ func guardNewDaemon(ctx context.Context, o Options) (int, error) {
 	}
 	inherit := []*os.File{far}
 	keeper, err := process.InheritedLegs()
-	if err == nil { // tests of the guardian have none
+	if err == nil { // absent in tests of the guardian
 		inherit = append(inherit, keeper)
 		o.Env = append(slices.Clone(o.Env), process.LegsEnv+"="+strconv.Itoa(process.LegsFD))
 	}
@@ -100,21 +100,20 @@ func guardOldDaemon(ctx context.Context, o Options) error {
 	return nil
 }
 
-// notifySignals catches what is passed on to the daemon.
+// notifySignals catches the signals that are passed on to the daemon.
 func notifySignals() chan os.Signal {
 	ch := make(chan os.Signal, 8)
 	signal.Notify(ch, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	return ch
 }
 
-// panicStatus is that with which Go's runtime ends a program: after a panic, a fatal
-// error or SIGQUIT.
+// panicStatus is the exit status of a Go program after a panic, a fatal error or SIGQUIT.
 const panicStatus = 2
 
-// exitStatus reaps the daemon. Its own status is passed on; a signal is 1,
-// because the statuses of the program are a documented set, and so is a panic: 2 means a
-// command line that was not understood, which the guardian has refused before. A daemon that
-// was told to end before it caught signals has done so in order.
+// exitStatus reaps the daemon and returns the status to exit with. The daemon's own status is
+// passed on. Death by a signal becomes 1, because the program's statuses are a documented
+// set. So does a panic: 2 would mean a malformed command line, which the guardian has already
+// refused. A daemon that was told to end before it caught signals has ended in order.
 func exitStatus(cmd *exec.Cmd, told bool) (int, error) {
 	err := cmd.Wait()
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -133,8 +132,8 @@ func exitStatus(cmd *exec.Cmd, told bool) (int, error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// run guards until the daemon has ended and the steering has outlived it. It
-// closes everything the guard holds.
+// run guards until the daemon has ended and the steering has outlived it. It closes
+// everything that the guard holds.
 func (g *guard) run(ctx context.Context, signals <-chan os.Signal) {
 	// One thread that mostly sleeps: the guardian must cost nothing.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -156,14 +155,14 @@ func (g *guard) run(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
-// tidy removes what the daemon could not.
+// tidy removes what the daemon could not remove.
 func (g *guard) tidy() {
 	if err := g.o.Tidy(); err != nil {
 		g.o.Logger.Error("what the daemon left was not removed", "error", err)
 	}
 }
 
-// loop is the guardian's life while the daemon lives.
+// loop guards while the daemon is alive.
 func (g *guard) loop(ctx context.Context, signals <-chan os.Signal, exited <-chan struct{}, packets <-chan packet) {
 	tick := time.NewTicker(g.o.Times.Tick)
 	defer tick.Stop()
@@ -192,8 +191,9 @@ func (g *guard) loop(ctx context.Context, signals <-chan os.Signal, exited <-cha
 	}
 }
 
-// dismissed: the connection has ended. It does first of all when the daemon dies. A daemon that lives has another guardian, which
-// watches in place of this one, or has closed everything and is about to end.
+// dismissed handles the end of the connection. It is the first thing that ends when the
+// daemon dies. A daemon that is still alive either has another guardian, which watches in
+// place of this one, or has closed everything and is about to end.
 func (g *guard) dismissed() {
 	if leaves(daemonProc(g.pidfd)) {
 		g.stopHeartbeat()
@@ -202,10 +202,9 @@ func (g *guard) dismissed() {
 	g.release()
 }
 
-// outlive is the last second: no new connection is offered, and what the
-// daemon's sockets still send is steered to where it belongs. Files the daemon
-// sent just before it died are still to be read; that ends when the receiver
-// sees the end of the connection.
+// outlive is the last second: no new connection is offered, and what the daemon's sockets
+// still send is steered to its destination. It first reads the files that the daemon sent
+// just before it died, until the receiver sees the end of the connection.
 func (g *guard) outlive(packets <-chan packet) {
 	g.stopHeartbeat()
 	_ = g.conn.SetReadDeadline(time.Now().Add(g.o.Times.Tick))
@@ -228,8 +227,8 @@ func (g *guard) stopHeartbeat() {
 	}
 }
 
-// handle does what the daemon asks for. A packet that makes no sense is
-// dropped with its files: both ends are the same program.
+// handle executes a request of the daemon. A malformed packet is dropped with its files: both
+// ends are the same program.
 func (g *guard) handle(p packet) {
 	switch {
 	case p.kind == msgHold:
@@ -277,14 +276,14 @@ func (g *guard) setLevel(text string) {
 	}
 }
 
-// notify tells the service manager what the daemon says. It ends with the guardian.
+// notify passes the daemon's messages to the service manager until the guardian ends.
 func (g *guard) notify() {
 	for state := range g.notes {
 		if err := g.o.Notify(state); err != nil {
 			g.o.Logger.Warn("service manager not told", "state", state, "error", err)
 			continue
 		}
-		_ = sendPacket(g.conn, packet{kind: msgTold}) // a daemon that is gone needs no answer
+		_ = sendPacket(g.conn, packet{kind: msgTold}) // if the daemon is gone, it needs no answer
 	}
 }
 
@@ -293,8 +292,8 @@ func (g *guard) release() {
 	g.held, g.beat = nil, nil
 }
 
-// check counts the ticks without a beat. They are this process's own ticks: a
-// machine that was paused, or a guardian that was, counts nothing meanwhile.
+// check counts ticks without a heartbeat. They are ticks of this process, so time during
+// which the machine or the guardian was paused does not count.
 func (g *guard) check() {
 	if g.beat == nil {
 		return
@@ -329,12 +328,14 @@ func (g *guard) check() {
 	g.signal(syscall.SIGKILL)
 }
 
-// slowTimes is how many times as long a daemon may take whose threads ran, waited for a processor, or were held by the kernel, for half
-// of the time or more: on a host with more work than processors it is slow, and its death would reset every connection that it carries.
+// slowTimes is the factor by which a daemon may take longer if its threads ran, waited for a
+// processor, or were held by the kernel for at least half of the time. On a host with more
+// work than processors such a daemon is just slow, and killing it would reset every
+// connection that it carries.
 const slowTimes = 5
 
-// pass passes on what the guardian was sent. A daemon that has just been started does not
-// catch signals yet: SIGHUP, which ends no gateway, waits until it does.
+// pass passes a signal on to the daemon. A daemon that has just been started does not catch
+// signals yet, so SIGHUP, which must not end it, waits until it does.
 func (g *guard) pass(s syscall.Signal) {
 	if !g.protected {
 		if s == syscall.SIGHUP {
@@ -352,9 +353,9 @@ func (g *guard) signal(s syscall.Signal) {
 	}
 }
 
-// waitPidfd closes exited when the process has ended, which is after its last
-// descriptor is closed. It sits in the kernel, not in the runtime's poller: the
-// way from there to the loop is the shortest.
+// waitPidfd closes exited when the process has ended, which is after its last descriptor was
+// closed. It blocks in the kernel rather than in the runtime's poller, which is the fastest
+// way to notify the loop.
 func waitPidfd(pidfd int, exited chan<- struct{}) {
 	defer close(exited)
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
@@ -366,8 +367,9 @@ func waitPidfd(pidfd int, exited chan<- struct{}) {
 	}
 }
 
-// receivePackets passes packets on until the connection ends, or lacks files: what would be
-// kept then is less than the daemon believes, which gets no answer and starts another guardian.
+// receivePackets passes packets on until the connection ends or a packet lacks files. In the
+// latter case the guardian would hold less than the daemon believes; so it closes the
+// connection, and the daemon, which gets no answer, starts another guardian.
 func (g *guard) receivePackets(packets chan<- packet) {
 	defer close(packets)
 	for {

@@ -9,11 +9,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// keptEnv has Options.Keep, for a guardian in the place of a dead one.
+// keptEnv carries Options.Keep to a guardian that replaces a dead one.
 const keptEnv = "SMCGW_KEPT"
 
-// Kept reads what Options.Keep of the daemon is, in a guardian that it has started in the place
-// of a dead one. It is false in all other processes.
+// Kept decodes Options.Keep of the daemon, in a guardian that the daemon started to replace a
+// dead one. It returns false in all other processes.
 func Kept(into any) (bool, error) {
 	if os.Getenv(process.RoleEnv) != roleGuardian {
 		return false, nil
@@ -24,7 +24,7 @@ func Kept(into any) (bool, error) {
 	return true, nil
 }
 
-// keep adds it to the environment of such a guardian.
+// keep adds Options.Keep to the environment of such a guardian.
 func (o Options) keep() (Options, error) {
 	text, err := json.Marshal(o.Keep)
 	if err != nil {

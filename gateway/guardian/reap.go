@@ -8,9 +8,9 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// reapOthers forgets children that have ended, but for one, for which another waits: the
-// keepers of the legs are children of the guardian, and in a container so is every
-// process that has lost its parent.
+// reapOthers reaps children that have ended, except but, for which another goroutine waits:
+// the keepers of the legs are children of the guardian, and in a container so is every
+// orphaned process.
 func reapOthers(but int) {
 	for _, pid := range procfs.Children(os.Getpid()) {
 		if pid != but {

@@ -12,26 +12,25 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// Heartbeat is the guardian's view of the map in which the daemon beats.
+// Heartbeat is the guardian's view of the map that holds the daemon's heartbeat.
 type Heartbeat interface {
-	// Read returns the time of the last beat on whatever clock, 0 before the
-	// first.
+	// Read returns the time of the last beat on any clock, or 0 before the first.
 	Read() (time.Duration, error)
-	// Stop makes the programs take the gateway for dead from now on.
+	// Stop makes the programs treat the gateway as dead from now on.
 	Stop() error
 }
 
 // Times are the guardian's periods. The zero value means the defaults.
 type Times struct {
-	// Tick is how often the heartbeat is looked at. Default: 100ms.
+	// Tick is how often the heartbeat is checked. Default: 100ms.
 	Tick time.Duration
-	// StuckTicks is the number of ticks without a beat after which the daemon
-	// is killed. Default: 20. Before the first beat it has five times as many.
+	// StuckTicks is the number of ticks without a beat after which the daemon is killed.
+	// Default: 20. Before the first beat it is five times as many.
 	StuckTicks int
 	// Linger is how long the steering outlives a daemon. Default: 1s.
 	Linger time.Duration
-	// Backoff is the first pause before a dead guardian is replaced again; it
-	// doubles up to a hundred times as much. Default: 100ms.
+	// Backoff is the first pause before a dead guardian is replaced again. It doubles up to a
+	// hundred times its value. Default: 100ms.
 	Backoff time.Duration
 }
 
@@ -52,28 +51,28 @@ func setIfZero[T comparable](field *T, def T) {
 
 // Options configure Supervise.
 type Options struct {
-	// Args is the command line with which the program starts itself again,
-	// program name first. Default: os.Args.
+	// Args is the command line with which the program starts itself again, program name
+	// first. Default: os.Args.
 	Args []string
 	// Env is added to the environment of the processes started.
 	Env []string
-	// Keep is what Kept reads in a guardian in the place of a dead one, which needs no file.
+	// Keep is what Kept decodes in a guardian that replaces a dead one, so that it need not
+	// read a file.
 	Keep any
 	// Times are the periods.
 	Times Times
 	// OpenHeartbeat wraps the file handed to Protect. Default: the eBPF map.
 	OpenHeartbeat func(*fdpass.File) Heartbeat
-	// Tidy removes what a daemon that died without a word has left behind, such
-	// as routing rules; it is called once the steering is gone. A daemon that has
-	// been started meanwhile has done so itself, and that is no error. Default:
-	// nothing.
+	// Tidy removes what a daemon that died unexpectedly left behind, such as routing rules.
+	// It is called once the steering is gone. If a daemon started meanwhile has done so
+	// already, that is not an error. Default: does nothing.
 	Tidy func() error
-	// Notify tells the service manager, which listens to the process that it has
-	// started. It may wait. Default: sd_notify(3).
+	// Notify tells the service manager, which listens only to the process that it has
+	// started. It may block. Default: sd_notify(3).
 	Notify func(state string) error
-	// Logger receives what the guardian does. Default: discards.
+	// Logger receives the log of the guardian. Default: discards it.
 	Logger *slog.Logger
-	// Level is that of Logger, which the daemon changes. Default: it stays.
+	// Level is the level of Logger, which the daemon can change. Default: fixed.
 	Level *slog.LevelVar
 }
 
@@ -97,8 +96,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// The processes of one gateway tell each other by the environment what they
-// are, and by numbers what they inherit.
+// The processes of one gateway pass their roles in the environment, and descriptors under
+// fixed numbers.
 const (
 	roleDaemon   = "daemon"   // started by a guardian
 	roleGuardian = "guardian" // started by a daemon in place of a dead one
@@ -107,10 +106,9 @@ const (
 	pidFD     = 4 // roleGuardian: pidfd of the daemon
 )
 
-// Supervise splits the program in two: a small parent, and a child in which
-// Supervise returns a Ward and the gateway then runs. In the parent it returns a
-// nil Ward once the child has ended, with the status to exit with. The program
-// must call it before it opens anything. See
+// Supervise splits the program in two: a small parent, and a child in which Supervise returns a
+// Ward and the gateway then runs. In the parent it returns a nil Ward once the child has ended,
+// with the status to exit with. The program must call it before it opens anything. See
 // docs/ARCHITECTURE.md "When the gateway dies".
 //
 //	smcgw up ── guardian ──fd 3── daemon      the daemon ends: heartbeat to 0, 1 s, end
@@ -139,9 +137,8 @@ func Supervise(ctx context.Context, o Options) (*Ward, int, error) {
 	}
 }
 
-// setProcessName makes ps and top tell guardian and daemon apart; a process
-// started from /proc/self/exe would be called exe. It is a courtesy: an error
-// changes nothing.
+// setProcessName makes guardian and daemon distinguishable in ps and top; a process started
+// from /proc/self/exe would be called exe. It is a convenience, so errors are ignored.
 func setProcessName(o Options, role string) {
 	name := filepath.Base(o.Args[0])
 	if role != roleDaemon {

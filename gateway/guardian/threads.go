@@ -12,10 +12,11 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// threadsShown bounds the threads of a line of the log.
+// threadsShown bounds the threads listed in a log line.
 const threadsShown = 16
 
-// daemonProc is the directory in /proc of the process that pidfd stands for: "Pid:" of its fdinfo (pidfd_open(2)), -1 when that has ended.
+// daemonProc returns the /proc directory of the process behind a pidfd, from "Pid:" of its
+// fdinfo (pidfd_open(2)), which is -1 once the process has ended.
 func daemonProc(pidfd int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
 	for line := range strings.Lines(string(text)) {
@@ -26,8 +27,9 @@ func daemonProc(pidfd int) string {
 	return "/proc/-1"
 }
 
-// busyTimes are for how long each thread of a process has run or waited for a processor, by its number (proc_pid_schedstat(5)). A
-// wait counts when it has ended. The kernel may not count at all.
+// busyTimes returns how long each thread of a process has run or waited for a processor, by
+// thread ID (proc_pid_schedstat(5)). A wait is counted once it has ended. The kernel may not
+// keep these counts at all.
 func busyTimes(proc string) map[string]time.Duration {
 	times := map[string]time.Duration{}
 	dirs, _ := filepath.Glob(filepath.Join(proc, "task", "[0-9]*"))
@@ -41,10 +43,11 @@ func busyTimes(proc string) map[string]time.Duration {
 	return times
 }
 
-// busySince is for how long the threads of a process have run or waited for a processor, all together, since they had these times:
-// one that wants a processor now and has got none since counts for the whole of it. So does one that the kernel holds
-// (TASK_UNINTERRUPTIBLE): the lock that it waits for is another's, as the one of routes and devices while many change, and no
-// signal ends it sooner.
+// busySince returns how long the threads of a process, all together, have run or waited for a
+// processor since they had the times in then. A runnable thread whose time has not changed
+// has waited throughout, so it counts for all of since. So does a thread in
+// TASK_UNINTERRUPTIBLE: it waits for a lock that another holds, for example the one on routes
+// and devices while many change, and no signal ends that wait sooner.
 func busySince(proc string, then map[string]time.Duration, since time.Duration) (sum time.Duration) {
 	for id, now := range busyTimes(proc) {
 		moved := now - then[id]
@@ -57,10 +60,10 @@ func busySince(proc string, then map[string]time.Duration, since time.Duration) 
 	return sum
 }
 
-// threads tells where the threads of a process are that keep it from its turn: those that
-// run, or wait for anything but a futex or an epoll descriptor. A text is the number of the
-// thread, the letter of its state (proc_pid_stat(5)) and its calls in the kernel, innermost
-// first, as far as the kernel shows them to this process.
+// threads lists the threads of a process that may keep it from its turn: those that run, or
+// wait for anything but a futex or an epoll descriptor. Each text has the thread ID, the
+// letter of its state (proc_pid_stat(5)) and its calls in the kernel, innermost first, as far
+// as the kernel shows them to this process.
 func threads(proc string) (busy []string) {
 	dirs, err := filepath.Glob(filepath.Join(proc, "task", "[0-9]*"))
 	if err != nil {
@@ -83,7 +86,7 @@ func rests(call string) bool {
 	return strings.HasPrefix(call, "futex_") || strings.HasPrefix(call, "ep_poll") || call == "do_epoll_wait"
 }
 
-// threadState is a letter.
+// threadState returns the letter of a thread's state.
 func threadState(dir string) string {
 	if state := procfs.StatIn(dir).State(); state != "" {
 		return state
@@ -91,15 +94,16 @@ func threadState(dir string) string {
 	return "?"
 }
 
-// leaves reports whether a process ends, or has ended. The kernel marks every thread before it closes the process's descriptors.
+// leaves reports whether a process is ending or has ended. The kernel marks every thread
+// before it closes the process's descriptors.
 func leaves(proc string) bool {
 	const flags, exiting = 9, 0x4 // PF_EXITING
 	word, err := strconv.ParseUint(procfs.StatIn(proc).Field(flags), 10, 64)
 	return err != nil || word&exiting != 0
 }
 
-// threadCalls are those of proc_pid_stack(5), or without a right to them the one of
-// proc_pid_wchan(5).
+// threadCalls returns the calls of proc_pid_stack(5), or without permission for that, the
+// call of proc_pid_wchan(5).
 func threadCalls(dir string) (calls []string) {
 	text, _ := os.ReadFile(filepath.Join(dir, "stack"))
 	for line := range strings.Lines(string(text)) {

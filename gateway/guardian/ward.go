@@ -15,17 +15,17 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// errNoGuardian is returned when no guardian could be made to answer.
+// errNoGuardian is returned when no guardian answers.
 var errNoGuardian = errors.New("no guardian answers")
 
-// Bounds of talking to a guardian.
+// Bounds for talking to a guardian.
 const (
 	guardianAnswer   = 2 * time.Second // for one answer
-	guardianPatience = 5 * time.Second // for a request, over replacements
+	guardianPatience = 5 * time.Second // for a request, including replacements
 )
 
-// Ward is the daemon's end of the supervision. It replaces a guardian that
-// dies. It implements gateway.Supervisor.
+// Ward is the daemon's end of the supervision. It replaces a guardian that dies. It
+// implements gateway.Supervisor.
 type Ward struct {
 	o        Options
 	requests chan wardRequest
@@ -36,18 +36,18 @@ type Ward struct {
 	// The fields below belong to the run goroutine.
 	conn    *net.UnixConn // nil while there is no guardian
 	packets chan packet
-	files   []*fdpass.File // what is protected, the heartbeat first
+	files   []*fdpass.File // protected files, the heartbeat first
 	since   time.Time      // when conn's guardian was started
 	backoff time.Duration
-	level   string // from which on guardians log; empty: what they find
-	end     func() // ends conn's guardian; does nothing to the first, whose child this process is
+	level   string // log level of guardians; empty: their own
+	end     func() // kills conn's guardian; does nothing for the first, the parent of this process
 }
 
 // wardRequest asks the run goroutine to change what is protected.
 type wardRequest struct {
 	files []*fdpass.File // nil: release
-	note  string         // nothing changes: the service manager is told this
-	level string         // nothing changes: guardians log from this level on
+	note  string         // protects nothing new: pass this to the service manager
+	level string         // protects nothing new: set the guardians' log level
 	reply chan error
 }
 
@@ -69,8 +69,8 @@ func (w *Ward) Protect(heartbeat *fdpass.File, hold []*fdpass.File) error {
 // Release implements gateway.Supervisor.
 func (w *Ward) Release() error { return w.request(nil) }
 
-// Notify has the guardian tell the service manager, and waits until it has, or for a
-// moment.
+// Notify makes the guardian tell the service manager, and waits until it has, at most for
+// guardianAnswer.
 func (w *Ward) Notify(state string) error {
 	if len(state) > maxNotify {
 		return fmt.Errorf("guardian: %d bytes for the service manager, not up to %d", len(state), maxNotify)
@@ -78,13 +78,13 @@ func (w *Ward) Notify(state string) error {
 	return w.ask(wardRequest{note: state})
 }
 
-// SetLevel has the guardian, and those that replace it, log from a level on.
+// SetLevel sets the log level of the guardian and of those that replace it.
 func (w *Ward) SetLevel(level slog.Level) error {
 	return w.ask(wardRequest{level: level.String()})
 }
 
-// Close ends the supervision without a word to the guardian, which sees it as
-// the beginning of the end of this process.
+// Close ends the supervision without notice to the guardian, which takes it as the beginning
+// of the end of this process.
 func (w *Ward) Close() {
 	w.once.Do(func() { close(w.stop) })
 	<-w.done
@@ -140,7 +140,7 @@ func (w *Ward) serve(r wardRequest) error {
 	}
 }
 
-// say sends a text.
+// say sends a text message.
 func (w *Ward) say(kind byte, text string) error {
 	if w.conn == nil {
 		return errNoGuardian
@@ -159,7 +159,7 @@ func (w *Ward) retry() <-chan time.Time {
 	return time.After(time.Until(w.since.Add(w.backoff)))
 }
 
-// ensure brings what is protected to a guardian, if need be a new one.
+// ensure hands what is protected to a guardian, starting a new one if needed.
 func (w *Ward) ensure() error {
 	for deadline := time.Now().Add(guardianPatience); ; {
 		if w.conn != nil && w.tell() == nil {
@@ -204,7 +204,7 @@ func (w *Ward) replace() {
 	}
 }
 
-// startGuardian starts a guardian of this process, which end ends.
+// startGuardian starts a guardian for this process; end kills it.
 func (w *Ward) startGuardian() (conn *net.UnixConn, end func(), err error) {
 	near, far, err := socketPair()
 	if err != nil {
@@ -229,7 +229,7 @@ func (w *Ward) startGuardian() (conn *net.UnixConn, end func(), err error) {
 		return nil, nil, err
 	}
 	_ = unix.Close(pidfd)
-	go func() { _ = cmd.Wait() }() // ends with the guardian, whose end conn tells
+	go func() { _ = cmd.Wait() }() // returns when the guardian ends, which conn reports
 	return near, func() { _ = cmd.Process.Kill() }, nil
 }
 
@@ -239,7 +239,7 @@ func (w *Ward) attach(conn *net.UnixConn, end func()) {
 	go receiveAcks(conn, w.packets)
 }
 
-// detach ends the connection; the receiver closes the channel.
+// detach closes the connection and waits for the receiver, which closes the channel.
 func (w *Ward) detach() {
 	if w.conn == nil {
 		return
@@ -250,8 +250,8 @@ func (w *Ward) detach() {
 	w.conn, w.packets = nil, nil
 }
 
-// tell sends what is protected, or that nothing is, and waits for the answer.
-// A guardian that does not answer is given up: it ends, or drops what it holds when it goes on.
+// tell sends what is protected, or that nothing is, and waits for the answer. A guardian that
+// does not answer is given up: it is killed, or drops what it holds when it resumes.
 func (w *Ward) tell() error {
 	err := w.send()
 	if err == nil {
@@ -279,7 +279,7 @@ func (w *Ward) send() error {
 	return sendPacket(w.conn, packet{kind: msgProtect, files: w.files[:1]})
 }
 
-// await waits for an answer, past those that come too late.
+// await waits for an answer of this kind, skipping late answers to earlier requests.
 func (w *Ward) await(kind byte) error {
 	late := time.After(guardianAnswer)
 	for {
@@ -297,8 +297,8 @@ func (w *Ward) await(kind byte) error {
 	}
 }
 
-// receiveAcks passes the guardian's packets on and closes the channel at its
-// end.
+// receiveAcks passes the guardian's packets on, and closes the channel when the connection
+// ends.
 func receiveAcks(c *net.UnixConn, packets chan<- packet) {
 	defer close(packets)
 	for {

@@ -13,16 +13,16 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// Messages between daemon and guardian: one packet each, one byte long but for
-// msgNotify and msgLevel, with files attached to the first two. A list of files longer than a packet may
-// carry comes as several msgHold before a msgProtect.
+// Messages between daemon and guardian. Each is one packet, one byte long except for
+// msgNotify and msgLevel; the first two kinds carry files. A list of files too long for one
+// packet is sent as several msgHold followed by a msgProtect.
 const (
-	msgHold    = 'h' // daemon: keep these files too
-	msgProtect = 'p' // daemon: the heartbeat, and files to keep; answered by msgAck
+	msgHold    = 'h' // daemon: hold these files too
+	msgProtect = 'p' // daemon: the heartbeat, and files to hold; answered by msgAck
 	msgRelease = 'r' // daemon: close all files; answered by msgAck
-	msgNotify  = 'n' // daemon: tell the service manager what follows; answered by msgTold
-	msgLevel   = 'l' // daemon: log from the level on that follows
-	msgTold    = 't' // guardian: the manager has it
+	msgNotify  = 'n' // daemon: pass the text to the service manager; answered by msgTold
+	msgLevel   = 'l' // daemon: set the log level to the text
+	msgTold    = 't' // guardian: passed to the manager
 	msgAck     = 'a' // guardian: done
 )
 
@@ -44,7 +44,7 @@ func closeFiles[F io.Closer](files []F) {
 	}
 }
 
-// socketPair makes a connection of which the far end is a file for a child.
+// socketPair makes a connection whose far end is a file for a child.
 func socketPair() (*net.UnixConn, *os.File, error) {
 	end, far, err := fdpass.Pair("guardian")
 	if err != nil {
@@ -58,7 +58,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return near, far, nil
 }
 
-// fileConn makes a connection of a socket, whose file it closes.
+// fileConn makes a connection from a socket and closes the file.
 func fileConn(f *os.File) (*net.UnixConn, error) {
 	c, err := fdpass.Conn(f)
 	if err != nil {
@@ -67,7 +67,7 @@ func fileConn(f *os.File) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// inheritedConn is the control socket the other process left for this one.
+// inheritedConn returns the control socket inherited from the other process.
 func inheritedConn() (*net.UnixConn, error) {
 	f, err := process.InheritedFile(controlFD, "guardian socket")
 	if err != nil {
@@ -76,7 +76,7 @@ func inheritedConn() (*net.UnixConn, error) {
 	return fileConn(f)
 }
 
-// sendPacket sends one message; the files stay the caller's.
+// sendPacket sends one message. The caller keeps ownership of the files.
 func sendPacket(c *net.UnixConn, p packet) error {
 	if err := fdpass.Send(c, append([]byte{p.kind}, p.text...), p.files...); err != nil {
 		return fmt.Errorf("guardian: %w", err)
@@ -84,8 +84,8 @@ func sendPacket(c *net.UnixConn, p packet) error {
 	return nil
 }
 
-// receivePacket waits for one message; io.EOF when the other side has ended. A message that
-// lacks files is an error, fdpass.ErrTooLong or fdpass.ErrNoDescriptor.
+// receivePacket waits for one message; io.EOF means that the other side has ended. For a
+// message that lacks files the error is fdpass.ErrTooLong or fdpass.ErrNoDescriptor.
 func receivePacket(c *net.UnixConn) (packet, error) {
 	var body [1 + maxNotify]byte
 	n, fds, cut, err := fdpass.Receive(c, body[:])
@@ -103,9 +103,9 @@ func receivePacket(c *net.UnixConn) (packet, error) {
 	return p, nil
 }
 
-// startSelf starts this program again in a role. The process gets a group of
-// its own, so that a terminal's interrupt reaches the guardian alone and the
-// daemon gets it once, from there.
+// startSelf starts this program again in a role. The process gets a process group of its own,
+// so that a terminal's interrupt reaches only the guardian, which passes it on to the daemon
+// once.
 func startSelf(o Options, role string, inherit ...*os.File) (*exec.Cmd, int, error) {
 	pidfd := -1
 	cmd := &exec.Cmd{

@@ -12,19 +12,19 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// ownDevice begins the names of the devices that only a gateway has.
+// ownDevice is the prefix of the names of devices that only a gateway has.
 const ownDevice = "smcgw-"
 
 // space is a network namespace.
 type space struct {
-	// admin has the sockets that listen as an admin socket does.
+	// admin holds the sockets that listen like an admin socket.
 	admin adminSockets
-	// pids are its processes, if there is a gateway among them.
+	// pids are its processes, if a gateway may be among them (has).
 	pids []int
 	has  bool
 }
 
-// listSpaces lists the network namespaces of the processes that the caller may look into.
+// listSpaces lists the network namespaces of the processes that the caller may inspect.
 func listSpaces() (map[string]*space, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -38,7 +38,7 @@ func listSpaces() (map[string]*space, error) {
 		}
 		ns, err := os.Readlink(process.File(pid, "ns/net"))
 		if err != nil {
-			continue // it has ended, or is another user's
+			continue // it has ended, or belongs to another user
 		}
 		s, seen := spaces[ns]
 		if !seen {
@@ -54,7 +54,7 @@ func listSpaces() (map[string]*space, error) {
 	return spaces, nil
 }
 
-// spaceOf looks for what gateways have in the namespace of a process.
+// spaceOf looks for traces of gateways in the namespace of a process.
 func spaceOf(pid int) (*space, error) {
 	devices, errDevices := os.ReadFile(process.File(pid, "net/dev"))
 	sockets, errSockets := os.ReadFile(process.File(pid, "net/unix"))
@@ -69,11 +69,11 @@ func spaceOf(pid int) (*space, error) {
 	return s, nil
 }
 
-// adminSockets has the places of admin sockets by their inodes.
+// adminSockets maps the inodes of admin sockets to their paths.
 type adminSockets map[string]string
 
-// listening reads a table of sockets. A gateway binds its admin socket beside the place of
-// that, and the table has the name that was bound.
+// listening parses a table of sockets. A gateway binds its admin socket under a temporary
+// name beside its path, and the table has the name that was bound.
 func listening(table []byte) adminSockets {
 	found := adminSockets{}
 	for line := range strings.Lines(string(table)) {
@@ -90,7 +90,7 @@ func listening(table []byte) adminSockets {
 	return found
 }
 
-// What the table says of a socket that listens: __SO_ACCEPTCON and SOCK_STREAM.
+// The fields of a listening socket in the table: __SO_ACCEPTCON and SOCK_STREAM.
 const (
 	acceptsConnections = "00010000"
 	isStream           = "0001"

@@ -16,11 +16,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// suspect is a process that may be of a gateway.
+// suspect is a process that may belong to a gateway.
 type suspect struct {
 	pid     int
-	device  bool     // it holds one
-	sockets []string // that listen as an admin socket does, by their inodes
+	device  bool     // it holds a device of a gateway
+	sockets []string // inodes of sockets that listen like an admin socket
 	found   Found
 	answers bool
 }
@@ -28,7 +28,7 @@ type suspect struct {
 // find lists the gateways of a namespace.
 func (s *space) find(ctx context.Context) []Found {
 	var suspects []*suspect
-	var closed []int // look like one, and cannot be looked into
+	var closed []int // look like gateways but cannot be inspected
 	for _, pid := range s.pids {
 		device, sockets, err := s.holds(pid)
 		switch {
@@ -48,7 +48,7 @@ func (s *space) find(ctx context.Context) []Found {
 
 // gatewaysOf lists the suspects that answer, and one process of each gateway that does not.
 func gatewaysOf(suspects []*suspect, silent []int) (list []Found) {
-	guardians, served := map[int]bool{}, map[string]bool{} // served has sockets of those that answer
+	guardians, served := map[int]bool{}, map[string]bool{} // served: sockets of those that answer
 	for _, p := range suspects {
 		if !p.answers {
 			continue
@@ -73,16 +73,16 @@ func gatewaysOf(suspects []*suspect, silent []int) (list []Found) {
 	return list
 }
 
-// looksLikeOne is for processes that cannot be asked: it knows the command line of a
-// gateway, which those of other verbs do not have.
+// looksLikeOne is for processes that cannot be queried: it recognizes the command line of a
+// gateway, which other verbs do not have.
 func looksLikeOne(pid int) bool {
 	line, _ := os.ReadFile(process.File(pid, "cmdline"))
 	args := strings.Split(string(line), "\x00")
 	return len(args) > 1 && strings.HasPrefix(filepath.Base(args[0]), "smcgw") && slices.Contains(args[1:], "up")
 }
 
-// privileged reports whether a process has every privilege that a gateway keeps: any other
-// may make sockets, and is not asked.
+// privileged reports whether a process has every privilege that a gateway keeps. Others are
+// not queried, since any process can create sockets.
 func privileged(pid int) bool {
 	own, errOwn := os.Readlink("/proc/self/ns/user")
 	its, errIts := os.Readlink(process.File(pid, "ns/user"))
@@ -96,8 +96,8 @@ func privileged(pid int) bool {
 	return !slices.ContainsFunc(process.Capabilities(), func(c process.Capability) bool { return !c.Optional && has>>c.Number&1 == 0 })
 }
 
-// holds reports whether a process holds a device of a gateway, and which admin sockets, by
-// their inodes.
+// holds reports whether a process holds a device of a gateway, and returns the inodes of the
+// admin sockets it holds.
 func (s *space) holds(pid int) (device bool, sockets []string, err error) {
 	fds, err := os.ReadDir(process.File(pid, "fd"))
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *space) holds(pid int) (device bool, sockets []string, err error) {
 	return device, sockets, nil
 }
 
-// answering looks for the admin socket of a process.
+// answering looks for an admin socket on which a process answers.
 func (s *space) answering(ctx context.Context, p *suspect) (Found, bool) {
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()

@@ -9,9 +9,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-// Tell gives gateways an order, all at the same time: each has its own patience for it, so
-// one that does not answer keeps the order from no other. What they said, and which were
-// missed, is in the order of the list.
+// Tell gives gateways an order, all concurrently. Each has its own timeout, so one that does
+// not answer does not keep the order from the others. said holds their replies and missed the
+// errors of the others, both in the order of list.
 func Tell(ctx context.Context, list []Found, patience time.Duration, order func(context.Context, *admin.Client) (admin.Result, error)) (said []string, missed []error) {
 	results, errs := make([]admin.Result, len(list)), make([]error, len(list))
 	var told sync.WaitGroup

@@ -14,13 +14,12 @@ import (
 // cgroupEnv names the descriptor of a cgroup2 hierarchy that has no mount point.
 const cgroupEnv = "SMCGW_CGROUP"
 
-// firstCgroupFD is above the descriptors that processes of a gateway pass by number.
+// firstCgroupFD is above the descriptors that the processes of a gateway pass by number.
 const firstCgroupFD = 100
 
-// openCgroup opens the cgroup2 hierarchy where none is mounted, as in a namespace that
-// "ip netns exec" has entered: for the gateway that this process is going to be, or to
-// guard. Without the right to do so it leaves that as it is, and the datapath says what is
-// missing.
+// openCgroup opens the cgroup2 hierarchy if none is mounted, as in a namespace entered with
+// "ip netns exec", for the gateway that this process will be or guard. Without permission it
+// does nothing, and the datapath reports what is missing.
 func openCgroup() error {
 	if os.Getenv(RoleEnv) != "" || os.Getenv(cgroupEnv) != "" {
 		return nil
@@ -43,7 +42,7 @@ func openCgroup() error {
 	return os.Setenv(cgroupEnv, strconv.Itoa(passed))
 }
 
-// detachedCgroup mounts cgroup2 nowhere.
+// detachedCgroup mounts cgroup2 without a mount point.
 func detachedCgroup() (int, error) {
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -60,7 +59,8 @@ func detachedCgroup() (int, error) {
 	return fd, nil
 }
 
-// CgroupMount returns where this process sees cgroup2: mounted, or opened by Confine.
+// CgroupMount returns the path where this process sees cgroup2: mounted, or opened by
+// Confine.
 func CgroupMount() (string, error) {
 	if dir := Cgroup(); dir != "" {
 		return dir, nil
@@ -72,8 +72,8 @@ func CgroupMount() (string, error) {
 	return mount, nil
 }
 
-// Cgroup returns the path of the hierarchy that Confine has opened; empty: it is mounted,
-// or could not be opened.
+// Cgroup returns the path of the hierarchy opened by Confine; empty if it is mounted or could
+// not be opened.
 func Cgroup() string {
 	if fd, err := strconv.Atoi(os.Getenv(cgroupEnv)); err == nil {
 		return "/proc/self/fd/" + strconv.Itoa(fd)

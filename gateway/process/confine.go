@@ -16,19 +16,19 @@ import (
 
 // Capability is a privilege that a gateway needs.
 type Capability struct {
-	// Number is the kernel's, Name as in capabilities(7).
+	// Number is the kernel's number, Name the name in capabilities(7).
 	Number int
 	Name   string
-	// For is what it is for, for operators.
+	// For says what it is for, to operators.
 	For string
-	// Optional: a gateway works without it, except for what it is for.
+	// Optional means that a gateway works without it, except for what it is for.
 	Optional bool
 }
 
-// Capabilities are all that guardian and daemon keep (docs/OPERATIONS.md "What it
-// needs"). The kernel checks them only where memory, programs or the network are set
-// up, and the optional one where it is looked what programs in process are made of; none
-// of them signals processes of others.
+// Capabilities returns everything that guardian and daemon keep (docs/OPERATIONS.md "What it
+// needs"). The kernel checks them only when memory, programs or the network are set up, and
+// the optional one when programs in process are inspected. None of them allows signalling
+// processes of other users.
 func Capabilities() []Capability {
 	return []Capability{
 		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "devices, attaching programs", false},
@@ -38,11 +38,11 @@ func Capabilities() []Capability {
 	}
 }
 
-// errMissing means that a gateway cannot work with the privileges it was started with.
+// errMissing means that a gateway cannot work with the privileges that it was started with.
 var errMissing = errors.New("needs root, or the capabilities of docs/OPERATIONS.md \"What it needs\"")
 
-// requireCapabilities names the capabilities that this process lacks: the kernel's own
-// errors name a limit, or a program.
+// requireCapabilities names the capabilities that this process lacks. The kernel's own errors
+// would name a limit or a program instead.
 func requireCapabilities() error {
 	have := cap.GetProc()
 	var missing []string
@@ -57,16 +57,15 @@ func requireCapabilities() error {
 	return fmt.Errorf("%w; missing: %s", errMissing, strings.Join(missing, ", "))
 }
 
-// AdminGroup may read the admin socket, if the host has it.
+// AdminGroup is the group that may read the admin socket, if the host has it.
 const AdminGroup = "smcgw"
 
-// Confine starts the keeper of the legs' namespace, opens cgroup2 where it is not mounted,
-// and settings that are read-only, which take a privilege that nothing else needs. Then it
-// gives up every privilege but Capabilities, for every
-// thread of this process and all that it will start: in the permitted, effective,
-// inheritable, bounding and ambient sets, and for good (no_new_privs). A member of
-// the group of the admin socket may give files to that group without a capability:
-// root becomes one.
+// Confine starts the keeper of the legs' namespace, and opens cgroup2 if it is not mounted
+// and settings that are read-only; these steps take privileges that nothing else needs. Then
+// it permanently gives up every privilege except Capabilities, for every thread of this
+// process and everything it will start: in the permitted, effective, inheritable, bounding
+// and ambient sets, with no_new_privs. A member of the admin socket's group may give files to
+// that group without a capability, so root joins that group.
 func Confine() error {
 	if err := requireCapabilities(); err != nil {
 		return err
@@ -88,9 +87,9 @@ func Confine() error {
 	return confineTo(keep...)
 }
 
-// raiseMemlock lifts the limit on locked memory as far as the privileges allow that the
-// process has now: RDMA adapters lock the memory of connections. Where it stays low,
-// what is refused by it says so.
+// raiseMemlock raises the limit on locked memory as far as the process's present privileges
+// allow: RDMA adapters lock the memory of connections. If the limit stays low, requests
+// refused because of it say so.
 func raiseMemlock() {
 	all := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	if unix.Setrlimit(unix.RLIMIT_MEMLOCK, &all) == nil || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &all) != nil {
@@ -100,8 +99,8 @@ func raiseMemlock() {
 	_ = unix.Setrlimit(unix.RLIMIT_MEMLOCK, &all)
 }
 
-// confineTo gives up every privilege but keep. Credentials belong to threads; the
-// library changes those of all threads.
+// confineTo gives up every privilege except keep. Credentials are per thread; the library
+// changes those of all threads.
 func confineTo(keep ...cap.Value) error {
 	joinAdminGroup()
 	if alreadyConfined(keep) {
@@ -114,7 +113,7 @@ func confineTo(keep ...cap.Value) error {
 		if slices.Contains(keep, c) {
 			continue
 		}
-		// Without CAP_SETPCAP the set stays; no_new_privs makes it harmless.
+		// Without CAP_SETPCAP the set remains; no_new_privs makes it harmless.
 		if err := cap.DropBound(c); err != nil && !errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("give up privileges: bounding set: %w", err)
 		}
@@ -128,10 +127,10 @@ func confineTo(keep ...cap.Value) error {
 	return nil
 }
 
-// alreadyConfined reports whether the process that started this one has given up everything but
-// keep. Nothing is changed then: a change gives every thread credentials of its own, even
-// if they are equal, and the kernel refuses a write to an RDMA device by a thread with
-// other credentials than those it was opened with.
+// alreadyConfined reports whether the process that started this one has already given up
+// everything except keep. In that case nothing may be changed: a change gives every thread
+// credentials of its own, even if they are equal, and the kernel refuses a write to an RDMA
+// device by a thread whose credentials are not those with which the device was opened.
 func alreadyConfined(keep []cap.Value) bool {
 	if nnp, err := cap.Prctl(unix.PR_GET_NO_NEW_PRIVS); err != nil || nnp != 1 {
 		return false
@@ -149,8 +148,8 @@ func alreadyConfined(keep []cap.Value) bool {
 	return true
 }
 
-// keepCapabilities drops all others. A program that root starts gets what is left by
-// itself, that of another user as ambient capabilities.
+// keepCapabilities drops all others. A program started by root gets the rest by itself, a
+// program of another user gets them as ambient capabilities.
 func keepCapabilities(keep []cap.Value) error {
 	have, left := cap.GetProc(), cap.NewSet()
 	flags, ambient := []cap.Flag{cap.Permitted, cap.Effective}, os.Geteuid() != 0
@@ -184,8 +183,8 @@ func keepCapabilities(keep []cap.Value) error {
 	return nil
 }
 
-// joinAdminGroup adds this process to the group of the admin socket, where that and
-// the right to do so exist: the socket is root's alone otherwise.
+// joinAdminGroup adds this process to the group of the admin socket, if the group exists and
+// the process may do so. Otherwise the socket belongs to root alone.
 func joinAdminGroup() {
 	g, err := user.LookupGroup(AdminGroup)
 	if err != nil {

@@ -8,22 +8,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LegFloor is the lowest descriptor of an app leg. What is below are first the
-// TUNs and links, which a dying process must close after its sockets, and the
-// kernel closes the highest first (docs/ARCHITECTURE.md "Traps"); and then what
-// operators, peers and devices need when the legs have taken all the rest.
+// LegFloor is the lowest descriptor of an app leg. Below it are, first, the TUNs and links: a
+// dying process must close them after its sockets, and the kernel closes the highest
+// descriptors first (docs/ARCHITECTURE.md "Traps"). Second, it reserves descriptors for
+// operators, peers and devices when the legs have taken all the rest.
 const LegFloor = 256
 
-// OwnDescriptors is how many descriptors a gateway needs besides one for each connection:
-// those below LegFloor, and what is left to everything else above it. With no more it does
-// not start.
+// OwnDescriptors is the number of descriptors that a gateway needs besides one per
+// connection: those below LegFloor, and a reserve above it for everything else. If the limit
+// is no higher than this, it does not start.
 const OwnDescriptors = LegFloor + 64
 
-// LegBatch is how many sockets of a family are made at once, ahead of need, for legs.
+// LegBatch is the number of sockets of a family made at once, ahead of need, for legs.
 const LegBatch = 32
 
-// AboveFloor moves a descriptor to where those of legs are. The error says that
-// there is no room; fd stays open then.
+// AboveFloor moves a descriptor to the range of app legs. If there is no room, it returns an
+// error and fd stays open.
 func AboveFloor(fd int) (int, error) {
 	if fd >= LegFloor {
 		return fd, nil
@@ -39,8 +39,8 @@ func AboveFloor(fd int) (int, error) {
 	return moved, nil
 }
 
-// DescriptorLimit returns how many descriptors this process may have now. Go has
-// raised the soft limit to the hard one at start; an operator may lower both.
+// DescriptorLimit returns how many descriptors this process may have now. Go has raised the
+// soft limit to the hard limit at start; an operator may lower both.
 func DescriptorLimit() int {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {

@@ -17,12 +17,12 @@ import (
 // endPatience is how long the processes of a gateway may take to end after its drain.
 const endPatience = 20 * time.Second
 
-// Ending are the processes of a gateway, to wait for their end.
+// Ending watches the processes of a gateway in order to wait for their end.
 type Ending struct{ pidfds []int }
 
-// WatchEnding looks up the processes of a gateway: the daemon, and the guardian that has
-// started it. A process in another namespace of processes cannot be watched, and the
-// caller itself is not.
+// WatchEnding looks up the processes of a gateway: the daemon, and the guardian that started
+// it. A process in another PID namespace cannot be watched, and the caller itself is not
+// watched.
 func WatchEnding(daemon int) (*Ending, error) {
 	e := &Ending{}
 	for _, pid := range []int{daemon, GuardianOf(daemon)} {
@@ -41,8 +41,8 @@ func WatchEnding(daemon int) (*Ending, error) {
 	return e, nil
 }
 
-// GuardianOf returns the parent of a daemon if that runs the same program with the same
-// arguments, else 0.
+// GuardianOf returns the parent of a daemon if it runs the same program with the same
+// arguments, and 0 otherwise.
 func GuardianOf(daemon int) int {
 	parent := procfs.StatOf(daemon).Parent()
 	if parent == 0 {
@@ -58,10 +58,10 @@ func GuardianOf(daemon int) int {
 	return parent
 }
 
-// File is the name of a file about a process.
+// File returns the path of a file in /proc about a process.
 func File(pid int, file string) string { return "/proc/" + strconv.Itoa(pid) + "/" + file }
 
-// Await waits until the processes have ended: nothing of the gateway is left then.
+// Await waits until the processes have ended: then nothing of the gateway is left.
 func (e *Ending) Await(ctx context.Context) error {
 	deadline := time.Now().Add(endPatience)
 	for _, fd := range e.pidfds {
@@ -77,14 +77,14 @@ func (e *Ending) Await(ctx context.Context) error {
 	return nil
 }
 
-// exited reports whether a process has ended, and waits for that for a moment.
+// exited waits briefly for a process to end, and reports whether it has.
 func exited(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 50)
 	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
 }
 
-// Close forgets the processes.
+// Close stops watching the processes.
 func (e *Ending) Close() {
 	for _, fd := range e.pidfds {
 		_ = unix.Close(fd)

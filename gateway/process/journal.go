@@ -6,13 +6,14 @@ import (
 	"log/slog"
 )
 
-// journalHandler prefixes lines with the priority journald reads (sd-daemon(3)).
-// It keeps one text handler per priority, each with a writer that prefixes.
+// journalHandler prefixes lines with the priority that journald parses (sd-daemon(3)). It
+// keeps one text handler per priority, each with a writer that adds the prefix.
 type journalHandler struct {
 	levels map[slog.Level]slog.Handler
 }
 
-// NewJournalHandler logs lines with the priorities of the journal, which has their times.
+// NewJournalHandler logs lines with journal priorities and without times, which the journal
+// adds.
 func NewJournalHandler(w io.Writer, opts *slog.HandlerOptions) slog.Handler {
 	plain := *opts
 	plain.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
@@ -33,7 +34,7 @@ func NewJournalHandler(w io.Writer, opts *slog.HandlerOptions) slog.Handler {
 	return h
 }
 
-// at is the handler of the priority a level belongs to.
+// at returns the handler of the priority that a level belongs to.
 func (h journalHandler) at(level slog.Level) slog.Handler {
 	switch {
 	case level >= slog.LevelError:
@@ -75,7 +76,7 @@ func (h journalHandler) each(fn func(slog.Handler) slog.Handler) slog.Handler {
 	return out
 }
 
-// prefixWriter writes each line, which arrives in one call, after a prefix.
+// prefixWriter writes a prefix before each line, which must arrive in a single call.
 type prefixWriter struct {
 	w      io.Writer
 	prefix string

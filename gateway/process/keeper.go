@@ -11,23 +11,22 @@ import (
 	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
-// LegsVerb is the argument with which the program becomes the keeper of the legs'
-// namespace and has to call KeepLegs.
+// LegsVerb is the argument that makes the program the keeper of the legs' namespace; it must
+// then call KeepLegs.
 const LegsVerb = "keep-legs"
 
-// SpareVerb is the argument with which the program becomes the spare of the keeper and has
-// to call SpareLegs.
+// SpareVerb is the argument that makes the program the spare of the keeper; it must then call
+// SpareLegs.
 const SpareVerb = "spare-legs"
 
 // LegsEnv names the descriptor of the connection to the keeper.
 const LegsEnv = "SMCGW_LEGS"
 
-// LegsFD is that of a daemon that has a guardian.
+// LegsFD is that descriptor in a daemon that has a guardian.
 const LegsFD = 4
 
-// startLegs starts the keeper of the legs' namespace for the gateway that this
-// process is going to be, or to guard. A process that such a one has started has it
-// already, or needs none.
+// startLegs starts the keeper of the legs' namespace, for the gateway that this process will
+// be or guard. A process started by such a process has a keeper already, or needs none.
 func startLegs() error {
 	if os.Getenv(RoleEnv) != "" || os.Getenv(LegsEnv) != "" {
 		return nil
@@ -44,10 +43,10 @@ func startLegs() error {
 	return os.Setenv(LegsEnv, strconv.Itoa(fd))
 }
 
-// Settle has the program of a gateway without a guardian begin again in this process
-// after Confine, with the keeper that it has started: only then have all threads the same
-// credentials, as those of a daemon have that a guardian starts (see alreadyConfined). It
-// returns where the program has begun again.
+// Settle makes the program of a gateway without a guardian start over in this process after
+// Confine, with the keeper that it has started. Only then do all threads have the same
+// credentials, as in a daemon started by a guardian (see alreadyConfined). It returns nil
+// once the program has started over.
 func Settle() error {
 	fd, err := strconv.Atoi(os.Getenv(LegsEnv))
 	if err != nil {
@@ -57,7 +56,7 @@ func Settle() error {
 	if err != nil {
 		return fmt.Errorf("connection to the keeper: %w", err)
 	}
-	if flags&unix.FD_CLOEXEC == 0 { // it came with the program
+	if flags&unix.FD_CLOEXEC == 0 { // inherited: the program has started over
 		return nil
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flags&^unix.FD_CLOEXEC); err != nil {
@@ -66,8 +65,7 @@ func Settle() error {
 	return fmt.Errorf("begin anew: %w", unix.Exec("/proc/self/exe", os.Args, os.Environ()))
 }
 
-// InheritedLegs takes over the connection that another process, or Confine in this
-// one, has left.
+// InheritedLegs takes over the connection left by another process, or by Confine in this one.
 func InheritedLegs() (*os.File, error) {
 	text := os.Getenv(LegsEnv)
 	if err := os.Unsetenv(LegsEnv); err != nil {
@@ -80,7 +78,7 @@ func InheritedLegs() (*os.File, error) {
 	return InheritedFile(fd, "connection to the keeper of the legs")
 }
 
-// OpenLegs returns the namespace of the legs that Confine has had made.
+// OpenLegs returns the namespace of the legs that Confine has created.
 func OpenLegs() (*legs.Namespace, error) {
 	conn, err := InheritedLegs()
 	if err != nil {
@@ -89,8 +87,8 @@ func OpenLegs() (*legs.Namespace, error) {
 	return legs.Open(conn)
 }
 
-// KeepLegs is the keeper: it gives up what it does not need, and answers until its
-// gateway has ended.
+// KeepLegs runs the keeper: it gives up what it does not need, and serves until its gateway
+// has ended.
 func KeepLegs() error {
 	if err := beginLegs(LegsVerb, "smcgw-legs"); err != nil {
 		return err
@@ -98,8 +96,8 @@ func KeepLegs() error {
 	return legs.Serve([]string{os.Args[0], SpareVerb})
 }
 
-// SpareLegs is the spare of the keeper, which becomes the keeper when that has died, and
-// ends with the gateway.
+// SpareLegs runs the spare of the keeper, which becomes the keeper when that dies, and ends
+// with the gateway.
 func SpareLegs() error {
 	if err := beginLegs(SpareVerb, "smcgw-spare"); err != nil {
 		return err
@@ -118,5 +116,5 @@ func beginLegs(verb, name string) error {
 	return nil
 }
 
-// keeperFD is where keeper and spare have their connection.
+// keeperFD is the descriptor of the connection in keeper and spare.
 const keeperFD = 3

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// KernelID names the kernel this process runs under without telling its boot
-// id: two gateways with the same one can share memory.
+// KernelID identifies the kernel that this process runs under without revealing its boot ID:
+// two gateways with the same ID can share memory.
 func KernelID() (id [16]byte, err error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -21,7 +21,7 @@ func KernelID() (id [16]byte, err error) {
 	return id, nil
 }
 
-// HostName is that of the machine, for people.
+// HostName returns the name of the machine, for people.
 func HostName() string {
 	name, err := os.Hostname()
 	if err != nil {

@@ -5,15 +5,17 @@ import (
 	"sync"
 )
 
-// Lane is for work that the kernel may hold without a limit, such as a look at a file on a
-// server that does not answer: one at a time, so that what it holds is bounded. The zero value is ready to use.
+// Lane runs work that the kernel may block without limit, such as access to a file on a
+// server that does not answer. It runs one at a time, so that what is blocked stays bounded.
+// The zero value is ready to use.
 type Lane struct {
 	made sync.Once
-	work chan struct{} // has room for what is under way
+	work chan struct{} // capacity 1: full while work is running
 }
 
-// Through returns what work returns, or the cause of the end of ctx if that comes first. Then work that has begun
-// goes on alone, and what comes after it waits until it has returned.
+// Through returns what work returns, or the cause of the end of ctx if that comes first. In
+// the latter case work that has begun continues on its own, and later work waits until it has
+// returned.
 func Through[T any](ctx context.Context, l *Lane, work func() (T, error)) (out T, err error) {
 	l.made.Do(func() { l.work = make(chan struct{}, 1) })
 	select {
@@ -39,7 +41,7 @@ func Through[T any](ctx context.Context, l *Lane, work func() (T, error)) (out T
 	}
 }
 
-// Do is [Through] for work that returns nothing but its error.
+// Do is [Through] for work that returns only an error.
 func (l *Lane) Do(ctx context.Context, work func() error) error {
 	_, err := Through(ctx, l, func() (struct{}, error) { return struct{}{}, work() })
 	return err

@@ -9,22 +9,21 @@ import (
 )
 
 const (
-	// logRoom is how much of the log may wait for the writer, in bytes; as much
-	// again may be on its way there.
+	// logRoom is how many bytes of log may wait for the writer; as many again may be in the
+	// middle of being written.
 	logRoom = 1 << 20
-	// logPiece is the most bytes of one write, unless a line is longer: what a pipe
-	// takes without mixing it with what another process writes (PIPE_BUF).
+	// logPiece is the maximum number of bytes per write, unless a line is longer: what a pipe
+	// accepts without mixing it with writes of another process (PIPE_BUF).
 	logPiece = 4096
 )
 
-// LogWriter hands lines on to a writer from a goroutine of its own, so that
-// logging never waits: a disk that is full or slow, or a reader of a pipe that
-// does not read, must not hold up connections. Lines that do not fit in the
-// queue, or that the writer refuses, are dropped and counted.
+// LogWriter passes lines to a writer on a goroutine of its own, so that logging never blocks: a
+// full or slow disk, or a pipe whose reader does not read, must not delay connections. Lines that
+// do not fit in the queue, or that the writer refuses, are dropped and counted.
 //
 //	Write ──► queue (1 MiB) ──► goroutine ──► w
 //
-// It is safe for concurrent use. Create with NewLogWriter.
+// It is safe for concurrent use. Create it with NewLogWriter.
 type LogWriter struct {
 	w         io.Writer
 	recovered func(lost uint64)
@@ -34,13 +33,13 @@ type LogWriter struct {
 	mu      sync.Mutex // guards everything below
 	wake    sync.Cond
 	pending []byte // whole lines
-	spare   []byte // what pending changes with
+	spare   []byte // swapped with pending
 	closed  bool
 }
 
-// NewLogWriter starts a writer of lines to w. When w takes lines again after
-// some were lost, recovered is told how many, on the writer's goroutine; it may
-// write to the LogWriter. It may be nil.
+// NewLogWriter starts a writer of lines to w. When w accepts lines again after some were
+// lost, recovered is called with their number, on the writer's goroutine; it may write to the
+// LogWriter. It may be nil.
 func NewLogWriter(w io.Writer, recovered func(lost uint64)) *LogWriter {
 	l := &LogWriter{w: w, recovered: recovered, done: make(chan struct{})}
 	l.wake.L = &l.mu
@@ -48,8 +47,8 @@ func NewLogWriter(w io.Writer, recovered func(lost uint64)) *LogWriter {
 	return l
 }
 
-// Write queues p, which must be whole lines; it never blocks and never fails.
-// p is copied.
+// Write queues a copy of p, which must consist of whole lines. It never blocks and never
+// fails.
 func (l *LogWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -62,11 +61,11 @@ func (l *LogWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Dropped returns how many lines were lost since the start.
+// Dropped returns how many lines have been lost since the start.
 func (l *LogWriter) Dropped() uint64 { return l.dropped.Load() }
 
-// Close takes no more lines and waits until those that are queued are written,
-// at most for patience. What w has not taken by then may still be written later.
+// Close accepts no more lines and waits, for at most patience, until those queued have been
+// written. What w has not taken by then may still be written later.
 func (l *LogWriter) Close(patience time.Duration) {
 	l.mu.Lock()
 	l.closed = true
@@ -104,7 +103,7 @@ func (l *LogWriter) run() {
 	}
 }
 
-// next waits for lines; false means that there are none to come.
+// next waits for lines; false means that there will be no more.
 func (l *LogWriter) next() ([]byte, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,13 +115,13 @@ func (l *LogWriter) next() ([]byte, bool) {
 	return batch, len(batch) > 0
 }
 
-// logOutput is what the goroutine of a LogWriter knows of its output.
+// logOutput is the state of a LogWriter's goroutine about its output.
 type logOutput struct {
-	torn bool   // the last line was written in part
-	told uint64 // dropped lines that were told
+	torn bool   // the last line was written only in part
+	told uint64 // dropped lines that have been reported
 }
 
-// write hands a batch of lines on in pieces and returns how many lines were lost.
+// write writes a batch of lines in pieces and returns how many lines were lost.
 func (o *logOutput) write(w io.Writer, batch []byte) (lost uint64) {
 	for len(batch) > 0 {
 		piece := batch[:pieceOf(batch)]
@@ -142,7 +141,7 @@ func (o *logOutput) write(w io.Writer, batch []byte) (lost uint64) {
 	return lost
 }
 
-// pieceOf returns the length of the lines of b that one write may take.
+// pieceOf returns the length of the lines at the start of b that one write may take.
 func pieceOf(b []byte) int {
 	if len(b) <= logPiece {
 		return len(b)

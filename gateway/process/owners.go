@@ -17,28 +17,28 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// Socket is a socket of this network namespace by its addresses: of UDP by its own, which
-// it may have without being connected.
+// Socket identifies a socket of this network namespace by its addresses. A UDP socket may be
+// unconnected, and then matches by its local address alone.
 type Socket struct {
 	UDP           bool
 	Local, Remote netip.AddrPort
 }
 
-// Owner is a process that has a socket.
+// Owner is a process that holds a socket.
 type Owner struct {
-	Program string // the name of its file; empty: unknown
+	Program string // base name of its executable; empty: unknown
 	PID     int
 	UID     uint32 // of the socket
-	Cgroup  string // of cgroup2, "/a/b"
+	Cgroup  string // path in cgroup2, "/a/b"
 }
 
-// ownersPatience is how long the processes of a host are looked through.
+// ownersPatience bounds the search through the processes of a host.
 const ownersPatience = 2 * time.Second
 
-// Owners tells whose the sockets are that there are. Of several processes that have one it
-// is that with the lowest number. Sockets of processes in other PID namespaces, of those
-// that this process may not look into, and of those that are not reached within two seconds
-// are missing.
+// Owners returns the owners of the wanted sockets. If several processes hold a socket, the
+// one with the lowest PID is returned. Sockets are missing if their processes are in other
+// PID namespaces, may not be inspected by this process, or are not reached within
+// ownersPatience.
 func Owners(wanted []Socket) (map[Socket]Owner, error) {
 	inodes, err := inodesOf(wanted)
 	if err != nil || len(inodes) == 0 {
@@ -73,7 +73,8 @@ func Owners(wanted []Socket) (map[Socket]Owner, error) {
 	return owners, nil
 }
 
-// socketsOf are the inodes of the sockets of a process; none: it has ended, or is not ours to look into.
+// socketsOf returns the inodes of a process's sockets; none if it has ended or may not be
+// inspected.
 func socketsOf(pid int) (inodes []uint32) {
 	dir, err := os.Open(File(pid, "fd"))
 	if err != nil {
@@ -96,15 +97,15 @@ func socketsOf(pid int) (inodes []uint32) {
 	return inodes
 }
 
-// inode is a socket as the kernel numbers it. One UDP socket may be several that are wanted.
+// inode is a socket under its inode number. One UDP socket may match several wanted ones.
 type inode struct {
 	uid     uint32
 	sockets []Socket
 }
 
-// inodesOf asks the kernel for those of its sockets that are wanted.
+// inodesOf asks the kernel for the inodes of the wanted sockets.
 func inodesOf(wanted []Socket) (map[uint32]inode, error) {
-	tcp, udp := map[Socket]bool{}, map[uint16][]Socket{} // by their own port
+	tcp, udp := map[Socket]bool{}, map[uint16][]Socket{} // udp: by local port
 	for _, s := range wanted {
 		if s.UDP {
 			udp[s.Local.Port()] = append(udp[s.Local.Port()], s)
@@ -137,7 +138,8 @@ func inodesOf(wanted []Socket) (map[uint32]inode, error) {
 	return found, errors.Join(errs...)
 }
 
-// eachSocket lists the sockets of both families. What an interrupted dump has is told.
+// eachSocket lists the sockets of both families. It also uses what an interrupted dump has
+// returned.
 func eachSocket(dump func(family uint8) ([]*netlink.Socket, error), tell func(s *netlink.Socket, local, remote netip.AddrPort)) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		list, err := dump(family)
@@ -156,7 +158,7 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a.Unmap(), port)
 }
 
-// ownerOf reads what a process says of itself.
+// ownerOf reads what /proc says about a process.
 func ownerOf(pid int) *Owner {
 	exe, _ := os.Readlink(File(pid, "exe"))
 	o := &Owner{PID: pid, Program: strings.TrimSuffix(exe, " (deleted)"), Cgroup: procfs.CgroupOf(pid)}

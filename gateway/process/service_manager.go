@@ -14,18 +14,18 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// ServiceManager tells systemd, or another manager that started the gateway, how it
-// is doing: the protocol of sd_notify(3). A nil one has no manager to tell. It is
-// safe for concurrent use. A message that cannot be delivered is logged: the gateway
+// ServiceManager tells systemd, or another manager that started the gateway, how the gateway
+// is doing, with the protocol of sd_notify(3). A nil ServiceManager has no manager to tell.
+// It is safe for concurrent use. A message that cannot be delivered is logged: the gateway
 // does not depend on its manager.
 type ServiceManager struct {
-	watchdog time.Duration // a sign of life is wanted this often; 0: never
+	watchdog time.Duration // interval in which keepalives are expected; 0: none
 	log      *slog.Logger
 	deliver  func(state string) error
 
-	sending Lane        // of messages: the library waits without a limit for a manager that does not read
-	ready   atomic.Bool // told once
-	retired atomic.Bool // nothing is told any more
+	sending Lane        // serializes messages: the library blocks without limit if the manager does not read
+	ready   atomic.Bool // Ready was called
+	retired atomic.Bool // nothing is sent any more
 }
 
 // serviceTimeout bounds the wait for a manager that does not read.
@@ -33,13 +33,13 @@ const serviceTimeout = time.Second
 
 var errManagerLate = errors.New("it does not read")
 
-// watchdogPID names the process whose signs of life a manager wants.
+// watchdogPID names the process from which a manager expects keepalives.
 const watchdogPID = "WATCHDOG_PID"
 
-// NewServiceManager reads where to report to from the environment (NOTIFY_SOCKET,
-// WATCHDOG_USEC, WATCHDOG_PID); nil: nowhere. The watchdog may be meant for the
-// guardian, the process that the manager has started: its daemon answers then. A nil
-// logger discards.
+// NewServiceManager reads from the environment where to report to (NOTIFY_SOCKET,
+// WATCHDOG_USEC, WATCHDOG_PID); it returns nil if nowhere. The watchdog may be meant for the
+// guardian, the process that the manager started: then its daemon responds. A nil logger
+// discards.
 func NewServiceManager(log *slog.Logger) (*ServiceManager, error) {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -63,22 +63,22 @@ func NewServiceManager(log *slog.Logger) (*ServiceManager, error) {
 	return &ServiceManager{watchdog: watchdog, log: log, deliver: Notify}, nil
 }
 
-// Notify delivers one message from this process. It may wait for a manager that does not
+// Notify delivers one message from this process. It may block on a manager that does not
 // read.
 func Notify(state string) error {
 	_, err := daemon.SdNotify(false, state)
 	return err
 }
 
-// Through has messages delivered by another process, the one that the manager listens
-// to. It is called before the first one.
+// Through makes another process deliver messages, the one that the manager listens to. It
+// must be called before the first message.
 func (m *ServiceManager) Through(deliver func(state string) error) {
 	if m != nil {
 		m.deliver = deliver
 	}
 }
 
-// Ready says that connections are looked at, after the start or a reload.
+// Ready reports that connections are handled, after the start or a reload.
 func (m *ServiceManager) Ready() {
 	if m != nil {
 		m.ready.Store(true)
@@ -86,8 +86,8 @@ func (m *ServiceManager) Ready() {
 	m.tell(daemon.SdNotifyReady, "STATUS=carrying as the configuration says")
 }
 
-// HandOver names the process to watch from now on, that of another gateway, and ends
-// what this one tells: the other one speaks for the service.
+// HandOver names the process to watch from now on, that of another gateway, and stops all
+// messages of this one: the other one now represents the service.
 func (m *ServiceManager) HandOver(main int) {
 	if m == nil {
 		return
@@ -98,8 +98,8 @@ func (m *ServiceManager) HandOver(main int) {
 	m.retired.Store(true)
 }
 
-// Reload says that another configuration is being read, and done that this is over. A gateway that
-// starts says neither: it is not ready.
+// Reload reports that another configuration is being read, and done that this is finished. A
+// gateway that is still starting reports neither, since it is not ready.
 func (m *ServiceManager) Reload() (done func()) {
 	if m == nil || !m.ready.Load() {
 		return func() {}
@@ -108,13 +108,13 @@ func (m *ServiceManager) Reload() (done func()) {
 	return m.Ready
 }
 
-// Stopping says that the daemon ends.
+// Stopping reports that the daemon is ending.
 func (m *ServiceManager) Stopping() {
 	m.tell(daemon.SdNotifyStopping, "STATUS=giving connections back")
 }
 
-// Watch gives the signs of life that a watchdog wants, as long as progress returns
-// something else each time, until ctx ends.
+// Watch sends the keepalives that a watchdog expects, as long as progress returns a new value
+// each time, until ctx ends.
 func (m *ServiceManager) Watch(ctx context.Context, progress func() time.Time) {
 	if m == nil || m.watchdog/4 <= 0 {
 		return
@@ -135,7 +135,7 @@ func (m *ServiceManager) Watch(ctx context.Context, progress func() time.Time) {
 	}
 }
 
-// tell delivers one message and returns after serviceTimeout at the latest.
+// tell delivers one message, and returns after serviceTimeout at the latest.
 func (m *ServiceManager) tell(lines ...string) {
 	if m == nil || m.retired.Load() {
 		return

@@ -11,11 +11,10 @@ import (
 // netSettings is where the kernel's settings of network namespaces are.
 const netSettings = "/proc/sys/net"
 
-// openSettings makes the settings of the network writable where a container engine has
-// made all of /proc/sys read-only: in the mount namespace of the container, which ends
-// with it. The gateway has settings of its own devices to change, and those of the
-// namespace of its sockets. Without the right to do so it leaves them as they are, and the
-// datapath says what is missing.
+// openSettings makes the network settings writable if a container engine has made all of
+// /proc/sys read-only. It does so in the container's mount namespace, so the change ends with
+// it. The gateway has to change settings of its own devices and of the namespace of its
+// sockets. Without permission it does nothing, and the datapath reports what is missing.
 func openSettings() error {
 	if os.Getenv(RoleEnv) != "" {
 		return nil

@@ -14,12 +14,12 @@ import (
 	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
-// SuccessorVerb is the argument with which the program starts a gateway that takes over,
-// and has to call StartDetached with what follows.
+// SuccessorVerb is the argument with which the program starts a gateway that takes over; it
+// must then call StartDetached with the arguments that follow.
 const SuccessorVerb = "succeed"
 
-// Program is the file of this process's program, and the arguments of a gateway that is
-// to take over from the one in this process.
+// Program is the file of this process's program, and the arguments for a gateway that takes
+// over from the one in this process.
 type Program struct {
 	Path string
 	Args []string
@@ -37,7 +37,7 @@ func OwnProgram(args ...string) (Program, error) {
 	return Program{Path: path, Args: args}, nil
 }
 
-// Replaced reports whether the file is another one than this process runs.
+// Replaced reports whether the installed file is not the one that this process runs.
 func (p Program) Replaced() (bool, error) {
 	installed, err := os.Stat(p.Path)
 	if err != nil {
@@ -50,26 +50,26 @@ func (p Program) Replaced() (bool, error) {
 	return !os.SameFile(installed, running), nil
 }
 
-// Successor is a gateway that takes over, while it depends on this process.
+// Successor is a gateway that is taking over, while it depends on this process.
 type Successor struct {
-	lifeline io.WriteCloser // the other end's helper ends with it, and leaves the gateway alone
+	lifeline io.WriteCloser // closing it makes the helper exit and leave the gateway running
 	ended    chan error
 }
 
 var errSuccessorEnded = errors.New("the new gateway has ended; its log says why")
 
 // errContainer and errNoNamespace mean that no gateway can take over from this one: a
-// container ends with its first process, and the right to make a namespace is given up
-// after a start (Confine).
+// container ends with its first process, and the right to create a namespace is given up
+// after the start (Confine).
 var (
 	errContainer   = errors.New("this gateway is the first process of its container, which ends with it: no other one can take over; restart the container, which resets what is carried")
 	errNoNamespace = errors.New("this host has no network namespace for another gateway, and none can take over; a restart (systemctl restart smcgw) resets what is carried")
 )
 
-// noNamespace is the status with which the helper tells errNoNamespace.
+// noNamespace is the exit status with which the helper reports errNoNamespace.
 const noNamespace = 77
 
-// CanSucceed tells why no gateway that this process starts could take over from it.
+// CanSucceed returns why no gateway started by this process could take over from it.
 func CanSucceed() error {
 	first := os.Getpid()
 	if first != 1 {
@@ -84,10 +84,9 @@ func CanSucceed() error {
 	return nil
 }
 
-// Start starts the file as it is now, as a gateway that takes over. A helper between
-// both makes it a child of the first process of the system, which hears of its end,
-// as soon as it is released. It has what this process has: descriptors of the log,
-// environment, namespaces and control group.
+// Start starts the installed file as a gateway that takes over. A helper between the two
+// makes it a child of the system's init process once it is released. It inherits from this
+// process the descriptors of the log, the environment, the namespaces and the control group.
 func (p Program) Start() (*Successor, error) {
 	cmd := exec.Command(p.Path, append([]string{SuccessorVerb}, p.Args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -111,24 +110,24 @@ func (p Program) Start() (*Successor, error) {
 	return s, nil
 }
 
-// Ended tells that the successor has ended before it was released.
+// Ended receives an error if the successor ends before it was released.
 func (s *Successor) Ended() <-chan error { return s.ended }
 
-// Release leaves the successor alone.
+// Release lets the successor run on its own.
 func (s *Successor) Release() { _ = s.lifeline.Close() }
 
-// End has the successor end: its helper tells it so.
+// End makes the successor end, through its helper.
 func (s *Successor) End() {
-	_, _ = s.lifeline.Write([]byte{endIt}) // a helper that has ended has nothing to end
+	_, _ = s.lifeline.Write([]byte{endIt}) // a helper that has exited has nothing to end
 	_ = s.lifeline.Close()
 }
 
-// endIt is what a helper reads that is to end its gateway.
+// endIt tells a helper to end its gateway.
 const endIt = 'e'
 
-// RequireNamespace ends the helper where the gateway that it is to start gets no network
-// namespace. The helper asks, not the daemon: a process that asks is copied, with the memory
-// that adapters have pinned.
+// RequireNamespace exits the helper if the gateway that it is to start would get no network
+// namespace. The helper checks, not the daemon: checking forks the process, and that would
+// copy the memory that adapters have pinned.
 func RequireNamespace() {
 	if err := legs.Possible(); err != nil {
 		fmt.Fprintln(os.Stderr, errNoNamespace, err)
@@ -136,9 +135,9 @@ func RequireNamespace() {
 	}
 }
 
-// StartDetached is the helper: it starts this program with other arguments, and returns
-// when that has ended, which is an error, or when the end of lifeline says that it is
-// to be left alone. What comes before the end says that it is to end.
+// StartDetached runs the helper: it starts this program with other arguments. It returns an
+// error when that program has ended, and nil when lifeline ends, which means to leave it
+// running. Any data on lifeline before its end means to end the program.
 func StartDetached(args []string, lifeline io.Reader) error {
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: append([]string{os.Args[0]}, args...),

@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bytes is an amount of memory. In text it is a decimal number with an
-// optional binary unit: 4096, 64KiB, 512MiB, 2GiB, 1TiB.
+// Bytes is an amount of memory. Its text form is a decimal number with an optional binary
+// unit: 4096, 64KiB, 512MiB, 2GiB, 1TiB.
 type Bytes int64
 
 // Binary units of Bytes.
@@ -39,10 +39,10 @@ func (b Bytes) String() string {
 // MarshalText renders the amount as String does.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
-// UnmarshalYAML reads an amount with its unit.
+// UnmarshalYAML parses an amount with its unit.
 func (b *Bytes) UnmarshalYAML(n *yaml.Node) error { return fromText(n, b.setText) }
 
-// setText reads an amount. Decimal units (MB) are refused, because they are ambiguous.
+// setText parses an amount. It refuses decimal units (MB), because they are ambiguous.
 func (b *Bytes) setText(text string) error {
 	num, unit := text, Bytes(1)
 	for _, u := range byteUnits {

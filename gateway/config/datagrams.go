@@ -8,9 +8,9 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// datagrams checks the port against what else uses UDP: the soft device sends
-// from ports of the dynamic range. What gateways say to each other must never
-// be taken for datagrams of a program, whatever the policy.
+// datagrams checks the port against other users of UDP: the soft device sends from ports of
+// the dynamic range. The messages between gateways must never be taken for datagrams of a
+// program, whatever the policy.
 func (k *checker) datagrams(c Config) {
 	if c.DatagramPort != NoPort {
 		between(k, "datagram_port", int(c.DatagramPort), 1, 0xbfff)
@@ -25,7 +25,7 @@ func (k *checker) datagrams(c Config) {
 	}
 }
 
-// OwnPorts lists the UDP ports of this gateway.
+// OwnPorts returns the UDP ports of this gateway.
 func (c Config) OwnPorts() []uint16 {
 	list := []uint16{c.DatagramPort.Port(), c.Soft.UDPPort, c.Soft.AlternatePort()}
 	return slices.DeleteFunc(list, func(p uint16) bool { return p == 0 })
@@ -36,9 +36,9 @@ func (r Rule) carriesDatagrams() bool {
 	return r.Match.Proto == report.ProtoUDP && r.Action != report.ActionPass
 }
 
-// NamesDatagramPeer reports whether a rule that carries datagrams has the
-// address in its list of peers. Only such a peer may be asked without a sign
-// that it is a gateway: nothing is sent to hosts the operator did not name.
+// NamesDatagramPeer reports whether a rule that carries datagrams lists the address among its
+// peers. Only such a peer may be queried without evidence that it is a gateway: nothing is
+// sent to hosts that the operator did not name.
 func (c Config) NamesDatagramPeer(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Policy, func(r Rule) bool {
 		return r.carriesDatagrams() && slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })

@@ -14,8 +14,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// decode reads the only document of data strictly. The index says what is wrong with
-// it and where each field stands.
+// decode strictly parses the only document in data. The index records what is wrong with it
+// and the position of each field.
 func decode(data []byte) (Config, *index, error) {
 	x := newIndex()
 	root, err := parseYAML(data)
@@ -51,7 +51,7 @@ func decode(data []byte) (Config, *index, error) {
 	return c, x, nil
 }
 
-// parseYAML returns the root of the only document, nil if the file is empty.
+// parseYAML returns the root of the only document, or nil if the file is empty.
 func parseYAML(data []byte) (*yaml.Node, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -74,16 +74,16 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// wrongAt makes the error of an UnmarshalYAML: the library collects these and goes on.
-// The column leads index.explain to the field.
+// wrongAt makes the error of an UnmarshalYAML method: the library collects these and
+// continues. index.explain finds the field by the column.
 func wrongAt(n *yaml.Node, format string, args ...any) *yaml.TypeError {
 	return &yaml.TypeError{Errors: []string{
 		fmt.Sprintf("line %d column %d: %s", n.Line, n.Column, fmt.Sprintf(format, args...)),
 	}}
 }
 
-// fromText reads a value that knows its own text form. YAML's idea of the type of a
-// scalar is not asked.
+// fromText parses a value that has its own text form. It ignores the type that YAML would
+// give the scalar.
 func fromText(n *yaml.Node, set func(text string) error) error {
 	if n.Kind != yaml.ScalarNode {
 		return wrongAt(n, "must be a single value, not %s", kindName(n))
@@ -94,12 +94,12 @@ func fromText(n *yaml.Node, set func(text string) error) error {
 	return nil
 }
 
-// Prefixes are addresses of peers. In a file an address is the prefix of just this
+// Prefixes are addresses of peers. In a file, an address means the prefix of just that
 // address.
 type Prefixes []netip.Prefix
 
-// UnmarshalYAML reads a list. IPv4 in IPv6 is unmapped: the programs know one form of an
-// address only.
+// UnmarshalYAML parses a list. IPv4-mapped IPv6 is unmapped: the programs know only one form
+// of an address.
 func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.SequenceNode {
 		return wrongAt(n, "must be a list, not %s", kindName(n))
@@ -121,7 +121,7 @@ func (p *Prefixes) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// parsePeer reads a prefix or an address.
+// parsePeer parses a prefix or an address.
 func parsePeer(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -137,7 +137,8 @@ func parsePeer(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// expected says what a field of a type holds, for the library's own types.
+// expected says what a field of this type must hold, for types that the library parses
+// itself.
 func expected(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():

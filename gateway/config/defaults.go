@@ -10,8 +10,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// WithDefaults returns a copy in which every field that has its zero value has
-// the default of configFields. Carriers that are empty but not nil stay so.
+// WithDefaults returns a copy in which every zero field has the default of configFields.
+// Carriers that are empty but not nil stay empty.
 func (c Config) WithDefaults() Config {
 	out := c.clone()
 	for _, f := range configFields {
@@ -40,17 +40,17 @@ func (c Config) WithDefaults() Config {
 	return out
 }
 
-// setDefault fills the field at f.Path of root if it is zero. The default is
-// read by the decoder of the file, so that both mean the same by a text.
+// setDefault fills the field at f.Path of root if it is zero. The default is parsed by the
+// decoder of the file, so that a text means the same in both.
 func setDefault(root reflect.Value, f field) {
 	v := fieldAt(root, f.Path)
 	if !v.IsZero() {
 		return
 	}
-	_ = yaml.Unmarshal([]byte(f.Default), v.Addr().Interface()) // a test reads every default
+	_ = yaml.Unmarshal([]byte(f.Default), v.Addr().Interface()) // a test parses every default
 }
 
-// fieldAt finds the field of a struct by its path in the file.
+// fieldAt returns the field of a struct by its path in the file.
 func fieldAt(v reflect.Value, path string) reflect.Value {
 	for name := range strings.SplitSeq(path, ".") {
 		v = fieldNamed(v, name)
@@ -58,7 +58,7 @@ func fieldAt(v reflect.Value, path string) reflect.Value {
 	return v
 }
 
-// fieldNamed finds the field of a struct by its name in the file.
+// fieldNamed returns the field of a struct by its name in the file.
 func fieldNamed(v reflect.Value, name string) reflect.Value {
 	for i := range v.NumField() {
 		if v.Type().Field(i).Tag.Get("yaml") == name {
@@ -68,7 +68,7 @@ func fieldNamed(v reflect.Value, name string) reflect.Value {
 	return reflect.Value{}
 }
 
-// clone copies the lists that WithDefaults writes to.
+// clone copies the lists that WithDefaults modifies.
 func (c Config) clone() Config {
 	c.Policy = append([]Rule(nil), c.Policy...)
 	return c

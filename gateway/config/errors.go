@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// FieldError is one thing that is wrong with a configuration.
+// FieldError is one error in a configuration.
 type FieldError struct {
-	// Path is the field, such as policy[2].match.ports[0]; empty when the
-	// file as a whole is meant.
+	// Path is the field, such as policy[2].match.ports[0]; empty if the error concerns the
+	// file as a whole.
 	Path string `json:"path"`
-	// Line is where the field stands in the file, 0 when it is not from one.
+	// Line is the line of the field in the file, or 0 if it is not from a file.
 	Line int `json:"line,omitempty"`
 	// Msg says what is wrong, without the field's name.
 	Msg string `json:"message"`
@@ -31,8 +31,7 @@ func (e *FieldError) Error() string {
 	return b.String()
 }
 
-// FieldErrors lists every FieldError in err, which may be a join, in the order
-// of the file.
+// FieldErrors returns every FieldError in err, which may be a join, in file order.
 func FieldErrors(err error) []*FieldError {
 	var out []*FieldError
 	collectFieldErrors(err, &out)
@@ -52,7 +51,7 @@ func collectFieldErrors(err error, out *[]*FieldError) {
 	}
 }
 
-// joinFieldErrors is errors.Join for a list, nil when it is empty.
+// joinFieldErrors is errors.Join for a list; it returns nil if the list is empty.
 func joinFieldErrors(list []*FieldError) error {
 	errs := make([]error, len(list))
 	for i, e := range list {

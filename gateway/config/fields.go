@@ -4,15 +4,15 @@ package config
 type field struct {
 	// Path is the name in the file, with [] for the elements of a list.
 	Path string
-	// Default is the value a missing field gets, as it is written in the file;
-	// empty for lists and texts that are empty by default.
+	// Default is the value of a missing field, as written in the file; empty for lists and
+	// texts that are empty by default.
 	Default string
-	// Doc is one sentence for an operator.
+	// Doc is one sentence for operators.
 	Doc string
 }
 
-// configFields is the one place where defaults are kept: WithDefaults, the
-// check verb and the documents are made from it.
+// configFields is the only place that holds defaults: WithDefaults, the check verb and the
+// documents use it.
 var configFields = []field{
 	{"schema", schema, "format of this file"},
 	{"mode", "observe", "off: nothing; observe: decide and count, the host stays as it is; enforce: carry"},

@@ -14,25 +14,25 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// DefaultPath is where the packages put the configuration.
+// DefaultPath is where the packages install the configuration.
 const DefaultPath = "/etc/smcgw/smcgw.yaml"
 
 // maxConfigSize bounds the file; the largest sensible one has a few KiB.
 const maxConfigSize = 1 << 20
 
-// File is a configuration and where each part of it came from.
+// File is a configuration together with the origin of each part.
 type File struct {
 	// Name is the name of the file.
 	Name string
-	// Config is complete: defaults are filled in and it is valid.
+	// Config is complete: defaults are filled in, and it is valid.
 	Config Config
 
 	lines map[string]int
-	notes []string // about what is written, and not in Config
+	notes []string // about how the file is written, which Config does not show
 }
 
-// Load reads the file at path strictly. Its error joins a FieldError for every
-// problem of the file, unknown fields and invalid values alike.
+// Load strictly parses the file at path. Its error joins one FieldError per problem, unknown
+// fields as well as invalid values.
 func Load(path string) (*File, error) {
 	data, err := read(path)
 	if err != nil {
@@ -41,7 +41,7 @@ func Load(path string) (*File, error) {
 	return parseConfig(path, data, lookupUser)
 }
 
-// Effective is what [Load] reads, without where it came from.
+// Effective is like [Load], without the origins.
 func Effective(path string) (Config, error) {
 	f, err := Load(path)
 	if err != nil {
@@ -50,7 +50,7 @@ func Effective(path string) (Config, error) {
 	return f.Config, nil
 }
 
-// read returns what is in the file, a byte more than maxConfigSize of it at most.
+// read returns the content of the file, at most one byte more than maxConfigSize.
 func read(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -67,9 +67,9 @@ func read(path string) ([]byte, error) {
 	return data, nil
 }
 
-// AdminIn returns the path of the admin socket that the file at path names, whatever is
-// wrong in its other fields: a gateway that runs has read another version of it. Without one
-// it is the default.
+// AdminIn returns the path of the admin socket named in the file at path, even if other
+// fields are invalid: a running gateway may have read another version of the file. If the
+// file names none, it returns the default.
 func AdminIn(path string) string {
 	data, err := read(path)
 	if err == nil && len(data) <= maxConfigSize {
@@ -80,7 +80,7 @@ func AdminIn(path string) string {
 	return Config{}.WithDefaults().Admin
 }
 
-// adminOf is AdminIn of the root of a file.
+// adminOf is AdminIn for the root of a file.
 func adminOf(root *yaml.Node) string {
 	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
 		k, name, value := checker{}, root.Content[i], root.Content[i+1]
@@ -92,7 +92,7 @@ func adminOf(root *yaml.Node) string {
 	return Config{}.WithDefaults().Admin
 }
 
-// parseConfig reads a configuration; users is the user database.
+// parseConfig parses a configuration; users is the user database.
 func parseConfig(name string, data []byte, users userLookup) (*File, error) {
 	if len(data) > maxConfigSize {
 		return nil, &FieldError{Msg: fmt.Sprintf("larger than %s", Bytes(maxConfigSize))}
@@ -117,7 +117,7 @@ func parseConfig(name string, data []byte, users userLookup) (*File, error) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// syntaxError gives the library's message the shape of ours.
+// syntaxError converts an error of the library to a FieldError.
 func syntaxError(err error) error {
 	fe := &FieldError{Msg: err.Error()}
 	if m := yamlLine.FindStringSubmatch(fe.Msg); m != nil {

@@ -13,36 +13,37 @@ import (
 	"github.com/smcgw/smcgw/internal/nearest"
 )
 
-// index knows where each field of a file stands: for the origin of values, and because
-// the library's errors name lines only. It checks what the library lets pass.
+// index records the position of each field of a file, for the origin of values and because
+// the library's errors name only lines. It also checks what the library lets pass.
 type index struct {
 	places []*place
-	lines  map[string]int // by path, of every field that has a value
+	lines  map[string]int // by path, for every field that has a value
 	errs   []*FieldError
-	// twice: a field was given twice. The library reads none of the set it is in.
+	// twice: a field was given twice. The library then decodes nothing of the mapping it is
+	// in.
 	twice bool
 }
 
-// place is a value of the file, or its root.
+// place is a value in the file, or its root.
 type place struct {
 	path   string
 	line   int // of the name, if the value has one
 	value  *yaml.Node
-	typ    reflect.Type // what the library reads it into; nil: no known field
+	typ    reflect.Type // the type it is decoded into; nil: unknown field
 	parent reflect.Type
-	blamed bool // an error was about it
+	blamed bool // an error was reported for it
 }
 
 func newIndex() *index { return &index{lines: map[string]int{}} }
 
-// isNull reports a field that is named but has no value: it counts as absent.
+// isNull reports whether a field has a name but no value: it counts as absent.
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
 func (x *index) fail(n *yaml.Node, path, format string, args ...any) {
 	x.errs = append(x.errs, &FieldError{Path: path, Line: n.Line, Msg: fmt.Sprintf(format, args...)})
 }
 
-// add enters a value and all below it.
+// add records a value and everything below it.
 func (x *index) add(n *yaml.Node, t reflect.Type, path string) {
 	if path == "" {
 		x.places = append(x.places, &place{line: n.Line, value: n, typ: t})
@@ -59,18 +60,19 @@ func (x *index) add(n *yaml.Node, t reflect.Type, path string) {
 			x.addElement(e, t, fmt.Sprintf("%s[%d]", path, i))
 		}
 	case t != nil && n.Value == "" && isWord(t) && !isNull(n):
-		x.fail(n, path, `"" is not a name`) // which would be taken for a missing field
+		x.fail(n, path, `"" is not a name`) // it would be taken for a missing field
 	case t != nil && isInteger(t) && n.ShortTag() == "!!float":
-		x.fail(n, path, "%q %s", n.Value, expected(t)) // the library cuts it off
+		x.fail(n, path, "%q %s", n.Value, expected(t)) // the library truncates it
 	case t != nil && isInteger(t) && n.ShortTag() == "!!int" && !isDecimal(n.Value):
-		x.fail(n, path, "%q is not written in decimal", n.Value) // the library takes 010 for 8
+		x.fail(n, path, "%q is not written in decimal", n.Value) // the library reads 010 as 8
 	}
 }
 
-// isWord reports whether a type has names only, which validation knows: none is empty.
+// isWord reports whether a type has only names as values, which validation knows; none is
+// empty.
 func isWord(t reflect.Type) bool { return t.Kind() == reflect.String && t.PkgPath() != "" }
 
-// isDecimal reports whether a number has digits only, none of them a zero in front.
+// isDecimal reports whether a number consists of digits without leading zeros.
 func isDecimal(text string) bool {
 	digits := strings.TrimPrefix(text, "-")
 	n, err := strconv.ParseUint(digits, 10, 64)
@@ -106,8 +108,8 @@ func (x *index) addElement(e *yaml.Node, list reflect.Type, path string) {
 	x.add(e, p.typ, path)
 }
 
-// lineOf finds where the field at path, or what it is part of, stands: 0 when it was
-// not given.
+// lineOf returns the line of the field at path, or of the closest enclosing one, or 0 if
+// neither was given.
 func (x *index) lineOf(path string) int {
 	for path != "" {
 		if line, ok := x.lines[path]; ok {
@@ -118,8 +120,8 @@ func (x *index) lineOf(path string) int {
 	return 0
 }
 
-// unusable reports whether the value at path could not be read, or is in a list with
-// such a one: the library leaves it out and those after it move up.
+// unusable reports whether the value at path could not be decoded, or is in a list with such
+// a value: the library omits it, and those after it move up.
 func (x *index) unusable(path string) bool {
 	return slices.ContainsFunc(x.places, func(p *place) bool {
 		element := strings.HasSuffix(p.path, "]") && strings.HasPrefix(path, p.path[:strings.LastIndexByte(p.path, '[')+1])
@@ -127,7 +129,7 @@ func (x *index) unusable(path string) bool {
 	})
 }
 
-// refuseZeros finds zeros that would be taken for missing fields.
+// refuseZeros reports zeros that would be taken for missing fields.
 func (x *index) refuseZeros(root reflect.Value) {
 	for _, f := range configFields {
 		p := x.find(func(p *place) bool { return p.path == f.Path && !p.blamed && !isNull(p.value) })
@@ -142,7 +144,7 @@ func (x *index) refuseZeros(root reflect.Value) {
 	}
 }
 
-// find returns the first place that is meant and that no error was about.
+// find returns the first place that satisfies meant and has no error reported.
 func (x *index) find(meant func(*place) bool) *place {
 	for _, p := range x.places {
 		if !p.blamed && meant(p) {
@@ -152,7 +154,7 @@ func (x *index) find(meant func(*place) bool) *place {
 	return nil
 }
 
-// The library's errors, and those of wrongAt.
+// The formats of the library's errors and of those of wrongAt.
 var (
 	atColumn   = regexp.MustCompile(`(?s)^line (\d+) column (\d+): (.*)$`)
 	unknownKey = regexp.MustCompile(`(?s)^line (\d+): field (.*) not found in type `)
@@ -161,8 +163,8 @@ var (
 	otherwise  = regexp.MustCompile(`(?s)^line (\d+): (.*)$`)
 )
 
-// explain turns an error of the library into one that names the field and what was
-// expected. One that it does not know keeps its text.
+// explain converts an error of the library to one that names the field and what was expected.
+// An error of unknown format keeps its text.
 func (x *index) explain(text string) *FieldError {
 	if m := atColumn.FindStringSubmatch(text); m != nil {
 		p := x.find(func(p *place) bool {
@@ -195,13 +197,13 @@ func (x *index) explain(text string) *FieldError {
 	return &FieldError{Msg: text}
 }
 
-// named reports whether the place is a field of this name on a line.
+// named reports whether the place is a field with this name on this line.
 func (p *place) named(line, name string) bool {
 	return strconv.Itoa(p.line) == line && (p.path == name || strings.HasSuffix(p.path, "."+name))
 }
 
-// refused reports whether the place is what the library could not read: on that line,
-// into that type; of a scalar it shows the beginning.
+// refused reports whether the place is what the library could not decode: on that line, into
+// that type. For a scalar, shown is the beginning of its value.
 func (p *place) refused(line, shown, into string) bool {
 	if p.typ == nil || p.typ.String() != into || strconv.Itoa(p.value.Line) != line {
 		return false
@@ -216,7 +218,7 @@ func (p *place) refused(line, shown, into string) bool {
 	return value == shown
 }
 
-// expectation says what the place should hold and what it does.
+// expectation says what the place must hold and what it holds.
 func (p *place) expectation() string {
 	if p.value.Kind == yaml.ScalarNode && p.typ.Kind() != reflect.Struct && p.typ.Kind() != reflect.Slice {
 		return fmt.Sprintf("%q %s", p.value.Value, expected(p.typ))
@@ -224,13 +226,13 @@ func (p *place) expectation() string {
 	if isInteger(p.typ) {
 		return "must be a single value, not " + kindName(p.value)
 	}
-	if p.typ == reflect.TypeFor[Security]() && p.value.Kind == yaml.ScalarNode { // which may be a key
+	if p.typ == reflect.TypeFor[Security]() && p.value.Kind == yaml.ScalarNode { // the value may be a key
 		return expected(p.typ) + ", not a single value"
 	}
 	return expected(p.typ) + ", not " + kindName(p.value)
 }
 
-// blame makes an error about the place; nil: about a line.
+// blame makes an error about the place, or if it is nil, about a line.
 func (p *place) blame(line, msg string) *FieldError {
 	n, _ := strconv.Atoi(line)
 	if p == nil {
@@ -240,7 +242,7 @@ func (p *place) blame(line, msg string) *FieldError {
 	return &FieldError{Path: p.path, Line: n, Msg: msg}
 }
 
-// fieldType finds the type of a field by its name in the file.
+// fieldType returns the type of a field by its name in the file.
 func fieldType(t reflect.Type, name string) (reflect.Type, bool) {
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil, false
@@ -260,7 +262,7 @@ func fieldPath(parent, name string) string {
 	return parent + "." + name
 }
 
-// suggest names the field that was probably meant, or lists all of the set.
+// suggest names the field that was probably meant, or lists all known ones.
 func suggest(t reflect.Type, name string) string {
 	var all []string
 	for f := range t.Fields() {

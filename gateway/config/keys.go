@@ -12,17 +12,17 @@ import (
 
 // Bounds of a key file.
 const (
-	minKeyLen   = 16 // bytes: a guess must be hopeless
+	minKeyLen   = 16 // bytes: too long to guess
 	maxKeyLen   = 512
-	maxKeys     = 8 // the present one, and some that are being changed
+	maxKeys     = 8 // the current one and some in transition
 	maxKeyBytes = 16 << 10
 )
 
-// LoadKeys reads security.psk_file: one key per line, of 16 to 512 bytes, with no
-// space around it; empty lines and those that begin with # are skipped. The first key
-// is used for what this gateway begins, all are believed. The file must be a
-// regular one that only its owner can write and only its owner and group can
-// read. An empty path is no keys. Its error never holds anything of the file.
+// LoadKeys reads security.psk_file: one key per line, of 16 to 512 bytes, without surrounding
+// space. Empty lines and lines that begin with # are skipped. The first key is used for what
+// this gateway begins; all are accepted. The file must be a regular file that only its owner
+// can write and only its owner and group can read. An empty path means no keys. The error
+// never contains anything from the file.
 func LoadKeys(path string) ([][]byte, error) {
 	if path == "" {
 		return nil, nil
@@ -46,9 +46,9 @@ func LoadKeys(path string) ([][]byte, error) {
 	return keys, nil
 }
 
-// KeyFilesIn lists what a configuration that may be wrong otherwise has where the names of
-// key files belong: all of its section security, and each psk_file elsewhere. A key that was
-// put there by mistake is among them. Its error: the text is no YAML.
+// KeyFilesIn lists what a possibly invalid configuration has in places where names of key
+// files belong: all of section security, and every psk_file elsewhere. That includes a key
+// that was put there by mistake. It returns an error if the text is not YAML.
 func KeyFilesIn(text []byte) (names []string, err error) {
 	root, err := parseYAML(text)
 	if err != nil || root == nil {
@@ -69,8 +69,8 @@ func KeyFilesIn(text []byte) (names []string, err error) {
 	return names, nil
 }
 
-// checkKeyFile wants a file that no other user reads or writes. The group may
-// read it: that is how systemd hands over credentials.
+// checkKeyFile requires a file that no other user can read or write. The group may read it:
+// systemd passes credentials that way.
 func checkKeyFile(f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {
@@ -87,7 +87,7 @@ func checkKeyFile(f *os.File) error {
 	return nil
 }
 
-// parseKeys reads the lines of a key file.
+// parseKeys parses the lines of a key file.
 func parseKeys(text []byte) ([][]byte, error) {
 	if len(text) > maxKeyBytes {
 		return nil, fmt.Errorf("larger than %d bytes", maxKeyBytes)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// With returns a copy in which the field of that name, such as log.level, has another
-// value. Its error is a FieldError: of a value, or of a field that takes a restart.
+// With returns a copy in which the named field, such as log.level, has another value. The
+// error is a FieldError: the value is invalid, or the field takes a restart.
 func (l Log) With(field, value string) (Log, error) {
 	var err error
 	switch field {
@@ -23,5 +23,5 @@ func (l Log) With(field, value string) (Log, error) {
 	return l, nil
 }
 
-// LogSettings lists the fields that With changes.
+// LogSettings lists the fields that With can change.
 func LogSettings() []string { return []string{"log.level", "log.access"} }

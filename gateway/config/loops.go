@@ -1,11 +1,11 @@
 package config
 
-// MaxShards is how many event loops every kind of device can serve: soft names the
-// loop of a queue pair in four bits of its number.
+// MaxShards is the number of event loops that every kind of device can serve: soft encodes
+// the loop of a queue pair in four bits of its number.
 const MaxShards = 16
 
-// Loops is the number of event loops on a host with that many processors: of more
-// than MaxShards, soft would be left out.
+// Loops returns the number of event loops on a host with this many processors. It is at most
+// MaxShards, since with more, soft would be left out.
 func (c Config) Loops(processors int) int {
 	n := c.Shards
 	if n == 0 {

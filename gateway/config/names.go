@@ -10,10 +10,10 @@ import (
 	"github.com/smcgw/smcgw/internal/nearest"
 )
 
-// Switch is whether something is done.
+// Switch says whether something is enabled.
 type Switch string
 
-// The positions of a switch.
+// The values of a Switch.
 const (
 	SwitchOff Switch = "off"
 	SwitchOn  Switch = "on"
@@ -45,7 +45,7 @@ func (c Config) UsesAdapters() bool {
 	return slices.Contains(c.Carriers, report.DeviceHW) || slices.Contains(c.Carriers, report.DeviceIB)
 }
 
-// ParseCarrier reads the name of a carrier, or that of its device.
+// ParseCarrier parses the name of a carrier or of its device.
 func ParseCarrier(text string) (report.Carrier, error) {
 	if slices.Contains(report.DeviceKinds(), report.DeviceKind(text)) {
 		return report.DeviceKind(text).Carrier(), nil
@@ -56,7 +56,7 @@ func ParseCarrier(text string) (report.Carrier, error) {
 	return report.Carrier(text), nil
 }
 
-// LogLevel is the least severity that is logged.
+// LogLevel is the lowest severity that is logged.
 type LogLevel string
 
 // The log levels.
@@ -67,7 +67,7 @@ const (
 	LogError LogLevel = "error"
 )
 
-// Slog is the level as package slog has it.
+// Slog returns the level for package slog.
 func (l LogLevel) Slog() slog.Level {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l)); err != nil {
@@ -79,7 +79,7 @@ func (l LogLevel) Slog() slog.Level {
 // logLevels lists every LogLevel.
 func logLevels() []LogLevel { return []LogLevel{LogDebug, LogInfo, LogWarn, LogError} }
 
-// LogFormat is the shape of the log lines.
+// LogFormat is the format of log lines.
 type LogFormat string
 
 // The log formats.
@@ -92,10 +92,10 @@ const (
 // logFormats lists every LogFormat.
 func logFormats() []LogFormat { return []LogFormat{LogAuto, LogText, LogJSON} }
 
-// AccessLog says which connections have lines of their own in the log.
+// AccessLog says which connections get log lines of their own.
 type AccessLog string
 
-// The kinds of access logs: all has connections that stay native, too.
+// The kinds of access log. AccessAll includes connections that stay native.
 const (
 	AccessOff     AccessLog = "off"
 	AccessCarried AccessLog = "carried"
@@ -105,7 +105,7 @@ const (
 // accessLogs lists every AccessLog.
 func accessLogs() []AccessLog { return []AccessLog{AccessOff, AccessCarried, AccessAll} }
 
-// pick stores the name in *dst if it is one of all.
+// pick stores name in *dst if it is one of all.
 func pick[T ~string](dst *T, name string, all []T) error {
 	if !slices.Contains(all, T(name)) {
 		if meant := nearest.Name(name, texts(all)); meant != "" {

@@ -14,14 +14,14 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// neverPorts are left native unless a rule names them: losing one of them to a
-// bug costs the operator the host, or the cluster.
+// neverPorts stay native unless a rule names them: losing one of them to a bug costs the
+// operator the host, or the cluster.
 var neverPorts = []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}
 
-// NeverPorts returns the ports that only a rule which names them carries: the
-// never-list, the metrics port, and the ports on which gateways talk to each
-// other. The datapath makes the exceptions, rule by rule: one that names a port
-// does not open it to the others, nor to the other protocol.
+// NeverPorts returns the ports that are carried only by a rule that names them: the
+// never-list, the metrics port, and the ports on which gateways talk to each other. The
+// datapath applies the exception rule by rule: a rule that names a port does not open it to
+// other rules, nor to the other protocol.
 func (c Config) NeverPorts() []uint16 {
 	list := append(slices.Clone(neverPorts), c.OwnPorts()...)
 	if _, port, err := net.SplitHostPort(c.Metrics.Listen); err == nil {
@@ -37,13 +37,13 @@ func (c Config) NeverPorts() []uint16 {
 	})
 }
 
-// CgroupMark is a file that each directory of cgroup2 has, and none of cgroup1.
+// CgroupMark is a file that every directory of cgroup2 has, and none of cgroup1.
 const CgroupMark = "cgroup.controllers"
 
-// Notes lists what is valid but may not do what its writer expects.
+// Notes lists what is valid but may not do what its author expects.
 func (f *File) Notes() []string { return append(slices.Clone(f.notes), f.Config.notes()...) }
 
-// notes are those about how a valid file is written.
+// notes returns the notes about how a valid file is written.
 func (x *index) notes(c Config) (notes []string) {
 	for i, r := range c.Policy {
 		field := fmt.Sprintf("policy[%d]", i)
@@ -60,7 +60,7 @@ func (x *index) notes(c Config) (notes []string) {
 	return notes
 }
 
-// notes are those about values.
+// notes returns the notes about values.
 func (c Config) notes() []string {
 	var notes []string
 	note := func(cond bool, format string, args ...any) {
@@ -102,7 +102,7 @@ func (c Config) notes() []string {
 	return notes
 }
 
-// shareOf is the share of the connections of a rule that is carried at first.
+// shareOf returns the share of a rule's connections that is carried initially.
 func (c Config) shareOf(r Rule) Share {
 	if r.Percent != 0 {
 		return r.Percent
@@ -110,19 +110,19 @@ func (c Config) shareOf(r Rule) Share {
 	return c.Rollout.Percent
 }
 
-// leaves reports whether a rule that carries leaves a port of the never-list to a later one,
-// which names it.
+// leaves reports whether a rule that carries leaves a port of the never-list to a later rule
+// that names it.
 func (c Config) leaves(first, later Rule) bool {
 	return first.Action != report.ActionPass && later.Action != report.ActionPass && slices.ContainsFunc(c.NeverPorts(), func(p uint16) bool {
 		return later.Match.names(p) && !first.Match.names(p)
 	})
 }
 
-// names reports whether a port is in the match by itself, not in a range only.
+// names reports whether the match names a port by itself, rather than within a range.
 func (m Match) names(p uint16) bool { return slices.Contains(m.Ports, newPortRange(p, p)) }
 
-// covers reports whether everything that other matches is matched by m. It may miss some:
-// patterns of cgroups are compared as texts.
+// covers reports whether m matches everything that other matches. It may return false
+// negatives, because cgroup patterns are compared as texts.
 func (m Match) covers(other Match) bool {
 	inPeers := func(p netip.Prefix) bool {
 		return slices.ContainsFunc(m.Peers, func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) })
@@ -136,7 +136,7 @@ func (m Match) covers(other Match) bool {
 		includes(m.UIDs(), other.UIDs())
 }
 
-// includes reports whether a list has all of another one, where an empty one has everything.
+// includes reports whether list contains all of other; an empty list stands for everything.
 func includes[T comparable](list, other []T) bool {
 	return len(list) == 0 || len(other) > 0 && !slices.ContainsFunc(other, func(v T) bool { return !slices.Contains(list, v) })
 }

@@ -2,15 +2,15 @@ package config
 
 import "errors"
 
-// OptIn has the TCP connections of one cgroup, and of those below it, carried where they
-// can be, whatever the rules say, for as long as its request is held open. The never-list,
-// the mode, the kill switch and the limits count as ever.
+// OptIn requests that the TCP connections of a cgroup, and of those below it, be carried if
+// possible, whatever the rules say, for as long as the request is held open. The never-list,
+// the mode, the kill switch and the limits still apply.
 type OptIn struct {
-	// Cgroup is the path below the mount of cgroup2.
+	// Cgroup is the path below the cgroup2 mount.
 	Cgroup string `json:"cgroup"`
-	// ID is the number of the cgroup, by which the gateway knows that it sees the same.
+	// ID is the cgroup's number, by which the gateway verifies that it sees the same one.
 	ID uint64 `json:"id"`
 }
 
-// ErrOptIn says why a cgroup cannot be opted in.
+// ErrOptIn means that a cgroup cannot be opted in.
 var ErrOptIn = errors.New("opt-in")

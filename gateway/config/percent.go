@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Percent is a part of something bounded. In text it is a whole number with its
+// Percent is a part of something bounded. Its text form is a whole number with a percent
 // sign: 50%.
 type Percent int
 
@@ -18,10 +18,10 @@ func (p Percent) String() string { return strconv.Itoa(int(p)) + "%" }
 // MarshalText renders the number as String does.
 func (p Percent) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// UnmarshalYAML reads a number with or without its sign.
+// UnmarshalYAML parses a number with or without percent sign.
 func (p *Percent) UnmarshalYAML(n *yaml.Node) error { return fromText(n, p.setText) }
 
-// setText reads a number with or without its sign.
+// setText parses a number with or without percent sign.
 func (p *Percent) setText(text string) error {
 	v, err := strconv.ParseUint(strings.TrimSuffix(text, "%"), 10, 31)
 	if err != nil {
@@ -31,5 +31,5 @@ func (p *Percent) setText(text string) error {
 	return nil
 }
 
-// Of is that part of n, and at least 1.
+// Of returns that part of n, and at least 1.
 func (p Percent) Of(n int) int { return max(1, int(int64(n)*int64(p)/100)) }

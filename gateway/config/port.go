@@ -7,22 +7,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// OptionalPort is a UDP port that may be configured away. Its zero value is "the
-// default", so none at all has a value of its own.
+// OptionalPort is a UDP port that can be disabled. Its zero value means "the default", so
+// "none" has a value of its own.
 type OptionalPort int32
 
 // NoPort is written as 0 in the file.
 const NoPort OptionalPort = -1
 
-// Port returns the port, 0 for none.
+// Port returns the port, or 0 if it is disabled.
 func (p OptionalPort) Port() uint16 { return uint16(max(p, 0)) }
 
-// MarshalText renders the number as the file has it.
+// MarshalText renders the number as in the file.
 func (p OptionalPort) MarshalText() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(p.Port()), 10), nil
 }
 
-// UnmarshalYAML reads a port, or 0 for none.
+// UnmarshalYAML parses a port, or 0 for none.
 func (p *OptionalPort) UnmarshalYAML(n *yaml.Node) error { return fromText(n, p.setText) }
 
 func (p *OptionalPort) setText(text string) error {

@@ -8,11 +8,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// PortRange is the ports from one to another. In a file it is a number or a range such as
+// PortRange is an inclusive range of ports. In a file it is a number or a range such as
 // 6000-7000.
 type PortRange uint32
 
-// newPortRange returns the range of the ports from first to last.
+// newPortRange returns the range of ports from first to last.
 func newPortRange(first, last uint16) PortRange { return PortRange(first)<<16 | PortRange(last) }
 
 // Ports returns the ranges of single ports.
@@ -24,20 +24,20 @@ func Ports(list ...uint16) []PortRange {
 	return out
 }
 
-// First is where the range begins, Last where it ends.
+// First returns the first port of the range.
 func (r PortRange) First() uint16 { return uint16(r >> 16) }
 
-// Last is the last port of the range.
+// Last returns the last port of the range.
 func (r PortRange) Last() uint16 { return uint16(r) }
 
-// Single reports whether the range names one port. What the never-list has is carried only
-// by a rule that names it so.
+// Single reports whether the range is a single port. Only a rule that names a port this way
+// carries it if it is on the never-list.
 func (r PortRange) Single() bool { return r.First() == r.Last() }
 
 // Has reports whether a port is in the range.
 func (r PortRange) Has(p uint16) bool { return r.First() <= p && p <= r.Last() }
 
-// String renders the range as the file has it.
+// String renders the range as in the file.
 func (r PortRange) String() string {
 	if r.Single() {
 		return strconv.Itoa(int(r.First()))
@@ -48,7 +48,7 @@ func (r PortRange) String() string {
 // MarshalText renders the range as String does.
 func (r PortRange) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalYAML reads a number or a range.
+// UnmarshalYAML parses a number or a range.
 func (r *PortRange) UnmarshalYAML(n *yaml.Node) error { return fromText(n, r.setText) }
 
 func (r *PortRange) setText(text string) error {

@@ -9,20 +9,19 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// ErrRestart is what a configuration is refused with that cannot come into force
-// while the gateway runs.
+// ErrRestart means that a configuration cannot take effect while the gateway runs.
 var ErrRestart = errors.New("takes a restart")
 
-// ErrStop is what a configuration is refused with that cannot come into force by a gateway
-// that takes over either.
+// ErrStop means that a configuration cannot take effect even through a gateway that takes
+// over.
 var ErrStop = errors.New("takes a stop and a start")
 
-// errAdmin is about the socket by which gateways find each other: the one that takes over, and
-// later ones that which drains.
+// errAdmin concerns the socket by which gateways find each other: the successor finds the
+// running gateway there, and later ones find the one that is draining.
 var errAdmin = fmt.Errorf("admin: %w", ErrStop)
 
-// reloadable empties what a running gateway can change, and what CheckReplace compares; what
-// is left of two configurations must be the same.
+// reloadable clears what a running gateway can change, and what CheckReplace compares. What
+// remains of two configurations must be equal.
 func (c Config) reloadable() Config {
 	c.Mode, c.Policy, c.Security, c.Admin = "", nil, Security{}, ""
 	c.Rollout, c.Guard = Rollout{}, Guard{}
@@ -33,8 +32,7 @@ func (c Config) reloadable() Config {
 	return c
 }
 
-// fixedChanges names the fields in which next differs from c and that take a
-// restart.
+// fixedChanges returns the fields that differ between c and next and take a restart.
 func (c Config) fixedChanges(next Config) (fields []string) {
 	a, b := reflect.ValueOf(c.reloadable()), reflect.ValueOf(next.reloadable())
 	for i := range a.NumField() {
@@ -46,7 +44,7 @@ func (c Config) fixedChanges(next Config) (fields []string) {
 	return fields
 }
 
-// alike compares fields: a list that is empty is like none, as defaults are filled in.
+// alike compares fields. An empty list equals none, since defaults have been filled in.
 func alike(a, b reflect.Value) bool {
 	switch {
 	case a.Kind() == reflect.Slice && a.Len() == 0:
@@ -62,7 +60,7 @@ func alike(a, b reflect.Value) bool {
 	return true
 }
 
-// CheckReplace reports what keeps a gateway with next from taking over from one with c.
+// CheckReplace returns what keeps a gateway with next from taking over from one with c.
 func (c Config) CheckReplace(next Config) error {
 	if next.Admin != c.Admin {
 		return errAdmin
@@ -70,8 +68,8 @@ func (c Config) CheckReplace(next Config) error {
 	return nil
 }
 
-// CheckReload reports everything that keeps next from coming into force after c,
-// the configuration of the start. datagrams: what rules for those need is there.
+// CheckReload returns everything that keeps next from taking effect after c, the
+// configuration at start. datagrams: what rules for datagrams need is available.
 func (c Config) CheckReload(next Config, datagrams bool) error {
 	errs := []error{c.CheckReplace(next)}
 	refuse := func(is bool, format string, args ...any) {
@@ -83,7 +81,7 @@ func (c Config) CheckReload(next Config, datagrams bool) error {
 		refuse(true, "%s", field)
 	}
 	refuse(next.Limits.MaxFlows > c.Limits.MaxFlows, "limits.max_flows: more than %d", c.Limits.MaxFlows)
-	refuse(next.Limits.HandshakeTimeout > c.Limits.HandshakeTimeout, // which the programs know
+	refuse(next.Limits.HandshakeTimeout > c.Limits.HandshakeTimeout, // the programs know it
 		"limits.handshake_timeout: more than %v", c.Limits.HandshakeTimeout)
 	refuse(next.Mode == report.ModeEnforce && next.WantsDatagrams() && !datagrams, "policy: the first rule that carries datagrams")
 	return errors.Join(errs...)

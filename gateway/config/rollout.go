@@ -10,17 +10,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Rollout is which share of the connections is carried that rules select.
+// Rollout is the share of the selected connections that is carried.
 type Rollout struct {
-	// Percent is the share, of each rule that has none of its own. Default: 100%.
+	// Percent is the share for each rule without one of its own. Default: 100%.
 	Percent Share `yaml:"percent"`
 }
 
-// Share is a part of all, in hundredths of a percent. In a file it is a number of percent
-// such as 10%, 0.5% or 10. Its zero value is "the default", so none has a value of its own.
+// Share is a part of all, in hundredths of a percent. In a file it is a percentage such as
+// 10%, 0.5% or 10. Its zero value means "the default", so "none" has a value of its own.
 type Share int64
 
-// The shares that are no numbers of percent: NoShare is written as 0 in the file.
+// Special shares. NoShare is written as 0 in the file.
 const (
 	NoShare  Share = -1
 	AllShare Share = 100 * percent
@@ -28,13 +28,13 @@ const (
 	percent = 100 // hundredths
 )
 
-// Percent returns the number of percent.
+// Percent returns the share as a percentage.
 func (s Share) Percent() float64 { return float64(max(s, 0)) / percent }
 
-// String renders the share with its sign.
+// String renders the share with a percent sign.
 func (s Share) String() string { return strconv.FormatFloat(s.Percent(), 'f', -1, 64) + "%" }
 
-// MarshalText renders the share as String does; nothing for one that is not given.
+// MarshalText renders the share as String does, or nothing if it is not given.
 func (s Share) MarshalText() ([]byte, error) {
 	if s == 0 {
 		return nil, nil
@@ -42,7 +42,7 @@ func (s Share) MarshalText() ([]byte, error) {
 	return []byte(s.String()), nil
 }
 
-// UnmarshalYAML reads a number of percent, with or without its sign.
+// UnmarshalYAML parses a percentage, with or without percent sign.
 func (s *Share) UnmarshalYAML(n *yaml.Node) error { return fromText(n, s.setText) }
 
 func (s *Share) setText(text string) error {
@@ -57,7 +57,7 @@ func (s *Share) setText(text string) error {
 	return nil
 }
 
-// ParseShare reads a share as the file has it.
+// ParseShare parses a share as written in the file.
 func ParseShare(text string) (s Share, err error) {
 	if text == "" {
 		return 0, fmt.Errorf("%q is not a share from 0%% to 100%%", text)
@@ -66,7 +66,7 @@ func ParseShare(text string) (s Share, err error) {
 	return s, err
 }
 
-// hundredths reads a number of percent.
+// hundredths parses a percentage and returns it in hundredths.
 func hundredths(text string) (int, bool) {
 	v, err := strconv.ParseFloat(strings.TrimSuffix(text, "%"), 64)
 	if err != nil || !(v >= 0 && v <= 100) {
@@ -76,28 +76,29 @@ func hundredths(text string) (int, bool) {
 	return n, n > 0 || v == 0
 }
 
-// Guard takes the mode back to observe when carrying does harm.
+// Guard sets the mode back to observe when carrying does harm.
 type Guard struct {
-	// Aborted is the share of the connections that ended, were carried, and were reset by
-	// a gateway, from which on it does. Default: 0, resets do not count.
+	// Aborted is the share of carried connections that have ended, reset by a gateway, at
+	// which the guard trips. Default: 0, resets do not count.
 	Aborted Share `yaml:"aborted"`
-	// Slower is the share of the connections of a rule, made by this host and in the share
-	// of the rollout, that took longer than 95% of those outside of it, from which on it
-	// does, at least 10%. Default: 0, they are not compared.
+	// Slower is the share at which the guard trips: of a rule's connections, made by this
+	// host and within the share of the rollout, that took longer than 95% of those outside of
+	// it; at least 10%. Default: 0, connections are not compared.
 	Slower Share `yaml:"slower"`
-	// Window is the time over which they are counted. Default: 1m.
+	// Window is the time over which connections are counted. Default: 1m.
 	Window time.Duration `yaml:"window"`
-	// Minimum is how many have to have been reset, or slower. Default: 5.
+	// Minimum is how many must have been reset, or slower. Default: 5.
 	Minimum int `yaml:"minimum"`
 }
 
-// On reports whether there is a guard.
+// On reports whether the guard is enabled.
 func (g Guard) On() bool { return g.Aborted > 0 || g.Compares() }
 
 // Compares reports whether connections are compared.
 func (g Guard) Compares() bool { return g.Slower > 0 }
 
-// leastSlower is far above the 5% that connections have that are as fast as native ones.
+// leastSlower is far above the 5% that connections as fast as native ones reach by
+// definition.
 const leastSlower = 10 * percent
 
 func (k *checker) guard(g Guard) {

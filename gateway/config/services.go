@@ -7,11 +7,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// maxServicesOf bounds ServicesOf.
+// maxServicesOf bounds the result of ServicesOf.
 const maxServicesOf = 16
 
-// ServicesOf lists TCP services of a host that rules carry by their port, the first ones, none of a range:
-// what a test of the host can connect to.
+// ServicesOf lists the first TCP services of a host that rules carry by port, ignoring port
+// ranges: what a test of the host can connect to.
 func (c Config) ServicesOf(a netip.Addr) (list []netip.AddrPort) {
 	a = a.Unmap()
 	var decided []PortRange // by an earlier rule
@@ -21,7 +21,7 @@ func (c Config) ServicesOf(a netip.Addr) (list []netip.AddrPort) {
 			continue
 		}
 		if r.Action == report.ActionPass && len(r.Match.Ports) == 0 && !r.outboundOnly() {
-			return list // the rules after it are not about the host
+			return list // later rules do not apply to the host
 		}
 		for _, port := range r.Match.Ports {
 			is := func(d PortRange) bool { return d.Has(port.First()) }

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// origin tells where the field at path got its value: "FILE:LINE" or "default".
+// origin returns the origin of the field at path: "FILE:LINE" or "default".
 func (f *File) origin(path string) string {
 	if line := f.lines[path]; line > 0 {
 		return fmt.Sprintf("%s:%d", f.Name, line)
@@ -19,8 +19,8 @@ func (f *File) origin(path string) string {
 	return "default"
 }
 
-// YAML renders the effective configuration, each field with its origin as a
-// comment. The text is itself a configuration with the same meaning.
+// YAML renders the effective configuration, with the origin of each field as a comment. The
+// text is itself a configuration with the same meaning.
 func (f *File) YAML() ([]byte, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
@@ -34,12 +34,12 @@ func (f *File) YAML() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// isScalar reports whether v is written as one value.
+// isScalar reports whether v is written as a single value.
 func isScalar(v reflect.Value) bool {
 	return v.Type() == reflect.TypeFor[netip.Prefix]() || v.Type() == reflect.TypeFor[User]() || v.Kind() != reflect.Struct && v.Kind() != reflect.Slice
 }
 
-// node turns a value into YAML.
+// node converts a value to YAML.
 func (f *File) node(v reflect.Value, path string) *yaml.Node {
 	switch {
 	case isScalar(v):
@@ -58,8 +58,8 @@ func (f *File) mappingNode(v reflect.Value, path string) *yaml.Node {
 		sub := fieldPath(path, name)
 		val := f.node(v.Field(i), sub)
 		key := &yaml.Node{Kind: yaml.ScalarNode, Value: name}
-		// The encoder loses a comment on a value that is a block; blocks have
-		// their origin on each field.
+		// The encoder loses a comment on a block value; in a block, each field has its
+		// origin.
 		if val.Kind == yaml.ScalarNode || val.Style == yaml.FlowStyle {
 			val.LineComment = f.origin(sub)
 		}
@@ -79,11 +79,11 @@ func (f *File) listNode(v reflect.Value, path string) *yaml.Node {
 	return n
 }
 
-// scalarNode renders a leaf as the decoder reads it.
+// scalarNode renders a leaf the way the decoder parses it.
 func scalarNode(v reflect.Value) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Value: scalarText(v)}
 	if u, ok := reflect.TypeAssert[User](v); v.Kind() == reflect.String || ok && u.Name != "" {
-		n.Tag = "!!str" // the encoder quotes what would not be read as a text
+		n.Tag = "!!str" // the encoder quotes what would not be read as a string
 	}
 	return n
 }
@@ -100,7 +100,7 @@ func scalarText(v reflect.Value) string {
 	return fmt.Sprint(v.Interface())
 }
 
-// shortDuration drops the zero parts of 10m0s.
+// shortDuration drops the zero parts, as in 10m0s.
 func shortDuration(d time.Duration) string {
 	s := d.String()
 	if d >= time.Minute && d%time.Minute == 0 {

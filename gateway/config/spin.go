@@ -8,22 +8,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Spin is how long a program that waits looks at its rings before it sleeps. Its zero
-// value is "the default", so none at all has a value of its own.
+// Spin is how long a waiting program polls its rings before it sleeps. Its zero value means
+// "the default", so "none" has a value of its own.
 type Spin time.Duration
 
 const (
 	// NoSpin is written as off in the file.
 	NoSpin Spin = -1
-	// maxSpin bounds Spin: longer ones take the processor from the program whose
-	// answer is waited for.
+	// maxSpin bounds Spin: a longer spin would take the processor from the program whose
+	// answer is awaited.
 	maxSpin = Spin(100 * time.Microsecond)
 )
 
-// Duration returns the time, 0 when a program sleeps at once.
+// Duration returns the time, or 0 if a program sleeps at once.
 func (s Spin) Duration() time.Duration { return max(time.Duration(s), 0) }
 
-// String renders the time as the file has it.
+// String renders the time as in the file.
 func (s Spin) String() string {
 	if s.Duration() == 0 {
 		return "off"
@@ -34,7 +34,7 @@ func (s Spin) String() string {
 // MarshalText renders the time as String does.
 func (s Spin) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalYAML reads off or a duration.
+// UnmarshalYAML parses off or a duration.
 func (s *Spin) UnmarshalYAML(n *yaml.Node) error { return fromText(n, s.setText) }
 
 func (s *Spin) setText(text string) error {

@@ -8,15 +8,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// User is a user of this host. In a file it is a name or a number.
+// User is a user of this host. In a file it is a name or an ID.
 type User struct {
-	// Name is that in /etc/passwd; empty: the user was given by number.
+	// Name is the name in /etc/passwd; empty if the user was given by ID.
 	Name string
-	// ID is the number, also of a name in a configuration that was read from a file.
+	// ID is the user ID. In a configuration read from a file it is also set for users given
+	// by name.
 	ID uint32
 }
 
-// MarshalText renders the user as the file has it.
+// MarshalText renders the user as in the file.
 func (u User) MarshalText() ([]byte, error) {
 	if u.Name != "" {
 		return []byte(u.Name), nil
@@ -24,7 +25,7 @@ func (u User) MarshalText() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(u.ID), 10), nil
 }
 
-// UnmarshalYAML reads a name or a number.
+// UnmarshalYAML parses a name or an ID.
 func (u *User) UnmarshalYAML(n *yaml.Node) error { return fromText(n, u.setText) }
 
 func (u *User) setText(text string) error {
@@ -41,7 +42,7 @@ func (u *User) setText(text string) error {
 // userLookup resolves a user name.
 type userLookup func(name string) (uint32, error)
 
-// lookupUser reads /etc/passwd: the program has no libc that would ask a directory service.
+// lookupUser reads /etc/passwd: the program has no libc that would query a directory service.
 func lookupUser(name string) (uint32, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -54,7 +55,7 @@ func lookupUser(name string) (uint32, error) {
 	return uint32(id), nil
 }
 
-// UIDs lists the numbers of the users.
+// UIDs returns the IDs of the users.
 func (m Match) UIDs() (ids []uint32) {
 	for _, u := range m.Users {
 		ids = append(ids, u.ID)
@@ -62,9 +63,9 @@ func (m Match) UIDs() (ids []uint32) {
 	return ids
 }
 
-// resolveUsers finds the numbers of users that are given by name, so that a configuration
-// that was read is complete without the user database. One that is not known is an error:
-// a rule with users must never be used without them.
+// resolveUsers finds the IDs of users given by name, so that the configuration no longer
+// needs the user database. An unknown name is an error: a rule with users must never be
+// applied without them.
 func (c Config) resolveUsers(users userLookup) []*FieldError {
 	k := &checker{}
 	for i, r := range c.Policy {

@@ -14,33 +14,33 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// MaxDrainTimeout is a week.
+// MaxDrainTimeout bounds a drain: a week.
 const MaxDrainTimeout = 7 * 24 * time.Hour
 
-// DrainingSuffix is appended to the path of the admin socket of a gateway that
-// drains beside its successor.
+// DrainingSuffix is appended to the path of the admin socket of a gateway that drains while
+// its successor runs.
 const DrainingSuffix = ".old"
 
-// NewSuffix is appended to the path of an admin socket while it is made.
+// NewSuffix is appended to the path of an admin socket while it is being created.
 const NewSuffix = ".new"
 
-// maxSocketPath is the room for a path in a sockaddr_un, without its NUL.
+// maxSocketPath is the maximum length of a path in a sockaddr_un, without its NUL.
 const maxSocketPath = 107
 
-// ruleName is what a rule may be called: it becomes a label of metrics.
+// ruleName matches valid names of rules, which become labels of metrics.
 var ruleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
-// checker collects what is wrong.
+// checker collects errors.
 type checker struct{ errs []*FieldError }
 
-// must records msg against path unless ok.
+// must records an error for path unless ok.
 func (k *checker) must(ok bool, path, format string, args ...any) {
 	if !ok {
 		k.errs = append(k.errs, &FieldError{Path: path, Msg: fmt.Sprintf(format, args...)})
 	}
 }
 
-// between checks a number, given with the unit it is printed in.
+// between checks a number, which is passed in the type in which it is printed.
 func between[T ~int | ~int64](k *checker, path string, v, lo, hi T) {
 	k.must(v >= lo && v <= hi, path, "%v is not between %v and %v", v, lo, hi)
 }
@@ -72,7 +72,7 @@ func (c Config) validate() []*FieldError {
 	k.datagrams(c)
 	k.limits(c.Limits)
 	between(k, "fallback.negative_cache", c.Fallback.NegativeCache, 100*time.Millisecond, 7*24*time.Hour)
-	if p := c.Security.PSKFile; p != "" { // which may be a key by mistake: it is not said again
+	if p := c.Security.PSKFile; p != "" { // it may be a key by mistake, so it is not repeated
 		k.must(isAbsolute(p), "security.psk_file", "not an absolute path, which the name of the file of the keys is")
 	}
 	k.listen("metrics.listen", c.Metrics.Listen)
@@ -130,7 +130,7 @@ func (k *checker) policy(rules []Rule) {
 	}
 }
 
-// keys counts what the programs look up, of all rules.
+// keys counts the distinct keys that the programs look up, over all rules.
 func (k *checker) keys(rules []Rule) {
 	four, six, users := map[netip.Prefix]bool{}, map[netip.Prefix]bool{}, map[User]bool{}
 	for _, r := range rules {
@@ -183,7 +183,8 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.new_flows_at_once", l.NewFlowsAtOnce, 1, 1024)
 	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, MaxDrainTimeout)
 	between(k, "limits.peer_share", l.PeerShare, 1, 100)
-	// A second is more than a loaded machine and a lossy path need, an hour less than the patience of most applications.
+	// A second is more than a loaded machine and a lossy path need; an hour is less than the
+	// patience of most applications.
 	between(k, "limits.stall_timeout", l.StallTimeout, time.Second, time.Hour)
 }
 

@@ -8,12 +8,12 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// lacksRoom are the reasons that an alert counts connections by.
+// lacksRoom returns the reasons by which an alert counts connections.
 func lacksRoom() []negotiate.Reason {
 	return []negotiate.Reason{negotiate.ReasonNoMemory, negotiate.ReasonFlowLimit, negotiate.ReasonRateLimit, negotiate.ReasonGatewayStale}
 }
 
-// fallbacks are all of the counted ones, and 0 for those that an alert is about, as [ends].
+// fallbacks returns all counted ones, plus 0 for those that an alert is about; see [ends].
 func fallbacks(counted []FallbackCount) []FallbackCount {
 	s := Snapshot{Fallbacks: slices.Clone(counted)}
 	for _, side := range []Side{SideClient, SideServer} {
@@ -24,12 +24,12 @@ func fallbacks(counted []FallbackCount) []FallbackCount {
 	return s.Fallbacks
 }
 
-// demotions are all of the counted ones, and 0 for those that may come, as [ends].
+// demotions returns all counted ones, plus 0 for those that may come; see [ends].
 func demotions(counted []DemotionCount) []DemotionCount {
 	counts := map[DemotionCount]uint64{}
 	for _, by := range Carriers() {
 		for _, cause := range DemotionCauses() {
-			if by != CarrierRelay { // where they go
+			if by != CarrierRelay { // demotions lead to the relay
 				counts[DemotionCount{Carrier: by, Reason: cause}] = 0
 			}
 		}
@@ -48,7 +48,7 @@ func demotions(counted []DemotionCount) []DemotionCount {
 	return list
 }
 
-// handshakes are those of every carrier, empty where nothing was counted.
+// handshakes returns the histograms of every carrier, empty if nothing was counted.
 func handshakes(counted map[Carrier]HistogramSnapshot) map[Carrier]HistogramSnapshot {
 	list := map[Carrier]HistogramSnapshot{}
 	for _, by := range Carriers() {

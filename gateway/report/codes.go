@@ -8,16 +8,17 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Code explains one reason for which a connection is not carried, or for which a gateway
-// does less than its configuration says.
+// Code explains a reason why a connection is not carried, or why a gateway does less than its
+// configuration says.
 type Code struct {
-	Code    int    `json:"code"` // 0: of the gateway, not of a connection
+	Code    int    `json:"code"` // 0: concerns the gateway, not a connection
 	Name    string `json:"name"`
 	Meaning string `json:"meaning"`
 	Fix     string `json:"fix"`
-	// Metric is the series that counts it, as a Prometheus selector.
+	// Metric is the series that counts the reason, as a Prometheus selector.
 	Metric string `json:"metric"`
-	// EndMetric is the one that counts carried connections that it ended, if it can.
+	// EndMetric is the series that counts carried connections ended for it, if there can be
+	// any.
 	EndMetric string `json:"end_metric,omitempty"`
 }
 
@@ -27,7 +28,7 @@ type CodeList struct {
 	Codes  []Code `json:"codes"`
 }
 
-// gatewayCodes explains what a gateway is degraded by and no reason of a connection is.
+// gatewayCodes explains what can degrade a gateway and is not a reason of a connection.
 func gatewayCodes() []Code {
 	return []Code{
 		{
@@ -51,8 +52,7 @@ func gatewayCodes() []Code {
 // codesSchema names the format of CodeList.
 const codesSchema = "smcgw.codes/v1"
 
-// Codes explains every reason, in the order of their numbers, and then what degrades a
-// gateway.
+// Codes explains every reason, ordered by number, followed by what can degrade a gateway.
 func Codes() CodeList {
 	list := CodeList{Schema: codesSchema}
 	for _, r := range negotiate.Reasons() {
@@ -63,7 +63,7 @@ func Codes() CodeList {
 	return list
 }
 
-// CodeNamed explains the reason of this name.
+// CodeNamed explains the reason with this name.
 func CodeNamed(name string) (Code, bool) {
 	if r, ok := negotiate.ParseReason(name); ok {
 		return newCode(r), true
@@ -75,10 +75,11 @@ func CodeNamed(name string) (Code, bool) {
 	return Code{}, false
 }
 
-// inProcessBase is added to the number of a reason of package inprocess.
+// inProcessBase is added to the numbers of the reasons of package inprocess.
 const inProcessBase = 100
 
-// inProcessCodes explains the reasons of the in-process way that the others have not.
+// inProcessCodes explains the reasons of the in-process way that are not also reasons of
+// package negotiate.
 func inProcessCodes() (list []Code) {
 	for _, w := range inprocess.Whys() {
 		if _, known := negotiate.ParseReason(w.String()); known {
@@ -91,10 +92,10 @@ func inProcessCodes() (list []Code) {
 	return list
 }
 
-// selector names the series of a number about one reason.
+// selector returns the series of a number for one reason.
 func selector(number, reason string) string { return Namespace + number + `{reason="` + reason + `"}` }
 
-// sentence begins a text that has no capital yet, and ends it.
+// sentence makes a sentence of a lower-case text without a full stop.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
 func newCode(r negotiate.Reason) Code {
@@ -108,7 +109,7 @@ func newCode(r negotiate.Reason) Code {
 	return c
 }
 
-// ResetReasons are the reasons for which carried connections are reset.
+// ResetReasons returns the reasons for which carried connections are reset.
 func ResetReasons() []negotiate.Reason {
 	return []negotiate.Reason{
 		negotiate.ReasonAppReset, negotiate.ReasonWireReset, negotiate.ReasonPeerDead, negotiate.ReasonDrained, negotiate.ReasonOff,
@@ -117,7 +118,7 @@ func ResetReasons() []negotiate.Reason {
 	}
 }
 
-// DemotionCauses are what ConnInfo.Demoted can have.
+// DemotionCauses returns the possible values of ConnInfo.Demoted.
 func DemotionCauses() []string {
 	return []string{
 		negotiate.ReasonDeviceFailed.String(), negotiate.ReasonCarrierUnreachable.String(), negotiate.ReasonDrained.String(),

@@ -5,42 +5,42 @@ import (
 	"net/netip"
 )
 
-// HistorySize is how many connections each history of a gateway keeps: of TCP and of UDP
-// those that were carried and have ended, and those that stayed native.
+// HistorySize is the number of connections in each history of a gateway. For TCP and for UDP
+// there is one of those that were carried and have ended, and one of those that stayed
+// native.
 const HistorySize = 1024
 
-// ConnQuery says which connections are wanted: those that are carried, unless something
-// else is named.
+// ConnQuery selects connections: those carried now, unless something else is requested.
 type ConnQuery struct {
-	// Closed asks for the carried connections that have ended, Native for those that
-	// stayed native, as far as the histories go ([HistorySize]); All asks for these and for
-	// the connections that are carried.
+	// Closed requests the carried connections that have ended, Native those that stayed
+	// native, as far back as the histories go ([HistorySize]); All requests these and the
+	// connections carried now.
 	Closed, Native, All bool
-	// Details asks for ConnInfo.Pair.
+	// Details requests ConnInfo.Pair.
 	Details bool
-	// Programs asks for ConnInfo.Program, for which the processes of the host are looked through.
+	// Programs requests ConnInfo.Program, which requires a search of the host's processes.
 	Programs bool
-	// Filter is what all of them match.
+	// Filter is what all returned connections must match.
 	Filter ConnFilter
 }
 
-// Live reports whether connections that are carried now are wanted.
+// Live reports whether connections carried now are requested.
 func (q ConnQuery) Live() bool { return q.All || !q.Closed && !q.Native }
 
-// Ended reports whether the history of carried connections is wanted.
+// Ended reports whether the history of carried connections is requested.
 func (q ConnQuery) Ended() bool { return q.All || q.Closed }
 
-// Natives reports whether the history of native ones is wanted.
+// Natives reports whether the history of native connections is requested.
 func (q ConnQuery) Natives() bool { return q.All || q.Native }
 
-// ConnFilter selects connections: every field that is set must match. Texts are compared
-// as [ConnInfo] has them.
+// ConnFilter selects connections: every field that is set must match. Texts are compared to
+// the values of [ConnInfo].
 type ConnFilter struct {
-	// Port is of either end, Peer the address of the other host.
+	// Port is the port of either end, Peer the address of the other host.
 	Port    uint16       `json:"port,omitempty"`
 	Peer    netip.Prefix `json:"peer,omitzero"`
 	Carrier Carrier      `json:"carrier,omitempty"`
-	// Reason is why a connection is native, was reset, or has left its carrier.
+	// Reason is why a connection is native, was reset, or left its carrier.
 	Reason string `json:"reason,omitempty"`
 	Way    Way    `json:"way,omitempty"`
 	End    End    `json:"end,omitempty"`

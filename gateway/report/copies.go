@@ -2,20 +2,20 @@ package report
 
 import "slices"
 
-// copies is what carrying copies: on a path, per byte of an application, and
-// what its device counts for itself. The copies of applications' own reads and
-// writes and those that every TCP connection costs there are not ours.
+// copies is what carrying copies: per byte of the application on each path, and what the device
+// itself counts. It excludes the copies of the applications' own reads and writes, and those
+// that every TCP connection costs there.
 //
 //	shm    socket ─► peer's ring; ring ─► socket
 //	hw, ib socket ─► send buffer; ring ─► socket
 //	soft   socket ─► send buffer, ─► UDP socket; UDP socket ─►, ─► ring ─► socket
 //	relay  socket ─►, ─► netstack ─► TUN; TUN ─► netstack ─►, ─► socket
 type copies struct {
-	tx, rx uint64   // per byte
-	device []string // counters of bytes that the device's own sockets copied
+	tx, rx uint64   // copies per byte
+	device []string // counters of bytes copied by the device's own sockets
 }
 
-// copiesOf says what each carrier copies.
+// copiesOf returns what a carrier copies.
 func copiesOf(c Carrier) copies {
 	switch c {
 	case CarrierShm, CarrierHW, CarrierIB:
@@ -27,9 +27,9 @@ func copiesOf(c Carrier) copies {
 	}
 }
 
-// copiedBytes returns how many bytes were copied so far to carry connections, by
-// us and by the kernel for us, per carrier. Divided by BytesTotal it is the
-// number of copies per byte, retransmissions and headers included.
+// copiedBytes returns, per carrier, how many bytes have been copied to carry connections, by
+// the gateway and by the kernel for it. Divided by BytesTotal it is the number of copies per
+// byte, including retransmissions and headers.
 func copiedBytes(s *Snapshot) map[Carrier]uint64 {
 	all := map[Carrier]uint64{}
 	for carrier, n := range withCarriers(s.BytesTotal) {

@@ -2,22 +2,22 @@ package report
 
 import "reflect"
 
-// Counters of a document are its numbers of type uint64, alone and in maps. Numbers of
-// other types are of the moment.
+// The counters of a document are its numbers of type uint64, by themselves and in maps.
+// Numbers of other types are momentary values.
 
 // addCounters adds the counters of from to those of to.
 func addCounters[T any](to *T, from T) {
 	combine(reflect.ValueOf(to).Elem(), reflect.ValueOf(from), func(a, b uint64) uint64 { return a + b })
 }
 
-// takeCounters takes the counters of from from those of to. They were not all read at the
-// same instant: none falls below 0.
+// takeCounters subtracts the counters of from from those of to. None falls below 0, because
+// they were not all read at the same instant.
 func takeCounters[T any](to *T, from T) {
 	combine(reflect.ValueOf(to).Elem(), reflect.ValueOf(from), func(a, b uint64) uint64 { return a - min(a, b) })
 }
 
-// combine sets each counter of to. It makes the maps of to anew, with the keys of both: the
-// old ones may be of another document.
+// combine sets each counter of to. It creates the maps of to anew, with the keys of both,
+// because another document may share the old ones.
 func combine(to, from reflect.Value, op func(a, b uint64) uint64) {
 	switch to.Kind() {
 	case reflect.Uint64:
@@ -45,6 +45,6 @@ func combine(to, from reflect.Value, op func(a, b uint64) uint64) {
 			all.SetMapIndex(key, a)
 		}
 		to.Set(all)
-	default: // no counter
+	default: // not a counter
 	}
 }

@@ -1,9 +1,10 @@
-// Package report is what a gateway tells of itself: the words for what it does, and what
-// operators see of a connection, a peer, a device and of all of them together, each by the
+// Package report is what a gateway reports about itself: the terms for what it does, and what
+// operators see of a connection, a peer, a device, and all of them together, each under the
 // one name that it has in documents, metrics and pages.
 //
-// It is a leaf: it only receives. The parts of a gateway tell it what they do, and packages
-// admin and page pass that on.
+// It is a leaf: it only receives. The parts of a gateway report to it, and packages admin and
+// page pass that on.
 //
-// The trap: scripts and dashboards of others use the names, so a name keeps its meaning.
+// The trap: other people's scripts and dashboards use the names, so a name must keep its
+// meaning.
 package report

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ends are all of the counted ends, and 0 for those that may come: an increase from a
-// series that is not there is none to an alert.
+// ends returns all counted ends, plus 0 for those that may come: an alert does not see an
+// increase in a series that did not exist before.
 func ends(counted []EndCount) []EndCount {
 	counts := map[EndCount]uint64{}
 	for _, side := range []Side{SideClient, SideServer} {

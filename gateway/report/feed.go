@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// eventSchema versions the documents of watch.
+// EventSchema is the schema of the documents of watch.
 const EventSchema = "smcgw.event/v1"
 
 // EventKind says what happened to a connection.
 type EventKind string
 
 // The kinds: a connection began to be carried, left its carrier for the relay, was promoted,
-// ended, or stayed native; of one that is promoted each end is told of. Lost stands for events that came too fast for the reader, or for the
-// programs to tell of. Of UDP there are ends and native ones.
+// ended, or stayed native. Of a promoted connection each end is reported. Lost stands for
+// events that came too fast for the reader, or for the programs to report. For UDP there are
+// only ended and native.
 const (
 	EventCarried  EventKind = "carried"
 	EventDemoted  EventKind = "demoted"
@@ -24,46 +25,46 @@ const (
 	EventLost     EventKind = "lost"
 )
 
-// Event is a line of watch.
+// Event is one line of watch.
 type Event struct {
 	Schema string    `json:"schema"`
 	At     time.Time `json:"at"`
 	Event  EventKind `json:"event"`
 	// Conn is the connection; absent with EventLost.
 	Conn *ConnInfo `json:"conn,omitempty"`
-	// Lost counts the events that are missing here.
+	// Lost counts the events missing at this point.
 	Lost uint64 `json:"lost,omitempty"`
 }
 
 const (
-	// feedReaders bounds how many may watch, feedRoom how many events wait for each.
+	// FeedReaders bounds the readers; feedRoom bounds the events waiting for each.
 	FeedReaders = 16
 	feedRoom    = 4096
 )
 
-// Feed tells readers what happens to connections. To tell takes no waiting: a slow reader
-// loses events, and is told how many. A nil Feed has no readers.
+// Feed tells readers what happens to connections. Telling never blocks: a slow reader loses
+// events and is told how many. A nil Feed has no readers.
 type Feed struct {
 	watched atomic.Int32
 	mu      sync.Mutex // guards everything below
 	readers map[*Reader]struct{}
-	missed  uint64 // of [Feed.Missed]
+	missed  uint64 // the last total passed to [Feed.Missed]
 }
 
-// Reader is one that watches.
+// Reader is one reader of a feed.
 type Reader struct {
 	of     *Feed
 	Events chan Event
-	lost   uint64 // after the last one of Events; guarded by the feed
+	lost   uint64 // events lost after the last one in Events; guarded by the feed
 }
 
 // NewFeed returns a feed without readers.
 func NewFeed() *Feed { return &Feed{readers: map[*Reader]struct{}{}} }
 
-// Watched reports whether there is a reader: without one nothing need be described.
+// Watched reports whether there is a reader; without one nothing need be described.
 func (f *Feed) Watched() bool { return f != nil && f.watched.Load() > 0 }
 
-// Tell gives an event to the readers.
+// Tell sends an event to the readers.
 func (f *Feed) Tell(kind EventKind, c ConnInfo) {
 	if !f.Watched() {
 		return
@@ -79,12 +80,12 @@ func (f *Feed) Tell(kind EventKind, c ConnInfo) {
 	}
 }
 
-// Missed takes how many events there were in all that could not be told of. It returns how
+// Missed takes the total number of events that could not be reported so far, and returns how
 // many are new.
 func (f *Feed) Missed(total uint64) (n uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if total <= f.missed { // told meanwhile
+	if total <= f.missed { // reported meanwhile
 		return 0
 	}
 	n, f.missed = total-f.missed, total
@@ -95,7 +96,8 @@ func (f *Feed) Missed(total uint64) (n uint64) {
 	return n
 }
 
-// tellLostLocked says in its place what is lost; false: there is no room for that.
+// tellLostLocked queues an event about what was lost. It returns false if there is no room
+// for it.
 func (r *Reader) tellLostLocked() bool {
 	if r.lost > 0 && r.offer(Event{Schema: EventSchema, At: time.Now().UTC(), Event: EventLost, Lost: r.lost}) {
 		r.lost = 0
@@ -112,7 +114,7 @@ func (r *Reader) offer(e Event) bool {
 	}
 }
 
-// Drained says what is lost after the last event, if nothing else comes.
+// Drained reports what was lost after the last event, when no event is waiting.
 func (r *Reader) Drained() {
 	if len(r.Events) == 0 {
 		r.of.mu.Lock()
@@ -121,7 +123,7 @@ func (r *Reader) Drained() {
 	}
 }
 
-// Read begins to watch, until leave is called; false: too many do.
+// Read starts watching, until leave is called. ok is false if there are too many readers.
 func (f *Feed) Read() (r *Reader, leave func(), ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -5,26 +5,25 @@ import (
 	"sync"
 )
 
-// History keeps the last connections that ended or stayed native: a bounded
-// ring, so that the record of a busy hour costs what that of a quiet one does.
-// It is safe for concurrent use.
+// History keeps the latest connections that ended or stayed native in a bounded ring, so that
+// the record of a busy hour costs no more than that of a quiet one. It is safe for concurrent
+// use.
 type History struct {
 	mu sync.Mutex
-	// ring holds the entries; next is where the following one goes. All
-	// fields below are guarded by mu.
+	// ring holds the entries; next is the index of the next one. mu guards all fields below.
 	ring  []ConnInfo
 	next  int
 	limit int
 	feed  *Feed
 }
 
-// NewHistory returns a history of at most limit connections, at least one.
-// Memory is taken as entries come. The feed, unless it is nil, is told of each.
+// NewHistory returns a history of at most limit connections, and at least one. Memory is
+// allocated as entries come. feed, if not nil, receives each entry.
 func NewHistory(limit int, feed *Feed) *History {
 	return &History{limit: max(limit, 1), feed: feed}
 }
 
-// Add records a connection, in place of the oldest one when full.
+// Add records a connection, replacing the oldest one if the history is full.
 func (h *History) Add(c ConnInfo) {
 	kind := EventEnded
 	if c.End == EndNative {
@@ -42,7 +41,7 @@ func (h *History) Add(c ConnInfo) {
 	h.next = (h.next + 1) % h.limit
 }
 
-// List copies the entries, newest first.
+// List returns the entries, newest first.
 func (h *History) List() []ConnInfo {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -1,9 +1,9 @@
 package report
 
-// InProcess are the numbers of the in-process way. Those that have help are metrics, too, by
-// the same names.
+// InProcess holds the numbers of the in-process way. Those with a help tag are also metrics
+// with the same names.
 type InProcess struct {
-	// Enabled: the configuration has it. Note says why programs are not served.
+	// Enabled: the configuration enables it. Note says why programs are not served.
 	Enabled bool   `json:"enabled"`
 	Serving bool   `json:"serving" help:"1 while programs with the library are served, else 0."`
 	Note    string `json:"note,omitempty"`
@@ -18,37 +18,37 @@ type InProcess struct {
 	Predicted        uint64 `json:"predicted_total" help:"Connections that would have been promoted, in the mode observe."`
 	Broken           uint64 `json:"broken_total" help:"Connections that were reset because a program's memory said what cannot be."`
 	Misbehaved       uint64 `json:"misbehaved_total" help:"Programs that were let go because they said what cannot be."`
-	// Native counts answers and ends by the reason for which they are native.
+	// Native counts refusals and ends by the reason for which they are native.
 	Native map[string]uint64 `json:"native_total,omitempty"`
 }
 
-// InProcessEnd is one end of a connection as its program says, which has the library.
+// InProcessEnd is one end of a connection, as reported by its program, which has the library.
 type InProcessEnd struct {
-	// Conn is the same at both ends, 0 before they are brought together.
+	// Conn is the same at both ends; 0 before they are brought together.
 	Conn uint64 `json:"conn,omitempty"`
-	// Bytes that went by the ring, and by the kernel while the connection was promoted; tokens
-	// are the bytes that woke the other end.
+	// Bytes that went through the ring, and through the kernel while the connection was
+	// promoted; tokens are the bytes that woke the other end.
 	TxRing    uint64 `json:"tx_ring_bytes"`
 	RxRing    uint64 `json:"rx_ring_bytes"`
 	TxSpilled uint64 `json:"tx_spilled_bytes"`
 	RxSpilled uint64 `json:"rx_spilled_bytes"`
 	TxTokens  uint64 `json:"tx_tokens"`
 	RxTokens  uint64 `json:"rx_tokens"`
-	// Spills are changes from the ring to the kernel, Returns those back.
+	// Spills counts changes from the ring to the kernel, Returns those back.
 	Spills  uint32 `json:"spills"`
 	Returns uint32 `json:"returns"`
-	// ResidentBytes is what both rings hold of the memory of the host.
+	// ResidentBytes is how much of the host's memory both rings occupy.
 	ResidentBytes int64 `json:"resident_bytes"`
 }
 
-// TellWay sets the way of a connection, unless it is known.
+// TellWay sets the way of a connection unless it is set.
 func (c *ConnInfo) TellWay() {
 	if c.Way == "" {
 		c.Way = c.way()
 	}
 }
 
-// way is that of a connection that is not in process.
+// way returns the way of a connection that is not in process.
 func (c *ConnInfo) way() Way {
 	if c.Carrier == CarrierNone && (c.End == EndNative || c.State == "native" || c.State == "released") {
 		return WayNative

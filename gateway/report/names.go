@@ -5,8 +5,8 @@ import "strings"
 // Mode is what the gateway may touch.
 type Mode string
 
-// The modes: off decides nothing, observe decides and counts but touches
-// nothing, enforce carries.
+// The modes: off decides nothing; observe decides and counts but touches nothing; enforce
+// carries.
 const (
 	ModeOff     Mode = "off"
 	ModeObserve Mode = "observe"
@@ -19,18 +19,18 @@ func Modes() []Mode { return []Mode{ModeOff, ModeObserve, ModeEnforce} }
 // Action is what a rule does with a connection.
 type Action string
 
-// The actions: pass leaves it native, accelerate carries it when the peer can,
-// auto only where RDMA adapters of both hosts do, or promotes it in process; it is about
-// TCP only.
+// The actions: pass leaves a connection native; accelerate carries it if the peer can; auto
+// carries it only if RDMA adapters of both hosts do, or promotes it in process, and applies
+// to TCP only.
 const (
 	ActionPass       Action = "pass"
 	ActionAccelerate Action = "accelerate"
 	ActionAuto       Action = "auto"
 )
 
-// Way is how the bytes of a connection go: native by the kernel's connection, in process by
-// rings between the two programs, steered through gateways. A rule is about one of the last
-// two, or about any.
+// Way is how the bytes of a connection travel: native over the kernel's connection, in
+// process over rings between the two programs, or steered through gateways. A rule applies to
+// one of the last two, or to any.
 type Way string
 
 // The ways.
@@ -44,26 +44,26 @@ const (
 // Ways lists the ways of connections.
 func Ways() []Way { return []Way{WayNative, WayInProcess, WaySteered} }
 
-// Proto is the protocol a rule is about.
+// Proto is the protocol that a rule applies to.
 type Proto string
 
-// The protocols. Their names are also those of ConnInfo.Proto.
+// The protocols. The names are also the values of ConnInfo.Proto.
 const (
 	ProtoTCP Proto = "tcp"
 	ProtoUDP Proto = "udp"
 )
 
-// Direction is the side of this host that a rule is about.
+// Direction is the side of this host that a rule applies to.
 type Direction string
 
-// The directions. Those of one side are called as the [Side].
+// The directions. Those of one side have the name of the [Side].
 const (
 	DirectionBoth   Direction = "both"
 	DirectionClient Direction = Direction(SideClient)
 	DirectionServer Direction = Direction(SideServer)
 )
 
-// DeviceKind is an RDMA device as the configuration names it.
+// DeviceKind is a kind of RDMA device, as named in the configuration.
 type DeviceKind string
 
 // The device kinds.
@@ -77,17 +77,17 @@ const (
 // DeviceKinds lists every DeviceKind.
 func DeviceKinds() []DeviceKind { return []DeviceKind{DeviceShm, DeviceSoft, DeviceHW, DeviceIB} }
 
-// carrierPrefix makes the name of a carrier from that of its device.
+// carrierPrefix turns the name of a device into that of its carrier.
 const carrierPrefix = "rdma-"
 
-// Carrier is the name under which flows on this device are reported.
+// Carrier returns the name under which flows on this device are reported.
 func (d DeviceKind) Carrier() Carrier { return Carrier(carrierPrefix + string(d)) }
 
 // Carrier is what carries a flow's bytes, as users see it.
 type Carrier string
 
-// The carriers. CarrierNone is what a flow has before one is chosen and what
-// native connections keep.
+// The carriers. CarrierNone is the value before a carrier is chosen, and that of native
+// connections.
 const (
 	CarrierNone  Carrier = ""
 	CarrierShm   Carrier = "rdma-shm"
@@ -97,7 +97,7 @@ const (
 	CarrierRelay Carrier = "relay"
 )
 
-// Carriers lists every Carrier but CarrierNone.
+// Carriers lists every Carrier except CarrierNone.
 func Carriers() []Carrier {
 	return []Carrier{CarrierShm, CarrierSoft, CarrierHW, CarrierIB, CarrierRelay}
 }
@@ -111,7 +111,7 @@ const (
 	SideServer Side = "server"
 )
 
-// JoinCarriers names carriers in a text.
+// JoinCarriers returns the names of carriers as text.
 func JoinCarriers(list []Carrier) string {
 	text := make([]string, len(list))
 	for i, c := range list {

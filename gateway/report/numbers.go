@@ -11,34 +11,34 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Namespace begins the names of metrics.
+// Namespace is the prefix of the names of metrics.
 const Namespace = "smcgw_"
 
-// Number is one number of a gateway, as a metric has it: the only place that has its name,
-// what it is and its labels. No label ever holds an address or a port: detail per connection
-// is what conns is for.
+// Number is one number of a gateway as a metric. It is the only place that defines its name,
+// meaning and labels. No label ever holds an address or a port: details per connection belong
+// to conns.
 type Number struct {
 	Name, Help string
 	Labels     Labels
 	Kind       Kind
-	// Read tells every series of the number in a snapshot.
+	// Read passes every series of the number in a snapshot to to.
 	Read func(s *Snapshot, to Series)
 }
 
-// Labels are the names of the labels of a number.
+// Labels are the names of a number's labels.
 type Labels []string
 
 // Kind is how a number changes.
 type Kind int
 
-// The kinds: a gauge is of the moment, a counter only grows, times are those of histograms.
+// The kinds: a gauge is a momentary value, a counter only grows, times are histograms.
 const (
 	Gauge Kind = iota
 	Counter
 	Times
 )
 
-// Series takes the series of a number, with the values of its labels.
+// Series receives the series of a number, with the values of its labels.
 type Series struct {
 	Value func(v float64, labels ...string)
 	Times func(h HistogramSnapshot, labels ...string)
@@ -46,7 +46,7 @@ type Series struct {
 	Now time.Time
 }
 
-// The numbers that tell of reasons.
+// The numbers that are counted by reason.
 const (
 	degraded        = "degraded"
 	guardTripped    = "guard_tripped"
@@ -182,8 +182,8 @@ func Numbers(build VersionInfo) []Number {
 			}
 		}},
 		{"panics_total", "Internal errors that ended one connection each.", nil, Counter, func(s *Snapshot, e Series) { e.Value(float64(s.Panics)) }},
-		// An age, not the time of the beat: by the clock of Prometheus it would have the age of the
-		// sample in it, and what the two clocks differ by.
+		// This is an age rather than the time of the beat: computed with Prometheus's clock,
+		// it would include the age of the sample and the difference between the two clocks.
 		{"datapath_heartbeat_age_seconds", "Time since the datapath last showed that it lives.", nil, Gauge, func(s *Snapshot, e Series) {
 			if !s.Heartbeat.IsZero() {
 				e.Value(max(0, e.Now.Sub(s.Heartbeat).Seconds()))
@@ -226,7 +226,8 @@ func Numbers(build VersionInfo) []Number {
 	}...)
 }
 
-// inProcessNumbers are the numbers of [InProcess] that have help, by the keys of its document.
+// inProcessNumbers returns the numbers of [InProcess] that have help, named by the keys of
+// its document.
 func inProcessNumbers() (list []Number) {
 	for i, f := range reflect.VisibleFields(reflect.TypeFor[InProcess]()) {
 		help := f.Tag.Get("help")
@@ -244,7 +245,7 @@ func inProcessNumbers() (list []Number) {
 	return list
 }
 
-// keyOf is the name of a field in its document.
+// keyOf returns the name of a field in its document.
 func keyOf(f reflect.StructField) string {
 	key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return key
@@ -258,7 +259,7 @@ func eachField(doc any, fn func(f reflect.StructField, v float64)) {
 	}
 }
 
-// numberOf is a field as a number.
+// numberOf returns a field as a number.
 func numberOf(v reflect.Value) float64 {
 	switch {
 	case v.Kind() == reflect.Bool:
@@ -270,7 +271,7 @@ func numberOf(v reflect.Value) float64 {
 	}
 }
 
-// degradations lists what a gateway can be degraded by, and what it is.
+// degradations lists what can degrade a gateway, and what degrades it now.
 func degradations(now []string) []string {
 	list := append([]string{
 		negotiate.ReasonAppLegBlocked.String(), negotiate.ReasonAddress.String(), negotiate.ReasonDeviceFailed.String(), ConfigRefused, NoSteering,
@@ -279,7 +280,8 @@ func degradations(now []string) []string {
 	return slices.Compact(list)
 }
 
-// deviceEvents are the counters of devices by name, with those of the same name before.
+// deviceEvents returns the counters of devices by name, including former devices of the same
+// name.
 func deviceEvents(s *Snapshot) map[string]map[string]uint64 {
 	all := map[string]map[string]uint64{}
 	for _, d := range slices.Concat(s.Devices, s.Ended) {
@@ -293,32 +295,32 @@ func deviceEvents(s *Snapshot) map[string]map[string]uint64 {
 	return all
 }
 
-// ringsBy is one number of the rings of every RDMA carrier.
+// ringsBy returns one number of the rings, for every RDMA carrier.
 func ringsBy(rings map[Carrier]RingUse, of func(RingUse) uint64) map[Carrier]uint64 {
 	all := map[Carrier]uint64{}
 	for carrier, r := range withCarriers(rings) {
-		if carrier != CarrierRelay { // its bytes are in socket buffers
+		if carrier != CarrierRelay { // the relay's bytes are in socket buffers
 			all[carrier] = of(r)
 		}
 	}
 	return all
 }
 
-// each sends a series for every entry of a map.
+// each emits a series for every entry of a map.
 func each[K ~string, N int | uint64](e Series, m map[K]N) {
 	for k, n := range m {
 		e.Value(float64(n), string(k))
 	}
 }
 
-// all sends a series for every key, 0 for those that are not in the map.
+// all emits a series for every key; 0 for keys that are not in the map.
 func all[K ~string, N int | uint64](e Series, keys []K, m map[K]N) {
 	for _, k := range keys {
 		e.Value(float64(m[k]), string(k))
 	}
 }
 
-// bothWays sends a series for either direction of every carrier.
+// bothWays emits a series for each direction of every carrier.
 func bothWays(e Series, m map[Carrier]ByteCount) {
 	for carrier, n := range m {
 		e.Value(float64(n.Tx), string(carrier), "tx")
@@ -326,7 +328,7 @@ func bothWays(e Series, m map[Carrier]ByteCount) {
 	}
 }
 
-// sum adds the counters of all carriers.
+// sum returns the total over all carriers.
 func sum(counts map[Carrier]uint64) (total float64) {
 	for _, n := range counts {
 		total += float64(n)

@@ -6,19 +6,19 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Source is what scrapes and the status page ask. Its methods have the duties of
-// Control's.
+// Source is queried by scrapes and the status page. Its methods have the same duties as those
+// of admin.Control.
 type Source interface {
-	// Totals copies what takes no walk of maps, peers and devices: modes, connections,
-	// bytes, decisions, reasons, memory, heartbeat, and what is degraded.
+	// Totals copies everything that does not require walking maps, peers and devices: modes,
+	// connections, bytes, decisions, reasons, memory, heartbeat, and what is degraded.
 	Totals() Snapshot
 	// Snapshot copies everything.
 	Snapshot() Snapshot
 }
 
-// Snapshot is every number of a gateway: the metrics, stats and the numbers of status
-// are made of it. Counters only grow. Maps may be nil and slices empty; a series that is
-// not there is not reported.
+// Snapshot holds every number of a gateway: metrics, stats and the numbers of status are made
+// from it. Counters only grow. Maps may be nil and slices empty; a missing series is not
+// reported.
 type Snapshot struct {
 	Mode       Mode
 	Flows      map[Carrier]int
@@ -28,66 +28,65 @@ type Snapshot struct {
 	Demotions  []DemotionCount
 	Ends       []EndCount
 	BytesTotal map[Carrier]ByteCount
-	// Stalls are flows that were reset because they stood still.
+	// Stalls counts flows that were reset because they stalled.
 	Stalls map[Carrier]uint64
-	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and
-	// Datagrams are the same and more about datagrams.
+	// Flows, FlowsTotal, Fallbacks and BytesTotal above are about TCP; UDP and Datagrams hold
+	// the same and more about datagrams.
 	UDP       ProtoStats
 	Datagrams DatagramStats
 	// InProcess is about connections between programs that have the library.
 	InProcess InProcess
-	// Handshakes and Durations hold one histogram per carrier that was negotiated;
-	// RoundTrips are those of SYN and SYN-ACK, of connections that began here.
+	// Handshakes and Durations hold one histogram per negotiated carrier; RoundTrips covers
+	// SYN to SYN-ACK of connections that began on this host.
 	Handshakes, Durations map[Carrier]HistogramSnapshot
 	RoundTrips            HistogramSnapshot
 	// Rings is the fill of the rings of carried connections.
 	Rings map[Carrier]RingUse
-	// CQErrors are completions that ended queue pairs.
+	// CQErrors counts completions that ended queue pairs.
 	CQErrors []CQErrorCount
-	// Memory is the pool's use by kind: rmb, sndbuf, pooled.
+	// Memory is the pool's use by kind: reserved, used, quarantined.
 	Memory      map[string]uint64
 	MemoryLimit uint64
-	// SharesRefused counts by resource how often a peer wanted more than its share.
+	// SharesRefused counts, by resource, how often a peer wanted more than its share.
 	SharesRefused map[string]uint64
 	Peers         map[PeerState]int
-	// Hosts is how many addresses Peers are about.
+	// Hosts is the number of addresses that Peers is about.
 	Hosts   int
 	Maps    []MapUse
 	Devices []DeviceInfo
-	// Ended has the counters of devices of gateways before, by name and carrier.
+	// Ended holds the counters of devices that have ended, by name and carrier.
 	Ended  []DeviceInfo
 	Bounds Bounds
-	// Heartbeat is when the datapath last beat, as wall clock time; zero if it
-	// never did.
+	// Heartbeat is when the datapath last beat, in wall clock time; zero if it never did.
 	Heartbeat time.Time
 	// Reloads counts attempts to read the configuration again: done, refused.
 	Reloads map[string]uint64
-	// Share is the part of the connections of rules that is carried, 0 to 1.
+	// Share is the part of the rules' connections that is carried, from 0 to 1.
 	Share float64
-	// GuardTripped: the guard has taken the mode back; GuardTrips is how often it has, by
-	// cause. Compared is of the rule whose connections are slower than native ones in the
-	// greatest share.
+	// GuardTripped: the guard has set the mode back. GuardTrips counts how often it has, by
+	// cause. Compared is about the rule with the greatest share of connections slower than
+	// native ones.
 	GuardTripped bool
 	GuardTrips   map[string]uint64
 	Compared     Compared
-	// Panics are the internal errors that ended one connection each.
+	// Panics counts internal errors that ended one connection each.
 	Panics uint64
 	// Degraded is that of [Status].
 	Degraded []string
-	// Draining: the gateway ends, and takes no new connection.
+	// Draining: the gateway is ending and accepts no new connections.
 	Draining bool
-	// CPU is the processor time used so far, by what of the daemon used it.
+	// CPU is the processor time used so far, by component of the daemon.
 	CPU map[string]time.Duration
 }
 
-// RingUse is the fill of rings: of the receive rings, bytes that applications have not
-// taken, and bytes that were sent and that peers have not taken.
+// RingUse is the fill of rings: the size of the receive rings, the bytes in them that
+// applications have not taken, and the bytes sent that peers have not taken.
 type RingUse struct{ Size, Waiting, Unacknowledged uint64 }
 
 // CQErrorCount counts completions with an error.
 type CQErrorCount struct {
 	Carrier Carrier
-	// Status is the standard name of the status of the completion, in lower case.
+	// Status is the standard name of the completion's status, in lower case.
 	Status string
 	Count  uint64
 }
@@ -102,26 +101,26 @@ type FallbackCount struct {
 // DemotionCount counts connections that left a carrier and went on over the relay.
 type DemotionCount struct {
 	Carrier Carrier
-	// Reason is what ConnInfo.Demoted has.
+	// Reason is a value of ConnInfo.Demoted.
 	Reason string
 	Count  uint64
 }
 
 // EndCount counts carried connections that have ended.
 type EndCount struct {
-	// Reason is [EndClosed] where both directions ended in order, else what ConnInfo.Reason
-	// has.
+	// Reason is [EndClosed] if both directions ended in order, otherwise a value of
+	// ConnInfo.Reason.
 	Reason string
 	Side   Side
-	// DecidedBy is what ConnInfo.DecidedBy has; empty for an end in order.
+	// DecidedBy is a value of ConnInfo.DecidedBy; empty for an end in order.
 	DecidedBy string
 	Count     uint64
 }
 
-// DecisionCount counts what the policy decided about new connections.
+// DecisionCount counts decisions of the policy about new connections.
 type DecisionCount struct {
 	Action Action
-	// Rule is the name of the rule, "default" where no rule matched.
+	// Rule is the name of the rule, or "default" if no rule matched.
 	Rule  string
 	Count uint64
 }
@@ -133,16 +132,16 @@ type MapUse struct {
 	Capacity uint64 // 0: the oldest entries make room
 }
 
-// Bounds is the fill of what bounds a gateway, and what was turned away there,
-// beside memory and the eBPF maps.
+// Bounds is the use of what bounds a gateway besides memory and the eBPF maps, and what was
+// turned away there.
 type Bounds struct {
-	// Flows is how many connections may be carried now: limits.max_flows, or less
-	// where the process may not have as many descriptors. FlowsConfigured is that limit.
+	// Flows is how many connections may be carried now: limits.max_flows, or less if the
+	// process cannot have as many descriptors. FlowsConfigured is that limit.
 	Flows, FlowsConfigured int
 	// WireLegs counts connections of the wire TCP by state: open, dead.
 	WireLegs map[string]int
-	// Wire counts what happened in the wire TCP, Datapath what did in the programs
-	// and the queues of the TUN devices, by name.
+	// Wire counts events of the wire TCP, Datapath those of the programs and of the queues of
+	// the TUN devices, by name.
 	Wire, Datapath map[string]uint64
 	// LogDropped counts lines of the log that could not be written, AccessLeftOut those
 	// of the access log that were above its limit.
@@ -172,8 +171,8 @@ func (s *Snapshot) AddDecision(a Action, rule string, n uint64) {
 	s.Decisions = append(s.Decisions, DecisionCount{Action: a, Rule: rule, Count: n})
 }
 
-// AddFallback adds to the series of one reason and side: the programs and the
-// gateway can both decide for the same reason.
+// AddFallback adds to the series of one reason and side. Both the programs and the gateway
+// may decide for the same reason.
 func (s *Snapshot) AddFallback(r negotiate.Reason, side Side, n uint64) {
 	name := r.String()
 	for i := range s.Fallbacks {
@@ -185,12 +184,12 @@ func (s *Snapshot) AddFallback(r negotiate.Reason, side Side, n uint64) {
 	s.Fallbacks = append(s.Fallbacks, FallbackCount{Reason: name, Side: side, Count: n})
 }
 
-// wholeUDP is the part about datagrams with all its carriers.
+// wholeUDP returns the part about datagrams, with all its carriers.
 func (s *Snapshot) wholeUDP() ProtoStats {
 	return Stats{Protocols: map[Proto]ProtoStats{ProtoUDP: s.UDP}}.Filled().Protocols[ProtoUDP]
 }
 
-// native adds the fallbacks of both sides, by reason.
+// native returns the fallbacks of both sides together, by reason.
 func (s *Snapshot) native() map[string]uint64 {
 	byReason := map[string]uint64{}
 	for _, n := range s.Fallbacks {
@@ -199,7 +198,7 @@ func (s *Snapshot) native() map[string]uint64 {
 	return byReason
 }
 
-// Stats is the document of stats for a gateway that started at some time.
+// Stats returns the document of stats for a gateway started at the given time.
 func (s *Snapshot) Stats(started time.Time) Stats {
 	tcp := ProtoStats{Flows: map[Carrier]FlowCount{}, Bytes: s.BytesTotal, Native: s.native()}
 	for c, n := range s.FlowsTotal {
@@ -212,8 +211,8 @@ func (s *Snapshot) Stats(started time.Time) Stats {
 	}
 }
 
-// Status is the document of status for a gateway that started at some time: its
-// numbers, without what is wrong.
+// Status returns the document of status for a gateway started at the given time: its numbers,
+// without what is wrong.
 func (s *Snapshot) Status(started time.Time) Status {
 	return Status{
 		Mode: s.Mode, UptimeSeconds: time.Since(started).Seconds(),
@@ -224,7 +223,7 @@ func (s *Snapshot) Status(started time.Time) Status {
 	}
 }
 
-// resets adds up the ends that were not in order.
+// resets returns the counts of ends that were not in order.
 func (s *Snapshot) resets() map[string]uint64 {
 	out := map[string]uint64{}
 	for _, e := range s.Ends {

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// Tally is what was counted by parts that have ended. The zero value is ready to use.
+// Tally accumulates the counters of parts that have ended. The zero value is ready to use.
 type Tally struct {
 	mu   sync.Mutex // guards past
 	past Snapshot
 }
 
-// Sum sets the counters of s: those that live sets, with those of parts that have ended. A
-// part counts once, also while it ends.
+// Sum sets the counters of s: those set by live plus those of parts that have ended. A part
+// is counted exactly once, even while it is ending.
 func (t *Tally) Sum(s *Snapshot, live func(*Snapshot)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -20,8 +20,8 @@ func (t *Tally) Sum(s *Snapshot, live func(*Snapshot)) {
 	add(s, &t.past)
 }
 
-// End takes in the counters of a part, which last sets; live of Sum must not set them after
-// it.
+// End adds the counters of a part that is ending, which last sets. After that, the live
+// function passed to Sum must no longer set them.
 func (t *Tally) End(last func(*Snapshot)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,7 +30,7 @@ func (t *Tally) End(last func(*Snapshot)) {
 	add(&t.past, &s)
 }
 
-// add adds counters. Devices of from have ended.
+// add adds counters. The devices of from count as ended.
 func add(to, from *Snapshot) {
 	to.Panics += from.Panics
 	addCounters(&to.SharesRefused, from.SharesRefused)
@@ -55,25 +55,25 @@ func add(to, from *Snapshot) {
 	}
 }
 
-// devicesMost bounds the names of devices: those of adapters are the host's, which may always
-// have new ones.
+// devicesMost bounds the remembered names of devices: those of adapters are chosen by the
+// host, which can always have new ones.
 const devicesMost = 256
 
-// PastDevices are the counters of devices that have ended, by name. The zero value is ready to
-// use.
+// PastDevices accumulates the counters of devices that have ended, by name. The zero value is
+// ready to use.
 type PastDevices struct {
 	mu   sync.Mutex // guards past
 	past map[string]map[string]uint64
 }
 
-// Sum adds to the counters of a device those of its name that have ended.
+// Sum adds to the counters of a device those of ended devices with its name.
 func (t *PastDevices) Sum(d *DeviceInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	addCounters(&d.Counters, t.past[d.Name])
 }
 
-// End takes in the counters of a device. Sum must not be called for it after that.
+// End adds the counters of a device that is ending. Sum must not be called for it after that.
 func (t *PastDevices) End(d DeviceInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,12 +10,12 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
-// ErrDaemonAlive is returned by Cleanup when there is nothing orphaned.
+// ErrDaemonAlive is returned by Cleanup when a daemon is running.
 var ErrDaemonAlive = errors.New("a daemon is running")
 
-// Cleanup removes what is left of the admin socket of a daemon that did not stop
-// properly, and then does more, while no other daemon can start. It returns the names of the
-// sockets that have gone. It is idempotent, and refuses with ErrDaemonAlive while a daemon lives.
+// Cleanup removes what a daemon that did not stop cleanly left of its admin socket, and then
+// runs more, while no other daemon can start. It returns the names of the sockets that were
+// removed. It is idempotent, and fails with ErrDaemonAlive while a daemon is alive.
 func Cleanup(cfg config.Config, more ...func() error) (removed []string, err error) {
 	before := socketFiles(cfg)
 	err = cleanup(cfg, more)
@@ -23,7 +23,7 @@ func Cleanup(cfg config.Config, more ...func() error) (removed []string, err err
 	return slices.DeleteFunc(before, func(name string) bool { return slices.Contains(after, name) }), err
 }
 
-// socketFiles lists those in the places of a configuration.
+// socketFiles lists the sockets that exist in the places named by a configuration.
 func socketFiles(cfg config.Config) (names []string) {
 	places := []string{cfg.Admin, cfg.Admin + config.DrainingSuffix, cfg.InProcess.Socket}
 	entries, _ := os.ReadDir(cfg.ShmDir)
@@ -62,13 +62,13 @@ type noLock struct{}
 // Close does nothing.
 func (noLock) Close() error { return nil }
 
-// cleanupLock keeps a daemon from starting while its remains are removed.
+// cleanupLock keeps a daemon from starting while the remains of another are removed.
 func cleanupLock(admin string) (interface{ Close() error }, error) {
 	lock, err := awaitLock(admin+".lock", lockPatience)
 	switch {
 	case errors.Is(err, errAdminInUse):
 		return nil, fmt.Errorf("%w: %w", ErrDaemonAlive, err)
-	case errors.Is(err, os.ErrNotExist): // not even the directory
+	case errors.Is(err, os.ErrNotExist): // not even the directory exists
 		return noLock{}, nil
 	case err != nil:
 		return nil, err

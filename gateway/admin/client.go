@@ -17,12 +17,13 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// ErrDaemonUnreachable is returned when no daemon answers on the admin socket:
-// there is none, or it does not react in time.
+// ErrDaemonUnreachable is returned when no daemon answers on the admin socket: there is none,
+// or it does not respond in time.
 var ErrDaemonUnreachable = errors.New("daemon not reachable")
 
-// Absent reports whether an error means that no daemon is on a socket: there is none, or
-// none listens. A daemon that does not answer for another reason may live.
+// Absent reports whether an error means that there is no daemon on a socket: the socket does
+// not exist, or no process listens on it. A daemon that fails to answer for another reason
+// may be alive.
 func Absent(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
 }
@@ -30,25 +31,23 @@ func Absent(err error) bool {
 // ErrForbidden is returned when the daemon refuses the caller.
 var ErrForbidden = fmt.Errorf("refused by the daemon: %w", os.ErrPermission)
 
-// errRefused is returned when a daemon does not do what it is asked for now.
+// errRefused is returned when a daemon currently refuses a request.
 var errRefused = errors.New("refused by the daemon")
 
-// Bounds of the client: an answer is read whole, so a broken daemon could
-// otherwise fill the memory of a tool. 20,000 connections take 6 MiB.
+// Bounds of the client. An answer is read completely, so a broken daemon could otherwise
+// exhaust the memory of a tool. 20,000 connections take 6 MiB.
 const (
 	clientTimeout  = 10 * time.Second
 	clientMaxReply = 256 << 20
 )
 
-// Client asks a daemon over its admin socket. It is safe for concurrent
-// use.
+// Client sends requests to a daemon over its admin socket. It is safe for concurrent use.
 type Client struct {
 	path string
 	http *http.Client
 }
 
-// NewClient returns a client of the daemon at the socket path. Nothing is
-// dialled yet.
+// NewClient returns a client for the daemon at the socket path. It does not dial yet.
 func NewClient(path string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -62,12 +61,12 @@ func NewClient(path string) *Client {
 // Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Status asks what the gateway is doing.
+// Status returns what the gateway is doing.
 func (c *Client) Status(ctx context.Context) (report.Status, error) {
 	return ask[report.Status](ctx, c, http.MethodGet, "/v1/status", statusSchema)
 }
 
-// Stats asks for the totals since the start.
+// Stats returns the totals since the start.
 func (c *Client) Stats(ctx context.Context) (report.Stats, error) {
 	return ask[report.Stats](ctx, c, http.MethodGet, "/v1/stats", statsSchema)
 }
@@ -77,7 +76,7 @@ func (c *Client) Conns(ctx context.Context, q report.ConnQuery) (ConnList, error
 	return ask[ConnList](ctx, c, http.MethodGet, "/v1/conns?"+valuesOf(q).Encode(), connsSchema)
 }
 
-// Peers lists what is known of peers.
+// Peers lists what is known about peers.
 func (c *Client) Peers(ctx context.Context) (PeerList, error) {
 	return ask[PeerList](ctx, c, http.MethodGet, "/v1/peers", peersSchema)
 }
@@ -87,12 +86,12 @@ func (c *Client) Devices(ctx context.Context) (DeviceList, error) {
 	return ask[DeviceList](ctx, c, http.MethodGet, "/v1/devices", devicesSchema)
 }
 
-// Metrics asks for the metrics in Prometheus' text format.
+// Metrics returns the metrics in Prometheus' text format.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	return c.do(ctx, http.MethodGet, "/metrics", nil)
 }
 
-// Version asks which binary the daemon runs.
+// Version returns which binary the daemon runs.
 func (c *Client) Version(ctx context.Context) (report.VersionInfo, error) {
 	return ask[report.VersionInfo](ctx, c, http.MethodGet, "/v1/version", versionSchema)
 }
@@ -102,7 +101,7 @@ func (c *Client) FlushPeers(ctx context.Context) (Result, error) {
 	return ask[Result](ctx, c, http.MethodPost, "/v1/peers/flush", ResultSchema)
 }
 
-// SetOff throws or resets the kill switch.
+// SetOff sets or clears the kill switch.
 func (c *Client) SetOff(ctx context.Context, off bool) (Result, error) {
 	path := "/v1/on"
 	if off {
@@ -111,17 +110,17 @@ func (c *Client) SetOff(ctx context.Context, off bool) (Result, error) {
 	return ask[Result](ctx, c, http.MethodPost, path, ResultSchema)
 }
 
-// OffNow throws the kill switch and resets what is carried.
+// OffNow sets the kill switch and resets carried connections.
 func (c *Client) OffNow(ctx context.Context) (Result, error) {
 	return ask[Result](ctx, c, http.MethodPost, "/v1/off?now=true", ResultSchema)
 }
 
-// ask does one request and reads a document of the wanted schema.
+// ask sends one request and reads a document of the given schema.
 func ask[T any](ctx context.Context, c *Client, method, path, schema string) (T, error) {
 	return askWith[T](ctx, c, method, path, nil, schema)
 }
 
-// askWith is ask with a document in the request, nil: none.
+// askWith is ask with a document in the request; nil: none.
 func askWith[T any](ctx context.Context, c *Client, method, path string, about any, schema string) (T, error) {
 	var doc T
 	var request []byte
@@ -175,7 +174,7 @@ func (c *Client) fetch(ctx context.Context, method, path string, request []byte)
 	return body, resp.Header, nil
 }
 
-// lasting posts a document; the answer may last.
+// lasting posts a document and returns a response that may last indefinitely.
 func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Response, error) {
 	body, err := json.Marshal(doc)
 	if err != nil {
@@ -185,7 +184,7 @@ func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Respo
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	client := http.Client{Transport: c.http.Transport} // no time limit for the answer
+	client := http.Client{Transport: c.http.Transport} // without a time limit for the answer
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, c.unreachable(err)
@@ -194,15 +193,15 @@ func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Respo
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a truncated text does not parse as a document
 	if resp.StatusCode == http.StatusConflict {
 		return nil, fmt.Errorf("%w: %s", errRefused, replyText(resp.StatusCode, text))
 	}
 	return nil, replyError(resp.StatusCode, text)
 }
 
-// unreachable tells why there was no answer. No right to connect is not the
-// same as no daemon.
+// unreachable explains why there was no answer. It distinguishes a lack of permission to
+// connect from a missing daemon.
 func (c *Client) unreachable(err error) error {
 	switch {
 	case errors.Is(err, os.ErrPermission):
@@ -217,7 +216,7 @@ func (c *Client) unreachable(err error) error {
 	}
 }
 
-// replyError is the daemon's own error.
+// replyError returns the error reported by the daemon.
 func replyError(code int, body []byte) error {
 	text := replyText(code, body)
 	if code == http.StatusForbidden {
@@ -226,7 +225,7 @@ func replyError(code int, body []byte) error {
 	return fmt.Errorf("answer of the daemon: %s", text)
 }
 
-// replyText is what the daemon says about its error.
+// replyText returns the text of the daemon's error.
 func replyText(code int, body []byte) string {
 	var doc errorDoc
 	if err := json.Unmarshal(body, &doc); err != nil || doc.Error == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// valuesOf are the parameters of a request.
+// valuesOf returns the parameters of a request.
 func valuesOf(q report.ConnQuery) url.Values {
 	v := url.Values{}
 	for name, on := range map[string]bool{"closed": q.Closed, "native": q.Native, "all": q.All, "details": q.Details, "programs": q.Programs} {
@@ -22,7 +22,7 @@ func valuesOf(q report.ConnQuery) url.Values {
 	return v
 }
 
-// parseConnQuery reads the parameters of a request.
+// parseConnQuery parses the parameters of a request.
 func parseConnQuery(v url.Values) (q report.ConnQuery, err error) {
 	for name, dst := range map[string]*bool{"closed": &q.Closed, "native": &q.Native, "all": &q.All, "details": &q.Details, "programs": &q.Programs} {
 		text := v.Get(name)
@@ -37,12 +37,12 @@ func parseConnQuery(v url.Values) (q report.ConnQuery, err error) {
 	return q, err
 }
 
-// filterParameter has a ConnFilter as JSON.
+// filterParameter holds a ConnFilter as JSON.
 const filterParameter = "filter"
 
 func addFilter(v url.Values, f report.ConnFilter) {
 	if f != (report.ConnFilter{}) {
-		text, _ := json.Marshal(f) // of texts and numbers
+		text, _ := json.Marshal(f) // it consists of texts and numbers
 		v.Set(filterParameter, string(text))
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// postDemote has connections go on over the relay. Its body is a [DemoteQuery].
+// postDemote moves connections to the relay. Its body is a [DemoteQuery].
 func (s *Server) postDemote(w http.ResponseWriter, r *http.Request) {
 	var q DemoteQuery
 	dec := json.NewDecoder(r.Body)
@@ -43,25 +43,25 @@ func (s *Server) postDemote(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, Result{Schema: ResultSchema, Verb: "demote", Message: msg, Count: n})
 }
 
-// Demote has connections leave their queue pairs and go on over the relay.
+// Demote makes connections leave their queue pairs and continue over the relay.
 func (c *Client) Demote(ctx context.Context, q DemoteQuery) (Result, error) {
 	return askWith[Result](ctx, c, http.MethodPost, "/v1/demote", q, ResultSchema)
 }
 
-// DemoteQuery says which connections are to leave their queue pairs. A connection
-// that matches every field that is set is asked; All alone means each of them.
+// DemoteQuery selects the connections that leave their queue pairs: those that match every
+// field that is set. All alone selects every connection.
 type DemoteQuery struct {
-	// IDs are those of conns.
+	// IDs are IDs listed by conns.
 	IDs []uint64 `json:"ids,omitempty"`
 	// Carrier is rdma-shm, rdma-hw, rdma-ib or rdma-soft.
 	Carrier report.Carrier `json:"carrier,omitempty"`
 	All     bool           `json:"all,omitempty"`
-	// Device is an RDMA adapter, or a port of one: its connections leave it, and it is
-	// closed, so that its driver can be unloaded. It excludes the others.
+	// Device is an RDMA adapter, or one port of an adapter. Its connections leave it, and it
+	// is closed so that its driver can be unloaded. Device excludes the other fields.
 	Device string `json:"device,omitempty"`
 }
 
-// problem says why a query cannot be meant, or nothing.
+// problem returns why a query is invalid, or "".
 func (q DemoteQuery) problem() string {
 	named := q.All || len(q.IDs) > 0 || q.Carrier != report.CarrierNone
 	switch {
@@ -79,7 +79,7 @@ func (q DemoteQuery) problem() string {
 	return ""
 }
 
-// Matches reports whether a connection is meant.
+// Matches reports whether a connection is selected.
 func (q DemoteQuery) Matches(id uint64, by report.Carrier) bool {
 	return (len(q.IDs) == 0 || slices.Contains(q.IDs, id)) && (q.Carrier == report.CarrierNone || q.Carrier == by)
 }

@@ -12,7 +12,7 @@ const devicesSchema = "smcgw.devices/v1"
 type DeviceList struct {
 	Schema  string              `json:"schema"`
 	Devices []report.DeviceInfo `json:"devices"`
-	// RDMA is what the kernel tells of the host's adapters, whether the gateway uses
-	// them or not.
+	// RDMA is what the kernel says about the host's adapters, whether or not the gateway uses
+	// them.
 	RDMA sysfs.RDMA `json:"rdma"`
 }

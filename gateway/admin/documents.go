@@ -2,8 +2,8 @@ package admin
 
 import "github.com/smcgw/smcgw/gateway/report"
 
-// Schemas of the JSON documents. A document may gain fields within a version;
-// it loses or changes none.
+// Schemas of the JSON documents. Within a version, a document may gain fields, but does not
+// lose or change any.
 const (
 	statusSchema  = "smcgw.status/v1"
 	connsSchema   = "smcgw.conns/v1"
@@ -35,7 +35,7 @@ type Result struct {
 	Count int `json:"count,omitempty"`
 }
 
-// errorDoc is the body of an admin answer that is not a success.
+// errorDoc is the body of an admin answer that reports an error.
 type errorDoc struct {
 	Schema string `json:"schema"`
 	Error  string `json:"error"`

@@ -14,17 +14,17 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// drainReport is how often a client that waits for a drain hears of it.
+// drainReport is how often a client waiting for a drain receives its progress.
 const drainReport = time.Second
 
 // drainRequest is the body of POST /v1/drain.
 type drainRequest struct {
-	// TimeoutSeconds is after which time the connections that are left are reset;
-	// 0: that of the configuration.
+	// TimeoutSeconds is the time after which the remaining connections are reset; 0 means the
+	// configured one.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }
 
-// timeout checks the request.
+// timeout validates and returns the timeout.
 func (r drainRequest) timeout() (time.Duration, error) {
 	if r.TimeoutSeconds < 0 || r.TimeoutSeconds > config.MaxDrainTimeout.Seconds() {
 		return 0, fmt.Errorf("drain: a timeout of %v s is not in 0..%v", r.TimeoutSeconds, config.MaxDrainTimeout.Seconds())
@@ -32,22 +32,22 @@ func (r drainRequest) timeout() (time.Duration, error) {
 	return time.Duration(r.TimeoutSeconds * float64(time.Second)), nil
 }
 
-// readRequest reads the body of a POST to its end, strictly.
+// readRequest strictly decodes the body of a POST, and reads it to its end.
 func readRequest(r *http.Request, into any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	// The end of the connection is noticed only after the end of the body.
+	// The end of the connection is noticed only after the end of the body has been read.
 	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
 		return errors.New("more than one document")
 	}
 	return nil
 }
 
-// postDrain begins a drain. It tells its progress, a document a line, until it is
-// over. The drain goes on when the client goes.
+// postDrain begins a drain and sends its progress, one document per line, until it is over.
+// The drain continues if the client disconnects.
 func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 	var req drainRequest
 	err := readRequest(r, &req)
@@ -80,7 +80,7 @@ func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 			return
 		case <-s.life.Done():
 			select {
-			case <-over: // which is why the server ends
+			case <-over: // which is why the server is ending
 			default:
 				return
 			}
@@ -88,23 +88,23 @@ func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// report sends one document about the drain. A drain may outlast the time limit
-// of answers.
+// report sends one document about the drain. It extends the write deadline, since a drain may
+// last longer than that.
 func (s *Server) report(w http.ResponseWriter) error {
 	i := s.ctl.Draining()
 	if i == nil {
 		return errors.New("no drain")
 	}
 	c := http.NewResponseController(w)
-	_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // an error shows with the next write
+	_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // the next write shows an error
 	writeJSON(w, i)
 	return c.Flush()
 }
 
-// Drain has the daemon take no new connections and end when those it carries
-// have, at the latest after timeout (0: what its configuration says); progress is
-// called for what it tells meanwhile, at least once. It returns the last of that, when
-// the processes of the gateway have ended: another one can start then.
+// Drain makes the daemon accept no new connections and end when those it carries have ended,
+// but no later than after timeout (0: the configured one). progress is called with each
+// progress report, at least once. Drain returns the last report once the processes of the
+// gateway have ended, so that another one can start.
 func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func(report.DrainInfo)) (last report.DrainInfo, err error) {
 	pid, err := c.DaemonPID(ctx)
 	if err != nil {

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// gate bounds the documents that are under way: made, and not read by their client yet.
+// gate bounds the documents in progress: those being made or not yet read by their clients.
 type gate struct {
 	all, others chan struct{}
 	patience    time.Duration
 }
 
-// newGate lets n documents under way, others of them for clients that are not privileged.
-// Further ones wait for as long as patience.
+// newGate allows n documents in progress, and at most others of them for unprivileged
+// clients. Further ones wait for up to patience.
 func newGate(n, others int, patience time.Duration) *gate {
 	return &gate{all: make(chan struct{}, n), others: make(chan struct{}, others), patience: patience}
 }
 
-// Enter waits for a place, which leave frees; false: there was none in time.
+// Enter waits for a place, which leave frees. ok is false if none became free in time.
 func (g *gate) Enter(ctx context.Context, privileged bool) (leave func(), ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, g.patience)
 	defer cancel()
@@ -34,7 +34,7 @@ func (g *gate) Enter(ctx context.Context, privileged bool) (leave func(), ok boo
 	return func() { free(places) }, true
 }
 
-// take waits for a place, unless there is one.
+// take takes a place, waiting for one if needed.
 func take(ctx context.Context, p chan struct{}) bool {
 	select {
 	case p <- struct{}{}:
@@ -49,7 +49,7 @@ func take(ctx context.Context, p chan struct{}) bool {
 	}
 }
 
-// free frees a place of each.
+// free frees one place of each.
 func free(places []chan struct{}) {
 	for _, p := range places {
 		<-p

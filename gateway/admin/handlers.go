@@ -13,8 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// adminMux routes the admin socket. Nouns are GETs and change nothing; verbs
-// are POSTs (OPERATORS §1).
+// adminMux routes the admin socket. Nouns are GETs and change nothing; verbs are POSTs.
 func (s *Server) adminMux() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", gated(s.totals, s.getStatus))
@@ -41,7 +40,8 @@ func (s *Server) adminMux() http.Handler {
 	return authorise(mux)
 }
 
-// metricsMux routes the metrics listener: what changes nothing and names no address.
+// metricsMux routes the metrics listener, which serves only what changes nothing and names no
+// address.
 func (s *Server) metricsMux() http.Handler {
 	mux := http.NewServeMux()
 	s.probes(mux)
@@ -49,13 +49,13 @@ func (s *Server) metricsMux() http.Handler {
 	return mux
 }
 
-// probes routes what supervisors ask.
+// probes routes the probes of supervisors.
 func (s *Server) probes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", getLive)
 	mux.HandleFunc("GET /readyz", s.getReady)
 }
 
-// orNotFound is a handler that the gateway may lack: 404 then.
+// orNotFound replaces a missing handler by one that answers 404.
 func orNotFound(h http.Handler) http.Handler {
 	if h == nil {
 		return http.NotFoundHandler()
@@ -63,8 +63,8 @@ func orNotFound(h http.Handler) http.Handler {
 	return h
 }
 
-// gated answers only so many requests at once: until their clients have read the answer, or
-// have had the time to.
+// gated limits the number of concurrent requests. A request counts until its client has read
+// the answer or has run out of time to.
 func gated(g *gate, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		leave, ok := g.Enter(r.Context(), peerAccess(r.Context()) == accessWrite)
@@ -78,7 +78,7 @@ func gated(g *gate, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// authorise lets peers do what their credentials allow.
+// authorise restricts peers to what their credentials allow.
 func authorise(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		need := accessWrite
@@ -140,15 +140,15 @@ func (s *Server) getVersion(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, NewVersionInfo(s.version))
 }
 
-// postOff writes the flag before the datapath is told: a daemon that dies in
-// between comes back in the state that was asked for. now resets what is carried.
+// postOff writes the flag before it tells the datapath: a daemon that dies in between comes
+// back in the requested state. now resets carried connections.
 func (s *Server) postOff(w http.ResponseWriter, off, now bool) {
 	inForce, errFlag := atFlag(noDeadline, s, func() (bool, error) {
 		err := s.off.Set(off)
 		return off || s.off.IsSet(), err
 	})
 	if errors.Is(errFlag, errFlagLate) {
-		if !off { // the file may be there
+		if !off { // the file may still exist
 			writeError(w, http.StatusInternalServerError, errFlag.Error())
 			return
 		}
@@ -203,7 +203,7 @@ func (s *Server) postFlush(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, Result{Schema: ResultSchema, Verb: "peers flush", Message: msg, Count: n})
 }
 
-// NewVersionInfo describes this binary and the kernel below it.
+// NewVersionInfo describes this binary and the kernel it runs on.
 func NewVersionInfo(version string) report.VersionInfo {
 	return report.VersionInfo{
 		Schema: versionSchema, Version: version, Go: runtime.Version(),
@@ -211,7 +211,7 @@ func NewVersionInfo(version string) report.VersionInfo {
 	}
 }
 
-// kernelRelease is what uname -r prints.
+// kernelRelease returns what uname -r prints.
 func kernelRelease() string {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -227,7 +227,7 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// writeJSON sends a document. Its peer may be gone, which is its own business.
+// writeJSON sends a document. It ignores errors, since the client may be gone.
 func writeJSON(w http.ResponseWriter, doc any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(doc)

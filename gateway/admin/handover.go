@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What is said on a connection before it is handed over; then the client speaks first.
+// The exchange before a connection is handed over; after it, the client speaks first.
 const (
 	handoverRequest = "POST /v1/handover HTTP/1.1\r\nHost: smcgw\r\nConnection: Upgrade\r\nUpgrade: smcgw\r\nContent-Length: 0\r\n\r\n"
 	handoverAnswer  = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: smcgw\r\n\r\n"
@@ -17,26 +17,26 @@ const (
 
 // postHandover hands a connection over to the gateway.
 func (s *Server) postHandover(w http.ResponseWriter, _ *http.Request) {
-	s.talks.Add(1) // before the HTTP server ceases to wait for it
+	s.talks.Add(1) // before the HTTP server stops waiting for it
 	defer s.talks.Done()
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	_, _ = io.WriteString(conn, handoverAnswer) // it may be gone
+	_, _ = io.WriteString(conn, handoverAnswer) // the client may be gone
 	s.Handover(s.life, conn)
 }
 
-// Handover opens a connection to what Server.Handover is, for which the daemon must permit its
-// caller what it permits for [Client.SetOff]. The error is [Absent] if there is no daemon.
+// Handover opens a connection to the function in Server.Handover. The caller needs the same
+// permission as for [Client.SetOff]. If there is no daemon, the error is [Absent].
 func (c *Client) Handover(ctx context.Context) (*net.UnixConn, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	_, _ = io.WriteString(conn, handoverRequest) // the answer tells
+	_, _ = io.WriteString(conn, handoverRequest) // the answer shows an error
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	switch {
 	case !stop():
@@ -44,7 +44,7 @@ func (c *Client) Handover(ctx context.Context) (*net.UnixConn, error) {
 	case err != nil:
 		err = c.unreachable(err)
 	case resp.StatusCode != http.StatusSwitchingProtocols:
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a truncated text does not parse as a document
 		err = replyError(resp.StatusCode, text)
 	}
 	if err != nil {

@@ -6,19 +6,19 @@ import (
 	"sync"
 )
 
-// limitedListener accepts a bounded number of connections at a time; more wait
-// in the kernel's queue. Unlike x/net/netutil it lets the connection below be
-// seen, whose credentials are wanted.
+// limitedListener accepts a bounded number of connections at a time; more wait in the
+// kernel's queue. Unlike x/net/netutil it gives access to the underlying connection, whose
+// credentials are needed.
 type limitedListener struct {
 	net.Listener
 	slots chan struct{}
 	done  chan struct{}
 	once  sync.Once
 
-	// privileged tells whether a connection may have one of the slots that are
-	// kept for peers with the right to change something; nil: none is kept.
+	// privileged reports whether a connection may use the slots reserved for peers that may
+	// change something; nil: none are reserved.
 	privileged func(net.Conn) bool
-	others     chan struct{} // slots of the others
+	others     chan struct{} // slots for the others
 }
 
 // limitListener bounds l to n connections.
@@ -26,8 +26,8 @@ func limitListener(l net.Listener, n int) *limitedListener {
 	return &limitedListener{Listener: l, slots: make(chan struct{}, n), done: make(chan struct{})}
 }
 
-// Keep leaves only some of the slots to connections that are not privileged. More
-// of them are closed at once: they must not keep an operator from the socket.
+// Keep limits connections that are not privileged to others slots. More of them are closed at
+// once, so that they cannot keep an operator from the socket.
 func (l *limitedListener) Keep(others int, privileged func(net.Conn) bool) *limitedListener {
 	l.privileged, l.others = privileged, make(chan struct{}, others)
 	return l
@@ -54,8 +54,8 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// passing has a server go on after an error that is not the end of its listener: the kernel
-// lacks memory, or a watch (ENOSPC of epoll_ctl(2)), for one connection.
+// passing makes a server continue after an error other than the end of its listener: for one
+// connection, the kernel lacked memory or an epoll watch (ENOSPC of epoll_ctl(2)).
 func passing(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return err
@@ -72,7 +72,7 @@ func (temporary) Temporary() bool { return true }
 // Timeout implements [net.Error].
 func (temporary) Timeout() bool { return false }
 
-// Unwrap returns the error itself.
+// Unwrap returns the wrapped error.
 func (t temporary) Unwrap() error { return t.error }
 
 // take takes the second slot that an unprivileged connection needs.
@@ -89,13 +89,13 @@ func (l *limitedListener) take(c *limitedConn) bool {
 	}
 }
 
-// Close stops accepting, also where Accept waits for a slot.
+// Close stops accepting, even if Accept is waiting for a slot.
 func (l *limitedListener) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return l.Listener.Close()
 }
 
-// limitedConn gives its slots back when it is closed.
+// limitedConn frees its slots when it is closed.
 type limitedConn struct {
 	net.Conn
 	slots []chan struct{}

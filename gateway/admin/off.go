@@ -14,12 +14,12 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// OffFlag is the kill switch as a file: it works without a daemon and survives
-// restarts. Gateways that share a state directory share the switch, and all gateways
-// obey that of the machine besides.
+// OffFlag is the kill switch as a file: it works without a daemon and survives restarts.
+// Gateways that share a state directory share the switch, and all gateways also obey the
+// switch of the machine.
 type OffFlag struct{ path, machine string }
 
-// offFlagText is for an operator that finds the file.
+// offFlagText is for operators who find the file.
 const offFlagText = "smcgw is switched off: new connections stay native. \"smcgw on\" removes this file.\n"
 
 // NewOffFlag returns the flag of a state directory.
@@ -36,18 +36,18 @@ func MachineOff() OffFlag {
 
 func offIn(stateDir string) string { return filepath.Join(stateDir, "off") }
 
-// Path is the file of the flag.
+// Path returns the path of the flag's file.
 func (f OffFlag) Path() string { return f.path }
 
-// IsSet reports whether the gateway is switched off. A file that cannot be
-// looked at counts as not there.
+// IsSet reports whether the gateway is switched off. A file that cannot be examined counts as
+// missing.
 func (f OffFlag) IsSet() bool {
 	off, _ := f.look()
 	return off
 }
 
-// look is IsSet. The error means that it is not known: the disk fails, or the server of the
-// directory. A directory that is another user's has no file for this one.
+// look is IsSet. An error means that the state is unknown because the disk, or the server of
+// the directory, fails. A directory that this user may not access counts as having no file.
 func (f OffFlag) look() (off bool, err error) {
 	for _, path := range []string{f.path, f.machine} {
 		switch _, e := os.Stat(path); {
@@ -60,7 +60,7 @@ func (f OffFlag) look() (off bool, err error) {
 	return false, err
 }
 
-// Set makes or removes the file; doing so twice is no error.
+// Set creates or removes the file. Doing so twice is not an error.
 func (f OffFlag) Set(off bool) error {
 	if !off {
 		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -68,7 +68,7 @@ func (f OffFlag) Set(off bool) error {
 		}
 		return nil
 	}
-	if fi, err := os.Stat(f.path); err == nil && fi.Mode().IsRegular() { // perhaps of another user
+	if fi, err := os.Stat(f.path); err == nil && fi.Mode().IsRegular() { // perhaps created by another user
 		return nil
 	}
 	err := os.MkdirAll(filepath.Dir(f.path), 0o755)
@@ -80,7 +80,7 @@ func (f OffFlag) Set(off bool) error {
 	return ofOwner(err)
 }
 
-// ofOwner says of a refused right that the owner has it.
+// ofOwner adds to a permission error who has the permission.
 func ofOwner(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w: it takes root, or the daemon's user", err)
@@ -88,7 +88,7 @@ func ofOwner(err error) error {
 	return err
 }
 
-// writable fails where the file could not be made.
+// writable returns an error if the file could not be created.
 func (f OffFlag) writable() error {
 	dir := filepath.Dir(f.path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -100,24 +100,25 @@ func (f OffFlag) writable() error {
 	return nil
 }
 
-// offPoll is how often a daemon looks at the file. The admin socket switches at
-// once; this is for a switch thrown past it.
+// offPoll is how often a daemon polls the file. The admin socket takes effect at once; the
+// poll is for changes made directly in the file system.
 const offPoll = time.Second
 
-// filePatience is for the file of the flag, whose server may not answer.
+// filePatience bounds operations on the flag's file, whose server may not answer.
 const filePatience = time.Second
 
 var errFlagLate = errors.New("the server of state_dir does not answer")
 
-// atFlag does something with the file of the flag, or says that it takes too long.
+// atFlag runs an operation on the flag's file, and fails if it takes too long.
 func atFlag[T any](ctx context.Context, s *Server, do func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, filePatience, errFlagLate)
 	defer cancel()
 	return process.Through(ctx, &s.files, do)
 }
 
-// watchOff calls fn at once and whenever the file has come or gone, until ctx ends; again if
-// that fails. What is not known is as it was, and off at first.
+// watchOff calls fn at once and whenever the file appears or disappears, until ctx ends. It
+// repeats a call that failed. If the state is unknown, it assumes the previous one, and off
+// initially.
 func (s *Server) watchOff(ctx context.Context, fn func(off bool) error) {
 	tick := time.NewTicker(offPoll)
 	defer tick.Stop()
@@ -140,7 +141,7 @@ func (s *Server) watchOff(ctx context.Context, fn func(off bool) error) {
 	}
 }
 
-// lasts fails where the file could not be made.
+// lasts returns an error if the file could not be created.
 func (s *Server) lasts() error {
 	_, err := atFlag(noDeadline, s, func() (struct{}, error) { return struct{}{}, s.off.writable() })
 	return err

@@ -11,7 +11,7 @@ import (
 )
 
 // postOptIn holds an opt-in for as long as the request lasts: it ends when the client
-// goes, whatever the way, and with the daemon. The answer comes when it counts.
+// disconnects for any reason, and with the daemon. It answers when the opt-in applies.
 func (s *Server) postOptIn(w http.ResponseWriter, r *http.Request) {
 	var o config.OptIn
 	if err := readRequest(r, &o); err != nil {
@@ -33,7 +33,7 @@ func (s *Server) postOptIn(w http.ResponseWriter, r *http.Request) {
 	pulse := time.NewTicker(watchPulse)
 	defer pulse.Stop()
 	for doc := (Result{Schema: ResultSchema, Verb: "run", Message: "counts until this connection ends"}); ; {
-		_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // an error shows with the next write
+		_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // the next write shows an error
 		if json.NewEncoder(w).Encode(doc) != nil || c.Flush() != nil {
 			break
 		}
@@ -48,8 +48,8 @@ func (s *Server) postOptIn(w http.ResponseWriter, r *http.Request) {
 	s.log.Info("cgroup opted out", "cgroup", o.Cgroup)
 }
 
-// OptIn begins an opt-in, for which the daemon must permit its caller what it permits for
-// [Client.SetOff]. It counts when OptIn returns. ctx is about the beginning only.
+// OptIn begins an opt-in. The caller needs the same permission as for [Client.SetOff]. The
+// opt-in applies when OptIn returns. ctx covers only the beginning.
 func (c *Client) OptIn(ctx context.Context, o config.OptIn) (*Held, error) {
 	return c.hold(ctx, "/v1/optin", o)
 }

@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// Page asks for the status page, as HTML with the headers that a browser should get.
+// Page returns the status page as HTML, with the headers that a browser should receive.
 func (c *Client) Page(ctx context.Context) ([]byte, http.Header, error) {
 	return c.fetch(ctx, http.MethodGet, "/", nil)
 }

@@ -18,15 +18,15 @@ const (
 	accessWrite        // verbs: root and the daemon's own user
 )
 
-// peerCred is the user and groups of the process at the other end of a
-// connection, as the kernel saw them at connect.
+// peerCred holds the user and groups of the process at the other end of a connection, as the
+// kernel saw them at connect.
 type peerCred struct {
 	uid    uint32
 	groups []uint32 // primary and supplementary
 }
 
-// access tells what a peer may do on a socket of group gid. The mode of the
-// socket says the same to the kernel; this holds even if the mode was loosened.
+// access returns what a peer may do on a socket of group gid. The socket's mode enforces the
+// same in the kernel; this check holds even if the mode was loosened.
 func (p peerCred) access(gid uint32) access {
 	switch {
 	case p.uid == 0 || p.uid == uint32(os.Geteuid()):
@@ -38,7 +38,7 @@ func (p peerCred) access(gid uint32) access {
 	}
 }
 
-// credOf asks the kernel for the process that opened the connection.
+// credOf asks the kernel which process opened the connection.
 func credOf(c *net.UnixConn) (peerCred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -59,11 +59,11 @@ func credOf(c *net.UnixConn) (peerCred, error) {
 	return p, errCred
 }
 
-// peerKey finds the access of a connection in a request's context.
+// peerKey is the key of a connection's access in a request's context.
 type peerKey struct{}
 
-// withPeer is http.Server.ConnContext: it asks once per connection. A peer
-// that cannot be asked may do nothing.
+// withPeer is http.Server.ConnContext: it determines the access once per connection. A peer
+// whose credentials are unavailable may do nothing.
 func (s *adminSocket) withPeer(ctx context.Context, c net.Conn) context.Context {
 	if l, ok := c.(*limitedConn); ok {
 		c = l.Conn
@@ -71,7 +71,7 @@ func (s *adminSocket) withPeer(ctx context.Context, c net.Conn) context.Context 
 	return context.WithValue(ctx, peerKey{}, s.accessOf(c))
 }
 
-// accessOf asks the kernel what the peer of a connection may do.
+// accessOf returns what the peer of a connection may do, according to the kernel.
 func (s *adminSocket) accessOf(c net.Conn) access {
 	if u, ok := c.(*net.UnixConn); ok {
 		if p, err := credOf(u); err == nil {
@@ -84,7 +84,7 @@ func (s *adminSocket) accessOf(c net.Conn) access {
 // mayWrite reports whether the peer of a connection may change something.
 func (s *adminSocket) mayWrite(c net.Conn) bool { return s.accessOf(c) == accessWrite }
 
-// peerAccess returns what withPeer stored.
+// peerAccess returns the access stored by withPeer.
 func peerAccess(ctx context.Context) access {
 	a, _ := ctx.Value(peerKey{}).(access)
 	return a

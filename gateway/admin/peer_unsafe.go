@@ -6,13 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPeerGroups bounds the groups asked for; a peer with more is judged by its
-// primary group alone.
+// maxPeerGroups bounds the groups queried; a peer with more is judged by its primary group
+// alone.
 const maxPeerGroups = 256
 
-// peerGroups returns the supplementary groups of the peer (SO_PEERGROUPS, Linux
-// 4.13), none if the kernel will not say. x/sys has no wrapper that returns
-// binary data.
+// peerGroups returns the supplementary groups of the peer (SO_PEERGROUPS, Linux 4.13), or
+// none if the kernel does not tell. x/sys has no wrapper that returns binary data.
 func peerGroups(fd int) []uint32 {
 	var groups [maxPeerGroups]uint32
 	size := uint32(unsafe.Sizeof(groups))

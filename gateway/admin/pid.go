@@ -17,9 +17,8 @@ func (c *Client) dial(ctx context.Context) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// DaemonPID returns the process that listens on the admin socket, as the kernel
-// tells a process that connects; 0 if it has no number in the caller's PID
-// namespace.
+// DaemonPID returns the process that listens on the admin socket, as the kernel reports it to
+// a connecting process; 0 if it has no PID in the caller's PID namespace.
 func (c *Client) DaemonPID(ctx context.Context) (int, error) {
 	conn, err := c.dial(ctx)
 	if err != nil {

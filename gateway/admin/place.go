@@ -10,30 +10,28 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// StepAside leaves the place of the admin socket, and the port of metrics, to another
-// gateway: this one is found beside its place, and there too until the other one is. What of it
-// was done when it fails StepBack undoes.
+// StepAside gives up the path of the admin socket and the metrics port to another gateway.
+// This one is then found beside its path, and also at its path until the other one is there.
+// If StepAside fails, StepBack undoes the part that was done.
 func (s *Server) StepAside() error {
 	s.scrape.release()
-	s.reuse(false) // the next request is to find the next gateway
+	s.reuse(false) // the next request must reach the next gateway
 	if err := s.socket.moveAside(); err != nil {
 		return fmt.Errorf("move admin socket: %w", err)
 	}
 	return nil
 }
 
-// StepBack undoes StepAside, or as much of it as another gateway does not keep. It can be
-// repeated.
+// StepBack undoes StepAside, except for what another gateway still holds. It can be repeated.
 func (s *Server) StepBack() error {
 	s.reuse(true)
 	return errors.Join(s.socket.moveBack(), s.scrape.listen())
 }
 
-// predecessorPatience is how long the status waits for what a gateway that drains
-// says of itself.
+// predecessorPatience is how long the status waits for the report of a draining predecessor.
 const predecessorPatience = 500 * time.Millisecond
 
-// Predecessor asks the gateway this one has taken over from, if it still drains.
+// Predecessor queries the gateway that this one has taken over from, if it is still draining.
 func (s *Server) Predecessor() *report.DrainInfo {
 	if !s.socket.inPlace() {
 		return nil

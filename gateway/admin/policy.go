@@ -7,7 +7,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// policySchema versions the document of policy.
+// policySchema names the format of the document of policy.
 const policySchema = "smcgw.policy/v1"
 
 func (s *Server) getPolicy(w http.ResponseWriter, _ *http.Request) {
@@ -16,7 +16,7 @@ func (s *Server) getPolicy(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, p)
 }
 
-// Policy asks for the rules and what they decided.
+// Policy returns the rules and their decisions.
 func (c *Client) Policy(ctx context.Context) (report.PolicyReport, error) {
 	return ask[report.PolicyReport](ctx, c, http.MethodGet, "/v1/policy", policySchema)
 }

@@ -9,17 +9,17 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// readyBeat is the age of a heartbeat at which new connections have been native for long
-// enough to say so.
+// readyBeat is the age of the heartbeat at which the gateway is reported as not ready: new
+// connections have been native for a while by then.
 const readyBeat = 3 * time.Second
 
-// getLive answers as long as the process does: a supervisor that ends a gateway for
-// anything less resets what it carries.
+// getLive answers for as long as the process is alive: a supervisor that killed a gateway for
+// anything less would reset what it carries.
 func getLive(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
-// getReady tells whether the gateway does what it is there for: it beats, and takes new
-// connections. One that is off, observes or is degraded is ready, since all of its host's
-// connections work; with strict=1 it is not.
+// getReady reports whether the gateway does its job: it beats and accepts new connections. A
+// gateway that is off, observes or is degraded is ready, since all connections of its host
+// work; with strict=1 it is not.
 func (s *Server) getReady(w http.ResponseWriter, r *http.Request) {
 	t := s.src.Totals()
 	text, ready := readiness(&t, time.Now(), r.URL.Query().Get("strict") == "1")
@@ -29,7 +29,7 @@ func (s *Server) getReady(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(text))
 }
 
-// readiness is the answer: the verdict, and a line for what an operator should know.
+// readiness returns the answer: the verdict, and lines for what operators should know.
 func readiness(t *report.Snapshot, now time.Time, strict bool) (text string, ready bool) {
 	var b strings.Builder
 	late := t.Heartbeat.IsZero() || now.Sub(t.Heartbeat) > readyBeat

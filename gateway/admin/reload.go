@@ -14,17 +14,16 @@ import (
 
 // reloadRequest is the body of POST /v1/reload.
 type reloadRequest struct {
-	// Replace is to have a new gateway take over in any case.
+	// Replace makes a new gateway take over in any case.
 	Replace bool `json:"replace,omitempty"`
 }
 
-// reloadLimit is how long a reload may take, the start of another gateway and its takeover
-// included.
+// reloadLimit bounds a reload, including the start of another gateway and its takeover.
 const reloadLimit = 90 * time.Second
 
 var errReloadLate = errors.New("the reload is not over yet: the server of the configuration, or of security.psk_file, may not answer")
 
-// postReload has the configuration read again, or another gateway take over.
+// postReload rereads the configuration, or makes another gateway take over.
 func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	var req reloadRequest
 	if err := readRequest(r, &req); err != nil {
@@ -47,7 +46,7 @@ func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, Result{Schema: ResultSchema, Verb: "reload", Message: message})
 }
 
-// withRemedy adds what puts a configuration in force that is refused.
+// withRemedy adds to an error how to put the refused configuration into effect.
 func (s *Server) withRemedy(err error) error {
 	if errors.Is(err, config.ErrStop) {
 		return fmt.Errorf("%w\nsmcgw drain --socket %s ends this gateway when its connections have ended; the next one starts with all of it", err, s.socket.path)
@@ -55,10 +54,9 @@ func (s *Server) withRemedy(err error) error {
 	return err
 }
 
-// Reload has the daemon read its configuration again, or a new gateway take over if the
-// installed program is another one than runs, if the configuration takes a restart, or if
-// replace says so. It returns when
-// that is done; what fails has changed nothing.
+// Reload makes the daemon reread its configuration, or makes a new gateway take over if the
+// installed program differs from the running one, if the configuration takes a restart, or if
+// replace is set. It returns when that is done; if it fails, nothing has changed.
 func (c *Client) Reload(ctx context.Context, replace bool) (r Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reloadLimit+clientTimeout)
 	defer cancel()

@@ -15,11 +15,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Bounds of the admin server: it answers tools and scrapers, not the public,
-// and no peer may make it hold more than this.
+// Bounds of the admin server. It serves tools and scrapers, not the public, and no peer can
+// make it hold more than this.
 const (
 	adminMaxConns    = 64
-	adminMaxReaders  = 48 // of them, by peers that may only read
+	adminMaxReaders  = 48 // of these, for peers that may only read
 	adminMaxHeader   = 8 << 10
 	adminMaxBody     = 4 << 10
 	adminReadTimeout = 5 * time.Second
@@ -28,53 +28,53 @@ const (
 	adminStopTimeout = time.Second
 	// Documents about every connection, peer or service take megabytes, and a processor.
 	adminMaxDocuments       = 3
-	adminMaxDocumentReaders = 2 // of them, for peers that may only read
+	adminMaxDocumentReaders = 2 // of these, for peers that may only read
 	adminDocumentPatience   = 3 * time.Second
 )
 
-// noDeadline is for calls that take a context but do not wait.
+// noDeadline is for calls that take a context but do not block.
 var noDeadline = context.Background()
 
-// Server answers on the admin socket and, if configured, serves metrics
-// over TCP. It runs on ordinary goroutines, never on those of the data path.
+// Server serves the admin socket and, if configured, metrics over TCP. It runs on ordinary
+// goroutines, never on those of the data path.
 type Server struct {
 	socket  *adminSocket
 	version string
 	off     OffFlag
 	files   process.Lane // of the off flag
 	log     *slog.Logger
-	scrape  tcpServer  // of metrics
+	scrape  tcpServer  // serves metrics
 	reuse   func(bool) // whether clients may keep their connections
-	lists   *gate      // of documents that name connections, peers or services
-	totals  *gate      // of those with sums over them
+	lists   *gate      // for documents that name connections, peers or services
+	totals  *gate      // for documents with sums over them
 
-	// Page shows the gateway to people; nil if none. It is set before Serve.
+	// Page serves the status page; nil: none. It is set before Serve.
 	Page http.Handler
 
-	// Metrics answers scrapers; nil: nothing does. It is set before Serve.
+	// Metrics serves scrapers; nil: none. It is set before Serve.
 	Metrics http.Handler
 
-	// Handover is given connections of peers that may change the gateway and ask for it; it
-	// closes them, and returns soon after the end of its context. It is set before Serve.
+	// Handover is called with the connections of peers that may change the gateway and
+	// request a handover. It closes them, and returns soon after its context ends. It is set
+	// before Serve.
 	Handover func(context.Context, net.Conn)
 
 	ctl  Control
 	src  report.Source
-	life context.Context // that of Serve
-	told chan struct{}   // closed after the first look at the off flag
+	life context.Context // the context of Serve
+	told chan struct{}   // closed after the first check of the off flag
 
-	talks sync.WaitGroup // of connections that were handed over
+	talks sync.WaitGroup // connections that were handed over
 	close sync.Once
 }
 
-// Listen opens the sockets of cfg. It is the first thing a daemon does:
-// errAdminInUse tells it that it is not alone. A nil logger discards.
+// Listen opens the sockets of cfg. It is the first thing a daemon does: errAdminInUse tells
+// it that another daemon is running. A nil logger discards.
 func Listen(cfg config.Config, version string, log *slog.Logger) (*Server, error) {
 	return listen(cfg, version, log, false)
 }
 
-// Succeed is Listen for a successor: it takes the place of a daemon that
-// is still there.
+// Succeed is Listen for a successor: it takes the place of a daemon that is still running.
 func Succeed(cfg config.Config, version string, log *slog.Logger) (*Server, error) {
 	return listen(cfg, version, log, true)
 }
@@ -105,9 +105,9 @@ func newDocumentGate() *gate {
 	return newGate(adminMaxDocuments, adminMaxDocumentReaders, adminDocumentPatience)
 }
 
-// Serve answers until ctx ends, then lets running requests finish for a moment
-// and closes the sockets. It also tells ctl the off flag, at once and whenever
-// the file comes or goes.
+// Serve serves requests until ctx ends, then gives running requests a moment to finish and
+// closes the sockets. It also passes the off flag to ctl, at once and whenever the file
+// appears or disappears.
 func (s *Server) Serve(ctx context.Context, ctl Control, src report.Source) error {
 	s.ctl, s.src = ctl, src
 	defer s.Close()
@@ -129,13 +129,13 @@ func (s *Server) Serve(ctx context.Context, ctl Control, src report.Source) erro
 	s.scrape.close()
 	s.talks.Wait()
 	wg.Wait()
-	if parent.Err() == nil { // a listener broke
+	if parent.Err() == nil { // a listener failed
 		return fmt.Errorf("serve admin: %w", context.Cause(ctx))
 	}
 	return nil
 }
 
-// Told returns a channel that is closed when the gateway knows the off flag.
+// Told returns a channel that is closed once the gateway knows the off flag.
 func (s *Server) Told() <-chan struct{} { return s.told }
 
 // Close stops listening. It is idempotent and is called by Serve.
@@ -148,7 +148,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// ignoreClosed drops the complaint about a listener that http closed before.
+// ignoreClosed drops the error about a listener that http has already closed.
 func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -165,13 +165,13 @@ func (s *Server) httpServer(h http.Handler, conn func(context.Context, net.Conn)
 		WriteTimeout:      adminWriteLimit,
 		IdleTimeout:       adminIdleTimeout,
 		MaxHeaderBytes:    adminMaxHeader,
-		// Every request is authorised, also one that is about no path.
+		// Every request must be authorised, even one without a path.
 		DisableGeneralOptionsHandler: true,
 		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 
-// stopServer lets running requests finish for a moment.
+// stopServer gives running requests a moment to finish.
 func stopServer(srv *http.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), adminStopTimeout)
 	defer cancel()
@@ -180,7 +180,7 @@ func stopServer(srv *http.Server) {
 	}
 }
 
-// applyOff carries a switch thrown in the file system to the datapath.
+// applyOff passes a switch changed in the file system to the datapath.
 func (s *Server) applyOff(off bool) error {
 	err := s.ctl.SetOff(off)
 	if err != nil {

@@ -10,23 +10,23 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 )
 
-// SettingShare is the share of the connections that is carried.
+// SettingShare is the share of connections that is carried.
 const SettingShare = "rollout.percent"
 
-// Settings are the names of what can be set while a gateway runs: fields of the
+// Settings returns the names of what can be set while a gateway runs: fields of the
 // configuration.
 func Settings() []string { return append(config.LogSettings(), SettingShare) }
 
-// IsSetting reports whether something of this name can be set.
+// IsSetting reports whether the named field can be set.
 func IsSetting(name string) bool { return slices.Contains(Settings(), name) }
 
-// Setting is a change of what can be set.
+// Setting is the new value of a setting.
 type Setting struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// ErrSetting says why something cannot be set.
+// ErrSetting means that something cannot be set.
 var ErrSetting = errors.New("set")
 
 // postSet changes a setting. Its body is a [Setting].
@@ -51,7 +51,7 @@ func (s *Server) postSet(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Set changes a setting of the daemon, until it ends or reads its configuration again.
+// Set changes a setting of the daemon, until it ends or rereads its configuration.
 func (c *Client) Set(ctx context.Context, set Setting) (Result, error) {
 	return askWith[Result](ctx, c, http.MethodPost, "/v1/set", set, ResultSchema)
 }

@@ -19,23 +19,23 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// errAdminInUse is returned when another daemon lives on the admin socket.
+// errAdminInUse is returned when another daemon is alive on the admin socket.
 var errAdminInUse = errors.New("admin socket in use by another daemon: end that (smcgw drain), or replace it (smcgw up --takeover)")
 
-// adminSocket is the listening admin socket and the lock that says whose it is.
+// adminSocket is the listening admin socket and the lock that says which daemon owns it.
 type adminSocket struct {
 	*net.UnixListener
-	path string // where it was made
+	path string // where it was created
 	gid  uint32 // group of the socket, whose members may read
 	file os.FileInfo
 
-	aside atomic.Bool // it is beside its path, while this gateway drains; written under mu
+	aside atomic.Bool // moved beside its path while this gateway drains; written under mu
 
 	mu   sync.Mutex // held while it is moved; guards lock
 	lock *os.File   // nil while it is aside
 }
 
-// at is where it is found.
+// at returns the path where it is found.
 func (s *adminSocket) at() string {
 	if s.aside.Load() {
 		return s.path + config.DrainingSuffix
@@ -43,16 +43,17 @@ func (s *adminSocket) at() string {
 	return s.path
 }
 
-// listenAdminSocket binds path. A lock beside it, which the kernel drops with its
-// owner, tells the socket of a dead daemon (replaced) from that of a live one
-// (refused): a connection attempt alone cannot tell which daemon comes first. A
-// successor replaces the socket of a live one, which has given up its lock.
+// listenAdminSocket binds path. A lock file beside it, whose lock the kernel drops with its
+// owner, distinguishes the socket of a dead daemon, which is replaced, from that of a live
+// one, for which it fails. A connection attempt alone could not decide between two daemons
+// starting at once. A successor replaces the socket of a live daemon that has given up its
+// lock.
 func listenAdminSocket(path string, successor bool) (*adminSocket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make directory of the admin socket: %w", err)
 	}
 	patience := lockPatience
-	if successor { // the other one is about to give it up
+	if successor { // the other daemon is about to release it
 		patience = successorPatience
 	}
 	lock, err := awaitLock(path+".lock", patience)
@@ -78,15 +79,15 @@ func listenAdminSocket(path string, successor bool) (*adminSocket, error) {
 	return s, nil
 }
 
-// isAt reports whether the socket is what a name is of.
+// isAt reports whether a path names this socket.
 func (s *adminSocket) isAt(name string) bool {
 	fi, err := os.Lstat(name)
 	return err == nil && s.file != nil && os.SameFile(s.file, fi)
 }
 
-// moveAside lets the socket be found beside its path from now on and gives up the
-// lock. It is found at its path too until a successor puts its own there: a
-// gateway answers at every moment.
+// moveAside makes the socket available beside its path and releases the lock. The socket also
+// stays at its path until a successor puts its own there, so that a gateway answers at all
+// times.
 func (s *adminSocket) moveAside() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,18 +104,17 @@ func (s *adminSocket) moveAside() error {
 	return err
 }
 
-// inPlace reports whether it is found where it was made.
+// inPlace reports whether it is found where it was created.
 func (s *adminSocket) inPlace() bool { return !s.aside.Load() }
 
-// How long it may take a killed process to give up its locks. A gateway that is
-// started next does not see that the old one is dying; a successor knows that it
-// is.
+// How long a killed process may take to release its locks. A gateway that is started next
+// does not see that the old one is dying; a successor knows it.
 const (
 	lockPatience      = time.Second
 	successorPatience = 5 * time.Second
 )
 
-// awaitLock is lockFile after a process that dies.
+// awaitLock is lockFile, but waits for a dying process to release the lock.
 func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		if f, err = lockFile(path); !errors.Is(err, errAdminInUse) || time.Now().After(deadline) {
@@ -123,7 +123,7 @@ func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
 	}
 }
 
-// moveBack undoes moveAside, unless another process has the lock. It can be repeated.
+// moveBack undoes moveAside, unless another process holds the lock. It can be repeated.
 func (s *adminSocket) moveBack() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,7 @@ func (s *adminSocket) moveBack() (err error) {
 			return err
 		}
 	}
-	if s.isAt(s.path) { // rename does nothing to two names of one file
+	if s.isAt(s.path) { // rename does nothing if both names are the same file
 		err = os.Remove(s.at())
 	} else {
 		err = os.Rename(s.at(), s.path)
@@ -147,8 +147,8 @@ func (s *adminSocket) moveBack() (err error) {
 	return nil
 }
 
-// lockFile takes the lock. One that another process holds is errAdminInUse. The
-// file stays: removing it would let two daemons lock two files of the same name.
+// lockFile takes the lock; if another process holds it, the error is errAdminInUse. The file
+// is never removed: otherwise two daemons could lock two files with the same name.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -165,8 +165,8 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// giveToOwner gives a file that root has made to the user of its directory, that has to
-// open it, too. It is a courtesy: without it that user is told of the file.
+// giveToOwner gives a file created by root to the user of its directory, who has to open it,
+// too. Errors are ignored: that user then gets an error that names the file.
 func giveToOwner(f *os.File) {
 	var dir unix.Stat_t
 	if os.Geteuid() != 0 || unix.Stat(filepath.Dir(f.Name()), &dir) != nil || dir.Uid == 0 {
@@ -178,10 +178,9 @@ func giveToOwner(f *os.File) {
 // adminMode is the mode of the socket.
 const adminMode = 0o660
 
-// bindAdminSocket binds a socket that never has more rights than adminMode: bind
-// takes the mode of the unbound socket's inode, less the umask, which the second
-// call makes up for. It appears at its path when it is complete, in the place of
-// any other one.
+// bindAdminSocket binds a socket that never has more permissions than adminMode: bind takes
+// the mode of the unbound socket's inode, less the umask, for which the second call
+// compensates. The socket appears at its path only when it is complete, replacing any other.
 func bindAdminSocket(final string) (*net.UnixListener, uint32, error) {
 	path := final + config.NewSuffix
 	if err := removeDeadSocket(path); err != nil {
@@ -205,12 +204,12 @@ func bindAdminSocket(final string) (*net.UnixListener, uint32, error) {
 		return nil, 0, fmt.Errorf("put admin socket in place: %w", err)
 	}
 	u := l.(*net.UnixListener)
-	u.SetUnlinkOnClose(false) // it has another name by now
+	u.SetUnlinkOnClose(false) // it has been renamed
 	return u, gid, nil
 }
 
-// removeDeadSocket unlinks what no one listens on. Anything that is not a
-// socket is not ours to remove.
+// removeDeadSocket unlinks a socket that no process listens on. It refuses to remove anything
+// that is not a socket.
 func removeDeadSocket(path string) error {
 	fi, err := os.Lstat(path)
 	switch {
@@ -235,8 +234,8 @@ func removeDeadSocket(path string) error {
 	return nil
 }
 
-// giveToGroup gives the socket to adminGroup where there is one and returns
-// the group it has. Without the right to do so the socket keeps ours.
+// giveToGroup gives the socket to process.AdminGroup, if the host has it, and returns the
+// group of the socket. Without permission the socket keeps the process's group.
 func giveToGroup(path string) uint32 {
 	if g, err := user.LookupGroup(process.AdminGroup); err == nil {
 		if gid, err := strconv.Atoi(g.Gid); err == nil {
@@ -250,8 +249,8 @@ func giveToGroup(path string) uint32 {
 	return st.Gid
 }
 
-// Close stops listening, removes the socket and drops the lock, in this order. A
-// socket that a successor has put in its place stays.
+// Close stops listening, removes the socket and releases the lock, in this order. A
+// successor's socket in its place is left alone.
 func (s *adminSocket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcpServer serves metrics over TCP, if that is configured. Its port can be given up
-// and taken again while the daemon runs.
+// tcpServer serves metrics over TCP, if configured. Its port can be released and taken again
+// while the daemon runs.
 type tcpServer struct {
 	addr string // empty: none
 
@@ -49,8 +49,7 @@ func (s *tcpServer) listenLocked() error {
 	return nil
 }
 
-// serve answers requests by srv from now on; broken is called when the listener
-// breaks.
+// serve serves requests with srv from now on; broken is called if the listener fails.
 func (s *tcpServer) serve(srv *http.Server, broken context.CancelCauseFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,20 +70,20 @@ func (s *tcpServer) startLocked() {
 	})
 }
 
-// release gives the port up.
+// release releases the port.
 func (s *tcpServer) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ln != nil {
 		_ = s.ln.Close()
 		s.ln = nil
-		if s.srv != nil { // the next request is to find the next gateway at the port
+		if s.srv != nil { // the next request must reach the next gateway on the port
 			s.srv.SetKeepAlivesEnabled(false)
 		}
 	}
 }
 
-// close ends the server for good. It is idempotent.
+// close stops the server permanently. It is idempotent.
 func (s *tcpServer) close() {
 	s.release()
 	s.mu.Lock()

@@ -16,8 +16,8 @@ import (
 // maxTrialTime bounds the life of a trial whose holder hangs.
 const maxTrialTime = 30 * time.Minute
 
-// postTrial begins a trial and holds it for as long as the request lasts: it
-// ends when the client goes, whatever the way, and with the daemon.
+// postTrial begins a trial and holds it for as long as the request lasts: it ends when the
+// client disconnects for any reason, and with the daemon.
 func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
 	var t config.Trial
 	dec := json.NewDecoder(r.Body)
@@ -26,8 +26,8 @@ func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "trial: "+err.Error())
 		return
 	}
-	// The end of the connection is noticed only after the end of the body, where
-	// the time limit for requests ends, too.
+	// The end of the connection is noticed only after the end of the body has been read,
+	// which also ends the read timeout.
 	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
 		writeError(w, http.StatusBadRequest, "trial: more than one document")
 		return
@@ -53,7 +53,7 @@ func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
 	s.log.Info("trial ends", "peer", t.Peer, "port", t.Port)
 }
 
-// trialStatus tells a client what to think of a refusal.
+// trialStatus returns the HTTP status for a refusal.
 func trialStatus(err error) int {
 	var bad *config.TrialError
 	switch {
@@ -66,20 +66,19 @@ func trialStatus(err error) int {
 	}
 }
 
-// Held is something in force for as long as it is held: a trial, an opt-in.
+// Held is something that applies for as long as it is held: a trial or an opt-in.
 type Held struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	once   sync.Once
 }
 
-// TrialPatience is how long a trial waits for the end of another of the same port: a
-// daemon notices a moment later that one was closed.
+// TrialPatience is how long a trial waits for another one on the same port to end: a daemon
+// notices a moment later that one was closed.
 const TrialPatience = 5 * time.Second
 
-// Try begins a trial, for which the daemon must permit its caller what it
-// permits for [Client.SetOff]. The error is [config.ErrTrialHeld] if the port
-// stays on trial. ctx is about the beginning only.
+// Try begins a trial. The caller needs the same permission as for [Client.SetOff]. If the
+// port remains on trial, the error is [config.ErrTrialHeld]. ctx covers only the beginning.
 func (c *Client) Try(ctx context.Context, t config.Trial) (*Held, error) {
 	for end := time.Now().Add(TrialPatience); ; {
 		h, err := c.hold(ctx, "/v1/trial", t)
@@ -97,7 +96,8 @@ func (c *Client) Try(ctx context.Context, t config.Trial) (*Held, error) {
 	}
 }
 
-// hold posts a document and holds the request open, after the daemon's word that it counts.
+// hold posts a document and keeps the request open after the daemon has confirmed that it
+// applies.
 func (c *Client) hold(ctx context.Context, path string, doc any) (*Held, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (c *Client) hold(ctx context.Context, path string, doc any) (*Held, error) 
 	return h, nil
 }
 
-// readTrial waits until the daemon says that it counts.
+// readTrial waits until the daemon confirms that the document applies.
 func readTrial(r io.Reader) error {
 	var res Result
 	if err := json.NewDecoder(io.LimitReader(r, adminMaxBody)).Decode(&res); err != nil {
@@ -134,19 +134,19 @@ func readTrial(r io.Reader) error {
 	return nil
 }
 
-// watch notices the end of the connection.
+// watch waits for the end of the connection.
 func (h *Held) watch(body io.ReadCloser) {
 	defer close(h.done)
-	_, _ = io.Copy(io.Discard, body) // it ends, one way or the other
+	_, _ = io.Copy(io.Discard, body) // it ends for whatever reason
 	_ = body.Close()
 }
 
-// Done is closed when it is over: closed by its holder, or by a daemon that ended or
-// found it too long.
+// Done returns a channel that is closed when it is over: closed by its holder, or by a daemon
+// that ended or reached its time limit.
 func (h *Held) Done() <-chan struct{} { return h.done }
 
-// Close ends it and returns when nothing of it is left here; the daemon
-// notices a moment later. It is idempotent.
+// Close ends it and returns when nothing of it is left in this process; the daemon notices a
+// moment later. It is idempotent.
 func (h *Held) Close() {
 	h.once.Do(h.cancel)
 	<-h.done

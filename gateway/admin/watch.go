@@ -13,11 +13,12 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// watchPulse is how often a reader is sent an empty line when nothing happens: one that is
-// gone is noticed then.
+// watchPulse is how often a reader receives an empty line when nothing happens, so that a
+// reader that is gone is noticed.
 const watchPulse = 10 * time.Second
 
-// getWatch sends what happens to connections, a document a line, until the reader goes.
+// getWatch sends what happens to connections, one document per line, until the reader
+// disconnects.
 func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
 	filter, err := parseConnFilter(r.URL.Query())
 	if err != nil {
@@ -33,7 +34,7 @@ func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	c := http.NewResponseController(w)
 	send := func(line []byte) bool {
-		_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // an error shows with the next write
+		_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // the next write shows an error
 		_, err := w.Write(append(line, '\n'))
 		return err == nil && c.Flush() == nil
 	}
@@ -54,7 +55,8 @@ func (s *Server) getWatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sendEvent sends an event that is wanted. That others are missing is for every reader.
+// sendEvent sends an event if the filter matches. Notices about lost events go to every
+// reader.
 func sendEvent(e report.Event, f report.ConnFilter, send func([]byte) bool) bool {
 	if e.Event != report.EventLost && !f.Matches(e.Conn) {
 		return true
@@ -63,9 +65,8 @@ func sendEvent(e report.Event, f report.ConnFilter, send func([]byte) bool) bool
 	return err == nil && send(line)
 }
 
-// Watch calls fn for what happens to connections that the filter matches, until ctx ends,
-// which is no error, or fn fails. ready, unless it is nil, is called when nothing is
-// missed any more.
+// Watch calls fn for what happens to connections that match the filter, until fn fails or ctx
+// ends, which is not an error. ready, unless nil, is called once events are no longer missed.
 func (c *Client) Watch(ctx context.Context, f report.ConnFilter, ready func(), fn func(report.Event) error) error {
 	v := url.Values{}
 	addFilter(v, f)
@@ -73,7 +74,7 @@ func (c *Client) Watch(ctx context.Context, f report.ConnFilter, ready func(), f
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}
-	client := http.Client{Transport: c.http.Transport} // no time limit for the answer
+	client := http.Client{Transport: c.http.Transport} // without a time limit for the answer
 	resp, err := client.Do(req)
 	if ctx.Err() != nil {
 		return nil
@@ -83,7 +84,7 @@ func (c *Client) Watch(ctx context.Context, f report.ConnFilter, ready func(), f
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a cut text is no document
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a truncated text does not parse as a document
 		return replyError(resp.StatusCode, text)
 	}
 	if ready != nil {
@@ -100,7 +101,8 @@ func (c *Client) Watch(ctx context.Context, f report.ConnFilter, ready func(), f
 	}
 }
 
-// readEvents calls fn for each document of a stream of watch, until it ends or fn fails.
+// readEvents calls fn for each document in a stream of watch, until the stream ends or fn
+// fails.
 func readEvents(from io.Reader, fn func(report.Event) error) error {
 	for dec := json.NewDecoder(from); ; {
 		var e report.Event

@@ -1,5 +1,5 @@
-// Package page shows a gateway to people: one page of HTML that a browser without any
-// access to the network can show, with the last minutes of what the gateway did. It reads
-// what every operator may read and changes nothing. It shows the same to Prometheus: the
-// numbers of package report, read from one snapshot per scrape.
+// Package page shows a gateway to people: one HTML page with the last minutes of the gateway,
+// which a browser can display without any network access. It reads what every operator may
+// read and changes nothing. It also serves Prometheus: the numbers of package report, read
+// from one snapshot per scrape.
 package page

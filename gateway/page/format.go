@@ -20,10 +20,10 @@ func sizeOf(v float64) string {
 	return short(v) + "\u00a0" + units[u]
 }
 
-// rate renders bytes in a second.
+// rate renders bytes per second.
 func rate(perSecond float64) string { return sizeOf(perSecond) + "/s" }
 
-// short renders a number with three digits or so.
+// short renders a number with about three digits.
 func short(v float64) string {
 	switch {
 	case v != 0 && math.Abs(v) < 9.95:
@@ -33,7 +33,7 @@ func short(v float64) string {
 	}
 }
 
-// count renders a number with its thousands apart.
+// count renders a number with separated thousands.
 func count(n any) string {
 	text := fmt.Sprint(n)
 	if v, ok := n.(float64); ok {
@@ -52,7 +52,7 @@ func count(n any) string {
 	return b.String()
 }
 
-// plural counts things.
+// plural renders a number of things.
 func plural[N int | uint64](n N, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -60,7 +60,7 @@ func plural[N int | uint64](n N, thing string) string {
 	return count(n) + " " + thing
 }
 
-// age renders seconds with the two largest units.
+// age renders seconds in the two largest units.
 func age(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

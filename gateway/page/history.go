@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// sampleEvery is the distance of two samples, historySize how many are kept: the last
-	// five minutes.
+	// sampleEvery is the interval between two samples; historySize is the number of samples
+	// kept: the last five minutes.
 	sampleEvery = 3 * time.Second
 	historySize = 101
 )
 
-// sample is what a gateway's totals were at one time. Of reasons there are as many as
-// package negotiate has.
+// sample holds a gateway's totals at one time. The number of reasons is bounded by those of
+// package negotiate.
 type sample struct {
 	at     time.Time
 	flows  int
@@ -30,10 +30,10 @@ type sample struct {
 	inProcess int // connections
 }
 
-// endKey is what ends are counted by on the page.
+// endKey is the key by which the page counts ends.
 type endKey struct{ reason, decidedBy string }
 
-// newSample keeps of totals what the page compares.
+// newSample extracts from totals what the page compares.
 func newSample(t *report.Snapshot, at time.Time) sample {
 	s := sample{
 		at: at, bytes: maps.Clone(t.BytesTotal), native: map[string]uint64{}, ended: map[endKey]uint64{}, memory: t.Memory["reserved"],
@@ -59,7 +59,7 @@ func newSample(t *report.Snapshot, at time.Time) sample {
 	return s
 }
 
-// history is the last samples: a bounded ring. It is safe for concurrent use.
+// history holds the latest samples in a bounded ring. It is safe for concurrent use.
 type history struct {
 	mu   sync.Mutex // guards everything below
 	ring []sample
@@ -77,7 +77,7 @@ func (h *history) add(s sample) {
 	h.next = (h.next + 1) % historySize
 }
 
-// list copies the samples, oldest first.
+// list returns the samples, oldest first.
 func (h *history) list() []sample {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,7 +102,7 @@ func (p *Page) Run(ctx context.Context) {
 	}
 }
 
-// rates are the changes of a counter from sample to sample, per second.
+// rates returns the changes of a counter from sample to sample, per second.
 func rates(past []sample, of func(sample) uint64) []float64 {
 	var list []float64
 	for i := 1; i < len(past); i++ {
@@ -113,7 +113,7 @@ func rates(past []sample, of func(sample) uint64) []float64 {
 	return list
 }
 
-// values are a number of every sample.
+// values returns one number of every sample.
 func values(past []sample, of func(sample) float64) []float64 {
 	var list []float64
 	for _, s := range past {
@@ -122,7 +122,7 @@ func values(past []sample, of func(sample) float64) []float64 {
 	return list
 }
 
-// last returns the newest of some values, 0 if none.
+// last returns the newest of some values, or 0 if there are none.
 func last(list []float64) float64 {
 	if len(list) == 0 {
 		return 0

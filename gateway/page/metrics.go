@@ -11,11 +11,11 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// collector turns snapshots into metrics, one snapshot per scrape.
+// collector converts snapshots to metrics, one snapshot per scrape.
 type collector struct {
 	src     report.Source
 	numbers []report.Number
-	descs   []*prometheus.Desc // of numbers
+	descs   []*prometheus.Desc // in the order of numbers
 	now     func() time.Time
 }
 
@@ -37,7 +37,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	now := c.now() // a snapshot walks maps, which takes its time
+	now := c.now() // before the snapshot, which takes time to walk maps
 	s := c.src.Snapshot()
 	for i, n := range c.numbers {
 		kind := prometheus.GaugeValue
@@ -56,9 +56,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Metrics serves the gateway's metrics and those of its process. A
-// snapshot with two series of one name and labels costs that scrape, reported
-// as an error, and nothing else.
+// Metrics serves the metrics of the gateway and of its process. A snapshot with two series of
+// the same name and labels fails that scrape with an error, and nothing else.
 func Metrics(src report.Source, build report.VersionInfo) http.Handler {
 	return metricsHandler(newCollector(src, build))
 }

@@ -23,7 +23,8 @@ var (
 	pageJS string
 )
 
-// Source is what the page shows. Its methods have the duties of those of admin.Control.
+// Source provides what the page shows. Its methods have the same duties as those of
+// admin.Control.
 type Source interface {
 	report.Source
 	Status() report.Status
@@ -32,10 +33,10 @@ type Source interface {
 	Draining() *report.DrainInfo
 }
 
-// renderEvery bounds how often the page is made, however many browsers ask.
+// renderEvery limits how often the page is rendered, no matter how many browsers request it.
 const renderEvery = time.Second
 
-// Page is the status page of one gateway. Create with New. Its handler is safe for
+// Page is the status page of one gateway. Create it with New. Its handler is safe for
 // concurrent use.
 type Page struct {
 	src     Source
@@ -49,10 +50,10 @@ type Page struct {
 	madeAt time.Time
 }
 
-// About names the gateway.
+// About identifies the gateway.
 type About struct {
 	Host, Version string
-	// Rules is the number of rules in force.
+	// Rules returns the number of rules in effect.
 	Rules func() int
 }
 
@@ -63,7 +64,7 @@ func New(src Source, about About) *Page {
 	}).Parse(pageHTML))
 	return &Page{src: src, about: about, text: text, headers: map[string]string{
 		"Content-Type": "text/html; charset=utf-8",
-		// Nothing but what is in the page, and the page itself.
+		// Allows only what is in the page, and the page itself.
 		"Content-Security-Policy": fmt.Sprintf("default-src 'none'; style-src '%s'; script-src '%s'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", hash(pageCSS), hash(pageJS)),
 		"X-Content-Type-Options":  "nosniff",
 		"Referrer-Policy":         "no-referrer",
@@ -72,7 +73,7 @@ func New(src Source, about About) *Page {
 	}}
 }
 
-// hash is the source expression of what is in the page itself.
+// hash returns the CSP source expression for inline content.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
@@ -91,7 +92,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(text)
 }
 
-// render makes the page, or returns that of a moment ago.
+// render renders the page, or returns one that is recent enough.
 func (p *Page) render(now time.Time) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

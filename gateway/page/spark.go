@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The drawing area of a sparkline, in units of its own.
+// The drawing area of a sparkline, in its own units.
 const (
 	sparkWidth  = 240.0
 	sparkHeight = 40.0
@@ -14,20 +14,20 @@ const (
 
 // Line is one line of a sparkline.
 type Line struct {
-	Class  string // of the style sheet
-	Points string // of a polyline
-	Area   string // the same down to the axis and back: of a polygon
+	Class  string // class in the style sheet
+	Points string // points of a polyline
+	Area   string // points of a polygon: the line, then down to the axis and back
 }
 
-// Spark is a sparkline: lines over the time that is known, the newest value at the right
-// edge, from 0 to Most.
+// Spark is a sparkline: lines over the recorded time, with the newest value at the right
+// edge, scaled from 0 to Most.
 type Spark struct {
 	Lines []Line
 	Most  float64
-	Label string // for readers that do not see it
+	Label string // for people who cannot see it
 }
 
-// newSpark draws series of one unit. Series that are not long enough for a line have none.
+// newSpark draws series with a common unit. Series too short for a line are left out.
 func newSpark(label string, series map[string][]float64, order ...string) Spark {
 	s := Spark{Label: label}
 	for _, class := range order {

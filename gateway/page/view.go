@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// How much of each list the page has.
+// The maximum length of each list on the page.
 const (
 	mostReasons = 12
 	mostPeers   = 20
@@ -29,7 +29,7 @@ type View struct {
 	State     State
 	Problems  []Problem
 
-	Moved    string // what has gone around TCP
+	Moved    string // what was moved without TCP
 	Tiles    []Tile
 	Carriers []CarrierRow
 	Native   []ReasonRow
@@ -39,25 +39,25 @@ type View struct {
 	Memory   []Meter
 	Busy     []ConnRow
 	Ended    []ConnRow
-	Kept     time.Duration // how much of the past is known
+	Kept     time.Duration // how far the samples reach back
 
-	MorePeers, MoreConns int // that are not shown
+	MorePeers, MoreConns int // not shown
 }
 
-// State is the headline: a class of the style sheet and a word.
+// State is the headline: a class in the style sheet and a word.
 type State struct{ Class, Word string }
 
-// Problem is something an operator should look at.
+// Problem is something that operators should look at.
 type Problem struct{ Class, Title, Text, Fix string }
 
-// Tile is a number with its past.
+// Tile is a number with its recent history.
 type Tile struct {
 	Title, Value, Note string
-	Peak               string // the most of the time shown, empty: 0
+	Peak               string // the maximum of the time shown; empty: 0
 	Spark              Spark
 }
 
-// CarrierRow is what one carrier does.
+// CarrierRow describes what one carrier does.
 type CarrierRow struct {
 	Name      report.Carrier
 	Flows     int
@@ -68,24 +68,24 @@ type CarrierRow struct {
 	Available bool
 }
 
-// Rates are bytes in a second.
+// Rates are bytes per second.
 type Rates struct{ Tx, Rx float64 }
 
-// ReasonRow counts connections by a reason.
+// ReasonRow counts connections for one reason.
 type ReasonRow struct {
 	Name, Meaning, By string
 	Recent, Total     uint64
 	Class             string
 }
 
-// Meter is how full something is.
+// Meter shows how full something is.
 type Meter struct {
 	Name, Text string
-	Part       float64 // of 1
+	Part       float64 // from 0 to 1
 	Class      string
 }
 
-// ConnRow is a connection with its mean rate.
+// ConnRow is a connection with its average rate.
 type ConnRow struct {
 	report.ConnInfo
 	From, To string
@@ -97,7 +97,7 @@ type ConnRow struct {
 func (p *Page) view(now time.Time) View {
 	snap, past := p.src.Snapshot(), p.past.list()
 	if n := len(past); n > 1 && now.Sub(past[n-1].at) < sampleEvery/2 {
-		past = past[:n-1] // a rate over so short a time says little
+		past = past[:n-1] // a rate over such a short time says little
 	}
 	past = append(past, newSample(&snap, now))
 	v := View{About: p.about, Style: template.CSS(pageCSS), Script: template.JS(pageJS), At: now, Status: p.src.Status(), Kept: past[len(past)-1].at.Sub(past[0].at).Round(time.Second)}
@@ -129,10 +129,10 @@ func most[T any](list []T, n int) (shown []T, more int) {
 	return list[:n], len(list) - n
 }
 
-// late is the age of a heartbeat from which on new connections are native.
+// late is the age of the heartbeat at which the page says that new connections are native.
 const late = 3 * time.Second
 
-// health says how the gateway is, the worst first.
+// health returns the state of the gateway and its problems, worst first.
 func health(s *report.Snapshot, st report.Status, now time.Time) (State, []Problem) {
 	state, problems := State{"good", "healthy"}, []Problem(nil)
 	add := func(class, word string, p Problem) {
@@ -183,7 +183,7 @@ func health(s *report.Snapshot, st report.Status, now time.Time) (State, []Probl
 	return state, problems
 }
 
-// allBytes are the bytes of all carriers, both ways.
+// allBytes returns the bytes of all carriers, in both directions.
 func allBytes(s sample) (n uint64) {
 	for _, b := range s.bytes {
 		n += b.Tx + b.Rx
@@ -200,16 +200,16 @@ func sum[K comparable](counts map[K]uint64, which func(K) bool) (n uint64) {
 	return n
 }
 
-// isReset tells whether an end was neither in order nor an application's reset.
+// isReset reports whether an end was neither in order nor an application's reset.
 func isReset(k endKey) bool { return k.reason != string(report.EndClosed) && k.reason != "app_reset" }
 
 func every[K any](K) bool { return true }
 
-// moved says what shared memory and RDMA have moved instead of TCP, since the start.
+// moved describes what shared memory and RDMA have moved instead of TCP since the start.
 func moved(s *report.Snapshot) string {
 	bytes, conns, native := s.InProcess.RingBytesTotal, s.InProcess.ConnectionsTotal, uint64(0)
 	for c, n := range s.BytesTotal {
-		if c != report.CarrierRelay { // which is TCP
+		if c != report.CarrierRelay { // the relay is TCP
 			bytes += n.Tx + n.Rx
 		}
 	}
@@ -324,7 +324,8 @@ func newReason(name, by string, now, before uint64) ReasonRow {
 	return row
 }
 
-// ordered has the reasons of the last minutes first.
+// ordered sorts the rows, those with the most recent connections first, and limits their
+// number.
 func ordered(rows []ReasonRow) []ReasonRow {
 	slices.SortFunc(rows, func(a, b ReasonRow) int {
 		return cmp.Or(cmp.Compare(b.Recent, a.Recent), cmp.Compare(b.Total, a.Total), strings.Compare(a.Name+a.By, b.Name+b.By))
@@ -333,7 +334,7 @@ func ordered(rows []ReasonRow) []ReasonRow {
 	return rows
 }
 
-// meters are what is bounded, and how full it is.
+// meters returns what is bounded, and how full it is.
 func meters(s *report.Snapshot) []Meter {
 	meter := func(name string, now, limit uint64, text string) Meter {
 		m := Meter{Name: name, Text: text}
@@ -355,7 +356,7 @@ func meters(s *report.Snapshot) []Meter {
 	if q := s.Memory["quarantined"]; q > 0 {
 		list = append(list, meter("memory in quarantine", q, s.MemoryLimit, size(q)))
 	}
-	for _, m := range s.Maps { // only those that may soon cost connections their carrier
+	for _, m := range s.Maps { // only those that may soon keep connections native
 		if full := meter("eBPF map "+m.Map, m.Entries, m.Capacity, count(m.Entries)+" of "+count(m.Capacity)); full.Class != "" {
 			list = append(list, full)
 		}
@@ -363,7 +364,8 @@ func meters(s *report.Snapshot) []Meter {
 	return list
 }
 
-// connRows are connections in the direction in which they began; of those in process, of which each end is listed, one.
+// connRows returns connections in the direction in which they began. A connection in process,
+// of which both ends are listed, is returned once.
 func connRows(list []report.ConnInfo) []ConnRow {
 	var rows []ConnRow
 	seen := map[uint64]bool{}

@@ -1,10 +1,10 @@
-// Package faults names the places in a gateway where a test can put a fault that
-// nothing outside the process can cause: a panic in the work for a connection, a
-// connection or a takeover that stays at a step.
+// Package faults names the places in a gateway where a test can inject a fault that nothing
+// outside the process can cause: a panic in the work for a connection, or a connection or a
+// takeover that is held at a step.
 //
-// It has only the places. Package lab/faults reads from the environment which fault
-// is where, for a smcgw that tests build; the smcgw for hosts has none.
+// It defines only the places. Package lab/faults reads from the environment which fault to
+// inject where, in a smcgw built for tests; the production smcgw has none.
 //
-// The trap: no test can wait for a step that is never called. A new step needs its
-// call in the gateway, not only its name here.
+// The trap: no test can wait for a step that is never called. A new step needs a call in the
+// gateway, not only a name here.
 package faults

@@ -18,7 +18,6 @@ const (
 	// flow; it does not apply after a sweep that removed something. An entry takes five
 	// seconds to become stale.
 	sweepEvery = 5
-	// portsEvery is how many chores pass between two attempts to have a port that
 	// portsEvery is the number of chores between two attempts to get a port that another
 	// process has.
 	portsEvery = 5

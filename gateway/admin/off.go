@@ -80,7 +80,7 @@ func (f OffFlag) Set(off bool) error {
 	return ofOwner(err)
 }
 
-// ofOwner adds to a permission error who has the permission.
+// ofOwner adds to a permission error which users have the permission.
 func ofOwner(err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w: it takes root, or the daemon's user", err)

@@ -165,7 +165,7 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// giveToOwner gives a file created by root to the user of its directory, who has to open it,
+// giveToOwner gives a file created by root to the user of its directory, which has to open it,
 // too. Errors are ignored: that user then gets an error that names the file.
 func giveToOwner(f *os.File) {
 	var dir unix.Stat_t

@@ -59,7 +59,7 @@ type Env struct {
 	// Die ends the process after too many panics.
 	Die func()
 
-	seen   negotiate.Seen // PROPOSALs that were accepted as genuine
+	seen   negotiate.Seen // PROPOSALs accepted so far, against replay
 	panics panics
 }
 

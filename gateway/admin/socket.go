@@ -165,8 +165,8 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// giveToOwner gives a file created by root to the user of its directory, which has to open it,
-// too. Errors are ignored: that user then gets an error that names the file.
+// giveToOwner gives a file created by root to the owner of its directory, since that user has to
+// open it, too. Errors are ignored: that user then gets an error that names the file.
 func giveToOwner(f *os.File) {
 	var dir unix.Stat_t
 	if os.Geteuid() != 0 || unix.Stat(filepath.Dir(f.Name()), &dir) != nil || dir.Uid == 0 {

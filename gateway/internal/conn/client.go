@@ -216,8 +216,8 @@ func (c *client) inject() {
 }
 
 // refusals is how many times in a row the application's kernel must refuse the answer to its
-// SYN before the application counts as gone. One refusal is not enough: the SYN or the answer
-// may have been lost each time while the application waits.
+// SYN before the application counts as gone. One is not enough: if the SYN or the answer was
+// lost, it looks the same although the application is still waiting.
 const refusals = 4
 
 // handOverAgain retries an application that has not been accepted in time. It must not give

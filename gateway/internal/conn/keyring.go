@@ -57,7 +57,7 @@ func (r *Keyring) Set(k negotiate.Keys) bool {
 	return true
 }
 
-// random returns the nonce of an authenticated message, or zeros without keys.
+// random returns the random value of an authenticated message, or zeros without keys.
 func (r *Keyring) random() (b [16]byte) {
 	if len(r.Load()) > 0 {
 		_, _ = rand.Read(b[:]) // never fails

@@ -39,7 +39,7 @@ type Soft struct {
 	far
 	env *Env
 
-	opening sync.Mutex               // held while devices are opened, or must not be; taken before mu and never by a shard
+	opening sync.Mutex               // held while devices are opened, or must not be; before mu, and never by a shard
 	patient time.Time                // until then, wait for the configured port; guarded by opening
 	asked   map[netip.Addr]time.Time // when the host was last asked for an address of a flow; likewise
 

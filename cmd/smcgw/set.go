@@ -11,9 +11,9 @@ import (
 func newSet(e *env) *cobra.Command {
 	return withSocket(e, verb(e, &cobra.Command{
 		Use:   "set NAME VALUE",
-		Short: "Change a setting of the daemon that runs, until it ends",
+		Short: "Change a setting of the running daemon",
 		Long: `Set changes how the daemon works, until it ends or reads its configuration again;
-the file stays as it is. NAME is one of:
+the file is not changed. NAME is one of:
 
   log.level        debug, info, warn or error: what daemon and guardian log
   log.access       off, carried or all: which connections have a line each

@@ -6,27 +6,31 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// Accept is the server's consent: its application is connected, its memory reserved, its queue pairs are ready to echo.
+// Accept is the server's consent. When it is sent, the server's application is connected, memory is reserved, and the
+// queue pairs are ready to echo proofs.
 type Accept struct {
-	// Version is the version both speak from here on; it travels in the header.
+	// Version is the version that both sides use from here on; it travels in the header.
 	Version uint8
 	// GatewayID identifies the server's gateway.
 	GatewayID [16]byte
-	// HostID identifies the server's kernel; zero if it does not say.
+	// HostID identifies the server's kernel; zero if the server does not tell.
 	HostID [16]byte
 	// DatagramPort is the UDP port for datagram resolution, 0 for none.
 	DatagramPort uint16
-	// Software is the version of the sender's program, up to 16 visible characters of ASCII; empty: it does not say.
+	// Software is the version of the sender's program, at most 16 visible ASCII characters; empty if the sender does
+	// not tell.
 	Software string
-	// Random is fresh in every message that is authenticated, so that no two handshakes have the same chain; zero: none.
+	// Random is fresh in every authenticated message, so that no two handshakes have the same MAC chain; zero if
+	// absent.
 	Random [16]byte
-	// Carriers is what the server can do of what was offered, in the order the client should try them: 1 to MaxCarriers.
+	// Carriers lists the offered carriers that the server can use, 1 to MaxCarriers, in the order the client should try
+	// them.
 	Carriers []CarrierOffer
 }
 
 const acceptTLVs = clc.TLVSet(1<<3 | 1<<4 | 1<<5 | 1<<7 | 1<<17 | 1<<19 | 1<<20)
 
-// encodeAccept makes the message without a MAC.
+// encodeAccept encodes a without a MAC.
 func encodeAccept(a *Accept) []byte {
 	b := clc.AppendHeader(nil, TypeAccept, a.Version)
 	b = clc.AppendIdentity(b, a.GatewayID, a.HostID, a.DatagramPort)
@@ -36,12 +40,12 @@ func encodeAccept(a *Accept) []byte {
 	return clc.EndMessage(b, 0)
 }
 
-// Len returns the length that encodeAccept makes.
+// Len returns the length of the message that encodeAccept returns.
 func (a *Accept) Len() int {
 	return HeaderLen + clc.IdentityLen(a.HostID, a.DatagramPort) + clc.SoftwareLen(a.Software) + clc.RandomLen(a.Random) + carriersLen(a.Carriers)
 }
 
-// ParseAccept reads an ACCEPT at the start of b and returns the number of bytes it took.
+// ParseAccept parses an ACCEPT at the start of b and returns the number of bytes it consumed.
 func ParseAccept(b []byte) (Accept, int, error) {
 	h, tlvs, err := clc.Message(b, TypeAccept)
 	if err != nil {

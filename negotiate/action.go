@@ -5,52 +5,54 @@ import (
 	"time"
 )
 
-// Action is one thing the owner of a handshake has to do, in the order given: one of Send, HandOver, HandOverAgain, Prove,
-// Serve, Dial, Undial, Drop, DialRaw, RelayRaw, Forward, Carry, Records, Release, Abort.
+// Action is one thing that the owner of a handshake must do: Send, HandOver, HandOverAgain, Prove, Serve, Dial, Undial,
+// Drop, DialRaw, RelayRaw, Forward, Carry, Records, Release or Abort. Actions are executed in the order in which they
+// were returned.
 type Action interface{ action() }
 
 type (
 	// Send writes Bytes to the wire leg.
 	Send struct{ Bytes []byte }
 
-	// HandOver (client) gives the application's recorded SYN to the gateway's listener. Answer with Client.AppAccepted
-	// when accept() returned the connection, or Client.AppFailed. Accept is the server's ACCEPT.
+	// HandOver (client) hands the application's recorded SYN to the gateway's listener. Answer with Client.AppAccepted
+	// when accept() has returned the connection, or with Client.AppFailed. Accept is the server's ACCEPT.
 	HandOver struct{ Accept *Accept }
 
-	// HandOverAgain (client): accept() has not returned in time. Where the application still waits for the answer to its SYN
-	// and that was lost, hand it over once more; where it has given up, Client.AppFailed.
+	// HandOverAgain (client) says that accept() has not returned in time. If the application is still waiting for a
+	// SYN-ACK that was lost, hand its SYN over once more. If it has given up, answer with Client.AppFailed.
 	HandOverAgain struct{}
 
 	// Prove (client) connects the queue pair made for Offer.Kind to the server's endpoint and runs the carrier proof
-	// within Timeout. Answer with Client.Proved; a warm queue pair answers true at once. A failed proof is also for the
-	// peer cache (carrier_unreachable).
+	// within Timeout. Answer with Client.Proved, immediately if the carrier needs no proof. Record a failed proof in
+	// the peer cache, too (carrier_unreachable).
 	Prove struct {
 		Offer   CarrierOffer
 		Timeout time.Duration
 	}
 
-	// Serve (server) examines the PROPOSAL in the order policy and limits, memory and queue pairs. Answer with
+	// Serve (server) examines the PROPOSAL: first policy and limits, then memory, then queue pairs. Answer with
 	// Server.Reserved or Server.Refused. Proposal.Carriers is what the client offers.
 	Serve struct{ Proposal *Proposal }
 
-	// Dial (server) dials the application from the client's address, last of all, because it sees that. Answer with
-	// Server.Dialled.
+	// Dial (server) dials the application from the client's address. It comes last because the application sees it.
+	// Answer with Server.Dialled.
 	Dial struct{}
 
-	// Undial (server) gives the dial up if it is known that the application has not accepted it and never will; then answer
-	// with Server.Dialled that it failed. Otherwise the dial has succeeded, and its result comes.
+	// Undial (server) gives up the dial if the application is known not to have accepted it and cannot accept it any
+	// more; then answer with Server.Dialled and ok false. Otherwise the dial counts as successful and its result
+	// follows as usual.
 	Undial struct{}
 
-	// Drop (server) frees what Serve reserved; no dial is under way. The wire leg stays, so that the client can read the
-	// DECLINE; an Abort follows.
+	// Drop (server) frees what Serve reserved; no dial is in progress. The wire leg stays open so that the client can
+	// read the DECLINE. An Abort follows.
 	Drop struct{}
 
-	// DialRaw (server): the client is native; dial the application from the client's address. Answer with
-	// Server.RawDialled. Waited is not zero where nothing has shown that it is: Verdict.Waited.
+	// DialRaw (server) dials the application from the client's address for a native client. Answer with
+	// Server.RawDialled. Waited is not zero if the client is merely assumed to be native; see Verdict.Waited.
 	DialRaw struct{ Waited time.Duration }
 
-	// RelayRaw (server): both legs are native TCP byte streams. Pump application to wire at once; wire to application goes
-	// on through Server.Receive until a Forward with Last.
+	// RelayRaw (server) makes both legs native TCP byte streams. Pump from the application to the wire at once; bytes
+	// from the wire keep going through Server.Receive until a Forward with Last.
 	RelayRaw struct{}
 
 	// Forward (server) writes Bytes, which the client sent, to the application. After Last the guard is done: pump the
@@ -60,19 +62,19 @@ type (
 		Last  bool
 	}
 
-	// Carry starts carrying by Carrier; queue pairs of other carriers are closed. The peer's ACCEPT or PROPOSAL was given
-	// by HandOver or Serve. The wire leg may be written (records) from here on.
+	// Carry starts carrying by Carrier and closes the queue pairs of the other carriers. HandOver or Serve has provided
+	// the peer's ACCEPT or PROPOSAL. From here on records may be written to the wire leg.
 	Carry struct{ Carrier CarrierKind }
 
-	// Records hands the receiving side of the wire leg to the record reader; Rest are the next bytes for it.
+	// Records hands the receiving side of the wire leg to the record reader, starting with the bytes in Rest.
 	Records struct{ Rest []byte }
 
-	// Release (client) resets the wire leg and, after the RST in the same queue, sends the application's SYN out again,
-	// bare: the kernel, the network and the peer's application give the true answer.
+	// Release (client) resets the wire leg and, behind the RST in the same queue, sends the application's SYN again
+	// without the option. The kernel, the network and the peer's application then give the true answer.
 	Release struct{ Verdict Verdict }
 
-	// Abort ends the wire leg and the application's leg, if there is one, and frees what was reserved. With Silent no
-	// packet may leave on the wire leg: either the peer has ended it already, or a RST could be taken for the answer to
+	// Abort ends the wire leg and the app leg, if there is one, and frees what was reserved. If Silent is set, no
+	// packet may leave on the wire leg: either the peer has already ended it, or a RST could be taken for the answer to
 	// the application's SYN. Otherwise the wire leg is reset.
 	Abort struct {
 		Verdict Verdict
@@ -104,8 +106,8 @@ const (
 	OutcomeNone     Outcome = iota // not decided yet
 	OutcomeCarried                 // carried by Verdict.Carrier
 	OutcomeReleased                // client: the connection falls back
-	OutcomeDeclined                // server: one of the two declined; the client goes on natively
-	OutcomeRaw                     // server: the client is native, bytes are relayed untouched
+	OutcomeDeclined                // server: either side declined; the client continues natively
+	OutcomeRaw                     // server: the client is native, its bytes are relayed untouched
 	OutcomeAborted                 // both legs ended
 )
 
@@ -135,25 +137,25 @@ type Verdict struct {
 	Carrier CarrierKind
 	// Reason is ReasonNone when carried by RDMA, ReasonCarrierUnreachable when carried by the relay from the start.
 	Reason Reason
-	// Remote is true when the peer decided.
+	// Remote reports whether the peer decided.
 	Remote bool
-	// Shown is true when this host decided by what the peer has sent, whenever that came.
+	// Shown reports whether this host decided because of something the peer has sent, at whatever time.
 	Shown bool
-	// Waited is not zero when this host decided because something of the peer had not come for so long, or the peer may
-	// have for such a reason. That is about the peer only if this host was in time itself.
+	// Waited is not zero if this host decided because it waited that long for the peer in vain, or if the peer may have
+	// decided because it waited for this host. It says something about the peer only if this host was not late itself.
 	Waited time.Duration
 }
 
-// Confirmed is what the third ACK of a connection said about the client.
+// Confirmed is what the third ACK of a connection tells about the client.
 type Confirmed uint8
 
 // What a server knows when the third ACK has arrived.
 const (
-	// ConfirmedUnknown: nothing was seen yet that would tell, for instance because the third ACK was lost.
+	// ConfirmedUnknown: nothing that would tell has been seen yet, for instance because the third ACK was lost.
 	ConfirmedUnknown Confirmed = iota
-	// ConfirmedYes: the confirm option with the right nonce: a gateway speaks.
+	// ConfirmedYes: the confirm option came with the right nonce, so the client is a gateway.
 	ConfirmedYes
-	// ConfirmedNo: a segment starting at ISN+1 without it: the client is native.
+	// ConfirmedNo: a segment that starts at ISN+1 came without the option, so the client is native.
 	ConfirmedNo
 )
 

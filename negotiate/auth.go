@@ -17,48 +17,51 @@ const MACLen = sha256.Size
 // MAC authenticates one CLC message and, through the chain, every message before it in the same exchange.
 type MAC [MACLen]byte
 
-// ErrAuth says that a message is not authenticated and must be, or is and must not.
+// ErrAuth says that a message lacks a valid MAC where one is required, or has one where none is allowed.
 var ErrAuth = errors.New("message not authenticated")
 
 const macTLVLen = clc.TLVHeaderLen + MACLen
 
-// Keys are the keys a gateway shares with its peers. The first one authenticates what it begins itself, all of them are
-// believed, and an answer uses the key that the question has used. None: nothing is authenticated. A Keys is never
-// changed.
+// Keys are the keys that a gateway shares with its peers. The gateway signs what it initiates with the first key,
+// accepts messages made with any of them, and answers with the key of the request. If empty, nothing is authenticated.
+// Keys are immutable.
 type Keys [][]byte
 
-// Speaker is the sender of a message: what one side says can never pass as the words of the other.
+// Speaker is the side that sends a message. It is part of the MAC, so that a message of one side cannot be replayed as
+// one of the other.
 type Speaker uint8
 
 // The speakers.
 const (
-	FromClient Speaker = 1 // of the connection, or the gateway that asks
-	FromServer Speaker = 2 // the other one
+	FromClient Speaker = 1 // the client of the connection, or the gateway that asks
+	FromServer Speaker = 2 // the other side
 )
 
-// Binding names the connection a handshake is about, or the two ends of a resolution (then both sequence numbers are 0). Its
-// addresses and sequence numbers are those of the packets, so that a message is worth nothing on another connection.
+// Binding identifies the connection that a handshake is about, or the two ends of a resolution (then both sequence
+// numbers are 0). It has the addresses and sequence numbers that are in the packets, so that a message is worthless on
+// any other connection.
 type Binding struct {
 	Client, Server netip.AddrPort
-	// ClientISN and ServerISN are the sequence numbers of SYN and SYN-ACK.
+	// ClientISN and ServerISN are the sequence numbers of the SYN and the SYN-ACK.
 	ClientISN, ServerISN uint32
 }
 
-// Chain is what a MAC covers besides its message.
+// Chain is what a MAC covers in addition to its message.
 type Chain struct {
 	Binding Binding
 	From    Speaker
-	// Prev is the MAC of the message before (docs/PROTOCOL.md "Authentication"); zero if none.
+	// Prev is the MAC of the preceding message (docs/PROTOCOL.md "Authentication"), zero if there is none.
 	Prev MAC
 }
 
-// authLabel keeps MACs of this protocol apart from whatever else the key may be used for.
+// authLabel separates MACs of this protocol from any other use of the same key.
 const authLabel = "smcgw clc 1"
 
-// chainLen: label, speaker, two addresses and ports, two sequence numbers, previous MAC.
+// chainLen is the length of what append appends: label, speaker, two addresses and ports, two sequence numbers,
+// previous MAC.
 const chainLen = len(authLabel) + 1 + 2*(16+2) + 2*4 + MACLen
 
-// append appends the bytes that the MAC covers in front of the message.
+// append appends the bytes that the MAC covers ahead of the message.
 func (c *Chain) append(b []byte) []byte {
 	b = append(b, authLabel...)
 	b = append(b, uint8(c.From))
@@ -72,8 +75,8 @@ func (c *Chain) append(b []byte) []byte {
 	return append(b, c.Prev[:]...)
 }
 
-// Seal appends the MAC TLV to the complete CLC message that begins at b[start], fixes its length and returns the MAC for
-// the chain.
+// Seal appends the MAC TLV to the complete CLC message that begins at b[start], updates the length of the message, and
+// returns the MAC for the chain.
 func Seal(b []byte, start int, key []byte, c Chain) ([]byte, MAC) {
 	b = clc.AppendTLV(b, clc.TLVMAC, make([]byte, MACLen))
 	b = clc.EndMessage(b, start)
@@ -82,14 +85,14 @@ func Seal(b []byte, start int, key []byte, c Chain) ([]byte, MAC) {
 	return b, mac
 }
 
-// sealed reports whether a whole CLC message ends with a MAC, right or wrong.
+// sealed reports whether a complete CLC message ends with a MAC, valid or not.
 func sealed(msg []byte) bool {
 	tail := len(msg) - macTLVLen
 	return tail >= HeaderLen && binary.BigEndian.Uint16(msg[tail:]) == clc.TLVMAC &&
 		binary.BigEndian.Uint16(msg[tail+2:]) == MACLen
 }
 
-// Verify checks the MAC of one whole CLC message, which must be its last TLV, and returns it for the chain.
+// Verify checks the MAC of a complete CLC message, which must be its last TLV, and returns it for the chain.
 func Verify(msg, key []byte, c Chain) (MAC, error) {
 	if !sealed(msg) {
 		return MAC{}, fmt.Errorf("clc message without a mac: %w", ErrAuth)
@@ -101,8 +104,8 @@ func Verify(msg, key []byte, c Chain) (MAC, error) {
 	return got, nil
 }
 
-// Verify checks the MAC of one whole CLC message with each key and returns the one that fits. Without keys a message that
-// has a MAC is refused: its sender would not believe the answer.
+// Verify checks the MAC of a complete CLC message with each key and returns the key that matches. Without keys it
+// refuses a message that has a MAC, because its sender would not accept an answer without one.
 func (k Keys) Verify(msg []byte, c Chain) (key []byte, mac MAC, err error) {
 	if len(k) == 0 {
 		if sealed(msg) {
@@ -118,7 +121,7 @@ func (k Keys) Verify(msg []byte, c Chain) (key []byte, mac MAC, err error) {
 	return nil, MAC{}, err
 }
 
-// First returns the key for what this gateway begins; nil: none.
+// First returns the key for what this gateway initiates, or nil if there is none.
 func (k Keys) First() []byte {
 	if len(k) == 0 {
 		return nil
@@ -126,7 +129,7 @@ func (k Keys) First() []byte {
 	return k[0]
 }
 
-// sum is HMAC-SHA256(key, chain || message with a zeroed MAC).
+// sum returns HMAC-SHA256(key, chain || message with its MAC zeroed).
 func sum(msg, key []byte, c *Chain) MAC {
 	var zero MAC
 	h := hmac.New(sha256.New, key)

@@ -2,10 +2,10 @@ package negotiate
 
 import "strconv"
 
-// CarrierKind names what carries the bytes of a connection. The numbers go over the wire.
+// CarrierKind is the kind of a carrier. Its numbers are part of the protocol.
 type CarrierKind uint8
 
-// The carriers. Relay is the wire leg itself (DATA records); it needs no offer.
+// The carriers. CarrierRelay is the wire leg itself (DATA records) and needs no offer.
 const (
 	CarrierRelay CarrierKind = 0
 	CarrierSHM   CarrierKind = 1
@@ -31,10 +31,10 @@ func (k CarrierKind) String() string {
 	return "carrier_" + strconv.Itoa(int(k))
 }
 
-// OfAdapter tells the carriers of RDMA adapters.
+// OfAdapter reports whether k is a carrier of an RDMA adapter.
 func (k CarrierKind) OfAdapter() bool { return k == CarrierHW || k == CarrierIB }
 
-// IsRoCE tells the carriers that speak RoCEv2, in software or by an adapter.
+// IsRoCE reports whether k speaks RoCEv2, in software or with an adapter.
 func (k CarrierKind) IsRoCE() bool { return k == CarrierSoft || k == CarrierHW }
 
 // MarshalText makes carriers appear by name in JSON.
@@ -47,14 +47,15 @@ type ConnData [connDataLen]byte
 // connDataLen is the size of struct rs_conn_data.
 const connDataLen = 40
 
-// CarrierOffer is one carrier the sender is ready to use for this connection, with the address of the queue pair it made
-// for it. Exactly one of SHM, RoCE and IB is meaningful, by Kind.
+// CarrierOffer is a carrier that the sender is ready to use for this connection, with the address of the queue pair
+// that it made for it. Kind says which one of SHM, RoCE and IB is valid.
 type CarrierOffer struct {
 	Kind CarrierKind
-	// Mixed is about ends of both RoCEv2 kinds: in a PROPOSAL a queue pair of the other kind's device may answer, in an
-	// ACCEPT it does. Peers that do not know it never answer so.
+	// Mixed allows ends of both RoCEv2 kinds: in a PROPOSAL, a queue pair of the other kind's device may answer; in an
+	// ACCEPT, it does. Peers that do not know the flag never answer with it.
 	Mixed bool
-	// Conn is the rsocket connection data of this queue pair; it is per carrier because the keys of the memory are.
+	// Conn is the rsocket connection data of this queue pair. It differs between carriers because the keys of the
+	// memory do.
 	Conn ConnData
 	// SHM is the endpoint when Kind is CarrierSHM.
 	SHM SHMEndpoint
@@ -64,13 +65,13 @@ type CarrierOffer struct {
 	IB IBEndpoint
 }
 
-// SHMEndpoint says where to meet a gateway under the same kernel.
+// SHMEndpoint says where to meet a gateway on the same kernel.
 type SHMEndpoint struct {
 	// Name is the rendezvous socket's file name in shm_dir: 1 to MaxRendezvousName bytes, no slash, no NUL, no leading dot.
 	Name string
-	// Key authorises the meeting.
+	// Key authorises the rendezvous.
 	Key [16]byte
-	// QPN is the queue pair of the sender for this connection.
+	// QPN is the sender's queue pair for this connection.
 	QPN uint32
 }
 
@@ -78,13 +79,13 @@ type SHMEndpoint struct {
 type RoCEEndpoint struct {
 	GID     [16]byte
 	UDPPort uint16
-	// MTU is the path MTU in bytes (256 to 4096, a power of two) the sender can use.
+	// MTU is the path MTU in bytes that the sender can use, a power of two from 256 to 4096.
 	MTU uint16
 	// QPN and PSN are 24-bit numbers.
 	QPN uint32
 	PSN uint32
-	// PKey is the partition key that packets to a CarrierSoft queue pair must have, random for each: with bit 15, and the
-	// rest neither 0 nor 0x7fff. 0: packets are of the default partition. It travels in a TLV of its own after the
-	// carrier, which gateways before it was thought of skip.
+	// PKey is the partition key that packets to a CarrierSoft queue pair must have: random for each queue pair, with
+	// bit 15 set and the rest neither 0 nor 0x7fff. 0 means the default partition. It travels in a TLV of its own
+	// behind the carrier, which older gateways skip.
 	PKey uint16
 }

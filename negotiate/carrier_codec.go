@@ -7,7 +7,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// The carrier TLV: kind(1), flags(1), rsocket connection data(40), then the endpoint by kind.
+// A carrier TLV is kind(1), flags(1), rsocket connection data(40), then the endpoint, whose form depends on the kind.
 const (
 	// MaxCarriers bounds the carriers of one message.
 	MaxCarriers = 4
@@ -17,13 +17,13 @@ const (
 	roceLen         = 16 + 2 + 2 + 4 + 4
 	partitionLen    = 2
 
-	wholeMember  = 0x8000 // of a partition (IBTA vol. 1, 10.9.1.1)
+	wholeMember  = 0x8000 // full member of a partition (IBTA vol. 1, 10.9.1.1)
 	everyoneElse = 0xffff // the default partition
 
 	flagMixed = 1 // see CarrierOffer.Mixed; other flags are ignored
 )
 
-// AppendCarriers appends the TLVs of carriers.
+// AppendCarriers appends the TLVs of cs.
 func AppendCarriers(b []byte, cs []CarrierOffer) []byte {
 	for i := range cs {
 		b = appendCarrier(b, &cs[i])
@@ -63,7 +63,7 @@ func (c *CarrierOffer) flags() uint8 {
 	return 0
 }
 
-// Answers reports whether the offer of an answer may answer o, which was asked with; nil: nothing of the kind was.
+// Answers reports whether c is a valid answer to o, the offer of the same kind; nil if there was none.
 func (c *CarrierOffer) Answers(o *CarrierOffer) bool {
 	return o != nil && c.Kind == o.Kind && (!c.Mixed || o.Mixed && c.RoCE.PKey == 0)
 }
@@ -93,7 +93,7 @@ func carriersLen(cs []CarrierOffer) int {
 	return n
 }
 
-// SetCarrier reads a TLV of AppendCarriers.
+// SetCarrier parses one TLV that AppendCarriers has written.
 func SetCarrier(cs *[]CarrierOffer, typ uint16, v []byte) error {
 	if typ == clc.TLVPartition {
 		return setPartition(*cs, v)
@@ -101,8 +101,8 @@ func SetCarrier(cs *[]CarrierOffer, typ uint16, v []byte) error {
 	return addCarrier(cs, v)
 }
 
-// addCarrier parses one carrier TLV. A kind or link layer this version does not know is skipped: it is an offer, not a
-// demand.
+// addCarrier parses one carrier TLV. It skips an unknown kind or link layer, since the receiver need not use every
+// offer.
 func addCarrier(cs *[]CarrierOffer, v []byte) error {
 	if len(v) < carrierFixedLen {
 		return fmt.Errorf("carrier of %d bytes: %w", len(v), ErrMalformed)
@@ -136,8 +136,8 @@ func addCarrier(cs *[]CarrierOffer, v []byte) error {
 	return nil
 }
 
-// setPartition parses the partition key of the soft carrier in front of it. Without one it is about a carrier of another
-// version.
+// setPartition parses the partition key of the soft carrier that precedes it. Without such a carrier it belongs to a
+// carrier of another version and is ignored.
 func setPartition(cs []CarrierOffer, v []byte) error {
 	if err := clc.Want(v, partitionLen); err != nil {
 		return err

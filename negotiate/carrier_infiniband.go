@@ -7,16 +7,17 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// IBEndpoint is the address of a queue pair on an InfiniBand port. Unlike that of RoCE it is no IP address: the receiver
-// asks its subnet administrator for the path to the sender's address and takes the endpoint only if both agree.
+// IBEndpoint is the address of a queue pair on an InfiniBand port. Unlike a RoCE endpoint it has no IP address. The
+// receiver asks its subnet administrator for the path to the sender's address, and takes the endpoint only if it agrees
+// with that path.
 type IBEndpoint struct {
-	// GID is that of the port, LID what switches forward by: unicast, 1 to 0xbfff.
+	// GID is the port's GID, and LID its unicast address on the switches, 1 to 0xbfff.
 	GID [16]byte
 	LID uint16
-	// PKey is the partition of the queue pair, with bit 15 where the port is a full member. Queue pairs of one partition
-	// reach each other if one of their ports is.
+	// PKey is the partition of the queue pair, with bit 15 set if the port is a full member. Two queue pairs of one
+	// partition can talk if at least one of their ports is.
 	PKey uint16
-	// MTU is the path MTU in bytes (256 to 4096, a power of two) the sender can use.
+	// MTU is the path MTU in bytes that the sender can use, a power of two from 256 to 4096.
 	MTU uint16
 	// SL is the service level the sender uses, 0 to 15.
 	SL uint8
@@ -28,7 +29,7 @@ type IBEndpoint struct {
 const (
 	linkLayerAt = 16 + 2 + 2 + 2 + 1
 	ibLen       = linkLayerAt + 1 + 4 + 4
-	// linkInfiniBand is the link layer. Others have offers of their own form, which are skipped.
+	// linkInfiniBand is the InfiniBand link layer. Offers of other link layers have another format and are skipped.
 	linkInfiniBand = 1
 
 	maxUnicastLID = 0xbfff
@@ -45,7 +46,7 @@ func (e *IBEndpoint) append(b []byte) []byte {
 	return binary.BigEndian.AppendUint32(b, e.PSN)
 }
 
-// parse reads the endpoint. One of another link layer is not known.
+// parse parses the endpoint. known is false if it has another link layer.
 func (e *IBEndpoint) parse(v []byte) (known bool, err error) {
 	if len(v) <= linkLayerAt {
 		return false, fmt.Errorf("infiniband endpoint of %d bytes: %w", len(v), ErrMalformed)

@@ -2,33 +2,34 @@ package negotiate
 
 import "time"
 
-// Rest decides how long a carrier that works and then fails is left alone: a proof is one packet, and a carrier can pass
-// it again and again and yet not carry. It is about one carrier with one peer, pure, and the zero value has failed never.
+// Rest decides for how long a carrier that keeps failing is not used. The proof is only one packet: a carrier can pass
+// it every time and still be unable to carry. A Rest covers one carrier to one peer. It is a pure value; the zero value
+// has no failures.
 //
 //	works ── restAfter failures within restWindow ──► rests ── its pause ──► works, and on trial
 //	  ▲                                                 ▲                        │
 //	  └── good for as long as the pause ────────────────┼────────────────────────┤
 //	                                                    └── fails: pause × 2 ────┘
 type Rest struct {
-	failures int       // counted in the present row
-	first    time.Time // of them
+	failures int       // in the current window
+	first    time.Time // the first of them
 	last     time.Time
-	pause    time.Duration // the last one; 0: never
-	until    time.Time     // its end
+	pause    time.Duration // the last pause; 0 if there was none
+	until    time.Time     // the end of that pause
 }
 
 const (
-	// restTogether: failures of so long a time are one. A device that fails takes all of its connections with it, and
-	// each notices when it next has something to send.
+	// restTogether is the time within which failures count as one. A device that fails takes all its connections with
+	// it, and each of them notices only when it next has something to send.
 	restTogether = 2 * time.Second
 	restWindow   = time.Minute
 	restAfter    = 3
-	// restPause is the first pause; it doubles up to restMost.
+	// restPause is the first pause; each further one is twice as long, up to restMost.
 	restPause = 10 * time.Second
 	restMost  = 10 * time.Minute
 )
 
-// Failed returns what is known after a connection had to leave the carrier at now.
+// Failed returns the state after a connection has left the carrier at now because the carrier failed.
 func (r Rest) Failed(now time.Time) Rest {
 	if r.failures > 0 && now.Sub(r.last) < restTogether || r.Resting(now) {
 		return r
@@ -51,10 +52,10 @@ func (r Rest) rest(now time.Time, pause time.Duration) Rest {
 	return Rest{pause: pause, until: now.Add(pause)}
 }
 
-// Resting reports whether the carrier is to be left alone at now.
+// Resting reports whether the carrier must not be used at now.
 func (r Rest) Resting(now time.Time) bool { return now.Before(r.until) }
 
-// Over reports whether nothing is left to remember at now.
+// Over reports whether r can be forgotten at now.
 func (r Rest) Over(now time.Time) bool {
 	return now.Sub(r.first) > restWindow && now.Sub(r.until) >= r.pause
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// What every CLC message has (docs/PROTOCOL.md "CLC messages"). Named after SMC's connection layer control, whose job it
-// does.
+// Properties of all CLC messages (docs/PROTOCOL.md "CLC messages"). The name is that of SMC's connection layer control,
+// which does the same job.
 const (
-	// Version is the protocol version this package speaks; MinVersion is the oldest.
+	// Version is the protocol version that this package speaks; MinVersion is the oldest that it accepts.
 	Version    = clc.Version
 	MinVersion = clc.MinVersion
 
@@ -21,15 +21,15 @@ const (
 	MaxRendezvousName = clc.MaxRendezvousName
 )
 
-// Errors of the codecs. Every other error of a CLC parser wraps one of these or is a *CriticalTLVError.
+// Errors of the codecs. Every other error of a CLC parser wraps one of these, or is a *CriticalTLVError.
 var (
-	// ErrShort says that the bytes are the beginning of something valid so far: feed more.
+	// ErrShort says that the bytes are valid so far but incomplete.
 	ErrShort = clc.ErrShort
-	// ErrMalformed says that the bytes can never become valid.
+	// ErrMalformed says that no further bytes can make the message valid.
 	ErrMalformed = clc.ErrMalformed
 )
 
-// CriticalTLVError is an unknown TLV whose sender insists that it be understood.
+// CriticalTLVError reports an unknown TLV that its sender marked as critical.
 type CriticalTLVError = clc.CriticalTLVError
 
 // MessageType is the type of a CLC message.
@@ -47,10 +47,10 @@ const (
 // Header is the header of a CLC message.
 type Header = clc.Header
 
-// ParseHeader reads the header of a CLC message. It rejects a wrong eyecatcher as early as its first wrong byte.
+// ParseHeader parses the header of a CLC message. It rejects a wrong eyecatcher at its first wrong byte.
 func ParseHeader(b []byte) (Header, int, error) { return clc.ParseHeader(b) }
 
-// ReasonOf maps an error of a CLC or record codec to the reason that belongs into DECLINE or ABORT.
+// ReasonOf maps an error of a CLC or record codec to the reason for DECLINE or ABORT.
 func ReasonOf(err error) Reason {
 	var critical *CriticalTLVError
 	switch {

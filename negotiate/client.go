@@ -8,13 +8,13 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// ClientConfig is what a client handshake needs to know besides its Proposal.
+// ClientConfig configures a client handshake.
 type ClientConfig struct {
 	// HandshakeTimeout is the part of the deadline that does not depend on the path; 0 means 200 ms.
 	HandshakeTimeout time.Duration
-	// Keys, when there are any, authenticate the messages of both sides. They need Binding and Proposal.Random.
+	// Keys, if any, authenticate the messages of both sides. They require Binding and Proposal.Random.
 	Keys Keys
-	// Binding names the connection.
+	// Binding identifies the connection.
 	Binding Binding
 }
 
@@ -30,26 +30,27 @@ type ClientConfig struct {
 //	                  ▼    ▼               ▼
 //	                 released ◄────── before accept() returned ── after it ──► aborted
 //
-// A PROPOSAL that has left may have made the server dial the application, which then has accepted a connection. So the
-// client goes on natively only when it knows that this has not happened, or that the server or the path to it is lost.
+// Once PROPOSAL has left, the server may have dialled the application, which then has accepted a connection. So the
+// client continues natively only if it knows that this has not happened, or that the server or the path to it is lost.
 //
-// It is not safe for concurrent use. Every input returns the actions to execute, in order; after each input the owner
-// arms its timer at Deadline and calls Tick when that has come; bytes that have arrived are delivered before Tick. Once
-// Verdict is decided every further input returns nothing, except that bytes received when carried come back as Records.
+// A Client is not safe for concurrent use. Every input returns the actions to execute, in order. After each input the
+// owner sets its timer to Deadline and calls Tick when it expires, after delivering the bytes that have arrived. Once
+// the verdict is decided, inputs return nothing, except that bytes received on a carried connection come back as
+// Records.
 type Client struct {
 	cfg      ClientConfig
 	proposal Proposal
 
 	state    clientState
-	deadline time.Time // of the state
-	askEnd   time.Time // asking: when no answer is waited for any more
-	why      Reason    // asking: what is wrong without an answer
-	readEnd  time.Time // when ACCEPT is read at the latest, as the server counts
-	proofsBy time.Time // completing: when an unfinished proof means relay
-	waitEnd  time.Time // completing: when accept() is not waited for any more
+	deadline time.Time // of the current state
+	askEnd   time.Time // asking: when the client stops waiting for an answer
+	why      Reason    // asking: the reason if no answer comes
+	readEnd  time.Time // when ACCEPT counts as read at the latest, as the server reckons
+	proofsBy time.Time // completing: when unfinished proofs are given up for the relay
+	waitEnd  time.Time // completing: when the client stops waiting for accept()
 	retry    time.Duration
-	ends     Reason    // Cancel came
-	proofEnd time.Time // of the running proof, zero when none runs: the queue pair of the next may not be connected yet
+	ends     Reason    // reason of a pending Cancel
+	proofEnd time.Time // of the running proof; zero if none runs, as while the next queue pair is being connected
 	rtt      time.Duration
 	in       inbox
 	auth     exchange
@@ -59,7 +60,7 @@ type Client struct {
 	proved   bool
 	chosen   CarrierKind
 	accepted bool          // accept() returned
-	byPeer   bool          // what the verdict rests on: Verdict.Shown
+	byPeer   bool          // Verdict.Shown
 	waited   time.Duration // Verdict.Waited
 	verdict  Verdict
 }
@@ -74,7 +75,7 @@ const (
 	clientDone
 )
 
-// NewClient returns a client that will propose p; Budget and versions of p are filled in by the machine.
+// NewClient returns a client that will propose p. It fills in the versions of p, and Start fills in the budget.
 func NewClient(cfg ClientConfig, p Proposal) *Client {
 	if cfg.HandshakeTimeout <= 0 {
 		cfg.HandshakeTimeout = defaultHandshakeTimeout
@@ -83,7 +84,7 @@ func NewClient(cfg ClientConfig, p Proposal) *Client {
 	return &Client{cfg: cfg, proposal: p, auth: newExchange(cfg.Keys, cfg.Binding, FromClient)}
 }
 
-// Deadline returns when Tick wants to be called, zero for never.
+// Deadline returns when Tick must be called, or zero if never.
 func (c *Client) Deadline() time.Time {
 	if !c.proofEnd.IsZero() && c.proofEnd.Before(c.deadline) {
 		return c.proofEnd
@@ -91,12 +92,12 @@ func (c *Client) Deadline() time.Time {
 	return c.deadline
 }
 
-// Verdict returns the result; false while there is none.
+// Verdict returns the result, or false if there is none yet.
 func (c *Client) Verdict() (Verdict, bool) {
 	return c.verdict, c.verdict.Outcome != OutcomeNone
 }
 
-// Stage returns how far the handshake has come.
+// Stage returns how far the handshake has got.
 func (c *Client) Stage() Stage {
 	switch c.state {
 	case clientIdle:
@@ -110,7 +111,7 @@ func (c *Client) Stage() Stage {
 	return StageOver
 }
 
-// Start begins the handshake: the wire leg is established, synRTT is the round trip of SYN and SYN-ACK.
+// Start begins the handshake on an established wire leg. synRTT is the round trip of SYN and SYN-ACK.
 func (c *Client) Start(now time.Time, synRTT time.Duration) []Action {
 	if c.state != clientIdle {
 		return nil
@@ -123,7 +124,7 @@ func (c *Client) Start(now time.Time, synRTT time.Duration) []Action {
 	return []Action{c.propose()}
 }
 
-// Receive takes bytes of the wire leg.
+// Receive processes bytes that arrived on the wire leg.
 func (c *Client) Receive(now time.Time, b []byte) []Action {
 	if c.verdict.Outcome == OutcomeCarried {
 		return []Action{Records{Rest: b}}
@@ -137,7 +138,7 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 	case errors.Is(err, ErrShort):
 		return nil
 	case errors.Is(err, clc.ErrEyecatcher) && c.awaitsAnswer():
-		return c.shown(ReasonAcceptLost) // the application's own bytes: the server takes us for a native client
+		return c.shown(ReasonAcceptLost) // application data: the server takes this client for a native one
 	case err != nil:
 		return c.shown(ReasonOf(err))
 	case h.Type == TypeDecline:
@@ -148,11 +149,11 @@ func (c *Client) Receive(now time.Time, b []byte) []Action {
 	return c.shown(ReasonProtocolError)
 }
 
-// awaitsAnswer reports whether the server has yet to say ACCEPT or DECLINE.
+// awaitsAnswer reports whether the server has sent neither ACCEPT nor DECLINE yet.
 func (c *Client) awaitsAnswer() bool { return c.state == clientProposed || c.state == clientAsking }
 
-// Proving says that the proof of one carrier has been sent: its queue pair is connected, which can take an adapter as long
-// as a proof may.
+// Proving says that the proof of a carrier has been sent. The proof's timeout starts here, because connecting the queue
+// pair of an adapter can take as long as the whole proof may.
 func (c *Client) Proving(now time.Time, kind CarrierKind) []Action {
 	if c.awaits(kind) {
 		c.proofEnd = now.Add(proofTimeout(c.cfg.HandshakeTimeout, c.rtt))
@@ -160,12 +161,12 @@ func (c *Client) Proving(now time.Time, kind CarrierKind) []Action {
 	return nil
 }
 
-// awaits reports whether the proof of a carrier is the one that counts.
+// awaits reports whether kind is the carrier whose proof is being waited for.
 func (c *Client) awaits(kind CarrierKind) bool {
 	return c.state == clientCompleting && !c.proved && c.accept.Carriers[c.proving].Kind == kind
 }
 
-// Proved takes the result of the proof of one carrier. Results of proofs that are no longer awaited are ignored.
+// Proved takes the result of the proof of one carrier. It ignores results of proofs that are no longer awaited.
 func (c *Client) Proved(_ time.Time, kind CarrierKind, ok bool) []Action {
 	if !c.awaits(kind) {
 		return nil
@@ -177,7 +178,7 @@ func (c *Client) Proved(_ time.Time, kind CarrierKind, ok bool) []Action {
 	return c.nextProof()
 }
 
-// AppAccepted says that accept() returned the application's leg.
+// AppAccepted says that accept() has returned the app leg.
 func (c *Client) AppAccepted(time.Time) []Action {
 	if c.state != clientCompleting {
 		return nil
@@ -189,7 +190,7 @@ func (c *Client) AppAccepted(time.Time) []Action {
 	return c.confirm()
 }
 
-// AppFailed says that the application has given up connecting, or that its leg ended before CONFIRM.
+// AppFailed says that the application has given up connecting, or that the app leg ended before CONFIRM.
 func (c *Client) AppFailed(time.Time) []Action {
 	if c.state != clientCompleting {
 		return nil
@@ -197,8 +198,8 @@ func (c *Client) AppFailed(time.Time) []Action {
 	return c.decline(ReasonClientGone)
 }
 
-// WireLost says that the wire leg ended: reset, closed by the peer, or timed out. A peer may have done so because we were
-// silent.
+// WireLost says that the wire leg has ended: reset, closed by the peer, or timed out. The peer may have ended it
+// because this host was silent.
 func (c *Client) WireLost(time.Time) []Action {
 	if c.state == clientDone {
 		return nil
@@ -207,7 +208,7 @@ func (c *Client) WireLost(time.Time) []Action {
 	return c.end(ReasonWireReset, true)
 }
 
-// WireFailed says that the wire leg does not take what is to be sent: a condition of this host.
+// WireFailed says that the wire leg cannot send, a local condition of this host.
 func (c *Client) WireFailed(time.Time) []Action {
 	if c.state == clientDone {
 		return nil
@@ -215,16 +216,19 @@ func (c *Client) WireFailed(time.Time) []Action {
 	return c.end(ReasonWireReset, false)
 }
 
-// Cancel ends the handshake for a local reason: drained, off. Where the server may have dialled the application it ends by
-// the server's answer: a connection that the application has accepted there is given to the one here, and then aborted.
-// Instead of Start it is for clients that have nothing to offer: they say so by a PROPOSAL without carriers and a DECLINE in one piece. A DECLINE
-// alone could be mistaken for the bytes of a native client, where a box takes our option off data segments.
+// Cancel ends the handshake for a local reason, such as drained or off. If the server may have dialled the application,
+// the server's answer decides: a connection that the application has accepted there is handed to the application here,
+// and then aborted.
+//
+// A client that has nothing to offer calls Cancel instead of Start. It then sends a PROPOSAL without carriers and a
+// DECLINE in one segment. Where a box removes the option from data segments, the server could mistake a DECLINE alone
+// for the bytes of a native client.
 func (c *Client) Cancel(now time.Time, r Reason) []Action {
 	switch c.state {
 	case clientDone:
 	case clientIdle:
 		c.proposal.Carriers = nil
-		c.byPeer = r == ReasonNoCommonCarrier // it has shown so before
+		c.byPeer = r == ReasonNoCommonCarrier // the peer has shown it before
 		no := Send{Bytes: append(c.propose().Bytes, c.auth.decline(r)...)}
 		return append([]Action{no}, c.end(r, false)...)
 	case clientProposed:
@@ -241,7 +245,7 @@ func (c *Client) Cancel(now time.Time, r Reason) []Action {
 	return nil
 }
 
-// hurry has a handshake that is cancelled wait for accept() no longer than that takes.
+// hurry limits how long a cancelled handshake waits for accept() to the time that accept() normally takes.
 func (c *Client) hurry(now time.Time, r Reason) {
 	c.ends = r
 	if soon := now.Add(completingTime(c.cfg.HandshakeTimeout)); soon.Before(c.waitEnd) {
@@ -252,7 +256,7 @@ func (c *Client) hurry(now time.Time, r Reason) {
 	}
 }
 
-// Tick acts on deadlines that have come.
+// Tick acts on an expired deadline.
 func (c *Client) Tick(now time.Time) []Action {
 	switch {
 	case c.state == clientDone || c.state == clientIdle:
@@ -265,8 +269,8 @@ func (c *Client) Tick(now time.Time) []Action {
 	return nil
 }
 
-// expired: without an answer the client asks for it; without accept() it hands the application over again; an unfinished
-// proof means relay.
+// expired acts on the deadline of the state: without an answer the client asks for it, without accept() it hands the
+// application over again, and for an unfinished proof it chooses the relay.
 func (c *Client) expired(now time.Time) []Action {
 	switch {
 	case c.state == clientProposed:
@@ -291,11 +295,11 @@ func (c *Client) expired(now time.Time) []Action {
 	return c.confirm()
 }
 
-// ask begins to ask for the answer, because of what is wrong without.
+// ask begins to ask for the answer. why becomes the reason if none comes.
 func (c *Client) ask(now time.Time, why Reason) []Action {
 	c.state, c.why = clientAsking, why
 	c.askEnd = now.Add(askTime)
-	if why != ReasonHandshakeTimeout { // not late yet
+	if why != ReasonHandshakeTimeout { // the answer is not late yet
 		c.askEnd = c.deadline.Add(askTime)
 	}
 	return c.askAgain(now)
@@ -329,11 +333,11 @@ func (c *Client) onAccept(now time.Time, msg []byte) []Action {
 		return c.shown(ReasonOf(err))
 	}
 	c.in.take(len(msg))
-	if len(c.in.buf) > 0 { // the server sends nothing more before our last word
+	if len(c.in.buf) > 0 { // the server sends nothing else before the client's last word
 		return c.shown(ReasonProtocolError)
 	}
 	c.state = clientCompleting
-	read := earlier(now, c.readEnd) // one that is read late does not move the server's end
+	read := earlier(now, c.readEnd) // reading ACCEPT late does not move the server's deadline
 	c.retry = completingTime(c.cfg.HandshakeTimeout)
 	c.proofsBy, c.waitEnd = read.Add(c.retry), read.Add(appWaitTimeout)
 	c.deadline = c.proofsBy
@@ -368,7 +372,7 @@ func (c *Client) prove() Action {
 	return Prove{Offer: c.accept.Carriers[c.proving], Timeout: proofTimeout(c.cfg.HandshakeTimeout, c.rtt)}
 }
 
-// nextProof tries the next carrier, and after the last one settles for the relay.
+// nextProof starts the proof of the next carrier, or chooses the relay after the last one.
 func (c *Client) nextProof() []Action {
 	if c.proving+1 < len(c.accept.Carriers) {
 		c.proving++
@@ -382,8 +386,8 @@ func (c *Client) choose(k CarrierKind) {
 	c.proved, c.chosen, c.proofEnd = true, k, time.Time{}
 }
 
-// confirm says the last word once both local steps are done. The peer cannot have sent anything: Receive would have
-// declined.
+// confirm sends the last word once both local steps are done. No bytes can be left in the inbox here: Receive declines
+// if the server sends any before CONFIRM.
 func (c *Client) confirm() []Action {
 	if !c.accepted || !c.proved {
 		return nil
@@ -396,19 +400,19 @@ func (c *Client) confirm() []Action {
 	return []Action{Send{Bytes: msg}, Carry{Carrier: c.chosen}, Records{Rest: c.in.rest()}}
 }
 
-// shown says no because of what the server has sent.
+// shown declines because of something the server has sent.
 func (c *Client) shown(r Reason) []Action {
 	c.byPeer = true
 	return c.decline(r)
 }
 
-// decline says no for a reason of ours.
+// decline declines for a local reason.
 func (c *Client) decline(r Reason) []Action {
 	no := Send{Bytes: c.auth.decline(r)}
 	return append([]Action{no}, c.end(r, false)...)
 }
 
-// end gives the connection back, or ends it when the application already has it from us.
+// end releases the connection, or aborts it if the gateway has already completed the application's connect().
 func (c *Client) end(r Reason, remote bool) []Action {
 	if c.accepted {
 		c.finish(Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote, Shown: c.byPeer, Waited: c.waited})

@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// Confirm is the client's last word: the connection is carried, by this carrier.
+// Confirm is the client's last word: the connection is carried by Carrier.
 type Confirm struct {
 	// Version is the version of the ACCEPT.
 	Version uint8
@@ -16,7 +16,7 @@ type Confirm struct {
 
 const confirmTLVs = clc.TLVSet(1 << 11)
 
-// AppendConfirm appends the message without a MAC.
+// AppendConfirm appends c without a MAC.
 func AppendConfirm(b []byte, c Confirm) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, TypeConfirm, c.Version)
@@ -24,7 +24,7 @@ func AppendConfirm(b []byte, c Confirm) []byte {
 	return clc.EndMessage(b, start)
 }
 
-// parseConfirm reads a CONFIRM at the start of b and returns the number of bytes it took.
+// parseConfirm parses a CONFIRM at the start of b and returns the number of bytes it consumed.
 func parseConfirm(b []byte) (Confirm, int, error) {
 	h, tlvs, err := clc.Message(b, TypeConfirm)
 	if err != nil {

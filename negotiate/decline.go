@@ -4,22 +4,22 @@ import "github.com/smcgw/smcgw/negotiate/internal/clc"
 
 // Decline ends the negotiation: the connection is not carried.
 type Decline struct {
-	// Version of the sender; a receiver does not look at it, so that peers with no version in common can say so.
+	// Version is the sender's version. Receivers ignore it, so that peers without a common version can still decline.
 	Version uint8
-	// Reason is the sender's; it may be a number this version does not know, never zero.
+	// Reason is the sender's reason. It may be a number that this version does not know, but it is never zero.
 	Reason Reason
 }
 
 const declineTLVs = clc.TLVSet(1 << 10)
 
-// encodeDecline makes the message without a MAC.
+// encodeDecline encodes d without a MAC.
 func encodeDecline(d Decline) []byte {
 	b := clc.AppendHeader(nil, TypeDecline, d.Version)
 	b = clc.AppendTLV(b, clc.TLVReason, []byte{uint8(d.Reason)})
 	return clc.EndMessage(b, 0)
 }
 
-// ParseDecline reads a DECLINE at the start of b and returns the number of bytes it took.
+// ParseDecline parses a DECLINE at the start of b and returns the number of bytes it consumed.
 func ParseDecline(b []byte) (Decline, int, error) {
 	h, tlvs, err := clc.Message(b, TypeDecline)
 	if err != nil {

@@ -1,7 +1,7 @@
 package negotiate
 
-// OfCarriers reports whether a server may decline by the reason because it can use none of the carriers that it was
-// offered: it might use another one.
+// OfCarriers reports whether r can mean that the server is unable to use any of the offered carriers. It might then
+// still be able to use a different one.
 func (r Reason) OfCarriers() bool {
 	switch r {
 	case ReasonNoCommonCarrier, ReasonNAT, ReasonDeviceFailed, ReasonCarrierUnreachable, ReasonFlowLimit, ReasonNoMemory, ReasonDrained:
@@ -11,9 +11,9 @@ func (r Reason) OfCarriers() bool {
 	}
 }
 
-// Undone reports whether a connection that is carried with a peer contradicts what is remembered of it. One of the same
-// service contradicts everything; one of another service, or in the other direction, what is about the peer's gateway or
-// the way to it, but nothing about an application, its rule or the room for more.
+// Undone reports whether a carried connection with a peer disproves r, which is remembered about that peer. A
+// connection of the same service disproves every reason. One of another service, or in the other direction, disproves
+// reasons about the peer's gateway or the path to it, but not those about an application, its rule, or resource limits.
 func (p CachePolicy) Undone(r Reason, sameService bool) bool {
 	if p.ScopeOf(r) == ScopeNone || sameService {
 		return sameService

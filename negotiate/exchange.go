@@ -5,33 +5,33 @@ import (
 	"fmt"
 )
 
-// exchange authenticates the CLC messages of one handshake on one side. Without a key nothing is sealed, and a message that
-// has a MAC is refused. The zero value has no keys.
+// exchange authenticates the CLC messages of one side of one handshake. Without keys it seals nothing and refuses
+// messages that have a MAC. The zero value has no keys.
 type exchange struct {
 	keys    Keys
 	binding Binding
 	self    Speaker
 
-	key      []byte // of this handshake; nil: none yet
+	key      []byte // of this handshake; nil if none is known yet
 	proposal MAC
-	last     MAC // of the last PROPOSAL or ACCEPT
+	last     MAC // of the last message in the chain
 }
 
 func newExchange(keys Keys, b Binding, self Speaker) exchange {
 	return exchange{keys: keys, binding: b, self: self}
 }
 
-// on reports whether this side has a key.
+// on reports whether this side has keys.
 func (x *exchange) on() bool { return len(x.keys) > 0 }
 
 func (x *exchange) chain(from Speaker, prev MAC) Chain {
 	return Chain{Binding: x.binding, From: from, Prev: prev}
 }
 
-// other is the speaker of the messages that this side reads.
+// other returns the speaker of the messages that this side reads.
 func (x *exchange) other() Speaker { return FromClient + FromServer - x.self }
 
-// sealProposal begins the chain.
+// sealProposal seals a PROPOSAL, which begins the chain.
 func (x *exchange) sealProposal(msg []byte) []byte {
 	if x.key = x.keys.First(); x.key == nil {
 		return msg
@@ -41,7 +41,7 @@ func (x *exchange) sealProposal(msg []byte) []byte {
 	return msg
 }
 
-// seal goes on with the chain: ACCEPT, CONFIRM.
+// seal seals the next message of the chain: ACCEPT or CONFIRM.
 func (x *exchange) seal(msg []byte) []byte {
 	if x.key == nil {
 		return msg
@@ -50,16 +50,16 @@ func (x *exchange) seal(msg []byte) []byte {
 	return msg
 }
 
-// decline makes a DECLINE.
+// decline returns a sealed DECLINE.
 func (x *exchange) decline(r Reason) []byte {
 	return x.aside(encodeDecline(Decline{Version: Version, Reason: r}))
 }
 
-// ask makes an ASK.
+// ask returns a sealed ASK.
 func (x *exchange) ask() []byte { return x.aside(appendAsk(nil, Ask{Version: MinVersion})) }
 
-// aside seals a message beside the chain: it is about the PROPOSAL, whatever was said since; where none was believed, about
-// nothing.
+// aside seals a message that is not part of the chain. Its previous MAC is that of the PROPOSAL, whatever was sent
+// since, or zero if no PROPOSAL was believed.
 func (x *exchange) aside(msg []byte) []byte {
 	key := x.key
 	if key == nil {
@@ -72,7 +72,7 @@ func (x *exchange) aside(msg []byte) []byte {
 	return msg
 }
 
-// verifyProposal finds the client's key. A PROPOSAL that was believed before is not believed again.
+// verifyProposal checks a PROPOSAL and notes the client's key. It refuses a PROPOSAL that was believed before.
 func (x *exchange) verifyProposal(msg []byte, seen *Seen) error {
 	key, mac, err := x.keys.Verify(msg, x.chain(x.other(), MAC{}))
 	if err == nil && key != nil && seen != nil && !seen.first(mac) {
@@ -85,7 +85,7 @@ func (x *exchange) verifyProposal(msg []byte, seen *Seen) error {
 	return nil
 }
 
-// verify checks the next message of the chain: ACCEPT, CONFIRM.
+// verify checks the next message of the chain: ACCEPT or CONFIRM.
 func (x *exchange) verify(msg []byte) (err error) {
 	if x.key == nil {
 		_, _, err = Keys(nil).Verify(msg, Chain{})
@@ -95,7 +95,7 @@ func (x *exchange) verify(msg []byte) (err error) {
 	return err
 }
 
-// verifyAsk checks an ASK, which is about the PROPOSAL.
+// verifyAsk checks an ASK, whose previous MAC is that of the PROPOSAL.
 func (x *exchange) verifyAsk(msg []byte) error {
 	if x.key == nil {
 		_, _, err := Keys(nil).Verify(msg, Chain{})
@@ -105,8 +105,8 @@ func (x *exchange) verifyAsk(msg []byte) error {
 	return err
 }
 
-// readDecline returns the reason of a DECLINE. One that is not authenticated is obeyed, for its sender could as well have
-// reset the connection, but its reason is not believed.
+// readDecline returns the reason of a DECLINE. An unauthenticated DECLINE is obeyed, since its sender could as well
+// have reset the connection, but its reason is replaced by ReasonAuthFailed.
 func (x *exchange) readDecline(msg []byte) (Reason, error) {
 	d, _, err := ParseDecline(msg)
 	if err != nil || !x.on() {

@@ -6,20 +6,20 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// guardLen is how many bytes of a PROPOSAL the guard looks at: up to the end of the nonce.
+// guardLen is how many bytes of a PROPOSAL the guard compares: up to the end of the nonce.
 const guardLen = HeaderLen + clc.TLVHeaderLen + 2
 
 type guardVerdict uint8
 
 const (
-	guardUndecided guardVerdict = iota // b is the beginning of a PROPOSAL so far
+	guardUndecided guardVerdict = iota // so far b could be the beginning of a PROPOSAL
 	guardClear                         // b cannot become a PROPOSAL of this connection
-	guardMatch                         // b is one
+	guardMatch                         // b begins a PROPOSAL of this connection
 )
 
-// guard compares the first bytes a client sent with the fixed beginning of the PROPOSAL of this connection (eyecatcher,
-// type, nonce TLV; version and length may be anything). It decides at the first byte that differs, so that the bytes of a
-// native client are hardly ever held.
+// guard compares the first bytes that a client has sent with the fixed beginning of the PROPOSAL of this connection:
+// eyecatcher, type and nonce TLV. Version and length may have any value. It decides at the first byte that differs, so
+// the bytes of a native client are hardly ever held.
 func guard(b []byte, nonce uint16) guardVerdict {
 	pattern := guardPattern(nonce)
 	for i := 0; i < len(b) && i < guardLen; i++ {

@@ -2,13 +2,15 @@ package negotiate
 
 import "fmt"
 
-// inbox collects the bytes of a wire leg until they hold a whole CLC message. It never holds more than one message and
-// what arrived with it; callers look after every delivery, so that garbage is refused by its first wrong byte.
+// inbox collects the bytes of a wire leg until they hold a complete CLC message. It never holds more than one message
+// and what arrived with it. Callers must call next after every delivery, so that garbage is refused at its first wrong
+// byte.
 type inbox struct{ buf []byte }
 
 func (in *inbox) add(b []byte) { in.buf = append(in.buf, b...) }
 
-// next returns the header and the whole bytes of the first message, without taking it. ErrShort: wait.
+// next returns the header and all bytes of the first message without consuming it. ErrShort means that more bytes are
+// needed.
 func (in *inbox) next() (Header, []byte, error) {
 	h, _, err := ParseHeader(in.buf)
 	if err != nil {
@@ -23,10 +25,10 @@ func (in *inbox) next() (Header, []byte, error) {
 	return h, in.buf[:h.Len], nil
 }
 
-// take drops n bytes.
+// take consumes n bytes.
 func (in *inbox) take(n int) { in.buf = in.buf[n:] }
 
-// rest hands out everything that is left, nil when nothing is.
+// rest consumes and returns all remaining bytes, or nil if there are none.
 func (in *inbox) rest() []byte {
 	b := in.buf
 	in.buf = nil

@@ -2,7 +2,7 @@ package negotiate
 
 import "time"
 
-// Scope is what a remembered reason applies to.
+// Scope is the range of connections that a remembered reason applies to.
 type Scope uint8
 
 // The scopes of the peer cache.
@@ -12,12 +12,12 @@ const (
 	ScopeService              // the peer's address and port
 )
 
-// CachePolicy says which outcomes of handshakes are remembered about a peer, how wide, and for how long. It is pure: the
-// tables are elsewhere. What the path does to SYNs with the option the programs see and remember: no peer can tell. A zero
-// field means its default.
+// CachePolicy decides which handshake outcomes are remembered about a peer, for which scope, and for how long. It is a
+// pure function of its arguments; others keep the tables. The eBPF programs, not this cache, observe and remember what
+// the path does to SYNs with the option, because no peer can report that. A zero field means its default.
 type CachePolicy struct {
-	// NegativeTTL is how long a lasting refusal is remembered; default 10 minutes. Passing troubles start at a twentieth
-	// of it and double up to it.
+	// NegativeTTL is how long a lasting refusal is remembered; default 10 minutes. A passing one is remembered for a
+	// twentieth of it at first, and twice as long each time up to this.
 	NegativeTTL time.Duration
 }
 
@@ -25,25 +25,25 @@ type CachePolicy struct {
 const (
 	DefaultNegativeTTL = 10 * time.Minute
 
-	// passingShare is the part of NegativeTTL with which passing troubles start, lateShare that of an answer or a
-	// proof that did not come in time: processors are late oftener than paths are closed.
+	// NegativeTTL / passingShare is the first TTL of a passing reason, NegativeTTL / lateShare that of an answer or a
+	// proof that came too late. The latter is shorter because busy processors are more common than blocked paths.
 	passingShare = 20
 	lateShare    = 120
 )
 
-// Strike is what is kept about one key of the cache.
+// Strike is the entry of one key of the cache.
 type Strike struct {
 	Reason Reason
-	// Count is how many times in a row, at least 1.
+	// Count is how many times in a row Reason was seen, at least 1.
 	Count int
-	// Until is when the entry stops having effect. It is kept beyond that for the back-off.
+	// Until is when the entry ceases to have effect. The entry is kept longer for the back-off.
 	Until time.Time
-	// TTL led to Until.
+	// TTL is the time to live from which Until was computed.
 	TTL time.Duration
 }
 
-// ScopeOf returns what a reason is remembered for. carrier_unreachable is about one carrier to the whole peer: the owner
-// keeps it per carrier, and offers nothing to the peer when no carrier is left.
+// ScopeOf returns the scope for which r is remembered. carrier_unreachable is about one carrier to the whole peer: the
+// owner keeps it per carrier, and offers nothing to the peer when no carrier is left.
 func (p CachePolicy) ScopeOf(r Reason) Scope {
 	switch classOf(r) {
 	case classPassing:
@@ -58,7 +58,7 @@ func (p CachePolicy) ScopeOf(r Reason) Scope {
 	return ScopeNone
 }
 
-// TTL returns how long a reason is remembered the count-th time in a row; 0: not at all.
+// TTL returns how long r is remembered when it occurs for the count-th time in a row, or 0 if it is not remembered.
 func (p CachePolicy) TTL(r Reason, count int) time.Duration {
 	p = p.withDefaults()
 	shift := min(max(count, 1)-1, 62)
@@ -76,8 +76,9 @@ func (p CachePolicy) TTL(r Reason, count int) time.Duration {
 	return 0
 }
 
-// Next returns the entry after r happened at now. A key that has been good for as long as it had been left alone starts
-// again. What happens while it is left alone began before that, and adds nothing.
+// Next returns the entry after r occurred at now. The count starts again if r has not recurred until a further TTL
+// after the entry expired. A recurrence while the entry is active adds nothing, because that connection began before
+// the entry was made.
 func (p CachePolicy) Next(prev Strike, r Reason, now time.Time) Strike {
 	if prev.Reason == r && prev.Active(now) {
 		return prev
@@ -93,9 +94,10 @@ func (p CachePolicy) Next(prev Strike, r Reason, now time.Time) Strike {
 // Active reports whether the entry has effect at now.
 func (s Strike) Active(now time.Time) bool { return s.Reason != ReasonNone && now.Before(s.Until) }
 
-// Remembers reports whether a verdict goes into the cache of its host. A client remembers why connections it offered
-// fell back; a server remembers clients that do not get its accept. Only a verdict that rests on the peer counts: what it
-// decided or sent, or its silence. The owner sees to it that Verdict.Waited was not its own delay.
+// Remembers reports whether v goes into the cache of this host. A client remembers why connections that it offered fell
+// back; a server remembers clients that do not receive its accept. A verdict counts only if it rests on the peer: on
+// what the peer decided or sent, or on its silence. The owner makes sure that Verdict.Waited was not caused by a delay
+// of this host.
 func (p CachePolicy) Remembers(v Verdict) bool {
 	switch v.Outcome {
 	case OutcomeReleased:
@@ -116,13 +118,13 @@ func (p CachePolicy) withDefaults() CachePolicy {
 	return p
 }
 
-// restsOnPeer reports whether a decision of this host rests on what the peer did, or did not do.
+// restsOnPeer reports whether this host decided because of what the peer did, or failed to do.
 func (v Verdict) restsOnPeer() bool { return v.Shown || v.Waited > 0 }
 
 type cacheClass uint8
 
 const (
-	classNone    cacheClass = iota // says nothing about the next connection
+	classNone    cacheClass = iota // tells nothing about the next connection
 	classPassing                   // may be over soon: load, restarts, an application that is down
 	classLasting                   // configuration of the peer
 )
@@ -137,7 +139,7 @@ func classOf(r Reason) cacheClass {
 		return classLasting
 	default:
 		if !r.known() && r != ReasonNone {
-			return classLasting // a newer peer refuses for a reason of its own
+			return classLasting // a newer peer has refused for a reason of its own
 		}
 		return classNone
 	}

@@ -8,32 +8,34 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// Proposal is the client's first message: its identity and the queue pairs it
-// has made for this connection.
+// Proposal is the client's first message: its identity and the queue pairs that it has made for this connection.
 type Proposal struct {
-	// Nonce is the nonce of the option on the SYN. It is always the first TLV (Guard relies on it).
+	// Nonce is the nonce of the option on the SYN. It is always the first TLV, on which guard relies.
 	Nonce uint16
-	// MinVersion and MaxVersion are what the client speaks.
+	// MinVersion and MaxVersion are the range of versions that the client speaks.
 	MinVersion, MaxVersion uint8
-	// GatewayID identifies the client's gateway: random per start.
+	// GatewayID identifies the client's gateway; it is random for each start.
 	GatewayID [16]byte
-	// HostID identifies the client's kernel (an HMAC of the boot id); zero if the sender does not say.
+	// HostID identifies the client's kernel (an HMAC of the boot id); zero if the client does not tell.
 	HostID [16]byte
 	// DatagramPort is the UDP port for datagram resolution between gateways, 0 for none.
 	DatagramPort uint16
-	// Software is the version of the sender's program, up to 16 visible characters of ASCII; empty: it does not say.
+	// Software is the version of the sender's program, at most 16 visible ASCII characters; empty if the sender does
+	// not tell.
 	Software string
-	// Budget is how long after sending this message the client still reads ACCEPT; milliseconds on the wire, rounded up.
+	// Budget is how long after sending this message the client waits for an answer before it asks for one. On the wire
+	// it is in milliseconds, rounded up.
 	Budget time.Duration
-	// Random is fresh in every message that is authenticated, so that no two handshakes have the same chain; zero: none.
+	// Random is fresh in every authenticated message, so that no two handshakes have the same MAC chain; zero if
+	// absent.
 	Random [16]byte
-	// Carriers in the client's order of preference, at most MaxCarriers, one per kind.
+	// Carriers is in the client's order of preference: at most MaxCarriers, one of each kind.
 	Carriers []CarrierOffer
 }
 
 const proposalTLVs = clc.TLVSet(1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<6 | 1<<7 | 1<<17 | 1<<19 | 1<<20)
 
-// AppendProposal appends the message without a MAC.
+// AppendProposal appends p without a MAC.
 func AppendProposal(b []byte, p *Proposal) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, TypeProposal, p.MinVersion)
@@ -47,13 +49,13 @@ func AppendProposal(b []byte, p *Proposal) []byte {
 	return clc.EndMessage(b, start)
 }
 
-// Len returns the length AppendProposal adds.
+// Len returns the length of what AppendProposal appends.
 func (p *Proposal) Len() int {
 	n := HeaderLen + (clc.TLVHeaderLen + 2) + (clc.TLVHeaderLen + 2) + (clc.TLVHeaderLen + 4)
 	return n + clc.IdentityLen(p.HostID, p.DatagramPort) + clc.SoftwareLen(p.Software) + clc.RandomLen(p.Random) + carriersLen(p.Carriers)
 }
 
-// parseProposal reads a PROPOSAL at the start of b and returns the number of bytes it took.
+// parseProposal parses a PROPOSAL at the start of b and returns the number of bytes it consumed.
 func parseProposal(b []byte) (Proposal, int, error) {
 	h, tlvs, err := clc.Message(b, TypeProposal)
 	if err != nil {
@@ -95,7 +97,7 @@ func (p *Proposal) set(typ uint16, v []byte) error {
 	return clc.SetIdentity(typ, v, &p.GatewayID, &p.HostID, &p.DatagramPort)
 }
 
-// budgetMillis rounds up: a client that has 1.5 ms must not be taken for one that has 1.
+// budgetMillis converts d to milliseconds, rounding up: the server must not take 1.5 ms for 1.
 func budgetMillis(d time.Duration) uint32 {
 	ms := (max(d, 0) + time.Millisecond - 1) / time.Millisecond
 	return uint32(min(ms, 1<<32-1))

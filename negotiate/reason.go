@@ -2,12 +2,13 @@ package negotiate
 
 import "strconv"
 
-// Reason says why a connection is not carried by RDMA, or how a carried one ended. The numbers go over the wire in
-// DECLINE and ABORT and into the eBPF maps: they never change their meaning.
+// Reason says why a connection is not carried by RDMA, or how a carried one ended. The numbers appear on the wire in
+// DECLINE and ABORT, and in the eBPF maps; their meaning never changes.
 type Reason uint8
 
-// The reasons, grouped by tens: 1-19 decided on this host before the SYN leaves, 20-29 what the path or the peer's SYN-ACK
-// said, 30-49 what the negotiation or a limit said, 50-59 learnt, 60-69 how a carried connection ended.
+// The reasons, grouped by tens: 1-19 were decided on this host before the SYN left, 20-29 come from the path or the
+// peer's SYN-ACK, 30-49 from the negotiation or a limit, 50-59 were learnt, and 60-69 say how a carried connection
+// ended.
 const (
 	ReasonNone Reason = 0
 
@@ -61,8 +62,8 @@ const (
 	ReasonAppReset      Reason = 66
 )
 
-// String returns the stable snake-case name used in metrics, JSON and logs; a number this version does not know (a newer
-// peer may send one) is reason_N.
+// String returns the stable snake-case name that is used in metrics, JSON and logs, or reason_N for a number that this
+// version does not know, which a newer peer may send.
 func (r Reason) String() string {
 	if t := r.text(); t != nil {
 		return t.name
@@ -76,7 +77,7 @@ func (r Reason) String() string {
 // known reports whether this version knows the reason.
 func (r Reason) known() bool { return r.text() != nil }
 
-// Meaning returns one sentence saying what happened.
+// Meaning returns one sentence that says what happened.
 func (r Reason) Meaning() string {
 	if t := r.text(); t != nil {
 		return t.meaning

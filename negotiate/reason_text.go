@@ -1,9 +1,9 @@
 package negotiate
 
-// reasonText is what an operator reads about a reason.
+// reasonText is the description of a reason for operators.
 type reasonText struct{ name, meaning, fix string }
 
-// reasonTexts is indexed by number; it is never written.
+// reasonTexts is indexed by Reason. It is read-only.
 var reasonTexts = [...]reasonText{
 	ReasonOff: {
 		"off", "The gateway is switched off; connections are left to the kernel.",

@@ -6,11 +6,11 @@ import (
 	"math"
 )
 
-// Records (docs/PROTOCOL.md "Records") are all that a carrying wire leg holds after CONFIRM.
+// Records (docs/PROTOCOL.md "Records") are all that a wire leg contains after CONFIRM.
 const (
-	// recordHeaderLen is the size of a record's header: type(1), flags(1) = 0, zero(2), length of the body(4).
+	// recordHeaderLen is the size of a record header: type(1), flags(1) = 0, zero(2), length of the body(4).
 	recordHeaderLen = 8
-	// DataHeaderLen is what precedes the payload of a DATA record: header and offset.
+	// DataHeaderLen is the length of what precedes the payload of a DATA record: header and offset.
 	DataHeaderLen = recordHeaderLen + 8
 	// maxDataLen bounds the payload of one DATA record.
 	maxDataLen = 256 << 10
@@ -31,7 +31,7 @@ const (
 	RecordDemote     RecordType = 4 // stop using the queue pair
 	RecordDemoteDone RecordType = 5 // the sender has stopped
 	RecordAbort      RecordType = 6 // both directions end now
-	RecordKeepalive  RecordType = 7 // asks only the peer's TCP for its acknowledgement
+	RecordKeepalive  RecordType = 7 // empty; only the peer's TCP must acknowledge it
 )
 
 // String returns the record's name.
@@ -58,19 +58,19 @@ func (t RecordType) String() string {
 // Record is a record, or a piece of a DATA record.
 type Record struct {
 	Type RecordType
-	// Offset is, in the direction's absolute byte count: DATA: of Payload[0]; END: the final one; HAVE: how much was
-	// consumed.
+	// Offset is an absolute byte count of the direction: for DATA that of Payload[0], for END the final one, for HAVE
+	// how much the application has consumed.
 	Offset uint64
-	// Window of HAVE: how many bytes after Offset the peer may send by DATA records.
+	// Window (HAVE) is how many bytes beyond Offset the peer may send in DATA records.
 	Window uint64
-	// Reason of ABORT.
+	// Reason is that of an ABORT.
 	Reason Reason
-	// Payload of DATA aliases the bytes that were parsed; it is valid until they are reused.
+	// Payload (DATA) aliases the bytes that were parsed and is valid until they are reused.
 	Payload []byte
 }
 
-// AppendDataHeader appends header and offset of a DATA record whose n bytes of payload (1 to 256 KiB) follow; the
-// payload need not be copied after it, it may be written separately.
+// AppendDataHeader appends the header and offset of a DATA record. The caller sends the n bytes of payload (1 to 256
+// KiB) after it, in a separate write if it likes.
 func AppendDataHeader(b []byte, offset uint64, n int) []byte {
 	b = appendRecordHeader(b, RecordData, offsetLen+n)
 	return binary.BigEndian.AppendUint64(b, offset)
@@ -87,17 +87,17 @@ func AppendEnd(b []byte, final uint64) []byte {
 	return binary.BigEndian.AppendUint64(b, final)
 }
 
-// AppendHave appends HAVE: the application has taken consumed bytes, and window more may be sent by DATA.
+// AppendHave appends HAVE: the application has consumed the given number of bytes, and DATA may carry window more.
 func AppendHave(b []byte, consumed, window uint64) []byte {
 	b = appendRecordHeader(b, RecordHave, haveLen)
 	b = binary.BigEndian.AppendUint64(b, consumed)
 	return binary.BigEndian.AppendUint64(b, window)
 }
 
-// AppendDemote appends DEMOTE: stop using the queue pair.
+// AppendDemote appends DEMOTE: the peer must stop using the queue pair.
 func AppendDemote(b []byte) []byte { return appendRecordHeader(b, RecordDemote, 0) }
 
-// AppendDemoteDone appends DEMOTE-DONE: I write to the queue pair's memory no more.
+// AppendDemoteDone appends DEMOTE-DONE: the sender no longer writes to memory of the peer.
 func AppendDemoteDone(b []byte) []byte { return appendRecordHeader(b, RecordDemoteDone, 0) }
 
 // AppendAbort appends ABORT: both directions end now, bytes may be lost, as with RST.
@@ -109,7 +109,7 @@ func AppendAbort(b []byte, r Reason) []byte {
 // AppendKeepalive appends KEEPALIVE.
 func AppendKeepalive(b []byte) []byte { return appendRecordHeader(b, RecordKeepalive, 0) }
 
-// bodyLen is the length of the body before the payload.
+// bodyLen returns the length of the body without the payload.
 func bodyLen(t RecordType) int {
 	switch t {
 	case RecordData, RecordEnd:
@@ -128,7 +128,7 @@ func appendRecordHeader(b []byte, t RecordType, n int) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(n))
 }
 
-// parseRecordHeader returns type and body length of the header in the first recordHeaderLen bytes of b.
+// parseRecordHeader returns the type and body length from the first recordHeaderLen bytes of b.
 func parseRecordHeader(b []byte) (RecordType, int, error) {
 	t, n := RecordType(b[0]), binary.BigEndian.Uint32(b[4:])
 	if b[1] != 0 || b[2] != 0 || b[3] != 0 {
@@ -149,7 +149,7 @@ func parseRecordHeader(b []byte) (RecordType, int, error) {
 	return t, int(n), nil
 }
 
-// parseBody reads the fixed part of a body of n bytes.
+// parseBody parses the fixed part of a body of n bytes.
 func parseBody(t RecordType, b []byte, n int) (Record, error) {
 	rec := Record{Type: t}
 	switch t {
@@ -173,7 +173,7 @@ func parseBody(t RecordType, b []byte, n int) (Record, error) {
 	return rec, nil
 }
 
-// The errors are values because record parsing does not allocate.
+// The errors are variables because parsing a record must not allocate.
 var (
 	errRecordType   = fmt.Errorf("record type: %w", ErrMalformed)
 	errRecordFlags  = fmt.Errorf("record flags: %w", ErrMalformed)

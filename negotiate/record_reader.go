@@ -1,19 +1,19 @@
 package negotiate
 
-// RecordReader cuts the byte stream of a carrying wire leg into records. It buffers headers only; the payload of DATA is
-// handed out in the pieces in which it arrives. The zero value is ready. It does not allocate.
+// RecordReader splits the byte stream of a wire leg into records. It buffers only headers; the payload of a DATA record
+// is returned in the pieces in which it arrives. The zero value is ready to use. It does not allocate.
 type RecordReader struct {
 	head [recordHeaderLen + haveLen]byte
-	n    int // bytes of head that are filled
-	// The DATA record under way:
+	n    int // valid bytes in head
+	// The DATA record in progress:
 	offset uint64 // of the next byte of payload
 	left   int    // payload still to come
 	err    error
 }
 
-// Next consumes bytes from b and returns how many, with a record (or a piece of a DATA record) when there is one:
-// Record.Type is zero when all of b was consumed and more is needed. Call it until then. A Payload aliases b. An error is
-// final.
+// Next consumes bytes from b and returns how many, with a record or a piece of a DATA record. If Record.Type is zero,
+// it has consumed all of b and needs more; call it until then. The Payload aliases b. After an error every call returns
+// that error.
 func (r *RecordReader) Next(b []byte) (Record, int, error) {
 	if r.err != nil {
 		return Record{}, 0, r.err
@@ -58,7 +58,7 @@ func (r *RecordReader) fill(b []byte, want int) int {
 	return n
 }
 
-// data returns the next piece of payload.
+// data returns the next piece of the payload.
 func (r *RecordReader) data(b []byte) (Record, int) {
 	n := min(len(b), r.left)
 	if n == 0 {

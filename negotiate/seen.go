@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// seenMost is how many MACs one generation of Seen holds.
+// seenMost is how many MACs one generation of a Seen holds.
 const seenMost = 32768
 
-// Seen remembers the PROPOSALs that were believed, so that none is believed twice: the sequence numbers that it is bound to
-// are drawn from a clock and come again after minutes. It holds the last 32768 to 65536. The zero value is ready; it is safe
-// for concurrent use.
+// Seen remembers the PROPOSALs that were believed, so that no PROPOSAL is believed twice: the sequence numbers to which
+// a PROPOSAL is bound come from a clock and recur after minutes. It remembers the last 32768 to 65536. The zero value
+// is ready to use. It is safe for concurrent use.
 type Seen struct {
 	mu         sync.Mutex // guards everything below
 	young, old map[uint64]struct{}
 }
 
-// first reports whether this MAC is seen for the first time. A quarter of it is enough: only a sender with the key
-// could make two that share it.
+// first reports whether mac is new. It compares only a quarter of the MAC: only a sender that has the key could make
+// two that share it.
 func (s *Seen) first(mac MAC) bool {
 	k := binary.BigEndian.Uint64(mac[:])
 	s.mu.Lock()

@@ -2,16 +2,16 @@ package negotiate
 
 import "time"
 
-// ServerConfig is what a server handshake needs to know.
+// ServerConfig configures a server handshake.
 type ServerConfig struct {
 	// HandshakeTimeout is the part of the deadlines that does not depend on the path; 0 means 200 ms.
 	HandshakeTimeout time.Duration
-	// Keys, when there are any, authenticate the messages of both sides: nothing is served to a client that has none of
-	// them. They need Binding and Accept.Random.
+	// Keys, if any, authenticate the messages of both sides; a client that has none of them is not served. They require
+	// Binding and Accept.Random.
 	Keys Keys
-	// Binding names the connection.
+	// Binding identifies the connection.
 	Binding Binding
-	// Seen is shared by all servers of a gateway; nil: recorded PROPOSALs are told by Binding alone.
+	// Seen is shared by all servers of a gateway. If nil, only Binding protects against replayed PROPOSALs.
 	Seen *Seen
 }
 
@@ -28,34 +28,35 @@ type ServerConfig struct {
 //	               └── bare SYN of a client ──┘
 //	                   not heard yet ──► ended
 //
-// A server that says DECLINE has not dialled the application so that it could have accepted, and never will. Whatever is
-// too late is found to be so before the dial. When a dial takes too long, or ASK comes meanwhile, the dial is given up where
-// it is known not to have been accepted (Undial), and else has succeeded.
+// DECLINE says that the application has not accepted a dial of this server and never will. So the server looks for
+// whatever is too late before it dials. If the dial takes too long, or ASK comes during it, the server gives it up if
+// the application is known not to have accepted it (Undial); otherwise the dial counts as successful.
 //
-// A server that has accepted an offer must not reset before it has read something of the client: to the application's
-// socket after a dead gateway that RST would be ECONNREFUSED. Until then it aborts silently.
+// A server that has accepted an offer must not send a RST before it has read something from the client. If the client's
+// gateway is dead, that RST would reach the application's socket as ECONNREFUSED. Until then the server aborts
+// silently.
 //
-// It is not safe for concurrent use. Every input returns the actions to execute, in order; after each input the owner
-// arms its timer at Deadline and calls Tick when that has come (bytes that have arrived are delivered before Tick), and
-// reads the wire leg for Receive only while Reading is true.
+// A Server is not safe for concurrent use. Every input returns the actions to execute, in order. After each input the
+// owner sets its timer to Deadline and calls Tick when it expires, after delivering the bytes that have arrived. It
+// reads the wire leg for Receive only while Reading returns true.
 type Server struct {
 	cfg   ServerConfig
 	nonce uint16
 
 	state     serverState
 	confirmed Confirmed
-	arrived   time.Time // what Start tells of
+	arrived   time.Time // when the segment of Start arrived
 	deadline  time.Time
-	began     time.Time // dialling: when
-	undial    Reason    // dialling: why that is given up, if it can be
-	hurried   bool      // Cancel came: the last word is not waited for longer than it takes
-	lastWord  time.Time // when the client has spoken its last word at the latest
+	began     time.Time // dialling: when it began
+	undial    Reason    // dialling: the reason to decline if the dial can be given up
+	hurried   bool      // Cancel came: do not wait for the last word longer than necessary
+	lastWord  time.Time // the latest time for the client's last word
 	rtt       time.Duration
 	in        inbox
-	heard     bool // bytes of the client were read: a RST does no harm any more
+	heard     bool // bytes of the client were read, so a RST does no harm
 	cleared   bool // raw: the guard has decided that the client is native
-	forwarded bool // raw: the Forward with Last was given out
-	awaiting  bool // carried because of data: CONFIRM is still to come
+	forwarded bool // raw: the Forward with Last was returned
+	awaiting  bool // carried because data came: CONFIRM is still outstanding
 	auth      exchange
 
 	proposal Proposal
@@ -78,7 +79,7 @@ const (
 	serverDone
 )
 
-// NewServer returns a server for a connection whose SYN carried an offer with this nonce.
+// NewServer returns a server for a connection whose SYN carried an offer with the given nonce.
 func NewServer(cfg ServerConfig, nonce uint16) *Server {
 	if cfg.HandshakeTimeout <= 0 {
 		cfg.HandshakeTimeout = defaultHandshakeTimeout
@@ -86,11 +87,11 @@ func NewServer(cfg ServerConfig, nonce uint16) *Server {
 	return &Server{cfg: cfg, nonce: nonce, auth: newExchange(cfg.Keys, cfg.Binding, FromServer)}
 }
 
-// Deadline returns when Tick wants to be called, zero for never. While the raw dial runs there is none: the dial has the
-// owner's own timeout.
+// Deadline returns when Tick must be called, or zero if never. It is zero during a raw dial, for which the owner has a
+// timeout of its own.
 func (s *Server) Deadline() time.Time { return s.deadline }
 
-// Reading reports whether the wire leg is to be read for Receive; while false its bytes stay where they are.
+// Reading reports whether the owner should read the wire leg for Receive. If not, the bytes stay where they are.
 func (s *Server) Reading() bool {
 	switch s.state {
 	case serverWaiting, serverServing, serverDialling, serverAccepted, serverDeclined:
@@ -104,13 +105,13 @@ func (s *Server) Reading() bool {
 	return false
 }
 
-// Verdict returns the result; false while there is none. A raw or carried connection can still become aborted while
-// Reading is true.
+// Verdict returns the result, or false if there is none yet. A raw or carried connection can still be aborted while
+// Reading returns true.
 func (s *Server) Verdict() (Verdict, bool) {
 	return s.verdict, s.verdict.Outcome != OutcomeNone
 }
 
-// Stage returns how far the handshake has come.
+// Stage returns how far the handshake has got.
 func (s *Server) Stage() Stage {
 	switch s.state {
 	case serverIdle:
@@ -124,8 +125,8 @@ func (s *Server) Stage() Stage {
 	return StageOver
 }
 
-// Start begins the handshake: the third ACK has arrived at now, synRTT after the SYN-ACK. Where it has waited for the caller
-// since, that is time of the client's, too: a PROPOSAL that it brought counts from there.
+// Start begins the handshake. now is when the third ACK arrived at the host, synRTT after the SYN-ACK; if the caller
+// handles it later, that time still counts against the client's budget for a PROPOSAL that came with it.
 func (s *Server) Start(now time.Time, synRTT time.Duration, c Confirmed) []Action {
 	if s.state != serverIdle {
 		return nil
@@ -136,7 +137,7 @@ func (s *Server) Start(now time.Time, synRTT time.Duration, c Confirmed) []Actio
 	return s.confirm(now, c)
 }
 
-// confirm says what a later segment told about the client when Start did not know.
+// confirm records what a segment told about the client, unless that is known already.
 func (s *Server) confirm(now time.Time, c Confirmed) []Action {
 	if s.confirmed != ConfirmedUnknown {
 		return nil
@@ -146,7 +147,7 @@ func (s *Server) confirm(now time.Time, c Confirmed) []Action {
 		return nil
 	}
 	switch c {
-	case ConfirmedNo: // what has come with that is looked at first: a box may have taken the confirm off a PROPOSAL
+	case ConfirmedNo: // look at the bytes first: a box may have removed the confirm option from a PROPOSAL
 		s.deadline = now
 		return s.read(now)
 	case ConfirmedYes:
@@ -156,7 +157,7 @@ func (s *Server) confirm(now time.Time, c Confirmed) []Action {
 	return nil
 }
 
-// Receive takes bytes of the wire leg.
+// Receive processes bytes that arrived on the wire leg.
 func (s *Server) Receive(now time.Time, b []byte) []Action {
 	if len(b) == 0 {
 		return nil
@@ -177,7 +178,8 @@ func (s *Server) Receive(now time.Time, b []byte) []Action {
 	return s.read(now)
 }
 
-// EOF says that the client ended its direction of the wire leg. After a Forward with Last the owner sees it by itself.
+// EOF says that the client has closed its direction of the wire leg. After a Forward with Last the owner sees this
+// itself.
 func (s *Server) EOF(now time.Time) []Action {
 	switch s.state {
 	case serverWaiting:
@@ -200,7 +202,7 @@ func (s *Server) EOF(now time.Time) []Action {
 	return nil
 }
 
-// WireLost says that the wire leg is gone: reset by the client or timed out.
+// WireLost says that the wire leg is gone: reset by the client, or timed out.
 func (s *Server) WireLost(time.Time) []Action {
 	switch s.state {
 	case serverRawDialling, serverRaw, serverCarried:
@@ -212,11 +214,11 @@ func (s *Server) WireLost(time.Time) []Action {
 	return nil
 }
 
-// WireFailed says that the wire leg does not take what is to be sent: a condition of this host.
+// WireFailed says that the wire leg cannot send, a local condition of this host.
 func (s *Server) WireFailed(now time.Time) []Action { return s.WireLost(now) }
 
-// Released says that a bare SYN with the connection's ISN arrived: the client fell back to native TCP. The owner gives
-// that SYN to the kernel after it has executed the actions.
+// Released says that a SYN without option and with the ISN of this connection has arrived: the client has fallen back
+// to native TCP. The owner hands that SYN to the kernel after it has executed the actions.
 func (s *Server) Released(time.Time) []Action {
 	switch s.state {
 	case serverIdle, serverWaiting, serverServing, serverDialling, serverAccepted:
@@ -224,8 +226,8 @@ func (s *Server) Released(time.Time) []Action {
 	case serverDeclined:
 		return s.ended(s.verdict, true)
 	case serverRawDialling, serverRaw:
-		// A client that is native and connected sends no SYN, so an old one says nothing. A client that has not been
-		// heard has lost its first segments, and waits for the answer to its SYN.
+		// A native client that is connected sends no SYN, so this is an old one and means nothing. A client that has
+		// not been heard has lost its first segments and is waiting for the answer to its SYN.
 		if s.Mute() {
 			return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true)
 		}
@@ -234,8 +236,9 @@ func (s *Server) Released(time.Time) []Action {
 	return nil
 }
 
-// Cancel ends the handshake for a local reason (drained, off, limits). Once the application was reached only the client
-// decides, but it is not waited for longer than it needs. Carried and raw flows are ended like any other.
+// Cancel ends the handshake for a local reason (drained, off, limits). Once the application has been reached, only the
+// client can decide, but the server waits for it no longer than necessary. Carried and raw flows are ended like any
+// other.
 func (s *Server) Cancel(now time.Time, r Reason) []Action {
 	switch s.state {
 	case serverWaiting:
@@ -259,14 +262,14 @@ func (s *Server) Cancel(now time.Time, r Reason) []Action {
 	return nil
 }
 
-// hurry has a server that ends wait for the last word no longer than that takes.
+// hurry limits how long a server that is ending waits for the client's last word.
 func (s *Server) hurry(now time.Time) {
 	if soon := now.Add(hurriedWordTime(min(s.proposal.Budget, maxBudget), s.rtt)); soon.Before(s.deadline) {
 		s.deadline = soon
 	}
 }
 
-// Tick acts on a deadline that has come.
+// Tick acts on an expired deadline.
 func (s *Server) Tick(now time.Time) []Action {
 	if s.deadline.IsZero() || now.Before(s.deadline) {
 		return nil
@@ -293,7 +296,7 @@ func (s *Server) Tick(now time.Time) []Action {
 	return nil
 }
 
-// waited is for how long a PROPOSAL was waited for; 0: the client is known to send none.
+// waited returns how long the server has waited for a PROPOSAL, or 0 if the client is known to send none.
 func (s *Server) waited() time.Duration {
 	if s.confirmed == ConfirmedNo {
 		return 0
@@ -301,7 +304,7 @@ func (s *Server) waited() time.Duration {
 	return budget(s.cfg.HandshakeTimeout, s.rtt)
 }
 
-// decline says no and waits for the client to end the wire leg.
+// decline sends DECLINE and then waits for the client to end the wire leg.
 func (s *Server) decline(now time.Time, r Reason) []Action {
 	s.state = serverDeclined
 	s.deadline = now.Add(lingerTime(s.rtt))
@@ -309,11 +312,11 @@ func (s *Server) decline(now time.Time, r Reason) []Action {
 	return []Action{Send{Bytes: s.auth.decline(r)}, Drop{}}
 }
 
-// Mute reports whether a RST could still be taken for the answer to the application's SYN: nothing was heard of the
-// client, and it is not known to be native (and thus connected).
+// Mute reports whether a RST could still be taken for the answer to the application's SYN: nothing has been read from
+// the client, and it is not known to be native (and thus connected).
 func (s *Server) Mute() bool { return !s.heard && s.confirmed != ConfirmedNo }
 
-// abort ends both legs; a decision that was made before stands.
+// abort ends both legs. An earlier decision to decline stands.
 func (s *Server) abort(r Reason, remote, silent bool) []Action {
 	v := Verdict{Outcome: OutcomeAborted, Reason: r, Remote: remote, Shown: r == ReasonAcceptLost}
 	if s.state == serverDeclined {

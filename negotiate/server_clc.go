@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// read acts on the messages that have arrived. There may be more than one: a client can lose patience right after its
-// PROPOSAL, and records follow CONFIRM.
+// read processes the messages that have arrived. There may be more than one: a client may send ASK or DECLINE right
+// after its PROPOSAL, and records follow CONFIRM.
 func (s *Server) read(now time.Time) []Action {
 	var todo []Action
 	for len(s.in.buf) > 0 {
@@ -20,7 +20,7 @@ func (s *Server) read(now time.Time) []Action {
 	return todo
 }
 
-// readOne acts on the first message; again is true when another one may follow it.
+// readOne processes the first message. again reports whether another may follow it.
 func (s *Server) readOne(now time.Time) (todo []Action, again bool) {
 	if s.state == serverWaiting && s.confirmed != ConfirmedYes {
 		if todo, decided := s.guarded(now); decided {
@@ -56,13 +56,14 @@ func (s *Server) readOne(now time.Time) (todo []Action, again bool) {
 	return s.abort(ReasonProtocolError, true, false), false
 }
 
-// guarded looks at the first bytes of a client that has not confirmed; false: they are a PROPOSAL, and a gateway speaks.
+// guarded looks at the first bytes of a client that has not confirmed. decided is false if they are a PROPOSAL, so that
+// the client is a gateway.
 func (s *Server) guarded(now time.Time) (todo []Action, decided bool) {
 	switch guard(s.in.buf, s.nonce) {
 	case guardClear:
 		return s.goRaw(now, 0), true
 	case guardUndecided:
-		if s.confirmed == ConfirmedNo { // whole PROPOSALs come in one piece; do not hold an application's bytes for ever
+		if s.confirmed == ConfirmedNo { // a PROPOSAL comes in one piece; do not hold an application's bytes forever
 			s.deadline = now.Add(budget(s.cfg.HandshakeTimeout, s.rtt))
 		}
 		return nil, true
@@ -87,7 +88,7 @@ func (s *Server) onProposal(now time.Time, msg []byte) []Action {
 	}
 	budget := min(s.proposal.Budget, maxBudget)
 	s.deadline = s.arrived.Add(serveTime(budget, s.rtt))
-	if !now.Before(s.deadline) { // it has waited here for too long
+	if !now.Before(s.deadline) { // it has waited too long on this host
 		return s.decline(now, ReasonHandshakeTimeout)
 	}
 	s.state = serverServing
@@ -95,7 +96,7 @@ func (s *Server) onProposal(now time.Time, msg []byte) []Action {
 	return []Action{Serve{Proposal: &s.proposal}}
 }
 
-// nothingOffered: a client without anything to offer says why right after its PROPOSAL.
+// nothingOffered answers a PROPOSAL without carriers. Such a client sends its reason in a DECLINE right after it.
 func (s *Server) nothingOffered(now time.Time) []Action {
 	if h, msg, err := s.in.next(); err == nil && h.Type == TypeDecline {
 		s.in.take(len(msg))
@@ -119,9 +120,9 @@ func (s *Server) readProposal(msg []byte) error {
 	return nil
 }
 
-// Reserved says that everything but the application is there; a.Carriers names what is ready to be proved, in the order the
-// client should try. The version is filled in. After Verdict was decided it does nothing: the owner frees what it has just
-// reserved.
+// Reserved says that everything except the application is ready. a.Carriers lists what can be proved, in the order the
+// client should try; Reserved fills in a.Version. After the verdict it does nothing, and the owner frees what it has
+// just reserved.
 func (s *Server) Reserved(now time.Time, a Accept) []Action {
 	if s.state != serverServing {
 		return nil
@@ -138,7 +139,7 @@ func (s *Server) Reserved(now time.Time, a Accept) []Action {
 	return []Action{Dial{}}
 }
 
-// Dialled takes the result of Dial; r is the reason when it failed, or was given up.
+// Dialled takes the result of Dial. r is the reason if the dial failed or was given up.
 func (s *Server) Dialled(now time.Time, ok bool, r Reason) []Action {
 	switch {
 	case s.state != serverDialling:
@@ -155,7 +156,7 @@ func (s *Server) Dialled(now time.Time, ok bool, r Reason) []Action {
 	return []Action{Send{Bytes: s.auth.seal(encodeAccept(&s.accept))}}
 }
 
-// slow is what has taken the time, when that is over: the application, or what was before the dial.
+// slow returns what used up the time: the application, or what came before the dial.
 func (s *Server) slow(now time.Time) Reason {
 	if now.Sub(s.began) < s.began.Sub(s.arrived) {
 		return ReasonHandshakeTimeout
@@ -163,7 +164,7 @@ func (s *Server) slow(now time.Time) Reason {
 	return ReasonAppUnreachable
 }
 
-// giveUp has the dial given up, if that is possible; its result comes in either case.
+// giveUp asks the owner to give up the dial if that is possible. The result comes either way.
 func (s *Server) giveUp(r Reason) []Action {
 	if s.undial != ReasonNone {
 		return nil
@@ -172,7 +173,8 @@ func (s *Server) giveUp(r Reason) []Action {
 	return []Action{Undial{}}
 }
 
-// onAsk answers a client that has no answer within its budget. One that has been given is on its way.
+// onAsk answers a client that got no answer within its budget. If the answer was already sent, it is in flight and ASK
+// is ignored.
 func (s *Server) onAsk(now time.Time, msg []byte) ([]Action, error) {
 	if _, _, err := parseAsk(msg); err != nil {
 		return nil, err
@@ -189,8 +191,8 @@ func (s *Server) onAsk(now time.Time, msg []byte) ([]Action, error) {
 	return nil, nil
 }
 
-// asked is why a client has asked in vain: the answer is late here, or the PROPOSAL was late when it arrived, for which
-// no server can be blamed.
+// asked returns the reason for a client that had to ask: either the answer is late here, or the PROPOSAL arrived late,
+// which is not the server's fault.
 func (s *Server) asked(now time.Time) Reason {
 	if now.Before(s.arrived.Add(serveTime(min(s.proposal.Budget, maxBudget), s.rtt))) {
 		return ReasonProposalLate
@@ -198,7 +200,7 @@ func (s *Server) asked(now time.Time) Reason {
 	return ReasonHandshakeTimeout
 }
 
-// offered returns what of cs the client has offered: it would take anything else for a protocol error.
+// offered returns those of cs that the client has offered. It would treat anything else as a protocol error.
 func offered(cs, offer []CarrierOffer) []CarrierOffer {
 	var common []CarrierOffer
 	for i := range cs {
@@ -209,7 +211,7 @@ func offered(cs, offer []CarrierOffer) []CarrierOffer {
 	return common
 }
 
-// Refused says that the connection cannot be served, and why, before it has dialled.
+// Refused says that the connection cannot be served, and why. No dial has begun.
 func (s *Server) Refused(now time.Time, r Reason) []Action {
 	if s.state != serverServing {
 		return nil
@@ -217,8 +219,9 @@ func (s *Server) Refused(now time.Time, r Reason) []Action {
 	return s.decline(now, r)
 }
 
-// PeerData says that stream data (not the carrier proof) arrived on the queue pair of this carrier: the client has
-// confirmed it, the CONFIRM is still on its way. With a key the data wait for that: it is authenticated and they are not.
+// PeerData says that stream data (not the carrier proof) arrived on the queue pair of carrier k. The client has thus
+// confirmed k, and its CONFIRM is in flight. With keys the data must wait for the CONFIRM, which is authenticated while
+// they are not.
 func (s *Server) PeerData(_ time.Time, k CarrierKind) []Action {
 	if s.auth.on() || s.state != serverAccepted || FindCarrier(s.accept.Carriers, k) == nil {
 		return nil

@@ -2,17 +2,18 @@ package negotiate
 
 import "time"
 
-// Raw relay: the client's gateway does not know that we accepted (it died, or a box removed the accept), so a native TCP
-// stream comes in on a connection only we can answer. The bytes go through untouched, but never before the guard has
-// seen that they are not the PROPOSAL of a gateway whose confirm option was lost.
+// Raw relay: the client's gateway does not know that this server accepted, because it died or a box removed the accept
+// option. So a native TCP stream comes in on a connection that only this server can answer. The bytes pass through
+// untouched, but not before the guard has seen that they are not the PROPOSAL of a gateway whose confirm option was
+// removed.
 
-// goRaw gives up on negotiation, since a PROPOSAL was waited for in vain, or (0) the client has shown that it is native. What
-// has been received stays in the inbox for the guard.
+// goRaw gives up the negotiation. waited is how long the server has waited for a PROPOSAL, or 0 if the client has shown
+// that it is native. The bytes received so far stay in the inbox for the guard.
 func (s *Server) goRaw(now time.Time, waited time.Duration) []Action {
 	s.state, s.deadline = serverRawDialling, time.Time{}
 	cleared := s.cleared
 	todo := s.guardRaw(now)
-	if s.cleared && !cleared { // what the client has sent is no PROPOSAL
+	if s.cleared && !cleared { // the client has sent something else than a PROPOSAL
 		waited = 0
 	}
 	if s.state == serverDone {
@@ -21,7 +22,7 @@ func (s *Server) goRaw(now time.Time, waited time.Duration) []Action {
 	return append([]Action{DialRaw{Waited: waited}}, todo...)
 }
 
-// RawDialled takes the result of DialRaw; r is the reason when it failed.
+// RawDialled takes the result of DialRaw. r is the reason if it failed.
 func (s *Server) RawDialled(now time.Time, ok bool, r Reason) []Action {
 	if s.state != serverRawDialling {
 		return nil
@@ -38,7 +39,7 @@ func (s *Server) RawDialled(now time.Time, ok bool, r Reason) []Action {
 	return todo
 }
 
-// guardRaw looks at the bytes held so far.
+// guardRaw examines the bytes held so far.
 func (s *Server) guardRaw(now time.Time) []Action {
 	if s.cleared || len(s.in.buf) == 0 {
 		return nil
@@ -50,13 +51,13 @@ func (s *Server) guardRaw(now time.Time) []Action {
 		return s.clear()
 	case guardUndecided:
 	}
-	if s.deadline.IsZero() { // whole PROPOSALs come in one piece; do not hold an application's bytes for ever
+	if s.deadline.IsZero() { // a PROPOSAL comes in one piece; do not hold an application's bytes forever
 		s.deadline = now.Add(budget(s.cfg.HandshakeTimeout, s.rtt))
 	}
 	return nil
 }
 
-// clear forwards what the guard holds as soon as there is an application to take it.
+// clear forwards what the guard holds as soon as there is an application leg to take it.
 func (s *Server) clear() []Action {
 	s.cleared, s.deadline = true, time.Time{}
 	if s.state != serverRaw || s.forwarded {

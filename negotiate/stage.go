@@ -1,14 +1,14 @@
 package negotiate
 
-// Stage is how far a handshake has come, in the words of the flow's states.
+// Stage is how far a handshake has got. Its names are those of the states of a flow.
 type Stage uint8
 
 const (
-	// StageAccepted: nothing was said.
+	// StageAccepted: nothing has been sent or read.
 	StageAccepted Stage = iota
-	// StageNegotiating: PROPOSAL was sent, or is awaited or being answered.
+	// StageNegotiating: the client has sent PROPOSAL; the server awaits or handles it.
 	StageNegotiating
-	// StageCompleting: ACCEPT was read or sent.
+	// StageCompleting: ACCEPT was sent or read.
 	StageCompleting
 	// StageOver: there is a verdict.
 	StageOver

@@ -2,59 +2,61 @@ package between
 
 import "github.com/smcgw/smcgw/negotiate"
 
-// Action is one thing the owner of a Control has to do, in the order given: one of Greeted, Find, Prove, Carry, Tell,
-// TellPlace, Ask, PeerEnded, Lose, Closed. After each event it also writes what is [Control.Pending].
+// Action is one thing that the owner of a Control must do: Greeted, Find, Prove, Carry, Tell, TellPlace, Ask,
+// PeerEnded, Lose or Closed. Actions are executed in the order in which they were returned. After each event the owner
+// also writes what [Control.Pending] returns.
 type Action interface{ action() }
 
 type (
-	// Greeted says that the peer is there. From now on who has opened the control connection may offer.
+	// Greeted says that the peer has answered. From now on the side that opened the control connection may offer.
 	Greeted struct{ Peer Hello }
 
-	// Find (server) asks the broker for the end with the Name of Offer; its carriers are one at least. Control.Answer when
-	// it has asked and links are made, which may take 60 s, or Control.Decline.
+	// Find (server) asks the broker for the end with the Name of Offer, which has at least one carrier. Answer within
+	// 60 s: with Control.Answer once the broker has answered and links are made, or with Control.Decline.
 	Find struct {
 		Number uint64
 		Offer  Offer
 	}
 
-	// Prove (client) proves one of the carriers, of which each was offered: Control.Proved, or Control.Decline.
+	// Prove (client) proves one of the carriers, all of which were offered. Answer with Control.Proved or
+	// Control.Decline.
 	Prove struct {
 		Number   uint64
 		Carriers []negotiate.CarrierOffer
 	}
 
-	// Carry says that both sides have agreed: the ends may begin, and their libraries attach.
+	// Carry says that both sides have agreed: the ends may begin, and their libraries may attach.
 	Carry struct {
 		Number  uint64
 		Carrier negotiate.CarrierKind
 	}
 
-	// Tell sets the flags of the mirror: what the peer's library has said, once is for good.
+	// Tell sets the flags of the mirror to what the peer's library has said. Flags are never cleared.
 	Tell struct {
 		Number           uint64
 		Attached, Recall bool
 	}
 
-	// TellPlace says in the mirror where the peer's library is in the kernel's stream.
+	// TellPlace records in the mirror where the peer's library is in the kernel's stream.
 	TellPlace struct {
 		Number uint64
 		Place  Place
 	}
 
-	// Ask wants the place of the own library: Control.Opened.
+	// Ask requests the place of the local library. Answer with Control.Opened.
 	Ask struct{ Number uint64 }
 
-	// PeerEnded is the last of a number. The peer's process has Exited, with so many bytes Written into its ring; or its
-	// library has left the ring, in both directions.
+	// PeerEnded is the last action for a number. Either the peer's process has Exited after it had put Written bytes
+	// into its ring, or its library has left the ring in both directions.
 	PeerEnded struct {
 		Number  uint64
 		Exited  bool
 		Written uint64
 	}
 
-	// Lose says that the carrier of a number has ended, or that there will be none: it sends no more, and its mirror is
-	// GONE. Remote: the peer says so. Over: it is the last of the number; otherwise Ask and PeerEnded may follow, and
-	// Control.Exited or Control.Left must.
+	// Lose says that the carrier of a number has ended, or that there will be none: stop sending and mark its mirror
+	// GONE. Remote says that the peer decided. Over says that this is the last action for the number; otherwise Ask and
+	// PeerEnded may follow, and the owner must call Control.Exited or Control.Left.
 	Lose struct {
 		Number uint64
 		Reason negotiate.Reason
@@ -62,8 +64,8 @@ type (
 		Over   bool
 	}
 
-	// Closed is the last action: close the TCP connection after what is still to be written, if that does not wait. Each
-	// number was lost before. ReasonNone: there was nothing to say for a while.
+	// Closed is the last action: close the TCP connection after writing what is pending, if that does not block. Lose
+	// has come for every number. ReasonNone means that the connection was idle for a while.
 	Closed struct {
 		Reason negotiate.Reason
 		Remote bool

@@ -15,19 +15,19 @@ import (
 const (
 	helloTime  = 5 * time.Second
 	endTime    = 60 * time.Second      // server, from OFFER: for the end to ask
-	answerTime = endTime + proveTime   // client, from OFFER: the server's time is over by then
+	answerTime = endTime + proveTime   // client, from OFFER: later than the server's deadline
 	proveTime  = 10 * time.Second      // client, from ANSWER
 	wordTime   = 2 * proveTime         // server, from ANSWER
-	silence    = time.Second           // then PING, where there is a connection
-	maxPings   = 3                     // that are not answered
-	idleTime   = time.Minute           // without a connection, at the side that offers
-	patience   = idleTime + idleTime/2 // and at the other, which so does not close while an OFFER is on its way
+	silence    = time.Second           // after which PING is sent, if there are connections
+	maxPings   = 3                     // without an answer
+	idleTime   = time.Minute           // without connections, at the side that offers
+	patience   = idleTime + idleTime/2 // at the other side; longer, so as not to close while an OFFER is in flight
 )
 
-// maxUnsent bounds what waits to be written: a word about each of 2^16 connections.
+// maxUnsent bounds the bytes waiting to be written: one message about each of 2^16 connections.
 const maxUnsent = 4 << 20
 
-// phase is how far the connection of a number has come. Both sides go by the same table.
+// phase is the state of the connection of a number. Both sides follow the same table.
 //
 //	none ── OFFER ──► offered ── ANSWER ──► answered ── CONFIRM ──► promoted ── DECLINE ──► gone
 //	                     │ DECLINE             │ DECLINE               │ ENDED               │ ENDED
@@ -44,8 +44,8 @@ const (
 	phases
 )
 
-// moves has for each message about a number the phases in which it is sent and read, and what follows. A number that is over
-// is forgotten, and what still comes for it was sent before the peer knew.
+// moves has, for each message about a number, the phases in which it may be sent and read, and the phase that follows.
+// A number that is over is forgotten; messages that still come for it were sent before the peer knew.
 var moves = [kinds][phases]phase{
 	answer:   {offered: answered},
 	confirm:  {answered: promoted},
@@ -57,26 +57,27 @@ var moves = [kinds][phases]phase{
 	ended:    {promoted: over, gone: over},
 }
 
-// speakers has the messages that only one side sends: FromClient is who has opened the control connection.
+// speakers lists the messages that only one side sends. FromClient is the side that opened the control connection.
 var speakers = [kinds]negotiate.Speaker{
 	offer: negotiate.FromClient, answer: negotiate.FromServer, confirm: negotiate.FromClient,
 }
 
-// Config is what a Control has to know.
+// Config configures a Control.
 type Config struct {
-	// Opener tells who has opened the TCP connection: the client's side of the promoted connections on it.
+	// Opener says whether this side opened the TCP connection. The opener is the client's side of the promoted
+	// connections on it.
 	Opener bool
 	// Local and Remote are the ends of the TCP connection.
 	Local, Remote netip.AddrPort
-	// Hello is what this gateway says of itself. Without versions they are those of this package.
+	// Hello is what this gateway says about itself. Without versions it gets those of this package.
 	Hello Hello
-	// Keys that are shared with peers.
+	// Keys are shared with the peers.
 	Keys negotiate.Keys
-	// MaxConns bounds the connections, MaxOffers those of them that are not promoted yet.
+	// MaxConns bounds the connections, MaxOffers those that are not promoted yet.
 	MaxConns, MaxOffers int
 }
 
-// Control is one end of a control connection. It serves one goroutine.
+// Control is one end of a control connection. It is not safe for concurrent use.
 type Control struct {
 	cfg     Config
 	version uint8
@@ -85,37 +86,37 @@ type Control struct {
 	todo    []Action
 
 	in, out       []byte
-	key           []byte        // nil: no MACs
-	spoken, heard negotiate.MAC // of the last message of either side
-	first         negotiate.MAC // what a DECLINE of everything follows whose sender has not read the HELLO of this side
+	key           []byte        // nil if messages have no MACs
+	spoken, heard negotiate.MAC // MACs of the last message of either side
+	first         negotiate.MAC // previous MAC of a DECLINE of everything from a peer that has not read this side's HELLO
 
 	conns   map[uint64]*conn
-	waiting map[uint64]*conn // those of conns that are offered or answered
-	next    time.Time        // none of them is due before; zero: none waits
-	last    uint64           // number that was offered
+	waiting map[uint64]*conn // the members of conns that are offered or answered
+	next    time.Time        // none of waiting is due before; zero if none waits
+	last    uint64           // number that was offered last
 
-	silent     time.Time // since when nothing was heard or asked
+	silent     time.Time // since when nothing was heard or PING was sent
 	stirred    time.Time // when a message was last sent or read
 	pings      uint64
 	unanswered int
 }
 
-// conn is one number.
+// conn is the connection of one number.
 type conn struct {
 	number   uint64
 	phase    phase
-	until    time.Time                // it waits
-	carriers []negotiate.CarrierOffer // of the last message that had some, until one of them carries
-	said     words                    // by the own library
-	told     words                    // by the peer's
-	asks     bool                     // WHERE was sent, and not answered
-	asked    bool                     // WHERE was read, and not answered
+	until    time.Time                // when it stops waiting
+	carriers []negotiate.CarrierOffer // of the last message that had any, until one of them carries
+	said     words                    // by the local library
+	told     words                    // by the peer's library
+	asks     bool                     // WHERE was sent and is not answered
+	asked    bool                     // WHERE was read and is not answered
 }
 
-// words are what a library says for good.
+// words are the flags of a library. Once set, they stay set.
 type words struct{ attached, recall bool }
 
-// New begins a control connection that is established.
+// New returns a Control for an established control connection.
 func New(cfg Config, now time.Time) *Control {
 	if cfg.Hello.MaxVersion == 0 {
 		cfg.Hello.MinVersion, cfg.Hello.MaxVersion = clc.MinVersion, clc.Version
@@ -131,13 +132,13 @@ func New(cfg Config, now time.Time) *Control {
 	return c
 }
 
-// Pending is what is to be written next; it is valid until the next call.
+// Pending returns the bytes to write next. They are valid until the next call.
 func (c *Control) Pending() []byte { return c.out }
 
-// Wrote says that the first n bytes of Pending are written.
+// Wrote says that the first n bytes of Pending were written.
 func (c *Control) Wrote(n int) { c.out = c.out[min(n, len(c.out)):] }
 
-// Deadline is when Tick is due; zero: never.
+// Deadline returns when Tick must be called, or zero if never.
 func (c *Control) Deadline() time.Time {
 	d := c.timer()
 	if !c.next.IsZero() && c.next.Before(d) {
@@ -146,7 +147,7 @@ func (c *Control) Deadline() time.Time {
 	return d
 }
 
-// timer is the deadline of the control connection itself.
+// timer returns the deadline of the control connection itself.
 func (c *Control) timer() time.Time {
 	switch {
 	case c.closed:
@@ -161,7 +162,7 @@ func (c *Control) timer() time.Time {
 	return c.stirred.Add(patience)
 }
 
-// Tick does what is due.
+// Tick acts on what is due.
 func (c *Control) Tick(now time.Time) []Action {
 	if !c.next.IsZero() && !now.Before(c.next) {
 		c.expire(now)
@@ -185,12 +186,12 @@ func (c *Control) Tick(now time.Time) []Action {
 	return c.done()
 }
 
-// expire declines what has waited in vain.
+// expire declines the numbers whose wait is over.
 func (c *Control) expire(now time.Time) {
 	c.next = time.Time{}
 	for _, number := range slices.Sorted(maps.Keys(c.waiting)) {
 		e := c.waiting[number]
-		if e == nil { // an earlier one has ended the control connection
+		if e == nil { // an earlier one ended the control connection
 			return
 		}
 		if now.Before(e.until) {
@@ -209,7 +210,7 @@ func (c *Control) expire(now time.Time) {
 	}
 }
 
-// await has expire look again.
+// await makes expire run at t at the latest.
 func (c *Control) await(t time.Time) {
 	if c.next.IsZero() || t.Before(c.next) {
 		c.next = t
@@ -228,8 +229,8 @@ func (c *Control) Close(now time.Time, why negotiate.Reason) []Action {
 	return c.done()
 }
 
-// Offer (client) asks for the other end of a connection. Number 0: nothing was sent, since the peer is not greeted, or too
-// many wait or are promoted.
+// Offer (client) asks for the other end of a connection. It returns number 0 and sends nothing if the peer is not
+// greeted yet, or if too many connections are waiting or promoted.
 func (c *Control) Offer(now time.Time, o *Offer) (number uint64, todo []Action) {
 	if c.closed || !c.greeted || !c.cfg.Opener || c.full() {
 		return 0, nil
@@ -240,7 +241,7 @@ func (c *Control) Offer(now time.Time, o *Offer) (number uint64, todo []Action) 
 	return number, c.done()
 }
 
-// Answer (server) answers Find: carriers can be proved, one at least.
+// Answer (server) answers Find with the carriers that can be proved, at least one.
 func (c *Control) Answer(now time.Time, number uint64, carriers []negotiate.CarrierOffer) []Action {
 	if e := c.say(now, message{kind: answer, number: number, offer: Offer{Carriers: carriers}}); e != nil {
 		e.carriers = carriers
@@ -249,7 +250,7 @@ func (c *Control) Answer(now time.Time, number uint64, carriers []negotiate.Carr
 	return c.done()
 }
 
-// Proved (client) answers Prove: the carrier of this kind is.
+// Proved (client) answers Prove: the carrier of this kind works.
 func (c *Control) Proved(now time.Time, number uint64, kind negotiate.CarrierKind) []Action {
 	if e := c.say(now, message{kind: confirm, number: number, chosen: kind}); e != nil {
 		c.do(Carry{Number: number, Carrier: kind})
@@ -257,13 +258,13 @@ func (c *Control) Proved(now time.Time, number uint64, kind negotiate.CarrierKin
 	return c.done()
 }
 
-// Decline says why there is no carrier, or none any more.
+// Decline says why there is no carrier, or no longer one.
 func (c *Control) Decline(now time.Time, number uint64, why negotiate.Reason) []Action {
 	c.say(now, message{kind: decline, number: number, reason: why})
 	return c.done()
 }
 
-// Attached says that the own library reads by the rules.
+// Attached says that the local library now reads by the rules of the ring.
 func (c *Control) Attached(now time.Time, number uint64) []Action {
 	if e := c.conns[number]; e != nil && !e.said.attached {
 		e.said.attached = c.say(now, message{kind: attached, number: number}) != nil
@@ -271,7 +272,7 @@ func (c *Control) Attached(now time.Time, number uint64) []Action {
 	return c.done()
 }
 
-// Recall says that the own library asks to be sent to by the kernel.
+// Recall says that the local library asks to receive through the kernel.
 func (c *Control) Recall(now time.Time, number uint64) []Action {
 	if e := c.conns[number]; e != nil && !e.said.recall {
 		e.said.recall = c.say(now, message{kind: recall, number: number}) != nil
@@ -279,7 +280,7 @@ func (c *Control) Recall(now time.Time, number uint64) []Action {
 	return c.done()
 }
 
-// Where asks for the place of the peer's library. An earlier question that is not answered yet will do.
+// Where asks for the place of the peer's library, unless a question is already pending.
 func (c *Control) Where(now time.Time, number uint64) []Action {
 	if e := c.conns[number]; e != nil && !e.asks {
 		e.asks = c.say(now, message{kind: where, number: number}) != nil
@@ -287,7 +288,7 @@ func (c *Control) Where(now time.Time, number uint64) []Action {
 	return c.done()
 }
 
-// Opened tells the place of the own library: as the answer to Ask, and when it has sent OPEN.
+// Opened tells the place of the local library: in answer to Ask, and when the library has sent OPEN.
 func (c *Control) Opened(now time.Time, number uint64, p Place) []Action {
 	if e := c.say(now, message{kind: opened, number: number, place: p}); e != nil {
 		e.asked = false
@@ -295,21 +296,22 @@ func (c *Control) Opened(now time.Time, number uint64, p Place) []Action {
 	return c.done()
 }
 
-// Exited says that the own process has ended and how many bytes it had written into its ring; where they are carried, the
-// peer's memory has them. It is the last of the number: what the peer may want to know of the place comes before.
+// Exited says that the local process has ended and how many bytes it had put into its ring. If the number is carried,
+// the peer's memory has them. It is the last call for the number, so answer Ask before it.
 func (c *Control) Exited(now time.Time, number, written uint64) []Action {
 	c.say(now, message{kind: ended, number: number, written: written, exited: true})
 	return c.done()
 }
 
-// Left says that the own library has left the ring in both directions, and the peer's memory has all that it had written. It
-// is the last of the number.
+// Left says that the local library has left the ring in both directions, and that the peer's memory has all the bytes
+// it had written. It is the last call for the number.
 func (c *Control) Left(now time.Time, number uint64) []Action {
 	c.say(now, message{kind: ended, number: number})
 	return c.done()
 }
 
-// say sends a message about a number, if that is known and in a phase for it, and returns its connection if it was sent.
+// say sends a message about a number if the number is known and its phase permits the message. It returns the
+// connection, or nil if nothing was sent.
 func (c *Control) say(now time.Time, m message) *conn {
 	e := c.conns[m.number]
 	if e == nil || moves[m.kind][e.phase] == none || !c.may(m.kind, c.cfg.Opener) {
@@ -323,7 +325,7 @@ func (c *Control) say(now time.Time, m message) *conn {
 	return e
 }
 
-// may tells whether a side sends such messages.
+// may reports whether a side may send messages of kind k.
 func (c *Control) may(k kind, opener bool) bool {
 	return speakers[k] == 0 || speakers[k] == speaker(opener)
 }
@@ -335,12 +337,12 @@ func speaker(opener bool) negotiate.Speaker {
 	return negotiate.FromServer
 }
 
-// full tells whether no connection can be added.
+// full reports whether no connection can be added.
 func (c *Control) full() bool {
 	return len(c.conns) >= c.cfg.MaxConns || len(c.waiting) >= c.cfg.MaxOffers
 }
 
-// enter adds the connection that an OFFER is about.
+// enter adds the connection of an OFFER.
 func (c *Control) enter(now time.Time, number uint64, wait time.Duration) *conn {
 	if len(c.conns) == 0 {
 		c.silent, c.unanswered = now, 0
@@ -351,19 +353,19 @@ func (c *Control) enter(now time.Time, number uint64, wait time.Duration) *conn 
 	return e
 }
 
-// wait bounds the phase.
+// wait sets the deadline of the current phase.
 func (c *Control) wait(e *conn, until time.Time) {
 	e.until, c.waiting[e.number] = until, e
 	c.await(until)
 }
 
-// advance moves a connection on.
+// advance moves a connection to its next phase.
 func (c *Control) advance(e *conn, k kind) {
 	e.phase = moves[k][e.phase]
 	if e.phase == over {
 		delete(c.conns, e.number)
 	}
-	if e.phase != answered { // it waits no more
+	if e.phase != answered { // it no longer waits
 		delete(c.waiting, e.number)
 		e.carriers = nil
 	}
@@ -372,7 +374,7 @@ func (c *Control) advance(e *conn, k kind) {
 	}
 }
 
-// send has a message written.
+// send appends a message to the pending bytes.
 func (c *Control) send(now time.Time, m *message) {
 	if c.closed {
 		return
@@ -389,7 +391,7 @@ func (c *Control) send(now time.Time, m *message) {
 	}
 }
 
-// chain is what a MAC of either side covers beside the message.
+// chain returns what the MAC of a side covers in addition to the message.
 func (c *Control) chain(opener bool, prev negotiate.MAC) negotiate.Chain {
 	b := negotiate.Binding{Client: c.cfg.Local, Server: c.cfg.Remote}
 	if !c.cfg.Opener {
@@ -404,7 +406,7 @@ func (c *Control) fail(now time.Time, why negotiate.Reason) {
 	c.end(why, false)
 }
 
-// end ends the control connection, and every number with it.
+// end ends the control connection and all its numbers.
 func (c *Control) end(why negotiate.Reason, remote bool) {
 	if c.closed {
 		return
@@ -420,14 +422,14 @@ func (c *Control) end(why negotiate.Reason, remote bool) {
 
 func (c *Control) do(a Action) { c.todo = append(c.todo, a) }
 
-// done hands out what is to be done.
+// done returns the actions of the current call.
 func (c *Control) done() []Action {
 	todo := c.todo
 	c.todo = nil
 	return todo
 }
 
-// Receive takes bytes of the peer.
+// Receive processes bytes from the peer.
 func (c *Control) Receive(now time.Time, b []byte) []Action {
 	if c.closed {
 		return nil
@@ -452,8 +454,8 @@ func (c *Control) Receive(now time.Time, b []byte) []Action {
 	return c.done()
 }
 
-// believe checks the MAC of a message. A DECLINE of everything is obeyed in any case, for its sender could as well have
-// closed the connection, but its reason is not believed.
+// believe checks the MAC of a message. A DECLINE of everything is obeyed even if it is not authentic, since its sender
+// could as well have closed the connection, but its reason is replaced by ReasonAuthFailed.
 func (c *Control) believe(m *message, msg []byte) (err error) {
 	chain := c.chain(!c.cfg.Opener, c.heard)
 	switch {
@@ -461,7 +463,7 @@ func (c *Control) believe(m *message, msg []byte) (err error) {
 		_, _, err = negotiate.Keys(nil).Verify(msg, chain)
 	case c.greeted || c.cfg.Opener:
 		c.heard, err = negotiate.Verify(msg, c.key, chain)
-	default: // the first words of the opener choose the key
+	default: // the opener's first message selects the key
 		var key []byte
 		if key, c.heard, err = c.cfg.Keys.Verify(msg, chain); err == nil {
 			c.key, c.spoken, c.first = key, c.heard, c.heard
@@ -477,7 +479,7 @@ func (c *Control) believe(m *message, msg []byte) (err error) {
 	return nil
 }
 
-// read does what a message asks for.
+// read acts on a message.
 func (c *Control) read(now time.Time, m *message) {
 	whole := m.kind == decline && m.number == 0
 	switch {
@@ -500,7 +502,7 @@ func (c *Control) read(now time.Time, m *message) {
 	}
 }
 
-// greet takes the HELLO of the peer, whose version is the chosen one if it is an answer.
+// greet processes the peer's HELLO. In an answer, its version is the chosen one.
 func (c *Control) greet(now time.Time, m *message) {
 	ours, theirs := &c.cfg.Hello, &m.hello
 	chosen := min(ours.MaxVersion, theirs.MaxVersion)
@@ -518,7 +520,7 @@ func (c *Control) greet(now time.Time, m *message) {
 	c.do(Greeted{Peer: *theirs})
 }
 
-// offered takes an OFFER. Numbers count up, so that none is ever another's.
+// offered processes an OFFER. Numbers count up, so that none is ever reused.
 func (c *Control) offered(now time.Time, m *message) {
 	if !c.may(offer, !c.cfg.Opener) || m.number != c.last+1 {
 		c.fail(now, negotiate.ReasonProtocolError)
@@ -537,10 +539,10 @@ func (c *Control) offered(now time.Time, m *message) {
 	c.send(now, &message{kind: decline, number: m.number, reason: why})
 }
 
-// about takes a message about a number.
+// about processes a message about a number.
 func (c *Control) about(now time.Time, m *message) {
 	e := c.conns[m.number]
-	if e == nil && m.number <= c.last { // the peer does not know yet that it is over
+	if e == nil && m.number <= c.last { // sent before the peer knew that the number is over
 		return
 	}
 	if e == nil || moves[m.kind][e.phase] == none || !c.may(m.kind, !c.cfg.Opener) || !e.fits(m) {
@@ -578,7 +580,7 @@ func (c *Control) about(now time.Time, m *message) {
 	}
 }
 
-// fits tells whether the carriers of a message are of those that were said before.
+// fits reports whether the carriers of a message are among those offered before.
 func (e *conn) fits(m *message) bool {
 	switch m.kind {
 	case answer:
@@ -592,7 +594,7 @@ func (e *conn) fits(m *message) bool {
 	}
 }
 
-// tell passes on what the peer's library says, where there is something to carry.
+// tell passes on what the peer's library says while the number is promoted.
 func (c *Control) tell(e *conn, w words) {
 	if w != e.told && e.phase == promoted {
 		c.do(Tell{Number: e.number, Attached: w.attached, Recall: w.recall})

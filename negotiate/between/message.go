@@ -29,25 +29,25 @@ const (
 	kinds
 )
 
-// MinOrder and MaxOrder bound the order of an OFFER.
+// MinOrder and MaxOrder bound the order of the rings in an OFFER.
 const (
 	MinOrder = 16
 	MaxOrder = 22
 )
 
-// Hello is what a gateway says of itself.
+// Hello is what a gateway says about itself.
 type Hello struct {
-	// MinVersion and MaxVersion are what it speaks.
+	// MinVersion and MaxVersion are the range of versions that it speaks.
 	MinVersion, MaxVersion uint8
-	// GatewayID is random per start. HostID identifies its kernel; zero if it does not say.
+	// GatewayID is random for each start. HostID identifies the kernel; zero if the gateway does not tell.
 	GatewayID, HostID [16]byte
-	// Random is fresh for each control connection, so that no two have the same chain of MACs.
+	// Random is fresh for each control connection, so that no two have the same MAC chain.
 	Random [16]byte
 }
 
-// Name is how the server's gateway finds the end of a connection.
+// Name identifies the end of a connection to the server's gateway.
 type Name struct {
-	// ClientISN and ServerISN are the sequence numbers of SYN and SYN-ACK.
+	// ClientISN and ServerISN are the sequence numbers of the SYN and the SYN-ACK.
 	ClientISN, ServerISN uint32
 	// ClientPort and ServerPort are not 0.
 	ClientPort, ServerPort uint16
@@ -56,38 +56,38 @@ type Name struct {
 // Offer asks for the other end of a connection.
 type Offer struct {
 	Name Name
-	// Order of the rings of both ends, MinOrder to MaxOrder.
+	// Order is that of the rings of both ends, MinOrder to MaxOrder.
 	Order uint8
-	// Nonces announce OPEN in the kernel's stream: that of the client's side, and that of the server's.
+	// Nonces announce OPEN in the kernel's stream: first the client's, then the server's.
 	Nonces [2][16]byte
-	// Carriers in the client's order of preference, at most negotiate.MaxCarriers.
+	// Carriers is in the client's order of preference, at most negotiate.MaxCarriers.
 	Carriers []negotiate.CarrierOffer
 }
 
-// Place is how far the direction of one end has come in the kernel's stream.
+// Place is the position of one end's direction in the kernel's stream.
 type Place struct {
 	// Sent is how many bytes were given to the kernel before OPEN.
 	Sent uint64
-	// At is the place of OPEN, if it is Opened.
+	// At is the position of OPEN, if Opened.
 	Opened bool
 	At     uint64
 }
 
-// message is a message of the control connection, with the fields that its kind has.
+// message is a message of the control connection. Its kind decides which fields are valid.
 type message struct {
 	kind    kind
-	version uint8 // the lowest in a HELLO of who has opened, else the chosen one
+	version uint8 // the lowest version in the opener's HELLO, otherwise the chosen one
 	number  uint64
 	hello   Hello
-	offer   Offer // an ANSWER has its carriers only
+	offer   Offer // an ANSWER has only its carriers
 	chosen  negotiate.CarrierKind
 	reason  negotiate.Reason
 	place   Place
 	written uint64
-	exited  bool // written is there
+	exited  bool // written is present
 }
 
-// shapes are the names of the messages, and the fields that they must and may have.
+// shapes has the names of the messages, and the fields that each must and may have.
 var shapes = [kinds]struct {
 	name      string
 	must, may clc.TLVSet
@@ -106,7 +106,7 @@ var shapes = [kinds]struct {
 	pong:     {"pong", clc.Set(clc.TLVNumber), 0},
 }
 
-// fields names what a message consists of.
+// fields has the names of the fields of messages.
 var fields = []struct {
 	tlv  uint16
 	name string
@@ -129,7 +129,7 @@ var fields = []struct {
 	{clc.TLVMAC, "mac"},
 }
 
-// FieldError is what is wrong with a message: one field of it, or "message" where it is none alone.
+// FieldError is an error in one field of a message, or in "message" as a whole.
 type FieldError struct {
 	Message, Field string
 	Err            error
@@ -140,7 +140,7 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("control message %s, %s: %v", e.Message, e.Field, e.Err)
 }
 
-// Unwrap returns the error without its place; there is negotiate.ErrMalformed, or a *negotiate.CriticalTLVError.
+// Unwrap returns the error without its place: it wraps negotiate.ErrMalformed, or is a *negotiate.CriticalTLVError.
 func (e *FieldError) Unwrap() error { return e.Err }
 
 // append appends the message without a MAC.
@@ -190,8 +190,8 @@ func append64(b []byte, typ uint16, n uint64) []byte {
 	return clc.AppendTLV(b, typ, binary.BigEndian.AppendUint64(nil, n))
 }
 
-// parse reads the message at the start of b, with its MAC or without, and returns the number of bytes it took. What it
-// returns does not alias b.
+// parse parses the message at the start of b, which may have a MAC, and returns the number of bytes it consumed. The
+// result does not alias b.
 func parse(b []byte) (message, int, error) {
 	h, _, err := clc.ParseHeader(b)
 	if err != nil {
@@ -220,7 +220,7 @@ func parse(b []byte) (message, int, error) {
 	return m, h.Len, nil
 }
 
-// fieldError names the field that an error of WalkTLVs is about.
+// fieldError finds the field that an error of WalkTLVs is about.
 func fieldError(name string, err error) error {
 	e := &FieldError{name, "message", err}
 	if t, ok := errors.AsType[*clc.TLVError](err); ok {
@@ -257,7 +257,7 @@ func (m *message) set(typ uint16, v []byte) error {
 		if err := clc.Want(v, 1); err != nil {
 			return err
 		}
-		m.chosen = negotiate.CarrierKind(v[0]) // one of the ANSWER, or the Control refuses it
+		m.chosen = negotiate.CarrierKind(v[0]) // Control refuses it unless it is one of the ANSWER's
 		return nil
 	case clc.TLVReason:
 		return clc.SetReason(&m.reason, v)
@@ -297,7 +297,7 @@ func (o *Offer) setOrder(v []byte) error {
 	return nil
 }
 
-// set64 reads a number of eight bytes, which are not negative as those of a file.
+// set64 parses an unsigned number of eight bytes that must be at least least and fit an int64.
 func set64(n *uint64, v []byte, least uint64) error {
 	if err := clc.Want(v, 8); err != nil {
 		return err

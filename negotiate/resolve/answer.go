@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// Receive takes a datagram that came from a peer to local, an address and the port of this gateway. A query that is
-// worth an answer comes out as AnswerPeer; Offers is not called for any other.
+// Receive processes a datagram that came from a peer to local, an address and port of this gateway. A query that
+// deserves an answer comes out as AnswerPeer; Offers is not called for any other.
 func (r *Resolver) Receive(local, from netip.AddrPort, b []byte, now time.Time) []ResolverAction {
 	local, from = unmapped(local), unmapped(from)
 	h, _, err := clc.ParseHeader(b)
@@ -31,7 +31,7 @@ func (r *Resolver) Receive(local, from netip.AddrPort, b []byte, now time.Time) 
 	return r.done()
 }
 
-// check finds out whether a query is to be answered, or refuses it.
+// check decides whether a query is to be answered, and refuses it if not.
 func (r *Resolver) check(local, from netip.AddrPort, b []byte, now time.Time) {
 	nonce, ok := QueryNonceOf(b)
 	if !ok {
@@ -56,7 +56,7 @@ func (r *Resolver) check(local, from netip.AddrPort, b []byte, now time.Time) {
 		r.stats.Ignored++
 		return
 	}
-	if q.GatewayID == r.cfg.GatewayID { // of this host, or mirrored
+	if q.GatewayID == r.cfg.GatewayID { // from this host, or mirrored
 		r.stats.Ignored++
 		return
 	}
@@ -71,8 +71,8 @@ func (r *Resolver) check(local, from netip.AddrPort, b []byte, now time.Time) {
 	r.do(AnswerPeer{Query: q, From: from, Local: local, seal: seal})
 }
 
-// Answer answers a query that has passed the checks, once what there is for it is known. It keeps nothing of the asker
-// but the news that it has a gateway.
+// Answer answers a query that has passed the checks, once the owner knows what to offer. It keeps no state about the
+// sender except the news that it has a gateway.
 func (r *Resolver) Answer(a AnswerPeer, now time.Time) []ResolverAction {
 	q, local, from, seal := &a.Query, a.Local, a.From, a.seal
 	offers, reason := r.decide(local, from, q)
@@ -93,8 +93,8 @@ func (r *Resolver) Answer(a AnswerPeer, now time.Time) []ResolverAction {
 	return r.done()
 }
 
-// fromGateway says that a query comes from the datagram port of its host: the one it has told of, or the usual one. From
-// another one any user of the host could ask, and then have what is for the host.
+// fromGateway reports whether a query came from the datagram port of its host: the announced one or the default. From
+// any other port an unprivileged user of that host could ask, and would receive what is meant for the host's gateway.
 func (r *Resolver) fromGateway(from netip.AddrPort) bool {
 	if p := r.peers[from.Addr()]; p != nil && p.home.Port() == from.Port() {
 		return true
@@ -102,9 +102,9 @@ func (r *Resolver) fromGateway(from netip.AddrPort) bool {
 	return from.Port() == r.cfg.PeerPort
 }
 
-// sealing is how an answer is authenticated: with the asker's key, after its query.
+// sealing says how an answer is authenticated: with the key of the query, chained to it.
 type sealing struct {
-	key   []byte // nil: not at all
+	key   []byte // nil: unauthenticated
 	query negotiate.MAC
 }
 
@@ -116,10 +116,10 @@ func (s sealing) seal(msg []byte, local, from netip.AddrPort) []byte {
 	return msg
 }
 
-// unbelieved is how the refusal of a query is authenticated that is not believed, or was not read to its MAC.
+// unbelieved returns the sealing for the refusal of a query that was not believed, or not parsed up to its MAC.
 func (r *Resolver) unbelieved() sealing { return sealing{key: r.cfg.Keys.First()} }
 
-// authentic reports whether a query is believed, and else refuses it: one that has not our cookie is to come again with it.
+// authentic reports whether a query is believed. If not, it refuses it; a query without our cookie is told the cookie.
 func (r *Resolver) authentic(local, from netip.AddrPort, q *Resolve, b []byte, now time.Time) (sealing, bool) {
 	key, mac, err := r.cfg.Keys.Verify(b, negotiate.Chain{Binding: negotiate.Binding{Client: from, Server: local}, From: negotiate.FromClient})
 	refusal := Refused{Nonce: q.Nonce, Reason: negotiate.ReasonAuthFailed}
@@ -135,7 +135,7 @@ func (r *Resolver) authentic(local, from netip.AddrPort, q *Resolve, b []byte, n
 	return sealing{key, mac}, true
 }
 
-// refusal returns why the asker gets no answer, whatever there is for it.
+// refusal returns the reason why the sender gets no answer, regardless of what could be offered.
 func (r *Resolver) refusal(local, from netip.AddrPort, q *Resolve) negotiate.Reason {
 	if q.MinVersion > clc.Version || q.MaxVersion < clc.MinVersion {
 		return negotiate.ReasonVersion
@@ -146,7 +146,8 @@ func (r *Resolver) refusal(local, from netip.AddrPort, q *Resolve) negotiate.Rea
 	return r.cfg.Admit(local.Addr(), from.Addr())
 }
 
-// decide returns our offers, or why the asker gets none: the gateway may have been switched off since the check.
+// decide returns our offers, or the reason why the sender gets none. It repeats the check, because the gateway may have
+// been switched off in the meantime.
 func (r *Resolver) decide(local, from netip.AddrPort, q *Resolve) ([]UDOffer, negotiate.Reason) {
 	if reason := r.refusal(local, from, q); reason != negotiate.ReasonNone {
 		return nil, reason
@@ -167,8 +168,9 @@ func (r *Resolver) refuse(local, from netip.AddrPort, s sealing, why Refused) {
 	r.do(SendResolution{To: from, From: local.Addr(), Bytes: s.seal(encodeRefused(why), local, from)})
 }
 
-// askBack asks an asker: its application has sent something, so ours will have answers. Nothing shows that the peer
-// itself asked: unproved askers have half of the table, and the port of a peer in use stays.
+// askBack sends a query to the sender of one: its application has sent something, so ours will have answers. Nothing
+// proves that the peer itself asked, so unproved senders get only half of the table, and the port of a peer in use does
+// not change.
 func (r *Resolver) askBack(local netip.Addr, from netip.AddrPort, gatewayID [16]byte, now time.Time) {
 	p := r.enter(from.Addr(), max(r.cfg.MaxPeers/2, 1), now)
 	if p == nil {
@@ -181,15 +183,15 @@ func (r *Resolver) askBack(local netip.Addr, from netip.AddrPort, gatewayID [16]
 	r.news(p, gatewayID, now)
 }
 
-// Rates of answers: more than hosts with peers need, and little for a processor.
+// Rates of answers: more than hosts with peers need, yet little work for a processor.
 const (
-	answersPerSecond = 500 // to all, as many at once twice
-	answersPerSource = 2   // five times as many at once
+	answersPerSecond = 500 // to all addresses, with bursts of twice as many
+	answersPerSource = 2   // to one bucket of addresses, with bursts of five times as many
 	answerSources    = 256
 )
 
-// answerLimit bounds all answers, and those to one address: sources share a bucket by a hash that no other host can
-// compute.
+// answerLimit bounds the rate of all answers and of those to one address. Addresses share buckets by a salted hash,
+// which no other host can compute.
 type answerLimit struct {
 	salt    [16]byte
 	all     bucket
@@ -197,10 +199,10 @@ type answerLimit struct {
 }
 
 func (l *answerLimit) allow(a netip.Addr, now time.Time) bool {
-	h := uint32(2166136261) // FNV-1a, which the salt makes unpredictable enough for this
+	h := uint32(2166136261) // FNV-1a; the salt makes it unpredictable enough here
 	ip := a.As16()
 	for i, c := range ip {
-		if a.Is6() && i >= 8 { // a host with an address has its /64
+		if a.Is6() && i >= 8 { // one host can use its whole /64
 			break
 		}
 		h = (h ^ uint32(c^l.salt[i])) * 16777619
@@ -209,9 +211,9 @@ func (l *answerLimit) allow(a netip.Addr, now time.Time) bool {
 		l.all.take(now, answersPerSecond, 2*answersPerSecond)
 }
 
-// bucket is a token bucket; its zero value is full.
+// bucket is a token bucket. The zero value is full.
 type bucket struct {
-	used float64 // tokens missing at last
+	used float64 // tokens missing at time last
 	last time.Time
 }
 

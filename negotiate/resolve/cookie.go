@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Cookie is what a gateway with a key wants to read in a RESOLVE before it believes it: it has told it to the asker's
-// address, for this query, a moment ago. So a recorded query is worth nothing later or from elsewhere, and nothing is
-// kept of askers.
+// Cookie is what a gateway with a key demands in a RESOLVE before it believes it. The gateway has sent it to the
+// sender's address shortly before, for this very query. So a recorded query is worthless later or from elsewhere, and
+// the gateway keeps no state about senders.
 type Cookie [16]byte
 
-// cookieInterval is how long a cookie is told; it is believed for as long again.
+// cookieInterval is how long the same cookie is given out; it is accepted for as long again.
 const cookieInterval = 30 * time.Second
 
-// cookieJar makes cookies and knows them again.
+// cookieJar makes and recognises cookies.
 type cookieJar struct {
 	secret [32]byte
 	born   time.Time
@@ -30,7 +30,7 @@ func newCookieJar(nonce func() [16]byte) cookieJar {
 	return j
 }
 
-// epoch counts intervals since the first one.
+// epoch returns the number of intervals since the first use.
 func (j *cookieJar) epoch(now time.Time) uint64 {
 	if j.born.IsZero() {
 		j.born = now
@@ -38,7 +38,7 @@ func (j *cookieJar) epoch(now time.Time) uint64 {
 	return uint64(max(now.Sub(j.born), 0) / cookieInterval)
 }
 
-// make returns the cookie for the query with this nonce between two ends.
+// make returns the cookie for the query with the given nonce between two ends.
 func (j *cookieJar) make(epoch uint64, local, from netip.AddrPort, nonce QueryNonce) Cookie {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, 8+2*(16+2)+len(nonce)), epoch)
 	for _, end := range []netip.AddrPort{local, from} {
@@ -50,12 +50,12 @@ func (j *cookieJar) make(epoch uint64, local, from netip.AddrPort, nonce QueryNo
 	return Cookie(h.Sum(nil)[:len(Cookie{})])
 }
 
-// fresh returns the cookie of this moment.
+// fresh returns the cookie to give out at now.
 func (j *cookieJar) fresh(local, from netip.AddrPort, nonce QueryNonce, now time.Time) Cookie {
 	return j.make(j.epoch(now), local, from, nonce)
 }
 
-// knows reports whether c was told for this query less than two intervals ago.
+// knows reports whether c was given out for this query in the current interval or the one before.
 func (j *cookieJar) knows(c Cookie, local, from netip.AddrPort, nonce QueryNonce, now time.Time) bool {
 	e := j.epoch(now)
 	for _, told := range []uint64{e, max(e, 1) - 1} {

@@ -10,51 +10,51 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// defaultDatagramPort is the UDP port on which gateways resolve each other where nothing else was said.
+// defaultDatagramPort is the UDP port of the resolution unless another one is configured or announced.
 const defaultDatagramPort = 4790
 
-// Sizes of the messages on the datagram port: one message is one UDP datagram (docs/PROTOCOL.md "Resolution").
+// Sizes of the messages on the datagram port. Each message is one UDP datagram (docs/PROTOCOL.md "Resolution").
 const (
-	// minQueryLen is the least size of a RESOLVE, which is padded to it. Every answer is shorter, so that a forged source
-	// address gains nothing.
+	// minQueryLen is the least size of a RESOLVE, which is padded to it. Every answer is shorter, so a forged source
+	// address gives no amplification.
 	minQueryLen = 512
-	// MaxQueryLen is the most: no path fragments it.
+	// MaxQueryLen is the largest size of a RESOLVE; no path fragments it.
 	MaxQueryLen = 1200
-	// maxAnswerTTL bounds for how long an answer can claim to be valid.
+	// maxAnswerTTL bounds the time for which an answer can claim to be valid.
 	maxAnswerTTL = 24 * time.Hour
 )
 
-// QueryNonce pairs a query and its answer. It is a secret: a host that repeats it has read what was sent to its
-// address.
+// QueryNonce pairs a query with its answer. It is secret: a host that repeats it has read what was sent to its address.
 type QueryNonce [16]byte
 
-// Resolve asks the gateway of a host how datagrams can be carried to it, and says how they can be carried back.
+// Resolve asks the gateway of a host how to carry datagrams to it, and says how they can be carried back.
 type Resolve struct {
 	// Nonce comes first and is repeated in the answer.
 	Nonce QueryNonce
-	// MinVersion and MaxVersion are what the sender speaks.
+	// MinVersion and MaxVersion are the range of versions that the sender speaks.
 	MinVersion, MaxVersion uint8
-	// GatewayID identifies the sender: random per start.
+	// GatewayID identifies the sender; it is random for each start.
 	GatewayID [16]byte
-	// HostID identifies the sender's kernel; zero if it does not say.
+	// HostID identifies the sender's kernel; zero if the sender does not tell.
 	HostID [16]byte
-	// Target is the address the query is sent to. A receiver that has another one is behind a translation.
+	// Target is the address to which the query is sent. If the receiver sees another one, the addresses are translated.
 	Target netip.AddrPort
-	// Cookie repeats that of a REFUSED; zero: none.
+	// Cookie repeats that of a REFUSED; zero if there was none.
 	Cookie Cookie
-	// Offers are the sender's queue pairs, in its order of preference, at most MaxCarriers, one per kind.
+	// Offers are the sender's queue pairs in its order of preference: at most MaxCarriers, one of each kind.
 	Offers []UDOffer
 }
 
-// Resolved is the answer of a gateway that takes datagrams of the asker.
+// Resolved is the answer of a gateway that accepts datagrams from the sender of the query.
 type Resolved struct {
-	// Version is the version both speak from here on; it travels in the header.
+	// Version is the version that both sides use from here on; it travels in the header.
 	Version uint8
 	Nonce   QueryNonce
-	// GatewayID identifies the sender, HostID its kernel (zero if it does not say).
+	// GatewayID identifies the sender, HostID its kernel (zero if the sender does not tell).
 	GatewayID [16]byte
 	HostID    [16]byte
-	// Observed is where the query came from, and the answer goes to. An asker with another address is behind a translation.
+	// Observed is where the query came from and the answer goes to. If the receiver has another address, the addresses
+	// are translated.
 	Observed netip.AddrPort
 	// TTL is how long the answer is valid; whole seconds on the wire, rounded down, at most maxAnswerTTL.
 	TTL time.Duration
@@ -62,14 +62,14 @@ type Resolved struct {
 	Offers []UDOffer
 }
 
-// Refused is the answer of a gateway that takes no datagrams of the asker.
+// Refused is the answer of a gateway that accepts no datagrams from the sender of the query.
 type Refused struct {
 	Nonce QueryNonce
-	// Reason may be a number this version does not know, never zero.
+	// Reason may be a number that this version does not know, but is never zero.
 	Reason negotiate.Reason
-	// TTL is for how long asking again is useless; 0: not said.
+	// TTL is for how long asking again is useless; 0 if not told.
 	TTL time.Duration
-	// Cookie: the query is to be sent once more, with this; zero: no.
+	// Cookie, if not zero, is to be sent in a repetition of the query.
 	Cookie Cookie
 }
 
@@ -79,7 +79,7 @@ const (
 	refusedTLVs  = clc.TLVSet(1<<10 | 1<<12 | 1<<15 | 1<<18)
 )
 
-// AppendResolve appends the message without a MAC, padded to 512 bytes.
+// AppendResolve appends r without a MAC, padded to 512 bytes.
 func AppendResolve(b []byte, r *Resolve) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, clc.TypeResolve, r.MinVersion)
@@ -97,7 +97,7 @@ func AppendResolve(b []byte, r *Resolve) []byte {
 	return clc.EndMessage(b, start)
 }
 
-// appendResolved appends the message without a MAC.
+// appendResolved appends r without a MAC.
 func appendResolved(b []byte, r *Resolved) []byte {
 	start := len(b)
 	b = clc.AppendHeader(b, clc.TypeResolved, r.Version)
@@ -111,7 +111,7 @@ func appendResolved(b []byte, r *Resolved) []byte {
 	return clc.EndMessage(b, start)
 }
 
-// encodeRefused makes the message without a MAC.
+// encodeRefused encodes r without a MAC.
 func encodeRefused(r Refused) []byte {
 	b := clc.AppendHeader(nil, clc.TypeRefused, clc.Version)
 	b = clc.AppendTLV(b, clc.TLVQueryNonce, r.Nonce[:])
@@ -123,7 +123,7 @@ func encodeRefused(r Refused) []byte {
 	return clc.EndMessage(b, 0)
 }
 
-// parseResolve reads a datagram that is a RESOLVE. One that is shorter than its answers could be is malformed.
+// parseResolve parses a datagram as a RESOLVE. It must not be shorter than its answer could be.
 func parseResolve(b []byte) (Resolve, error) {
 	_, tlvs, err := datagram(b, clc.TypeResolve)
 	if err != nil {
@@ -159,7 +159,7 @@ func (r *Resolve) set(typ uint16, v []byte) error {
 	return clc.SetIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
 }
 
-// ParseResolved reads a datagram that is a RESOLVED.
+// ParseResolved parses a datagram as a RESOLVED.
 func ParseResolved(b []byte) (Resolved, error) {
 	h, tlvs, err := datagram(b, clc.TypeResolved)
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *Resolved) set(typ uint16, v []byte) error {
 	return clc.SetIdentity(typ, v, &r.GatewayID, &r.HostID, nil)
 }
 
-// ParseRefused reads a datagram that is a REFUSED.
+// ParseRefused parses a datagram as a REFUSED.
 func ParseRefused(b []byte) (Refused, error) {
 	_, tlvs, err := datagram(b, clc.TypeRefused)
 	if err != nil {
@@ -222,8 +222,8 @@ func (r *Refused) set(typ uint16, v []byte) error {
 	return clc.SetReason(&r.Reason, v)
 }
 
-// QueryNonceOf returns the nonce of a datagram that has the size and the beginning of a RESOLVE, also of one that this
-// version cannot parse: it may be refused, nothing else is ever answered.
+// QueryNonceOf returns the nonce of a datagram that has the size and the beginning of a RESOLVE, even if this version
+// cannot parse the rest: such a query may be refused. Nothing else is ever answered.
 func QueryNonceOf(b []byte) (QueryNonce, bool) {
 	_, _, err := datagram(b, clc.TypeResolve)
 	if err != nil || len(b) < minQueryLen || len(b) > MaxQueryLen {
@@ -242,7 +242,7 @@ func AnswerNonceOf(b []byte) (QueryNonce, bool) {
 	return QueryNonce{}, false
 }
 
-// datagram returns the header and the TLVs of a message that fills b and begins with a query nonce.
+// datagram returns the header and the TLVs of a message of type t that fills b and begins with a query nonce.
 func datagram(b []byte, t clc.MessageType) (clc.Header, []byte, error) {
 	h, tlvs, err := clc.Message(b, t)
 	if err != nil {
@@ -258,7 +258,8 @@ func datagram(b []byte, t clc.MessageType) (clc.Header, []byte, error) {
 	return h, tlvs, nil
 }
 
-// The address TLV: IP address (16, IPv4 as ::ffff:a.b.c.d), UDP port(2). It is that of the receiver, as the sender sees it.
+// An address TLV is the IP address (16 bytes, IPv4 as ::ffff:a.b.c.d) and UDP port (2) of the receiver as the sender
+// sees it.
 const addressLen = 16 + 2
 
 func appendAddress(b []byte, a netip.AddrPort) []byte {

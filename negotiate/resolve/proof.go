@@ -7,7 +7,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// prove begins the proof of the i-th offer.
+// prove begins the proof of offer i.
 func (r *Resolver) prove(p *resolverPeer, i int, now time.Time) {
 	r.proofs++
 	p.state, p.offer, p.proof, p.attempt, p.excused = PeerStateProving, i, r.proofs, 0, false
@@ -23,7 +23,7 @@ func (r *Resolver) attempt(p *resolverPeer, now time.Time) {
 	})
 }
 
-// Proved is the result of ProvePeer. One of an earlier proof has no effect.
+// Proved takes the result of ProvePeer. It ignores results of earlier proofs.
 func (r *Resolver) Proved(peer netip.Addr, proof uint64, ok bool, now time.Time) []ResolverAction {
 	p := r.peers[peer.Unmap()]
 	if p == nil || p.state != PeerStateProving || p.proof != proof {
@@ -43,7 +43,7 @@ func (r *Resolver) Proved(peer netip.Addr, proof uint64, ok bool, now time.Time)
 	return r.done()
 }
 
-// proofFailed goes on to the next offer. When none is left the peer is native for a while, which doubles each time.
+// proofFailed tries the next offer. When none is left, the peer is native for a while, which doubles each time.
 func (r *Resolver) proofFailed(p *resolverPeer, now time.Time) {
 	if p.offer+1 < len(p.offers) {
 		r.prove(p, p.offer+1, now)
@@ -59,15 +59,16 @@ func (r *Resolver) proofFailed(p *resolverPeer, now time.Time) {
 	}
 }
 
-// capable says that a peer is. What is to end now, by the next Tick, is said for a moment: no time would be for ever.
+// capable announces that a peer is capable. If the answer is just expiring, the TTL is minNative until the next Tick,
+// since 0 would mean forever.
 func (r *Resolver) capable(p *resolverPeer, now time.Time) {
 	r.do(PeerCapable{
 		Peer: p.addr, Local: p.local, GatewayID: p.gatewayID, Offer: p.offers[p.offer], TTL: max(p.valid.Sub(now), minNative),
 	})
 }
 
-// Traffic tells when something was last sent to a proven peer and heard of it (datagrams, probes, echoes). Call it every
-// 100 ms or so while something moves, before Tick.
+// Traffic says when something was last sent to a proven peer and last heard from it (datagrams, probes, echoes). Call
+// it every 100 ms or so while there is traffic, before Tick.
 func (r *Resolver) Traffic(peer netip.Addr, sent, heard, now time.Time) {
 	p := r.peers[peer.Unmap()]
 	if p == nil || p.state != PeerStateProven {
@@ -90,20 +91,20 @@ func (r *Resolver) probe(p *resolverPeer, now time.Time) {
 	r.do(ProbePeer{Peer: p.addr})
 }
 
-// suspend gives up a proven peer. It is asked again when that is allowed and an application wants it.
+// suspend gives up a proven peer. It is queried again when limits allow it and an application wants it.
 func (r *Resolver) suspend(p *resolverPeer, now time.Time) {
 	r.stats.Suspended++
 	p.probes, p.probeAt = 0, time.Time{}
 	r.do(PeerGone{Peer: p.addr})
 	r.leave(p, PeerStateSuspended, negotiate.ReasonPeerDead, false, r.mayAsk(p, now), now)
-	if p.query != nil { // of the renewal, or because of news: it decides
+	if p.query != nil { // to renew the answer, or because of news: its result decides
 		p.state = PeerStateAsked
 	} else if p.news && r.isWanted(p, now) {
 		r.ask(p, now)
 	}
 }
 
-// Tick does what is due. Call it at Deadline.
+// Tick acts on what is due. Call it at Deadline.
 func (r *Resolver) Tick(now time.Time) []ResolverAction {
 	for _, p := range r.peers {
 		if now.Before(r.due(p)) {
@@ -137,17 +138,17 @@ func (r *Resolver) tick(p *resolverPeer, now time.Time) {
 		return
 	}
 	if !r.isWanted(p, now) {
-		p.wanted = time.Time{} // the news wait for the next Want
+		p.wanted = time.Time{} // the news is kept for the next Want
 		return
 	}
 	r.ask(p, now)
 }
 
-// lateShare is the part of a wait by which its end may be looked at late.
+// lateShare: a timer that fires late by more than this part of its wait excuses the peer.
 const lateShare = 4
 
-// excuse reports, once for each query and each proof, that the end of a wait is looked at so late that the peer cannot be
-// blamed: it gets the time again.
+// excuse reports whether the end of a wait is noticed so late that the peer cannot be blamed, and gets the time again.
+// It does so only once for each query and each proof.
 func (p *resolverPeer) excuse(end time.Time, wait time.Duration, now time.Time) bool {
 	if p.excused || now.Sub(end) < wait/lateShare {
 		return false
@@ -156,7 +157,7 @@ func (p *resolverPeer) excuse(end time.Time, wait time.Duration, now time.Time) 
 	return true
 }
 
-// newsDue says that there are news to act upon as soon as a query is allowed.
+// newsDue reports whether there is news to act on as soon as a query is allowed.
 func (p *resolverPeer) newsDue() bool {
 	proving := p.state == PeerStateProving && p.newsID == p.gatewayID
 	return p.news && p.query == nil && !p.wanted.IsZero() && !proving
@@ -188,13 +189,13 @@ func (r *Resolver) tickProven(p *resolverPeer, now time.Time) {
 	}
 }
 
-// used says that the answer was of use since it came.
+// used reports whether the answer has been of use since it came.
 func (p *resolverPeer) used() bool {
 	since := p.valid.Add(-p.ttl)
 	return p.sent.After(since) || p.heard.After(since)
 }
 
-// renewal is when the answer is to be renewed: after half of its time, and again every minute.
+// renewal returns when to renew the answer: after half of its time to live, and then every minute.
 func (p *resolverPeer) renewal() time.Time {
 	at := p.valid.Add(-p.ttl / 2)
 	for _, next := range []time.Time{p.asked.Add(queryInterval), p.short} {
@@ -205,7 +206,7 @@ func (p *resolverPeer) renewal() time.Time {
 	return at
 }
 
-// forget is when a peer for which nothing is under way leaves the table.
+// forget returns when an idle peer leaves the table.
 func (p *resolverPeer) forget() time.Time {
 	t := p.touched.Add(wantMemory)
 	for _, end := range []time.Time{p.until, p.newsUntil, p.asked.Add(queryInterval)} {
@@ -216,7 +217,7 @@ func (p *resolverPeer) forget() time.Time {
 	return t
 }
 
-// Deadline returns when Tick has something to do; zero: never, as things are.
+// Deadline returns when Tick must be called, or zero if never.
 func (r *Resolver) Deadline() time.Time {
 	var first time.Time
 	for _, p := range r.peers {

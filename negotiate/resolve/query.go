@@ -9,12 +9,13 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// isWanted says that an application had something for the peer lately.
+// isWanted reports whether an application has lately had something for the peer.
 func (r *Resolver) isWanted(p *resolverPeer, now time.Time) bool {
 	return !p.wanted.IsZero() && now.Before(p.wanted.Add(wantMemory))
 }
 
-// mayAsk returns when the next query to the peer can go out: always later than now for a host of which nothing is known.
+// mayAsk returns when the next query to the peer can be sent. For a host about which nothing is known that is always in
+// the future.
 func (r *Resolver) mayAsk(p *resolverPeer, now time.Time) time.Time {
 	if at := r.allowed(p, now); at.After(p.short) {
 		return at
@@ -22,7 +23,7 @@ func (r *Resolver) mayAsk(p *resolverPeer, now time.Time) time.Time {
 	return p.short
 }
 
-// allowed returns when the next query to the peer breaks no limit.
+// allowed returns when the next query to the peer is within the limits.
 func (r *Resolver) allowed(p *resolverPeer, now time.Time) time.Time {
 	switch {
 	case p.news && p.newsID != p.knownID:
@@ -35,7 +36,7 @@ func (r *Resolver) allowed(p *resolverPeer, now time.Time) time.Time {
 	return now.Add(queryInterval)
 }
 
-// ask sends a query if one is allowed and none is under way.
+// ask sends a query if one is allowed and none is pending. It reports whether one is pending now.
 func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
 	if p.query != nil || now.Before(r.mayAsk(p, now)) {
 		return p.query != nil
@@ -61,7 +62,7 @@ func (r *Resolver) ask(p *resolverPeer, now time.Time) bool {
 	return true
 }
 
-// send sends the query of a peer.
+// send sends the pending query of a peer.
 func (r *Resolver) send(p *resolverPeer) {
 	q := p.query
 	msg := AppendResolve(nil, &Resolve{
@@ -75,13 +76,13 @@ func (r *Resolver) send(p *resolverPeer) {
 	r.do(SendResolution{To: p.to, From: p.local, Bytes: msg})
 }
 
-// binding names the two ends of a query.
+// binding returns the two ends of a query.
 func (q *resolverQuery) binding(p *resolverPeer) negotiate.Binding {
 	return negotiate.Binding{Client: q.from, Server: p.to}
 }
 
-// believes reports whether a message answers the query and is authenticated as this gateway wants it: by the key of the
-// query and its MAC or, where the refusing side could not believe the query, by any of the keys.
+// believes reports whether a message answers the query and is properly authenticated: by the query's key, chained to
+// its MAC, or, if the refusing side could not believe the query, by any of the keys.
 func (r *Resolver) believes(p *resolverPeer, b []byte, refusal bool) bool {
 	q := p.query
 	chain := negotiate.Chain{Binding: q.binding(p), From: negotiate.FromServer, Prev: q.mac}
@@ -97,7 +98,7 @@ func (r *Resolver) believes(p *resolverPeer, b []byte, refusal bool) bool {
 	return refusal && err == nil
 }
 
-// unanswered ends a query. A proven peer is asked again before its answer ends.
+// unanswered ends a query without an answer. A proven peer is queried again before its answer expires.
 func (r *Resolver) unanswered(p *resolverPeer, now time.Time) {
 	p.query, p.to = nil, p.home
 	if p.state == PeerStateAsked {
@@ -105,7 +106,7 @@ func (r *Resolver) unanswered(p *resolverPeer, now time.Time) {
 	}
 }
 
-// leave makes the peer native.
+// leave makes the peer native until the given time.
 func (r *Resolver) leave(p *resolverPeer, s ResolverState, reason negotiate.Reason, remote bool, until, now time.Time) {
 	p.state, p.reason, p.remote, p.until = s, reason, remote, until
 	r.native(p, now)
@@ -115,7 +116,7 @@ func (r *Resolver) native(p *resolverPeer, now time.Time) {
 	r.do(PeerNative{Peer: p.addr, Reason: p.reason, Remote: p.remote, TTL: max(p.until.Sub(now), minNative)})
 }
 
-// awaited returns the peer whose query these are the answer to.
+// awaited returns the peer whose pending query has this address and nonce, or nil.
 func (r *Resolver) awaited(from netip.AddrPort, nonce QueryNonce) *resolverPeer {
 	p := r.peers[from.Addr()]
 	if p == nil || p.query == nil || p.to != from || p.query.nonce != nonce {
@@ -125,7 +126,7 @@ func (r *Resolver) awaited(from netip.AddrPort, nonce QueryNonce) *resolverPeer 
 	return p
 }
 
-// resolved takes a RESOLVED.
+// resolved processes a RESOLVED.
 func (r *Resolver) resolved(from netip.AddrPort, b []byte, now time.Time) {
 	a, err := ParseResolved(b)
 	if err != nil {
@@ -137,7 +138,7 @@ func (r *Resolver) resolved(from netip.AddrPort, b []byte, now time.Time) {
 		return
 	}
 	if !r.believes(p, b, false) {
-		r.stats.Ignored++ // the true answer may still come
+		r.stats.Ignored++ // the genuine answer may still come
 		return
 	}
 	r.stats.Answers++
@@ -158,7 +159,7 @@ func (r *Resolver) resolved(from netip.AddrPort, b []byte, now time.Time) {
 	}
 }
 
-// answered goes on with an answer that can be used.
+// answered continues with a usable answer.
 func (r *Resolver) answered(p *resolverPeer, a *Resolved, offers []UDOffer, now time.Time) {
 	if a.GatewayID == p.newsID {
 		p.news = false
@@ -169,7 +170,7 @@ func (r *Resolver) answered(p *resolverPeer, a *Resolved, offers []UDOffer, now 
 	p.valid = now.Add(p.ttl)
 	busy := p.state == PeerStateProven || p.state == PeerStateProving
 	if busy && a.GatewayID == p.gatewayID {
-		if i := slices.Index(offers, p.offers[p.offer]); i >= 0 { // nothing changed for the way in use
+		if i := slices.Index(offers, p.offers[p.offer]); i >= 0 { // nothing has changed for the path in use
 			p.offers, p.offer = offers, i
 			if p.state == PeerStateProven {
 				r.capable(p, now)
@@ -185,7 +186,7 @@ func (r *Resolver) answered(p *resolverPeer, a *Resolved, offers []UDOffer, now 
 	r.prove(p, 0, now)
 }
 
-// refusedBy takes a REFUSED.
+// refusedBy processes a REFUSED.
 func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 	a, err := ParseRefused(b)
 	if err != nil {
@@ -197,10 +198,10 @@ func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 		return
 	}
 	switch q := p.query; {
-	case a.Cookie != Cookie{} && q.cookie != Cookie{}: // told twice, or by a peer that has started anew: no refusal
+	case a.Cookie != Cookie{} && q.cookie != Cookie{}: // duplicated, or the peer has restarted: not a refusal
 		r.stats.Ignored++
 		return
-	case !r.believes(p, b, true): // obeyed all the same: a host that reads queries could as well drop them
+	case !r.believes(p, b, true): // obeyed nevertheless: a host that can read queries could as well drop them
 		a = Refused{Reason: negotiate.ReasonAuthFailed}
 	case q.key != nil && a.Cookie != Cookie{}:
 		q.cookie, q.deadline = a.Cookie, now.Add(answerTimeout)
@@ -212,8 +213,8 @@ func (r *Resolver) refusedBy(from netip.AddrPort, b []byte, now time.Time) {
 	r.refused(p, a.Reason, true, a.TTL, now)
 }
 
-// refused leaves the peer native for as long as the peer cache leaves a service native for such a reason, or as the peer
-// says within these bounds.
+// refused leaves the peer native for ttl, bounded to between queryInterval and DefaultNegativeTTL. If ttl is 0, it is
+// as long as the peer cache remembers a service for such a reason.
 func (r *Resolver) refused(p *resolverPeer, reason negotiate.Reason, remote bool, ttl time.Duration, now time.Time) {
 	if p.state == PeerStateProven || p.state == PeerStateProving {
 		r.do(PeerGone{Peer: p.addr})

@@ -8,31 +8,32 @@ import (
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
 
-// UDOffer is one way in which a gateway takes datagrams: a UD queue pair that every peer may use which proves that it is
-// the one it says. Which of the fields after MTU are meaningful depends on Kind.
+// UDOffer is one way for a gateway to receive datagrams: a UD queue pair that every peer may use that has proved its
+// address. Kind says which of the fields after QKey are valid.
 type UDOffer struct {
 	Kind negotiate.CarrierKind
-	// MTU is the largest packet in bytes (256 to 4096, a power of two).
+	// MTU is the largest packet in bytes, a power of two from 256 to 4096.
 	MTU uint16
-	// QPN is the queue pair; 24 bits on a RoCEv2 device.
+	// QPN is the queue pair number; 24 bits on a RoCEv2 device.
 	QPN uint32
-	// QKey must be in every packet to it (IBTA vol. 1, 10.2.5): a host that has it has read an answer sent to its
-	// address.
+	// QKey must be in every packet to the queue pair (IBTA vol. 1, 10.2.5). A host that knows it has read an answer
+	// sent to its address.
 	QKey uint32
 
-	// Name is the rendezvous socket's file name in shm_dir, as in SHMEndpoint, and Key authorises the meeting: CarrierSHM.
+	// Name (CarrierSHM) is the rendezvous socket's file name in shm_dir, as in SHMEndpoint; Key authorises the
+	// rendezvous.
 	Name string
 	Key  [16]byte
 
-	// GID is the address of the device port and UDPPort where it receives: CarrierSoft and CarrierHW.
+	// GID (CarrierSoft, CarrierHW) is the address of the device port, and UDPPort is where it receives.
 	GID     [16]byte
 	UDPPort uint16
-	// Mixed is about devices of both RoCEv2 kinds: in a message the queue pair may talk to one of the other kind, in an
-	// action it does.
+	// Mixed allows devices of both RoCEv2 kinds: in a message, the queue pair may talk to one of the other kind; in an
+	// action, it does.
 	Mixed bool
 }
 
-// The UD offer TLV: kind(1), flags(1), path MTU(2), queue pair(4), Q_Key(4), then by kind.
+// A UD offer TLV is kind(1), flags(1), path MTU(2), queue pair(4), Q_Key(4), then fields by kind.
 const (
 	udFixedLen    = 2 + 2 + 4 + 4
 	udSHMFixedLen = 16     // key; the name follows to the end of the TLV
@@ -70,7 +71,8 @@ func udOfferLen(o *UDOffer) int {
 	return n + udRoCELen
 }
 
-// addUDOffer parses one TLV. A kind this version does not know is skipped: it is an offer, not a demand.
+// addUDOffer parses one TLV. It skips a kind that this version does not know, since the receiver need not use every
+// offer.
 func addUDOffer(list *[]UDOffer, v []byte) error {
 	if len(v) < udFixedLen {
 		return fmt.Errorf("ud offer of %d bytes: %w", len(v), clc.ErrMalformed)
@@ -141,7 +143,7 @@ func FindUDOffer(list []UDOffer, k negotiate.CarrierKind) *UDOffer {
 	return nil
 }
 
-// findMixed returns the offer of RoCEv2 that may be used by a device of the other kind, or nil.
+// findMixed returns a RoCEv2 offer that a device of the other kind may use, or nil.
 func findMixed(list []UDOffer) *UDOffer {
 	for i := range list {
 		if list[i].Mixed && list[i].Kind.IsRoCE() {

@@ -6,9 +6,10 @@ import (
 	"fmt"
 )
 
-// CLC framing (docs/PROTOCOL.md "CLC messages"). Named after SMC's connection layer control, whose job it does.
+// CLC framing (docs/PROTOCOL.md "CLC messages"). The name is that of SMC's connection layer control, which does the
+// same job.
 const (
-	// Version is the protocol version this package speaks; MinVersion is the oldest.
+	// Version is the protocol version that this package speaks; MinVersion is the oldest that it accepts.
 	Version    = 1
 	MinVersion = 1
 
@@ -21,19 +22,19 @@ const (
 	Eyecatcher uint32 = 0x534D4757 // "SMGW"
 )
 
-// Errors of the codecs. Every other error of a CLC parser wraps one of these or is a *CriticalTLVError.
+// Errors of the codecs. Every other error of a CLC parser wraps one of these, or is a *CriticalTLVError.
 var (
-	// ErrShort says that the bytes are the beginning of something valid so far: feed more.
+	// ErrShort says that the bytes are valid so far but incomplete.
 	ErrShort = errors.New("incomplete message")
-	// ErrMalformed says that the bytes can never become valid.
+	// ErrMalformed says that no further bytes can make the message valid.
 	ErrMalformed = errors.New("malformed message")
 
-	// ErrEyecatcher says that the bytes are no CLC message at all.
+	// ErrEyecatcher says that the bytes are not a CLC message at all.
 	ErrEyecatcher = fmt.Errorf("clc eyecatcher: %w", ErrMalformed)
 )
 
-// CriticalTLVError is an unknown TLV whose sender insists that it be understood. Type 0 of the error's zero value never
-// occurs.
+// CriticalTLVError reports an unknown TLV that its sender marked as critical. No TLV has type 0, so the zero value
+// stands for none.
 type CriticalTLVError struct{ Type uint16 }
 
 // Error implements error.
@@ -87,12 +88,13 @@ func (t MessageType) String() string {
 type Header struct {
 	Type    MessageType
 	Version uint8
-	// Len is the length of the whole message with its header.
+	// Len is the length of the whole message including the header.
 	Len int
 }
 
-// ParseHeader reads the header of a CLC message. It rejects a wrong eyecatcher as early as its first wrong byte, so that
-// a stream that is not CLC is never waited for. An unknown type is not an error here: the header alone can be skipped.
+// ParseHeader parses the header of a CLC message. It rejects a wrong eyecatcher at its first wrong byte, so that
+// callers never wait for more of a stream that is not CLC. An unknown type is not an error here, because Len suffices
+// to skip the message.
 func ParseHeader(b []byte) (Header, int, error) {
 	for i := 0; i < 4 && i < len(b); i++ {
 		if b[i] != byte(Eyecatcher>>(24-8*i)) {
@@ -113,19 +115,19 @@ func ParseHeader(b []byte) (Header, int, error) {
 	return h, HeaderLen, nil
 }
 
-// AppendHeader starts a message; EndMessage writes its length once it is known.
+// AppendHeader begins a message; EndMessage sets its length.
 func AppendHeader(b []byte, t MessageType, version uint8) []byte {
 	b = binary.BigEndian.AppendUint32(b, Eyecatcher)
 	return append(b, uint8(t), version, 0, 0)
 }
 
-// EndMessage stores the length of the message that starts at b[start].
+// EndMessage sets the length of the message that starts at b[start].
 func EndMessage(b []byte, start int) []byte {
 	binary.BigEndian.PutUint16(b[start+6:], uint16(len(b)-start))
 	return b
 }
 
-// Message returns the header and the TLVs of the message of type t at the start of b.
+// Message returns the header and the TLVs of the message at the start of b, which must be of type t.
 func Message(b []byte, t MessageType) (Header, []byte, error) {
 	h, _, err := ParseHeader(b)
 	if err != nil {

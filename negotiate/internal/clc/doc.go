@@ -1,8 +1,8 @@
-// Package clc is what the messages of the handshake and those of the resolution have in common: the header, TLVs, the
-// sender's identity. docs/PROTOCOL.md "CLC messages" is the normative text of the bytes.
+// Package clc is what all CLC messages have in common: the header, the TLVs and the sender's identity. docs/PROTOCOL.md
+// "CLC messages" is the normative text of the bytes.
 //
-// It exists so that negotiate and negotiate/resolve speak one language without one being inside the other; nothing else
-// can import it. It judges lengths, order and repetition, not what a message means.
+// It lets negotiate and the packages below it share one format without depending on each other; nothing else can import
+// it. It checks lengths, order and repetition, but not what a message means.
 //
-// The trap: values that WalkTLVs hands out alias the message.
+// Beware of aliasing: the values that WalkTLVs passes on alias the message.
 package clc

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// AppendIdentity appends the TLVs that identify a sender.
+// AppendIdentity appends the TLVs that identify the sender.
 func AppendIdentity(b []byte, gateway, host [16]byte, dgramPort uint16) []byte {
 	b = AppendTLV(b, TLVGatewayID, gateway[:])
 	if host != ([16]byte{}) {
@@ -17,7 +17,7 @@ func AppendIdentity(b []byte, gateway, host [16]byte, dgramPort uint16) []byte {
 	return b
 }
 
-// IdentityLen is the length of what AppendIdentity appends.
+// IdentityLen returns the length of what AppendIdentity appends.
 func IdentityLen(host [16]byte, dgramPort uint16) int {
 	n := TLVHeaderLen + 16
 	if host != ([16]byte{}) {
@@ -29,7 +29,7 @@ func IdentityLen(host [16]byte, dgramPort uint16) int {
 	return n
 }
 
-// AppendRandom appends the random TLV, if there is one.
+// AppendRandom appends the random TLV, unless random is zero.
 func AppendRandom(b []byte, random [16]byte) []byte {
 	if random == ([16]byte{}) {
 		return b
@@ -37,7 +37,7 @@ func AppendRandom(b []byte, random [16]byte) []byte {
 	return AppendTLV(b, TLVRandom, random[:])
 }
 
-// RandomLen is the length of what AppendRandom appends.
+// RandomLen returns the length of what AppendRandom appends.
 func RandomLen(random [16]byte) int {
 	if random == ([16]byte{}) {
 		return 0
@@ -48,7 +48,7 @@ func RandomLen(random [16]byte) int {
 // softwareMax is the longest value of the software TLV.
 const softwareMax = 16
 
-// software is what is told of a text: its first characters without spaces, of ASCII.
+// software returns the value of the software TLV for text: its first visible ASCII characters, without spaces.
 func software(text string) []byte {
 	var b []byte
 	for i := 0; i < len(text) && len(b) < softwareMax; i++ {
@@ -61,7 +61,7 @@ func software(text string) []byte {
 
 func visible(c byte) bool { return c > ' ' && c < 0x7f }
 
-// AppendSoftware appends the software TLV, if there is something to tell.
+// AppendSoftware appends the software TLV, unless it would be empty.
 func AppendSoftware(b []byte, text string) []byte {
 	if v := software(text); len(v) > 0 {
 		return AppendTLV(b, TLVSoftware, v)
@@ -69,7 +69,7 @@ func AppendSoftware(b []byte, text string) []byte {
 	return b
 }
 
-// SoftwareLen is the length of what AppendSoftware appends.
+// SoftwareLen returns the length of what AppendSoftware appends.
 func SoftwareLen(text string) int {
 	if n := len(software(text)); n > 0 {
 		return TLVHeaderLen + n
@@ -77,7 +77,7 @@ func SoftwareLen(text string) int {
 	return 0
 }
 
-// SetSoftware reads the value of the software TLV.
+// SetSoftware parses the value of the software TLV.
 func SetSoftware(text *string, v []byte) error {
 	if len(v) == 0 || len(v) > softwareMax {
 		return fmt.Errorf("value of %d bytes, want 1 to %d: %w", len(v), softwareMax, ErrMalformed)
@@ -91,7 +91,7 @@ func SetSoftware(text *string, v []byte) error {
 	return nil
 }
 
-// SetIdentity reads a TLV of AppendIdentity; others are skipped.
+// SetIdentity parses a TLV that AppendIdentity has written, and ignores others.
 func SetIdentity(typ uint16, v []byte, gateway, host *[16]byte, dgramPort *uint16) error {
 	switch typ {
 	case TLVGatewayID:
@@ -104,7 +104,7 @@ func SetIdentity(typ uint16, v []byte, gateway, host *[16]byte, dgramPort *uint1
 	return nil
 }
 
-// SetID reads a value of 16 bytes.
+// SetID parses a value of 16 bytes.
 func SetID(id *[16]byte, v []byte) error {
 	if err := Want(v, 16); err != nil {
 		return err
@@ -113,7 +113,7 @@ func SetID(id *[16]byte, v []byte) error {
 	return nil
 }
 
-// SetUint16 reads a value of two bytes.
+// SetUint16 parses a value of two bytes.
 func SetUint16(n *uint16, v []byte) error {
 	if err := Want(v, 2); err != nil {
 		return err

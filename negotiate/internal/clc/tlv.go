@@ -7,9 +7,9 @@ import (
 
 // TLVs of CLC messages (docs/PROTOCOL.md "TLVs"): type(2), length of the value(2), value; no padding.
 const (
-	// TLVHeaderLen is the length of type and length.
+	// TLVHeaderLen is the length of the type and length fields.
 	TLVHeaderLen = 4
-	// TLVCritical marks a TLV that its receiver must understand or else decline.
+	// TLVCritical is the bit of a TLV type that its receiver must understand or decline.
 	TLVCritical = 0x8000
 
 	// The TLVs of the handshake.
@@ -45,10 +45,10 @@ const (
 	TLVWritten = 0x801B
 )
 
-// TLVSet remembers which TLVs a message has had: bit n for type n (without the critical bit).
+// TLVSet is a set of TLV types: bit n stands for type n, without the critical bit.
 type TLVSet uint32
 
-// tlvBit returns the bit of a known TLV type, and zero for an unknown one.
+// tlvBit returns the bit of a known TLV type, or zero for an unknown one.
 func tlvBit(typ uint16) TLVSet {
 	switch typ {
 	case TLVNonce, TLVVersions, TLVGatewayID, TLVHostID, TLVDgramPort, TLVBudget, TLVCarrier, TLVMAC, TLVReason, TLVChosen,
@@ -59,7 +59,7 @@ func tlvBit(typ uint16) TLVSet {
 	return 0
 }
 
-// Set returns the set of these types, which are known.
+// Set returns the set of the given types, all of which must be known.
 func Set(types ...uint16) (s TLVSet) {
 	for _, t := range types {
 		s |= tlvBit(t)
@@ -67,12 +67,12 @@ func Set(types ...uint16) (s TLVSet) {
 	return s
 }
 
-// Has reports whether every one of these types was seen.
+// Has reports whether s contains all the given types.
 func (s TLVSet) Has(types ...uint16) bool {
 	return s&Set(types...) == Set(types...)
 }
 
-// TLVError is what is wrong with one TLV.
+// TLVError is an error in one TLV.
 type TLVError struct {
 	Type uint16
 	Err  error
@@ -81,7 +81,7 @@ type TLVError struct {
 // Error implements error.
 func (e *TLVError) Error() string { return fmt.Sprintf("tlv %#04x: %v", e.Type, e.Err) }
 
-// Unwrap returns the error without its place.
+// Unwrap returns the error without the TLV type.
 func (e *TLVError) Unwrap() error { return e.Err }
 
 // AppendTLV appends one TLV.
@@ -91,8 +91,9 @@ func AppendTLV(b []byte, typ uint16, value []byte) []byte {
 	return append(b, value...)
 }
 
-// WalkTLVs calls f for every TLV whose type is in known. Others are skipped, or reported as CriticalTLVError when their
-// sender insists and this version does not know them. Only carriers and UD offers may repeat, and a MAC ends its message.
+// WalkTLVs calls f for every TLV whose type is in known, and returns the set of types that it has seen. It skips other
+// TLVs, or returns a CriticalTLVError if this version does not know one that is critical. Only carriers and UD offers
+// may repeat, and nothing may follow a MAC.
 func WalkTLVs(b []byte, known TLVSet, f func(typ uint16, v []byte) error) (TLVSet, error) {
 	var seen TLVSet
 	for len(b) > 0 {
@@ -129,7 +130,7 @@ func checkOrder(typ uint16, bit, seen TLVSet) error {
 	return nil
 }
 
-// cutTLV splits the first TLV off b, which holds whole TLVs only.
+// cutTLV splits the first TLV off b, which consists of whole TLVs.
 func cutTLV(b []byte) (typ uint16, value, rest []byte, err error) {
 	if len(b) < TLVHeaderLen {
 		return 0, nil, nil, fmt.Errorf("tlv header of %d bytes: %w", len(b), ErrMalformed)
@@ -142,7 +143,7 @@ func cutTLV(b []byte) (typ uint16, value, rest []byte, err error) {
 	return typ, b[TLVHeaderLen : TLVHeaderLen+n], b[TLVHeaderLen+n:], nil
 }
 
-// Want checks the length of a TLV's value.
+// Want returns an error unless v has n bytes.
 func Want(v []byte, n int) error {
 	if len(v) != n {
 		return fmt.Errorf("value of %d bytes, want %d: %w", len(v), n, ErrMalformed)
@@ -150,7 +151,7 @@ func Want(v []byte, n int) error {
 	return nil
 }
 
-// Missing is the error for a message without a mandatory TLV.
+// Missing returns the error for a message that lacks a mandatory TLV.
 func Missing(t MessageType) error {
 	return fmt.Errorf("clc %s without a mandatory tlv: %w", t, ErrMalformed)
 }

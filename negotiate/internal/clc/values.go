@@ -5,26 +5,26 @@ import (
 	"strings"
 )
 
-// MaxRendezvousName bounds the name of a rendezvous socket: with shm_dir in front it must fit sun_path.
+// MaxRendezvousName bounds the name of a rendezvous socket: it must fit sun_path behind shm_dir.
 const MaxRendezvousName = 64
 
 // Max24 is the largest queue pair number or packet sequence number of RoCEv2 (IBTA vol. 1, 9.2).
 const Max24 = 1<<24 - 1
 
-// RoCEPort is the UDP port that adapters send to and receive on, a rule of the protocol.
+// RoCEPort is the UDP port on which adapters send and receive, as RoCEv2 demands.
 const RoCEPort = 4791
 
-// ValidName accepts only plain file names: the receiver joins them to its own shm_dir.
+// ValidName reports whether s is a plain file name. The receiver joins it to its own shm_dir.
 func ValidName(s string) bool {
 	return s != "" && len(s) <= MaxRendezvousName && s[0] != '.' && !strings.ContainsAny(s, "/\x00")
 }
 
-// ValidMTU accepts the path MTUs of the IBTA specification (vol. 1, 9.6.1).
+// ValidMTU reports whether n is a path MTU of the IBTA specification (vol. 1, 9.6.1).
 func ValidMTU(n uint16) bool {
 	return n >= 256 && n <= 4096 && n&(n-1) == 0
 }
 
-// SetVersions reads the lowest and the highest version that a sender speaks.
+// SetVersions parses the range of versions that a sender speaks.
 func SetVersions(v []byte, lowest, highest *uint8) error {
 	if err := Want(v, 2); err != nil {
 		return err
@@ -36,7 +36,7 @@ func SetVersions(v []byte, lowest, highest *uint8) error {
 	return nil
 }
 
-// SetReason reads a reason, which is never zero.
+// SetReason parses a reason, which must not be zero.
 func SetReason[R ~uint8](r *R, v []byte) error {
 	if err := Want(v, 1); err != nil {
 		return err

@@ -8,9 +8,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
-// Addrs returns the addresses of the devices that carry offers, and those of services
-// on the loopback device, which come by these: what a peer can reach and a socket can be
-// bound to now.
+// Addrs returns the addresses that peers can reach and sockets can be bound to now: those of the devices that carry
+// offers, and service addresses on the loopback device that are reached through these devices.
 func (d *Datapath) Addrs() ([]netip.Addr, error) {
 	if err := d.enter(); err != nil {
 		return nil, err

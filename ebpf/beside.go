@@ -12,21 +12,20 @@ import (
 	"github.com/smcgw/smcgw/ebpf/inspect"
 )
 
-// Neighbour is what a datapath has to know of another one in its namespace, whose
-// connections go on while it takes the new ones (docs/ARCHITECTURE.md "Two
-// gateways side by side"). The two share nothing: each has programs, maps, devices
-// and a namespace of legs of its own.
+// Neighbour describes another datapath in the same namespace, whose connections continue while this one takes the new
+// ones (docs/ARCHITECTURE.md "Two gateways side by side"). The two share nothing: each has its own programs, maps,
+// devices and namespace of legs.
 type Neighbour struct {
 	// Generation is that of its devices.
 	Generation int `json:"generation"`
-	// AppIndex is the interface of its A; 0: it carries nothing.
+	// AppIndex is the interface index of its app TUN; 0 if it carries nothing.
 	AppIndex int `json:"app_ifindex"`
-	// Programs are the ids of its wire programs. Ours come after them.
+	// Programs are the ids of its wire programs. Ours run after them.
 	Programs WirePrograms `json:"programs"`
 }
 
-// WirePrograms are the ids of the programs on wire devices: with a link header of
-// Ethernet, without one, and with IPoIB's. 0: it has none.
+// WirePrograms are the ids of the programs on wire devices: for Ethernet link headers, for none, and for those of
+// IPoIB. 0 means that there is no such program.
 type WirePrograms struct {
 	InL2  uint32 `json:"in_l2"`
 	InL3  uint32 `json:"in_l3"`
@@ -36,7 +35,7 @@ type WirePrograms struct {
 	OutIB uint32 `json:"out_ipoib,omitempty"`
 }
 
-// by returns the ids by our programs, of which some are nil.
+// by maps our programs, some of which are nil, to the ids.
 func (w *WirePrograms) by(o *objects) map[*bpf.Program]*uint32 {
 	return map[*bpf.Program]*uint32{
 		o.IngressL2: &w.InL2, o.IngressL3: &w.InL3, o.IngressIB: &w.InIB,
@@ -44,7 +43,7 @@ func (w *WirePrograms) by(o *objects) map[*bpf.Program]*uint32 {
 	}
 }
 
-// Validate reports what makes no sense; n may come from another process.
+// Validate reports implausible values, since n may come from another process.
 func (n Neighbour) Validate() error {
 	switch {
 	case n.Generation < 1 || n.Generation > 9:
@@ -82,16 +81,14 @@ func (d *Datapath) Neighbour() (Neighbour, error) {
 	return n, nil
 }
 
-// HasNeighbour reports whether the datapath beside which this one was opened is
-// still there, as far as is known.
+// HasNeighbour reports whether the datapath beside which this one was opened is still there, as far as is known.
 func (d *Datapath) HasNeighbour() bool { return d.besideNow.Load() }
 
-// Retire leaves all new connections to another datapath of the namespace, which
-// has to be attached by now; none is offered, accepted or counted here. Those
-// that were offered go on.
+// Retire leaves all new connections to another datapath of the namespace, which must already be attached. None is
+// offered, accepted or counted here any more. Connections that were offered continue.
 func (d *Datapath) Retire() error { return d.setRetired(true) }
 
-// Activate ends Retire; a datapath with a [Config.Beside] begins retired.
+// Activate undoes Retire. A datapath with [Config.Beside] starts retired.
 func (d *Datapath) Activate() error { return d.setRetired(false) }
 
 func (d *Datapath) setRetired(retired bool) error {
@@ -111,14 +108,13 @@ func (d *Datapath) putRetired(retired bool) error {
 	return nil
 }
 
-// Refuse keeps all new connections native for a reason, until it is called with
-// 0.
+// Refuse keeps all new connections native for the given reason until it is called with 0.
 func (d *Datapath) Refuse(reason uint8) error {
 	return d.setControl(func(c *smcgwControl) { c.NativeReason = uint32(reason) })
 }
 
-// attachWire attaches a wire program: before those of others, but after the
-// neighbour's, which decides about what it knows.
+// attachWire attaches a wire program ahead of all others, except that the neighbour's program runs first and decides
+// about the connections it knows.
 func (d *Datapath) attachWire(prog *bpf.Program, ifindex int, at bpf.AttachType) (link.Link, error) {
 	var neighbours uint32
 	if d.beside != nil {
@@ -128,13 +124,13 @@ func (d *Datapath) attachWire(prog *bpf.Program, ifindex int, at bpf.AttachType)
 		return attachTCX(prog, ifindex, at, link.Head())
 	}
 	l, err := attachTCX(prog, ifindex, at, link.AfterProgramByID(bpf.ProgramID(neighbours)))
-	if errors.Is(err, unix.ENOENT) { // it is not on this device, or gone
+	if errors.Is(err, unix.ENOENT) { // the neighbour is not on this device, or gone
 		return attachTCX(prog, ifindex, at, link.Head())
 	}
 	return l, err
 }
 
-// followNeighbour takes note of its end. It runs on a thread of the namespace.
+// followNeighbour notices when the neighbour is gone. It runs on a thread of the namespace.
 func (d *Datapath) followNeighbour() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -14,24 +14,24 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/sockdiag"
 )
 
-// carriage is what a datapath has only while it carries, and its programs: of one that counts
-// objs alone is there.
+// carriage is the part of a datapath that exists only while it carries, and its programs. If the datapath only counts,
+// only objs is set.
 type carriage struct {
 	counting            bool
 	objs                *objects
 	appTUN, wireTUN     int              // descriptors
 	appIndex, wireIndex int              // interfaces
-	pair                netlink.Link     // the host's end of the pair that leads to the legs; nil: none yet
+	pair                netlink.Link     // the host veth; nil if there is none yet
 	hostDiag            *sockdiag.Client // for the applications' sockets
-	legDiag, dumpDiag   *sockdiag.Client // for the legs: one of them, and all, which takes longer
-	steering            []link.Link      // sk_lookup, the pair, A, W: in order of attachment
+	legDiag, dumpDiag   *sockdiag.Client // for the legs: for single ones, and for all of them, which takes longer
+	steering            []link.Link      // sk_lookup, host veth, app TUN, wire TUN: in the order in which they were attached
 }
 
 func newCarriage(counting bool) carriage {
 	return carriage{counting: counting, appTUN: -1, wireTUN: -1}
 }
 
-// endCarriage ends what there is of it; nl is a handle of its namespace.
+// endCarriage releases whatever c has. nl is a handle of its namespace.
 func (c *carriage) endCarriage(nl *netlink.Handle) error {
 	errs := []error{closeLinks(c.steering), c.removePair(nl)}
 	if c.hostDiag != nil {
@@ -48,16 +48,15 @@ func (c *carriage) endCarriage(nl *netlink.Handle) error {
 	return errors.Join(errs...)
 }
 
-// Carry has a datapath that counts carry: devices, legs and programs come beside what counts,
-// and the programs that see connections are replaced last, each in one step. Policy, peers
-// and counters stay, and no connection is missed. On an error the datapath counts as before.
-// The caller then changes the mode.
+// Carry makes a counting datapath carry. It adds devices, legs and programs to what counts, and last replaces the
+// programs that see connections, each atomically. Policy, peers and counters stay, and no connection is missed. On an
+// error the datapath keeps counting as before. The caller then changes the mode.
 func (d *Datapath) Carry() error { return d.remake(false) }
 
-// Count undoes Carry. Nothing may be carried any more, and the mode may not be ModeEnforce.
+// Count undoes Carry. No connection may be carried any more, and the mode must not be ModeEnforce.
 func (d *Datapath) Count() error { return d.remake(true) }
 
-// remake has the thread of the monitor, which owns what follows the devices, do Carry or Count.
+// remake makes the thread of the monitor, which owns everything that follows the devices, run Carry or Count.
 func (d *Datapath) remake(counting bool) error {
 	t := task{do: func() error { return d.exchange(counting) }, done: make(chan error, 1)}
 	select {
@@ -68,7 +67,7 @@ func (d *Datapath) remake(counting bool) error {
 	}
 }
 
-// exchange makes another carriage and has it take the place of the one before.
+// exchange creates the other carriage and replaces the current one with it.
 func (d *Datapath) exchange(counting bool) error {
 	if d.counting == counting {
 		return nil
@@ -90,7 +89,7 @@ func (d *Datapath) exchange(counting bool) error {
 	return errors.Join(err, next.endCarriage(d.nl))
 }
 
-// settleSteps have devices and connections follow the carriage.
+// settleSteps returns the steps that make devices and connections use the new carriage.
 func (d *Datapath) settleSteps() []step {
 	if d.counting {
 		return []step{{"attach counting", d.reoffer}, {"devices", d.unattach}, {"devices", d.sync}}
@@ -98,7 +97,7 @@ func (d *Datapath) settleSteps() []step {
 	return []step{{"devices", d.unattach}, {"devices", d.sync}, {"proof of legs", d.proveLegs}, {"attach offering", d.reoffer}}
 }
 
-// swap exchanges two carriages.
+// swap exchanges the carriages of d and with.
 func (d *Datapath) swap(with *Datapath) {
 	d.op.Lock()
 	defer d.op.Unlock()
@@ -110,7 +109,7 @@ func (d *Datapath) swap(with *Datapath) {
 	}
 }
 
-// reoffer puts the programs of the carriage that see connections in the place of those before.
+// reoffer replaces the programs that see connections with those of the new carriage.
 func (d *Datapath) reoffer() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -128,7 +127,7 @@ func (d *Datapath) reoffer() error {
 	return nil
 }
 
-// unattach takes programs off the devices, as those of the carriage before.
+// unattach removes the programs of the old carriage from the devices.
 func (d *Datapath) unattach() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -140,8 +139,8 @@ func (d *Datapath) unattach() error {
 	return errors.Join(errs...)
 }
 
-// shared are the maps that stay when the carriage changes: all but those of flows and
-// datagrams, which have room only while it carries.
+// shared returns the maps that survive a change of carriage: all but those of flows and datagrams, whose capacity
+// depends on whether the datapath carries.
 func (o *objects) shared() map[string]*bpf.Map {
 	return map[string]*bpf.Map{
 		"smcgw_peers": o.Peers, "smcgw_passed": o.Passed, "smcgw_own": o.Own, "smcgw_devices": o.Devices,

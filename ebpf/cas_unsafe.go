@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runAttr is the part of union bpf_attr for BPF_PROG_TEST_RUN (linux/bpf.h).
+// runAttr is the part of union bpf_attr that BPF_PROG_TEST_RUN uses (linux/bpf.h).
 type runAttr struct {
 	progFD, retval     uint32
 	sizeIn, sizeOut    uint32
@@ -21,11 +21,10 @@ type runAttr struct {
 	_                  uint32
 }
 
-// runCAS runs the compare-and-swap program on a, which the kernel reads and
-// writes in place. What the library does in its place serves the loading of
-// programs (a locked thread, masked signals), and takes three system calls.
+// runCAS runs the compare-and-swap program on a, which the kernel reads and writes in place. The library's own call is
+// made for loading programs: it locks the thread, masks signals, and takes three system calls.
 func (d *Datapath) runCAS(a *smcgwCasArgs) error {
-	var pin runtime.Pinner // attr holds its address as a number, and stacks move
+	var pin runtime.Pinner // attr holds its address as an integer, and stacks move
 	pin.Pin(a)
 	defer pin.Unpin()
 	attr := runAttr{

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Now is the time that the programs tell, by bpf_ktime_get_ns: CLOCK_MONOTONIC without what a
-// time namespace adds, which programs in the kernel know nothing about, and time.Now has. A
-// heartbeat from the future would be believed long after the gateway has died.
+// Now returns the time on the programs' clock, that of bpf_ktime_get_ns: CLOCK_MONOTONIC without the offset of the time
+// namespace. time.Now includes that offset; a heartbeat from the future would keep the gateway alive long after it has
+// died.
 func Now() uint64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -21,8 +21,8 @@ func Now() uint64 {
 	return uint64(ts.Nano() - int64(clockOffset()))
 }
 
-// clockOffset is what our time namespace adds to CLOCK_MONOTONIC, which does not
-// change once a process is in it (time_namespaces(7)).
+// clockOffset returns what our time namespace adds to CLOCK_MONOTONIC. It does not change once a process is in the
+// namespace (time_namespaces(7)).
 var clockOffset = sync.OnceValue(func() time.Duration {
 	f, err := os.Open("/proc/self/timens_offsets")
 	if err != nil {

@@ -2,27 +2,26 @@ package ebpf
 
 import bpf "github.com/cilium/ebpf"
 
-// Compared are connections of a rule that took about as long, and moved about as much.
+// Compared counts connections of one rule that took about as long and moved about as much.
 type Compared struct {
-	// Rule is the index of the rule that decided; Past: of an earlier policy.
+	// Rule is the index of the rule that decided. Past says that it is an index of an earlier policy.
 	Rule int
 	Past bool
-	// Offered are those in the share of the rollout; the others are native.
+	// Offered is true for connections within the share of the rollout; the others are native.
 	Offered bool
-	// Size is how much they moved, both ways: 0 below 1 KiB, one more for each factor of
-	// 16. Lasted is four times the binary logarithm of the microseconds from connect() to
-	// the end.
+	// Size is how much they moved in both directions: 0 below 1 KiB, and one more for each factor of 16. Lasted is four
+	// times the binary logarithm of the microseconds from connect() to the end.
 	Size, Lasted uint8
-	// Count is how many have ended.
+	// Count is how many such connections have ended.
 	Count uint64
 }
 
-// SetCompare says whether new connections are compared that this host makes.
+// SetCompare says whether to compare new connections that this host makes.
 func (d *Datapath) SetCompare(on bool) error {
 	return d.setControl(func(c *smcgwControl) { c.Compare = bit(on) })
 }
 
-// TakeCompared returns what has ended since it was called last.
+// TakeCompared returns the connections that have ended since the last call.
 func (d *Datapath) TakeCompared() (list []Compared, err error) {
 	const offered = 2 // COMPARED_OFFERED of maps.h
 	err = takeAll(d, func(o *objects) *bpf.Map { return o.Compared }, func(k smcgwComparedKey, n uint64, since uint32) {

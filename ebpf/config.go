@@ -19,100 +19,90 @@ type Mode uint8
 
 // The modes.
 const (
-	ModeOff     Mode = iota // nothing is offered or accepted
+	ModeOff     Mode = iota // policy is evaluated and counted; nothing is offered or accepted
 	ModeObserve             // policy is evaluated and counted, nothing is offered or accepted
 	ModeEnforce             // offers are made and accepted
 )
 
-// Config configures [Open]. With nothing but Legs it is usable: it offers nothing
-// (ModeOff) on the devices of the default routes.
+// Config configures [Open]. With only Legs set it is usable: it offers nothing (ModeOff), on the devices of the default
+// routes.
 type Config struct {
-	// Devices carry offers. Default: the devices of the default routes and
-	// those with an address that have routes to peers of the policy. On all
-	// other devices a connection is native (reason address).
+	// Devices are the devices that carry offers. Default: those of the default routes, and those with an address that
+	// have routes to peers of the policy. Connections on all other devices are native (reason address).
 	Devices []string
-	// InfiniBand gives devices of IPoIB programs, which they have not without it.
+	// InfiniBand makes IPoIB devices get programs; without it they have none.
 	InfiniBand bool
-	// Generation numbers this gateway in its namespace during an upgrade; the
-	// devices are smcgw-a<generation>, smcgw-w<generation> and
-	// smcgw-h<generation>. Default: 1.
+	// Generation numbers this gateway in its namespace during an upgrade. The devices are smcgw-a<generation>,
+	// smcgw-w<generation> and smcgw-h<generation>. Default: 1.
 	Generation int
-	// Legs is the namespace of the sockets that face local applications. It stays
-	// the caller's, which closes it after the datapath.
+	// Legs is the namespace of the sockets that face local applications. The caller keeps owning it, and closes it
+	// after the datapath.
 	Legs *legs.Namespace
-	// Beside is the gateway whose connections go on in the same namespace, as
-	// [Datapath.Neighbour] of another generation describes it; nil if none.
-	// The datapath then begins retired, until [Datapath.Activate].
+	// Beside is the gateway in the same namespace whose connections continue, as [Datapath.Neighbour] of another
+	// generation describes it; nil if there is none. The datapath then starts retired, until [Datapath.Activate].
 	Beside *Neighbour
-	// Counting begins without what only carrying takes, until [Datapath.Carry]: there are
-	// neither devices nor legs.
+	// Counting starts without what only carrying needs: there are no devices and no legs until [Datapath.Carry].
 	Counting bool
 	// CgroupPath is the cgroup2 mount. Default: found in /proc/self/mountinfo.
 	CgroupPath string
-	// Mode of the start. Default: ModeOff.
+	// Mode is the initial mode. Default: ModeOff.
 	Mode Mode
-	// Off is the switch that survives restarts, as it is at the start.
+	// Off is the initial state of the off switch, which survives restarts.
 	Off bool
-	// Policy of the start, at most MaxRules, first match wins; what no rule
-	// matches is passed.
+	// Policy is the initial policy. It has at most MaxRules rules, the first match wins, and a connection without a
+	// match is passed.
 	Policy []Rule
-	// Rollout is the share of the connections that rules select which is carried.
-	// Default: all.
+	// Rollout is the share of the connections selected by rules that is carried. Default: all.
 	Rollout Rollout
-	// Compare is that of [Datapath.SetCompare].
+	// Compare is the initial value for [Datapath.SetCompare].
 	Compare bool
-	// NeverPorts are refused unless the matching rule names them. nil means
-	// [DefaultNeverPorts]; an empty list means none.
+	// NeverPorts are ports that stay native unless the matching rule names them. nil means [DefaultNeverPorts]; an
+	// empty list means none.
 	NeverPorts []uint16
-	// BlackholeAfter connections in a row that were established only after the
-	// bare retry blackhole a destination. Default: 2.
+	// BlackholeAfter is how many connections in a row must have been established only after the retry without option
+	// before a destination counts as blackholed. Default: 2.
 	BlackholeAfter int
-	// Retry is the first time a blackholed destination stays native; it doubles
-	// each time, up to 32 times as long. Default: 1h.
+	// Retry is how long a blackholed destination stays native the first time; it doubles each time, up to 32 times as
+	// long. Default: 1h.
 	Retry time.Duration
-	// Handshake is the longest the owner takes to decide about a connection whose
-	// SYN-ACK with an accept has come, besides four round trips. A SYN that the
-	// application's kernel sends again after it leaves: the owner has never heard of
-	// the connection, or is too busy for it. At most 3s count. Default: 3s.
+	// Handshake is the longest time, besides four round trips, that the owner takes to decide about a connection whose
+	// SYN-ACK with an accept has come. A SYN that the application's kernel retransmits after that passes without the
+	// option, since the owner has never heard of the connection, or is too busy for it. At most 3s count. Default: 3s.
 	Handshake time.Duration
-	// SetUps is how many connections of this host may be set up at a time, at most 1024: one
-	// that begins beyond them is native (reason rate_limit). While steps of that
-	// take long on this host, an eighth of them. Default: any number.
+	// SetUps is how many connections of this host may be in setup at the same time, at most 1024. Further ones are
+	// native (reason rate_limit). While steps of the setup are slow on this host, only an eighth of them. Default: no
+	// limit.
 	SetUps int
-	// HeartbeatTimeout is the age at which the gateway counts as gone.
-	// Default: 200ms.
+	// HeartbeatTimeout is the age of the heartbeat from which the gateway counts as late; the age from which it counts
+	// as gone is fixed (flow.h). Default: 200ms.
 	HeartbeatTimeout time.Duration
-	// MaxFlows bounds the flow entries, including offered ones. Default: 65536.
+	// MaxFlows bounds the flow entries, including those of offers. Default: 65536.
 	MaxFlows int
-	// MaxPeers bounds the remembered peers; the least recently used are
-	// forgotten. Default: 16384.
+	// MaxPeers bounds the remembered peers; the least recently used are evicted. Default: 16384.
 	MaxPeers int
-	// MaxDatagrams bounds the entries of carried datagram tuples, and, up to
-	// 16384, those of native ones. The least recently used are forgotten, roughly,
-	// and what user space then writes to A for them is dropped: leave room beyond
-	// the tuples it works on. An entry takes 150 bytes, from the start on.
-	// Default: 16384.
+	// MaxDatagrams bounds the entries of carried datagram tuples, and, up to 16384, those of native ones. Roughly the
+	// least recently used are evicted, and what user space then writes to the app TUN for them is dropped, so leave
+	// room beyond the tuples in use. Each entry takes 150 bytes, allocated at the start. Default: 16384.
 	MaxDatagrams int
-	// DatagramPort is the UDP port on which gateways talk with each other; its
-	// packets are never steered. Default: 4790.
+	// DatagramPort is the UDP port on which gateways talk to each other; its packets are never steered. Default: 4790.
 	DatagramPort uint16
-	// Logger receives changes of devices and problems. Default: discards.
+	// Logger logs changes of devices, and problems. Default: discards.
 	Logger *slog.Logger
 
-	answers int // a second and processor; tests only, default answerRate
-	maxOwn  int // own addresses, and devices; tests only, 0: as in maps.h
+	answers int // per second and processor; set only by tests, default answerRate
+	maxOwn  int // own addresses, and devices; set only by tests, 0: as in maps.h
 
-	parse       func() (*bpf.CollectionSpec, error) // gives the object; tests only, default loadSmcgw
-	kernelTypes *btf.Cache                          // tests only, nil: each load looks for itself
+	parse       func() (*bpf.CollectionSpec, error) // returns the object; set only by tests, default loadSmcgw
+	kernelTypes *btf.Cache                          // set only by tests; nil: each load looks it up
 }
 
-// DefaultNeverPorts returns the ports whose loss would cost the operator the
-// host, or the cluster; the gateway adds that of its metrics.
+// DefaultNeverPorts returns the ports whose loss would cost the operator the host or the cluster. The gateway adds the
+// port of its metrics.
 func DefaultNeverPorts() []uint16 {
 	return []uint16{22, 53, 179, 2379, 6443, 10250, 4790, 4791}
 }
 
-// withDefaults fills the zero fields.
+// withDefaults returns c with its zero fields set to the defaults.
 func (c Config) withDefaults() Config {
 	c.Generation = cmp.Or(c.Generation, 1)
 	c.BlackholeAfter = cmp.Or(c.BlackholeAfter, 2)
@@ -136,7 +126,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports all problems of the configuration at once.
+// Validate returns all problems of the configuration at once.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
@@ -167,10 +157,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Names of the TUN devices, app side and wire side, and of the ends of the pair
-// that leads to the legs.
-// mostMTU is that of the devices of the gateway at most. What leaves an IPoIB device for the
-// legs, and what netstack sends, gets a link header from a program.
+// mostMTU returns the largest MTU of the gateway's devices. With InfiniBand a program adds a link header to what leaves
+// an IPoIB device for the legs and to what netstack sends, which bounds the size of these packets.
 func (c Config) mostMTU() int {
 	if c.InfiniBand {
 		return headMTU
@@ -178,6 +166,7 @@ func (c Config) mostMTU() int {
 	return maxMTU
 }
 
+// Names of the app TUN, the wire TUN, and the two ends of the veth pair that leads to the legs.
 func (c Config) appName() string  { return fmt.Sprintf("%sa%d", netdev.OwnPrefix, c.Generation) }
 func (c Config) wireName() string { return fmt.Sprintf("%sw%d", netdev.OwnPrefix, c.Generation) }
 func (c Config) hostName() string { return fmt.Sprintf("%sh%d", netdev.OwnPrefix, c.Generation) }

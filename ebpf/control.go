@@ -12,7 +12,7 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// setupState writes control and policy before anything is attached.
+// setupState writes control and policy before any program is attached.
 func (d *Datapath) setupState() error {
 	if d.cfg.CgroupPath == "" {
 		path, err := procfs.CgroupMount()
@@ -37,7 +37,7 @@ func (d *Datapath) setupState() error {
 	return d.activateLocked(p)
 }
 
-// bit is 1 for true.
+// bit returns 1 for true and 0 for false.
 func bit(b bool) uint32 {
 	if b {
 		return 1
@@ -45,8 +45,7 @@ func bit(b bool) uint32 {
 	return 0
 }
 
-// Heartbeat tells the programs that the gateway lives. It is due well within
-// Config.HeartbeatTimeout.
+// Heartbeat tells the programs that the gateway is alive. Call it well within Config.HeartbeatTimeout.
 func (d *Datapath) Heartbeat() error {
 	if err := d.enter(); err != nil {
 		return err
@@ -54,7 +53,7 @@ func (d *Datapath) Heartbeat() error {
 	defer d.leave()
 	var at [8]byte
 	binary.NativeEndian.PutUint64(at[:], d.loadedAt+uint64(time.Since(d.loaded)))
-	if _, err := d.beat.WriteAt(at[:], 0); err != nil { // one move: no program sees half of it
+	if _, err := d.beat.WriteAt(at[:], 0); err != nil { // one store, so no program sees half of it
 		return fmt.Errorf("heartbeat: %w", err)
 	}
 	return nil
@@ -79,7 +78,7 @@ func (d *Datapath) SetOff(off bool) error {
 	return d.setControl(func(c *smcgwControl) { c.Off = bit(off) })
 }
 
-// setControl changes the control map.
+// setControl changes the control map as an operation of its own.
 func (d *Datapath) setControl(change func(*smcgwControl)) error {
 	if err := d.enter(); err != nil {
 		return err
@@ -88,13 +87,13 @@ func (d *Datapath) setControl(change func(*smcgwControl)) error {
 	return d.changeControl(change)
 }
 
-// control is what the control map has.
+// control is the content of the control map.
 type control struct {
-	mu  sync.Mutex // held for a write of the map: shards wait for it
+	mu  sync.Mutex // held while the map is written; shards wait for it
 	now smcgwControl
 }
 
-// changeControl is setControl within an operation.
+// changeControl changes the control map within an operation.
 func (d *Datapath) changeControl(change func(*smcgwControl)) error {
 	d.control.mu.Lock()
 	defer d.control.mu.Unlock()
@@ -109,21 +108,20 @@ func (d *Datapath) changeControl(change func(*smcgwControl)) error {
 	return nil
 }
 
-// generation is that of the policy's entries, which the owner of mu changes.
+// generation returns the generation of the active policy's entries. Only the owner of mu changes it.
 func (d *Datapath) generation() uint32 {
 	d.control.mu.Lock()
 	defer d.control.mu.Unlock()
 	return d.control.now.Policy
 }
 
-// nextEpoch has tuples of datagrams decided again.
+// nextEpoch starts a new epoch, so that datagram tuples are decided again.
 func (c *smcgwControl) nextEpoch() uint32 {
 	c.Epoch = max(c.Epoch+1, 1)
 	return c.Epoch
 }
 
-// SetPolicy replaces the policy in one step: every connection is decided by the
-// old one or by the new one.
+// SetPolicy replaces the policy atomically: every connection is decided either by the old one or by the new one.
 func (d *Datapath) SetPolicy(rules []Rule) error {
 	p, err := CompilePolicy(rules, d.cfg.NeverPorts)
 	if err != nil {
@@ -138,8 +136,7 @@ func (d *Datapath) SetPolicy(rules []Rule) error {
 	return d.activateLocked(p)
 }
 
-// SetRollout changes which connections are carried of those that rules select, for new
-// ones.
+// SetRollout changes which of the connections that rules select are carried. It applies to new connections.
 func (d *Datapath) SetRollout(r Rollout) error {
 	if err := d.enter(); err != nil {
 		return err
@@ -155,19 +152,19 @@ func (d *Datapath) SetRollout(r Rollout) error {
 	})
 }
 
-// noteRolloutLocked is for Decide.
+// noteRolloutLocked publishes policy and rollout for Decide.
 func (d *Datapath) noteRolloutLocked() {
 	p := *d.policy
 	p.Rollout = d.cfg.Rollout
 	d.inForce.Store(&p)
 }
 
-// Decide evaluates the active policy, as the programs do.
+// Decide evaluates the active policy as the programs do.
 func (d *Datapath) Decide(q Query) Verdict {
 	return d.inForce.Load().Decide(q)
 }
 
-// refreshCgroups looks for cgroups that appeared or went.
+// refreshCgroups adds cgroups that have appeared and removes those that are gone.
 func (d *Datapath) refreshCgroups() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,7 +173,7 @@ func (d *Datapath) refreshCgroups() error {
 	}
 	now, gen := d.policy.Cgroups(d.cfg.CgroupPath), d.generation()
 	var errs []error
-	for id, mask := range now { // what fails is as it was before, and tried again
+	for id, mask := range now { // an entry that fails stays as it was, and is tried again
 		was, known := d.cgroups[id]
 		if known && was == mask {
 			continue
@@ -204,7 +201,7 @@ func (d *Datapath) refreshCgroups() error {
 	return errors.Join(errs...)
 }
 
-// ignoreMissing: deleting what is not there is no error.
+// ignoreMissing returns err, or nil if err says that a key to delete is not there.
 func ignoreMissing(err error) error {
 	if errors.Is(err, bpf.ErrKeyNotExist) {
 		return nil

@@ -25,24 +25,22 @@ const reasonSlots = 128
 // ruleSlots is RULE_SLOTS of maps.h.
 const ruleSlots = MaxRules + 1
 
-// Decided counts what the policy decided by one rule.
+// Decided counts the decisions of the policy by one rule.
 type Decided struct {
 	// Rule is the index of the rule, or NoRule.
 	Rule int
-	// Accelerate and Pass count connections, whatever became of them.
+	// Accelerate and Pass count connections, regardless of what became of them.
 	Accelerate, Pass uint64
 }
 
-// Counters is a snapshot since Open.
+// Counters are the counts since Open.
 type Counters struct {
-	// Native counts connections that were left native by side and reason, and Datagrams
-	// tuples of UDP.
+	// Native counts connections that were left native, and Datagrams tuples of UDP, by side and reason.
 	Native, Datagrams [2]map[uint8]uint64
-	// Decided counts decisions of the policy, of rules that made some.
+	// Decided has the rules that have made decisions.
 	Decided []Decided
-	// Stats counts what the programs did otherwise, by name: offered (SYNs
-	// recorded), accepted (SYN-ACKs with accept), served (offered SYNs given to
-	// netstack), replaced, event_lost, neutralised, the *_drop and others.
+	// Stats has the other counters of the programs by name: offered (SYNs recorded), accepted (SYN-ACKs with accept),
+	// served (offered SYNs given to netstack), replaced, event_lost, neutralised, the *_drop and others.
 	Stats map[string]uint64
 }
 
@@ -85,13 +83,14 @@ func (d *Datapath) Counters() (Counters, error) {
 	return c, err
 }
 
-// What user space read too slowly: datagrams from A, packets for netstack from W.
+// Names of the counters of what user space read too slowly: datagrams from the app TUN, packets for netstack from the
+// wire TUN.
 const (
 	queueDrop     = "dgram_queue_drop"
 	wireQueueDrop = "wire_queue_drop"
 )
 
-// queueDrops is what the queue of a TUN had no room for.
+// queueDrops returns how many packets did not fit the queue of a TUN.
 func (d *Datapath) queueDrops(index int) (uint64, error) {
 	l, err := d.nl.LinkByIndex(index)
 	if err != nil {
@@ -118,7 +117,8 @@ func (d *Datapath) decided() (list []Decided, err error) {
 	return list, nil
 }
 
-// sumCPUs adds up every counter of a per-CPU array, which it reads by one call: there are hundreds.
+// sumCPUs returns the sum over all CPUs of every counter of a per-CPU array. There are hundreds, so it reads them with
+// one call.
 func sumCPUs(m *bpf.Map) ([]uint64, error) {
 	cpus, err := bpf.PossibleCPU()
 	if err != nil {
@@ -127,7 +127,7 @@ func sumCPUs(m *bpf.Map) ([]uint64, error) {
 	keys := make([]uint32, m.MaxEntries())
 	perCPU := make([]uint64, len(keys)*cpus)
 	n, err := m.BatchLookup(new(bpf.MapBatchCursor), keys, perCPU, nil)
-	if n < len(keys) { // all, and that there are no more
+	if n < len(keys) { // all of them come with an error, too: that there are no more
 		return nil, fmt.Errorf("%d of %d counters: %w", n, len(keys), err)
 	}
 	sums := make([]uint64, len(keys))
@@ -143,12 +143,12 @@ func sumCPUs(m *bpf.Map) ([]uint64, error) {
 type MapUsage struct {
 	Name    string
 	Entries int
-	// Capacity is how many entries there is room for; 0: the oldest make room, and a full
-	// map lacks nothing.
+	// Capacity is the number of entries that fit. 0 means that the oldest are evicted, so that a full map is no
+	// problem.
 	Capacity int
 }
 
-// MapUsage counts the entries of the bounded maps; it walks them.
+// MapUsage walks the bounded maps and counts their entries.
 func (d *Datapath) MapUsage() ([]MapUsage, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -189,8 +189,7 @@ func (d *Datapath) MapUsage() ([]MapUsage, error) {
 	return out, nil
 }
 
-// countKeys walks the keys of a map. Deletions may make the walk start over, so
-// it is bounded by the capacity.
+// countKeys walks the keys of a map. Deletions may make the walk start over, so it stops at the capacity.
 func countKeys(m *bpf.Map) (int, error) {
 	key, next := make([]byte, m.KeySize()), make([]byte, m.KeySize())
 	err := m.NextKey(nil, next)

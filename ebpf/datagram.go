@@ -9,17 +9,17 @@ import (
 	bpf "github.com/cilium/ebpf"
 )
 
-// DatagramPeer is what the gateway knows about the datagrams of a peer.
+// DatagramPeer is what the gateway knows about datagrams to a peer.
 type DatagramPeer struct {
-	// Addr and Port name the peer; port 0 is the whole address. What is said of
-	// a port goes before what is said of its address.
+	// Addr and Port identify the peer; port 0 stands for the whole address. An entry for a port takes precedence over
+	// one for the address.
 	Addr netip.Addr
 	Port uint16
-	// Capable: its gateway takes datagrams from ours.
+	// Capable says that its gateway accepts datagrams from ours.
 	Capable bool
-	// Reason is why datagrams to it stay native, where it is not capable.
+	// Reason is why datagrams to it stay native, if it is not capable.
 	Reason uint8
-	// TTL is how long that holds; 0 is until it is replaced or forgotten.
+	// TTL is how long the entry is valid; 0 means until it is replaced or forgotten.
 	TTL time.Duration
 }
 
@@ -30,8 +30,7 @@ const (
 	dgramOpen
 )
 
-// SetDatagramPeer makes a peer known. It holds from the next datagram on, for
-// new tuples and for old ones.
+// SetDatagramPeer adds or replaces a peer. It takes effect with the next datagram, for existing tuples, too.
 func (d *Datapath) SetDatagramPeer(p DatagramPeer) error {
 	k, err := peerKey(p.Addr, p.Port)
 	if err != nil {
@@ -51,12 +50,12 @@ func (d *Datapath) SetDatagramPeer(p DatagramPeer) error {
 	return nil
 }
 
-// ForgetDatagramPeer makes a peer unknown, if it is known.
+// ForgetDatagramPeer removes a peer, if it is known.
 func (d *Datapath) ForgetDatagramPeer(addr netip.Addr, port uint16) error {
 	return d.forget(func(o *objects) *bpf.Map { return o.DatagramPeers }, "datagram peer", addr, port)
 }
 
-// deadline is a time from now on the programs' clock; 0 is never.
+// deadline returns the time ttl from now on the programs' clock, or 0 (never) for 0.
 func deadline(ttl time.Duration) uint64 {
 	if ttl <= 0 {
 		return 0
@@ -64,10 +63,9 @@ func deadline(ttl time.Duration) uint64 {
 	return Now() + uint64(ttl)
 }
 
-// OpenDatagram is for the tuple of a datagram that a peer gateway sent: what is
-// written to A for it arrives on the device ifindex, and what the local
-// application answers is carried, whatever the policy says of answers, unless
-// the peer is known as not capable. rule is what [Datapath.Decide] named.
+// OpenDatagram makes an entry for the tuple of a datagram that a peer gateway has sent. What is written to the app TUN
+// for the tuple arrives on the device ifindex. What the local application answers is carried, whatever the policy says
+// about answers, unless the peer is known not to be capable. rule is the one that [Datapath.Decide] returned.
 func (d *Datapath) OpenDatagram(t Tuple, ifindex, rule int) error {
 	k, err := t.key()
 	if err != nil {
@@ -96,9 +94,9 @@ func (d *Datapath) OpenDatagram(t Tuple, ifindex, rule int) error {
 	return d.changeControl(func(c *smcgwControl) { c.Datagrams = 1 })
 }
 
-// CloseDatagram ends the carrying of a tuple's datagrams, whichever side began
-// it: they are native for reason and ttl, then decided again. Without a ttl the
-// entry is deleted; nothing can then be written to A for the tuple.
+// CloseDatagram stops carrying the datagrams of a tuple, whichever side began. They are native with the given reason
+// for ttl, and then decided again. With a ttl of 0 the entry is deleted; nothing can then be written to the app TUN for
+// the tuple.
 func (d *Datapath) CloseDatagram(t Tuple, reason uint8, ttl time.Duration) error {
 	k, err := t.key()
 	if err != nil {
@@ -125,8 +123,8 @@ func (d *Datapath) CloseDatagram(t Tuple, reason uint8, ttl time.Duration) error
 	return d.putDatagram(k, v)
 }
 
-// DatagramIfindex returns the wire device of a tuple's entry, whether its
-// datagrams are carried or native now, or ErrNoFlow.
+// DatagramIfindex returns the wire device of a tuple's entry, whether its datagrams are currently carried or native. It
+// returns ErrNoFlow if there is no entry or it has no device.
 func (d *Datapath) DatagramIfindex(t Tuple) (int, error) {
 	k, err := t.key()
 	if err != nil {
@@ -143,7 +141,7 @@ func (d *Datapath) DatagramIfindex(t Tuple) (int, error) {
 	return int(v.Ifindex), err
 }
 
-// datagram reads an entry from the map that has it.
+// datagram reads an entry from whichever map has it.
 func (d *Datapath) datagram(k smcgwFlowKey) (v smcgwDgram, err error) {
 	for _, m := range d.datagramMaps() {
 		err := m.Lookup(k, &v)
@@ -157,12 +155,12 @@ func (d *Datapath) datagram(k smcgwFlowKey) (v smcgwDgram, err error) {
 	return v, ErrNoFlow
 }
 
-// datagramMaps are the maps of entries in the order the programs look.
+// datagramMaps returns the maps of entries in the order in which the programs search them.
 func (d *Datapath) datagramMaps() []*bpf.Map {
 	return []*bpf.Map{d.objs.Datagrams, d.objs.DatagramNatives}
 }
 
-// putDatagram writes an entry where native tuples cannot evict it.
+// putDatagram writes an entry to the map in which native tuples cannot evict it.
 func (d *Datapath) putDatagram(k smcgwFlowKey, v smcgwDgram) error {
 	err := d.objs.Datagrams.Put(k, v)
 	if err == nil {
@@ -174,7 +172,7 @@ func (d *Datapath) putDatagram(k smcgwFlowKey, v smcgwDgram) error {
 	return nil
 }
 
-// deleteDatagram removes an entry, if it is there.
+// deleteDatagram removes an entry, if there is one.
 func (d *Datapath) deleteDatagram(k smcgwFlowKey) error {
 	for _, m := range d.datagramMaps() {
 		if err := ignoreMissing(m.Delete(k)); err != nil {
@@ -184,7 +182,7 @@ func (d *Datapath) deleteDatagram(k smcgwFlowKey) error {
 	return nil
 }
 
-// ruleSlot is the reverse of ruleIndex.
+// ruleSlot is the inverse of ruleIndex.
 func ruleSlot(rule int) uint8 {
 	if rule < 0 || rule >= MaxRules {
 		return noRuleSlot

@@ -27,20 +27,20 @@ func walkDatagrams(m *bpf.Map, fn func(smcgwFlowKey, *smcgwDgram) bool) error {
 	}
 }
 
-// putDatagramsLocked tells the programs whether any UDP packet needs a look: a
-// rule could select it, or the gateway opened its tuple.
+// putDatagramsLocked tells the programs whether UDP packets need to be looked at: a rule may select one, or the gateway
+// has opened its tuple.
 func (d *Datapath) putDatagramsLocked() error {
 	return d.changeControl(func(c *smcgwControl) {
 		c.Datagrams = bit(d.opened.Load() || d.policy.UDP&d.policy.Accelerate != 0)
 	})
 }
 
-// closeDatagrams ends the look at UDP packets when the last tuple that the
-// gateway opened is gone and no rule asks for it.
+// closeDatagrams stops the programs from looking at UDP packets once the last tuple that the gateway has opened is gone
+// and no rule needs it.
 func (d *Datapath) closeDatagrams() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if !d.opened.Swap(false) { // before the walk: what is opened meanwhile says so again
+	if !d.opened.Swap(false) { // before the walk: an OpenDatagram during the walk sets it again
 		return nil
 	}
 	open := false

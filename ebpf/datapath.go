@@ -25,28 +25,26 @@ import (
 var (
 	// ErrNoFlow means that there is no entry for the tuple.
 	ErrNoFlow = errors.New("no flow entry")
-	// ErrReplaced means that the entry belongs to another connection on the
-	// same tuple (its ISN differs).
+	// ErrReplaced means that the entry belongs to another connection on the same tuple, with another ISN.
 	ErrReplaced = errors.New("flow entry of another connection")
-	// ErrState means that the entry is in none of the expected states. The
-	// error is a [StateError].
+	// ErrState means that the entry is in none of the expected states. The error is a [StateError].
 	ErrState = errors.New("flow entry in another state")
-	// ErrNoDevice means that our programs are not on the device in question.
+	// ErrNoDevice means that our programs are not attached to the device.
 	ErrNoDevice = errors.New("not a wire device")
 	// ErrInUse means that a live process holds the devices of this generation.
 	ErrInUse = errors.New("another smcgw runs in this network namespace, which can have one: end it, or take over from it by its admin socket (smcgw up --takeover)")
 )
 
-// Datapath is the attached kernel side. Its methods may be called from any
-// goroutine; Close waits for those that run, except Events, which it ends.
+// Datapath is the attached kernel side. Its methods may be called from any goroutine. Close ends Events and waits for
+// all other calls.
 type Datapath struct {
 	cfg Config
 	log *slog.Logger
 
-	carriage           // replaced by its owner of op and mu, by [Datapath.Carry] and [Datapath.Count]
+	carriage           // replaced by [Datapath.Carry] and [Datapath.Count], holding op and mu
 	ns        *os.File // our network namespace
 	nl        *netlink.Handle
-	routeNL   *netlink.Handle // for the shards: nl waits for what the host sets up
+	routeNL   *netlink.Handle // for the shards, because nl waits while the host configures devices
 	traces    *traces
 	events    *ringbuf.Reader
 	offering  []link.Link // connect programs, sockops
@@ -54,48 +52,48 @@ type Datapath struct {
 	monitor   *monitor
 	wireMTU   atomic.Int64
 	eventLock sync.Mutex // one reader of events
-	drain     sync.Mutex // guards drained: the buffer is unmapped after it
+	drain     sync.Mutex // guards drained; the buffer is unmapped once it is set
 	drained   bool
-	beat      *bpf.Memory // of the heartbeat map: to beat takes no system call
+	beat      *bpf.Memory // the heartbeat map, mapped so that a heartbeat takes no system call
 	loaded    time.Time   // when it was mapped
-	loadedAt  uint64      // the same on the kernel's clock
+	loadedAt  uint64      // the same time on the kernel's clock
 
-	// What shards ask for.
+	// What shards read without mu.
 	inForce atomic.Pointer[Policy]
 	present atomic.Pointer[map[int]struct{}] // the keys of devices
 	looked  atomic.Pointer[netdev.Looked]
-	opened  atomic.Bool // OpenDatagram was called, and an entry may be left
+	opened  atomic.Bool // OpenDatagram was called, and an entry may exist
 
 	// op is held for reading by every operation and for writing by Close.
 	op     sync.RWMutex
 	closed bool
 
-	tracesAt   uint32                 // of smcgw_traces in the memory of its section
-	retiredAt  int64                  // of smcgw_retired, as tracesAt
-	provedAt   time.Time              // the last proof of legs; of the thread that proves
-	provedWith []link.AttachedProgram // the sockops programs before it; of the same thread
-	ways       ways                   // of the same thread
-	again      chan struct{}          // ProveAgain
+	tracesAt   uint32                 // offset of smcgw_traces in the memory of its section
+	retiredAt  int64                  // offset of smcgw_retired, likewise
+	provedAt   time.Time              // time of the last proof of legs; owned by the thread that proves
+	provedWith []link.AttachedProgram // the sockops programs before that proof; same owner
+	ways       ways                   // same owner
+	again      chan struct{}          // signals ProveAgain
 	besideNow  atomic.Bool            // beside is not nil
 	control    control
 
-	// mu guards everything below. It is held while programs are attached, which takes long:
-	// no method of Prompt takes it.
+	// mu guards everything below. It is held while programs are attached, which takes long, so no method of Prompt
+	// takes it.
 	mu         sync.Mutex
-	beside     *Neighbour // nil: none, or no more
+	beside     *Neighbour // nil if there is none, or no longer
 	retired    bool       // another datapath takes the new connections
 	policy     *Policy
-	rulesSince uint32            // the epoch from which on a rule's index is that of policy
-	cgroups    map[uint64]uint64 // what the patterns of policy stand for
+	rulesSince uint32            // the epoch since which rule indexes are those of policy
+	cgroups    map[uint64]uint64 // the cgroups that the patterns of policy match
 	devices    map[int]*device
 
-	own      map[smcgwPeerKey]smcgwOwn // what the map of own addresses has
-	fullTold map[string]bool           // the maps of which a Warn has told that they are full
+	own      map[smcgwPeerKey]smcgwOwn // content of the map of own addresses
+	fullTold map[string]bool           // maps for which a Warn was logged because they are full
 }
 
-// Open creates the devices and maps and attaches all programs in the network
-// namespace of the calling thread, sockops last, so that every offer that leaves
-// is recorded. No offer is made before the first [Datapath.Heartbeat].
+// Open creates the devices and maps and attaches all programs in the network namespace of the calling thread. It
+// attaches sockops last, so that every offer that leaves is recorded. No offer is made before the first
+// [Datapath.Heartbeat].
 func Open(cfg Config) (*Datapath, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
@@ -111,7 +109,7 @@ func Open(cfg Config) (*Datapath, error) {
 		own: map[smcgwPeerKey]smcgwOwn{}, fullTold: map[string]bool{},
 	}
 	d.retired = cfg.Beside != nil
-	if cfg.Beside != nil && cfg.Beside.AppIndex != 0 { // one that counts is in the way of nothing
+	if cfg.Beside != nil && cfg.Beside.AppIndex != 0 { // a neighbour that only counts is not in the way
 		d.beside = cfg.Beside
 		d.besideNow.Store(true)
 	}
@@ -121,24 +119,25 @@ func Open(cfg Config) (*Datapath, error) {
 	return d, nil
 }
 
-// Lacking reports whether a datapath could not be opened for what the kernel lacks, whatever its configuration.
+// Lacking reports whether err means that the kernel lacks something that every datapath needs, whatever its
+// configuration.
 func Lacking(err error) bool {
 	return errors.Is(err, inspect.ErrKernel) || errors.Is(err, bpf.ErrNotSupported)
 }
 
-// open does the steps of Open in the order of their dependence; the TUNs come
-// first because the lowest descriptors are closed last at exit.
+// open runs the steps of Open in the order of their dependencies. The TUNs come first because the kernel closes the
+// lowest descriptors last at exit.
 func (d *Datapath) open() error {
 	return do(d.steps())
 }
 
-// step is one of Open or Carry.
+// step is a step of Open or Carry.
 type step struct {
 	name string
 	do   func() error
 }
 
-// do does steps until one fails.
+// do runs steps until one fails.
 func do(steps []step) error {
 	for _, s := range steps {
 		if err := s.do(); err != nil {
@@ -170,7 +169,7 @@ func (d *Datapath) steps() []step {
 	})
 }
 
-// deviceSteps make the devices of a datapath that carries.
+// deviceSteps returns the steps that create the devices of a datapath that carries.
 func (d *Datapath) deviceSteps() []step {
 	return []step{
 		{"tun", d.openTUNs},
@@ -180,7 +179,7 @@ func (d *Datapath) deviceSteps() []step {
 	}
 }
 
-// openTUNs opens A and W.
+// openTUNs opens the app TUN and the wire TUN.
 func (d *Datapath) openTUNs() (err error) {
 	if d.appTUN, err = openTUN(d.cfg.appName()); err != nil {
 		return err
@@ -189,7 +188,7 @@ func (d *Datapath) openTUNs() (err error) {
 	return err
 }
 
-// openDiag makes the sockets by which it asks about others.
+// openDiag opens the sockets for queries about other sockets.
 func (d *Datapath) openDiag() (err error) {
 	if d.cfg.Legs == nil {
 		return errors.New("no namespace for legs")
@@ -200,8 +199,7 @@ func (d *Datapath) openDiag() (err error) {
 	return err
 }
 
-// openNamespace keeps handles that stay in this namespace whatever thread uses
-// them later.
+// openNamespace opens handles that refer to this namespace whichever thread uses them later.
 func (d *Datapath) openNamespace() (err error) {
 	if d.ns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		return fmt.Errorf("network namespace: %w", err)
@@ -214,11 +212,10 @@ func (d *Datapath) openNamespace() (err error) {
 	return nil
 }
 
-// Close detaches everything in reverse order and removes the devices. It is
-// idempotent.
+// Close detaches everything in reverse order and removes the devices. It is idempotent.
 func (d *Datapath) Close() error {
 	_ = d.closeEvents()
-	d.monitor.stop() // before op: what it does may need that
+	d.monitor.stop() // before op is taken, since the monitor may need it
 	d.op.Lock()
 	defer d.op.Unlock()
 	if d.closed {
@@ -259,27 +256,22 @@ func (d *Datapath) enter() error {
 
 func (d *Datapath) leave() { d.op.RUnlock() }
 
-// AppTUN returns the descriptor of A: IFF_NO_PI, virtio net header of 10 bytes,
-// offload CSUM, non-blocking. It stays owned by d. Reading yields the datagrams
-// of local applications that are to be carried, as whole IP packets whose
-// checksum may be partial. What is written arrives from the network if its
-// destination, or is sent to it if its source, is the local side of a tuple with
-// an entry ([Datapath.OpenDatagram], or one that the programs made); anything
-// else is dropped and counted.
+// AppTUN returns the descriptor of the app TUN: IFF_NO_PI, virtio net header of 10 bytes, offload CSUM, non-blocking.
+// It remains owned by d. Reading returns datagrams of local applications that are to be carried, as whole IP packets
+// whose checksum may be partial. A written packet arrives as if from the network if its destination is the local side
+// of a tuple with an entry ([Datapath.OpenDatagram], or one that the programs made), and is sent to the network if its
+// source is. Anything else is dropped and counted.
 func (d *Datapath) AppTUN() int { return d.appTUN }
 
-// WireTUN returns the descriptor of W for netstack: IFF_NO_PI, virtio net
-// header of 10 bytes, offloads CSUM, TSO4 and TSO6, non-blocking. It stays owned
-// by d.
+// WireTUN returns the descriptor of the wire TUN for netstack: IFF_NO_PI, virtio net header of 10 bytes, offloads CSUM,
+// TSO4 and TSO6, non-blocking. It remains owned by d.
 func (d *Datapath) WireTUN() int { return d.wireTUN }
 
-// WireMTU returns the MTU of W, the smallest of the offer devices. It changes
-// with theirs.
+// WireMTU returns the MTU of the wire TUN, the smallest of the devices that carry offers. It changes with theirs.
 func (d *Datapath) WireMTU() int { return int(d.wireMTU.Load()) }
 
-// SetListener makes the listeners of the gateway the target of SYNs of completing
-// flows. Each is a socket of [Config.Legs]; v6 may be negative where the kernel has
-// no IPv6.
+// SetListener makes the gateway's listeners the target of SYNs of completing flows. Both are sockets in [Config.Legs];
+// v6 may be negative if the kernel has no IPv6.
 func (d *Datapath) SetListener(v4, v6 int) error {
 	if err := d.enter(); err != nil {
 		return err

@@ -15,16 +15,16 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
-// device is a network device our programs are attached to.
+// device is a network device to which our programs are attached.
 type device struct {
 	name  string
 	value smcgwDevice
-	up    bool        // packets can come by it
-	legs  [2]LegWay   // of IPv4 and IPv6: "" where they are proved
+	up    bool        // packets can arrive on it
+	legs  [2]LegWay   // of IPv4 and IPv6: "" if they are proved
 	links []link.Link // ingress, egress
 }
 
-// newDevice is one that is not known yet.
+// newDevice returns a device about which nothing is known yet.
 func newDevice(counting bool) *device {
 	if counting {
 		return new(device)
@@ -40,8 +40,8 @@ const (
 	deviceTagged = 32 // DEVICE_TAGGED
 )
 
-// setupTUNs brings the TUNs up. W has the MTU of the wire as soon as it is known;
-// A takes the largest packets, since its segments never reach a wire.
+// setupTUNs brings the TUNs up. The wire TUN gets the MTU of the wire once that is known. The app TUN takes the largest
+// packets, since its segments never reach a wire.
 func (d *Datapath) setupTUNs() error {
 	var err error
 	if d.appIndex, err = d.setupTUN(d.cfg.appName(), maxMTU, appQueue); err != nil {
@@ -58,9 +58,9 @@ func (d *Datapath) setupTUNs() error {
 const (
 	appQueue   = 1000 // datagrams that wait for user space: as many as a native backlog (netdev_max_backlog); more would be late
 	maxMTU     = 65535
-	headMTU    = 16000 // what a program can put a link header in front of (bpf_skb_change_head): less than SKB_MAX_ALLOC
+	headMTU    = 16000 // the most that a program can prepend a link header to (bpf_skb_change_head): less than SKB_MAX_ALLOC
 	defaultMTU = 1500
-	minMTU     = 1280 // the least IPv6 allows, RFC 8200 section 5
+	minMTU     = 1280 // the least that IPv6 allows, RFC 8200 section 5
 )
 
 // setupTUN configures a TUN device and returns its index.
@@ -84,8 +84,8 @@ func (d *Datapath) setupTUN(name string, mtu, queue int) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// silence keeps the kernel's IPv6 off a device before it comes up: it carries raw
-// packets between the programs and others only.
+// silence keeps the kernel's IPv6 off a device before it comes up, since the device only carries raw packets of the
+// programs.
 func silence(name string) error {
 	if !netdev.HasIPv6() {
 		return nil
@@ -93,8 +93,8 @@ func silence(name string) error {
 	return netdev.WriteSysctl("ipv6/conf/"+name+"/disable_ipv6", "1")
 }
 
-// Looked lists the devices whose connections are looked at, and why those of the
-// configuration, or all of the default, are not.
+// Looked returns the devices on which connections are looked at, and why the configured ones, or all of the default,
+// are missing.
 func (d *Datapath) Looked() (devices, missing []string) {
 	if l := d.looked.Load(); l != nil {
 		return l.Devices, l.Missing
@@ -102,8 +102,8 @@ func (d *Datapath) Looked() (devices, missing []string) {
 	return nil, nil
 }
 
-// sync makes programs, device map, own addresses and MTU follow the devices of
-// the namespace. It runs on a thread of the namespace.
+// sync makes programs, device map, own addresses and MTU match the devices of the namespace. It runs on a thread of the
+// namespace.
 func (d *Datapath) sync() error {
 	links, addrs, err := netdev.List(d.nl)
 	if err != nil {
@@ -113,7 +113,7 @@ func (d *Datapath) sync() error {
 	if err != nil {
 		return err
 	}
-	slices.SortStableFunc(links, func(a, b netlink.Link) int { // those of offers have room
+	slices.SortStableFunc(links, func(a, b netlink.Link) int { // devices that carry offers first, in case the map is full
 		return cmp.Compare(bit(offers[b.Attrs().Name]), bit(offers[a.Attrs().Name]))
 	})
 	uses := netdev.UsesOf(links, d.cfg.InfiniBand)
@@ -141,7 +141,7 @@ func (d *Datapath) sync() error {
 	return errors.Join(errs...)
 }
 
-// noteDevicesLocked is for isAttached.
+// noteDevicesLocked publishes the devices for isAttached.
 func (d *Datapath) noteDevicesLocked() {
 	set := make(map[int]struct{}, len(d.devices))
 	for i := range d.devices {
@@ -150,7 +150,7 @@ func (d *Datapath) noteDevicesLocked() {
 	d.present.Store(&set)
 }
 
-// isAttached tells whether our programs are on a device.
+// isAttached reports whether our programs are attached to a device.
 func (d *Datapath) isAttached(ifindex int) bool {
 	set := d.present.Load()
 	if set == nil {
@@ -160,7 +160,7 @@ func (d *Datapath) isAttached(ifindex int) bool {
 	return ok
 }
 
-// syncDeviceLocked attaches our programs to a device or updates what they know.
+// syncDeviceLocked attaches our programs to a device, or updates its entry in the device map.
 func (d *Datapath) syncDeviceLocked(l netlink.Link, use netdev.Use, offer bool) error {
 	a := l.Attrs()
 	header, _ := netdev.Header(a.EncapType)
@@ -210,9 +210,9 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, use netdev.Use, offer bool) 
 		return nil
 	}
 	if err := d.attachDevice(dev, a.Index); err != nil {
-		err = errors.Join(err, d.detachLocked(a.Index)) // tried again at the next change
+		err = errors.Join(err, d.detachLocked(a.Index)) // retried at the next change
 		if errors.Is(err, unix.ENODEV) {
-			return nil // it went meanwhile
+			return nil // the device is gone in the meantime
 		}
 		return err
 	}
@@ -220,8 +220,7 @@ func (d *Datapath) syncDeviceLocked(l netlink.Link, use netdev.Use, offer bool) 
 	return nil
 }
 
-// attachDevice attaches ingress before egress: an offer must not leave before
-// its answer can be recognised.
+// attachDevice attaches ingress before egress: no offer may leave before its answer can be recognised.
 func (d *Datapath) attachDevice(dev *device, ifindex int) error {
 	in, out := d.objs.IngressL2, d.objs.EgressL2
 	switch dev.value.L2len {
@@ -243,7 +242,7 @@ func (d *Datapath) attachDevice(dev *device, ifindex int) error {
 	return nil
 }
 
-// detach takes our programs off a device, although the guardian has duplicates of their links.
+// detach detaches our programs from a device. Closing the links would not suffice, because the guardian has duplicates.
 func (dev *device) detach() (err error) {
 	for _, l := range slices.Backward(dev.links) {
 		err = errors.Join(err, l.Detach(), l.Close())
@@ -252,7 +251,7 @@ func (dev *device) detach() (err error) {
 	return err
 }
 
-// detachLocked forgets a device that is gone or became a port.
+// detachLocked forgets a device that is gone or has become a port.
 func (d *Datapath) detachLocked(ifindex int) error {
 	dev := d.devices[ifindex]
 	delete(d.devices, ifindex)
@@ -275,7 +274,7 @@ func (d *Datapath) detachDevices() error {
 	return errors.Join(errs...)
 }
 
-// syncMTU gives W the smallest MTU of the offer devices.
+// syncMTU sets the MTU of the wire TUN to the smallest of the devices that carry offers.
 func (d *Datapath) syncMTU(links []netlink.Link, offers map[string]bool) error {
 	mtu := d.cfg.mostMTU()
 	var wire netlink.Link
@@ -303,7 +302,7 @@ func (d *Datapath) syncMTU(links []netlink.Link, offers map[string]bool) error {
 	return nil
 }
 
-// ownKey is the map key of an interface address.
+// ownKey returns the map key of an interface address.
 func ownKey(ip net.IP) (smcgwPeerKey, bool) {
 	var k smcgwPeerKey
 	if v4 := ip.To4(); v4 != nil {

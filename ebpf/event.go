@@ -15,23 +15,20 @@ type EventKind uint8
 
 // The kinds of events.
 const (
-	// EventNative: the connection stays or became native, for Reason. Of the
-	// datagrams of a tuple: one event for each reason after another.
+	// EventNative: the connection stays or became native, for Reason. A datagram tuple gets one event each time its
+	// reason changes.
 	EventNative EventKind = iota + 1
-	// EventReplaced: an entry that user space works on was replaced or deleted
-	// because the connection is over: a new SYN with another ISN from the local
-	// app, or the client's bare SYN. ISN and State are those of the old entry.
-	// The owner aborts the old flow and leaves the entry alone.
+	// EventReplaced: an entry that user space works on was replaced or deleted because the connection is over, by a SYN
+	// with another ISN from the local application, or by the client's SYN without option. ISN and State are those of
+	// the old entry. The owner aborts the old flow and leaves the entry alone.
 	EventReplaced
-	// EventDatagram: a datagram that a rule selects went natively because nothing
-	// is known of its peer ([Datapath.SetDatagramPeer]). At most one a second and
-	// peer address.
+	// EventDatagram: a datagram that a rule selects went natively because nothing is known about its peer
+	// ([Datapath.SetDatagramPeer]). There is at most one such event per second and peer address.
 	EventDatagram
-	// EventProbe: the application's kernel asked its peer for a sign of life by the
-	// segment Seq, Ack. It was held. A gateway that has heard of the peer gives it to
-	// its own socket again, which answers ([ProbeSegment]).
+	// EventProbe: the application's kernel probed its peer with the segment Seq, Ack, and the segment was held. If the
+	// gateway has heard from the peer, it gives the probe to its own socket ([ProbeSegment]), which answers it.
 	EventProbe
-	// EventOptions: the application's socket has UserTimeout, Own and Kept from now on.
+	// EventOptions: the options of the application's socket have changed to Options.
 	EventOptions
 )
 
@@ -39,17 +36,15 @@ const (
 type Event struct {
 	// At is the time of the decision.
 	At time.Time
-	// Tuple is the connection, Proto its protocol.
+	// Tuple is the connection and Proto its protocol.
 	Tuple Tuple
 	Proto Proto
-	// ISN is the initial sequence number of the connection's SYN, 0 if the
-	// decision came before it.
+	// ISN is the initial sequence number of the connection's SYN, or 0 if the decision was made before it was known.
 	ISN uint32
 	// Kind says what happened.
 	Kind EventKind
-	// Reason is a number of docs/PROTOCOL.md "Reasons". Of EventReplaced: why the
-	// programs gave the connection back to the kernel, which an EventNative says too;
-	// 0 if they did not.
+	// Reason is a number of docs/PROTOCOL.md "Reasons". For EventReplaced it is why the programs gave the connection
+	// back to the kernel, which an EventNative reports, too; 0 if they did not.
 	Reason uint8
 	// Side is the side of the local application.
 	Side Side
@@ -59,40 +54,37 @@ type Event struct {
 	Rule int
 	// Seq and Ack are numbers of the segment of an EventProbe.
 	Seq, Ack uint32
-	// Options of an EventOptions.
+	// Options are those of an EventOptions.
 	Options SocketOptions
 }
 
-// SocketOptions are what an application's kernel notices a silent peer by.
+// SocketOptions are the options by which an application's kernel notices a silent peer.
 type SocketOptions struct {
-	// UserTimeout is TCP_USER_TIMEOUT, or what a tcp_retries2 below the default comes to;
-	// 0: neither.
+	// UserTimeout is TCP_USER_TIMEOUT, or the equivalent of a tcp_retries2 below the default; 0 if there is neither.
 	UserTimeout time.Duration
-	Own         bool // UserTimeout is TCP_USER_TIMEOUT
+	Own         bool // UserTimeout was set by TCP_USER_TIMEOUT
 	Kept        bool // SO_KEEPALIVE
-	// Sent: the segment that told them has bytes, or their end.
+	// Sent says that the segment that revealed the options has payload or a FIN.
 	Sent bool
 }
 
-// The flags of SocketOptions, as the programs have them.
+// The flags of SocketOptions as the programs encode them.
 const (
 	optionKept = 1 << iota
 	optionOwn
 	optionSent
 )
 
-// drainPeriod is how often native decisions are collected: they wake no reader.
+// drainPeriod is how often native decisions are collected. They do not wake the reader.
 const drainPeriod = 100 * time.Millisecond
 
-// Events calls fn for every event until ctx ends or d is closed; it returns the
-// cause. Native decisions and options are collected every 100 ms, replaced flows and probes
-// at once.
-// The buffer is bounded, and holds 512 native connections at most beside other
-// events; what did not fit is counted as event_lost. Calls take
-// turns. fn may call d; it must not wait for Close.
+// Events calls fn for every event until ctx ends or d is closed, and returns the cause. Native decisions and options
+// are collected every 100 ms; replaced flows and probes come immediately. The buffer is bounded, and holds at most 512
+// native connections besides other events; what does not fit is counted as event_lost. Concurrent calls take turns. fn
+// may call d, but must not wait for Close.
 func (d *Datapath) Events(ctx context.Context, fn func(Event)) error {
-	// Not an operation: the reader has its own lock and knows when it is closed,
-	// and fn may begin operations while Close waits.
+	// This is not an operation: the reader has its own lock and notices Close, and fn may begin operations while Close
+	// waits.
 	d.eventLock.Lock()
 	defer d.eventLock.Unlock()
 	stop := d.drainEvents(ctx)
@@ -115,9 +107,9 @@ func (d *Datapath) Events(ctx context.Context, fn func(Event)) error {
 	return context.Cause(ctx)
 }
 
-// drainEvents makes the reader return every drainPeriod if there are events that have
-// not woken it, and when ctx ends, until stop is called. To look takes no system
-// call: a reader with a deadline would keep the runtime's monitor busy.
+// drainEvents makes the reader return every drainPeriod if there are events that have not woken it, and when ctx ends,
+// until stop is called. Looking takes no system call, whereas a reader with a deadline would keep the runtime's monitor
+// busy.
 func (d *Datapath) drainEvents(ctx context.Context) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -143,12 +135,12 @@ func (d *Datapath) drainEvents(ctx context.Context) (stop func()) {
 	}
 }
 
-// flushEvents makes the reader return, if there is something to read or always.
+// flushEvents makes the reader return, either always or if there is something to read.
 func (d *Datapath) flushEvents(always bool) {
 	d.drain.Lock()
 	defer d.drain.Unlock()
 	if !d.drained && (always || d.events.AvailableBytes() > 0) {
-		_ = d.events.Flush() // closed: the reader returns by itself
+		_ = d.events.Flush() // an error means closed: the reader returns anyway
 	}
 }
 
@@ -187,7 +179,7 @@ func parseEvent(b []byte) (Event, error) {
 	return e, nil
 }
 
-// wallTime translates a time of the kernel's monotonic clock.
+// wallTime converts a time on the kernel's monotonic clock.
 func wallTime(at uint64) time.Time {
 	return time.Now().Add(time.Duration(at) - time.Duration(Now()))
 }

@@ -11,37 +11,37 @@ import (
 
 // Flow is a copy of a flow entry.
 type Flow struct {
-	// Tuple, State and Side of the connection.
+	// Tuple, State and Side are those of the connection.
 	Tuple Tuple
 	State State
 	Side  Side
-	// ISN of the connection's SYN, from whichever side it came.
+	// ISN is that of the connection's SYN, whichever side sent it.
 	ISN uint32
-	// Nonce of the offer.
+	// Nonce is that of the offer.
 	Nonce uint16
 	// Rule is the index of the rule that selected the flow, or NoRule.
 	Rule int
-	// Acked: an ACK followed the SYN (server), an accept answered the offer (client).
+	// Acked says that an ACK followed the SYN (server), or that an accept answered the offer (client).
 	Acked bool
-	// Spoken: client, something that the gateway said has left.
+	// Spoken says that something the gateway has sent has left the host (client).
 	Spoken bool
 	// OfferedAt and ChangedAt are on the kernel's monotonic clock.
 	OfferedAt, ChangedAt time.Duration
-	// Age is how long it had been in its state when it was looked up.
+	// Age is how long the entry had been in its state when it was read.
 	Age time.Duration
-	// SYN is the recorded SYN with IP and TCP headers as it left (client), with
-	// the offer and with a checksum that may be incomplete. Empty on the server.
+	// SYN is the recorded SYN with the IP and TCP headers with which it left (client), including the offer; its
+	// checksum may be incomplete. Empty on the server.
 	SYN []byte
 }
 
-// Bits of the word beside ISN (63..32), nonce (31..16) and state (7..0); maps.h.
+// Bits of the word besides ISN (63..32), nonce (31..16) and state (7..0); see maps.h.
 const (
 	wordAcked  = 1 << 8
 	wordServer = 1 << 9
 	wordSpoken = 1 << 14
 )
 
-// CAS operations and results of cas.h.
+// CAS operations and results, as in cas.h.
 const (
 	casMove = iota
 	casDelete
@@ -55,7 +55,7 @@ const (
 	casState
 )
 
-// allStates is the set of every state with an entry.
+// allStates is the set of all states in which there is an entry.
 const allStates = (1<<numStates - 1) &^ 1
 
 // key returns the map key of a tuple.
@@ -74,7 +74,7 @@ func (t Tuple) key() (smcgwFlowKey, error) {
 	return k, nil
 }
 
-// tuple is the reverse of Tuple.key.
+// tuple is the inverse of Tuple.key.
 func (k smcgwFlowKey) tuple() Tuple {
 	return Tuple{
 		Local:  netip.AddrPortFrom(addrFrom(k.Laddr, k.Family), wirePort(k.Lport)),
@@ -96,7 +96,7 @@ func (v *smcgwFlow) flow(k smcgwFlowKey) Flow {
 	return f
 }
 
-// ruleIndex translates NO_RULE of maps.h.
+// ruleIndex converts a rule of the programs, including NO_RULE of maps.h.
 func ruleIndex(r uint8) int {
 	if r >= MaxRules {
 		return NoRule
@@ -115,7 +115,7 @@ func (d *Datapath) Flow(t Tuple) (Flow, error) {
 	}
 	defer d.leave()
 	var v smcgwFlow
-	if err := d.objs.Flows.Lookup(&k, &v); err != nil { // a key by value would be written by reflection
+	if err := d.objs.Flows.Lookup(&k, &v); err != nil { // a key passed by value would be marshalled by reflection
 		if errors.Is(err, bpf.ErrKeyNotExist) {
 			return Flow{}, ErrNoFlow
 		}
@@ -129,11 +129,11 @@ func (d *Datapath) Flow(t Tuple) (Flow, error) {
 	return f, nil
 }
 
-// walkBatch is the number of entries one system call reads: a walk over 20,000
-// idle flows must not show in the CPU time of the gateway.
+// walkBatch is the number of entries read by one system call. It keeps the CPU time of a walk over 20,000 idle flows
+// negligible.
 const walkBatch = 1024
 
-// walk visits the entries in batches, without decoding them.
+// walk visits the entries in batches without decoding them.
 func (d *Datapath) walk(fn func(*smcgwFlowKey, *smcgwFlow) bool) error {
 	keys, values := make([]smcgwFlowKey, walkBatch), make([]smcgwFlow, walkBatch)
 	var at bpf.MapBatchCursor
@@ -153,10 +153,9 @@ func (d *Datapath) walk(fn func(*smcgwFlowKey, *smcgwFlow) bool) error {
 	}
 }
 
-// Transition moves the entry of t to state to if it belongs to the connection
-// with this ISN and is in one of the states from (none given: any). Compare and
-// swap are one step also against the programs. Errors: ErrNoFlow, ErrReplaced,
-// ErrState.
+// Transition moves the entry of t to state to if it belongs to the connection with this ISN and is in one of the states
+// from (any state if none is given). Compare and swap are atomic with respect to the programs, too. It returns
+// ErrNoFlow, ErrReplaced or ErrState.
 func (d *Datapath) Transition(t Tuple, isn uint32, to State, from ...State) error {
 	if to == StateNone || to >= numStates {
 		return fmt.Errorf("transition to %v: %w", to, ErrState)
@@ -168,8 +167,8 @@ func (d *Datapath) Transition(t Tuple, isn uint32, to State, from ...State) erro
 	return d.cas(t, smcgwCasArgs{Isn: isn, Op: casMove, To: uint8(to), From: stateSet(from)})
 }
 
-// Delete removes the entry of t if it belongs to the connection with this ISN
-// and is in one of the states from (none given: any). Errors as Transition.
+// Delete removes the entry of t if it belongs to the connection with this ISN and is in one of the states from (any
+// state if none is given). It returns the same errors as Transition.
 func (d *Datapath) Delete(t Tuple, isn uint32, from ...State) error {
 	if err := d.enter(); err != nil {
 		return err
@@ -178,7 +177,7 @@ func (d *Datapath) Delete(t Tuple, isn uint32, from ...State) error {
 	return d.cas(t, smcgwCasArgs{Isn: isn, Op: casDelete, From: stateSet(from)})
 }
 
-// stateSet is the bit set of states; none means all.
+// stateSet returns the bit set of states, or of all states if there are none.
 func stateSet(states []State) uint32 {
 	if len(states) == 0 {
 		return allStates
@@ -210,7 +209,7 @@ func (d *Datapath) cas(t Tuple, a smcgwCasArgs) (err error) {
 	}
 }
 
-// StateError is the error of a Transition from another state than expected.
+// StateError is the error of a Transition from an unexpected state.
 type StateError struct{ Have State }
 
 // Error implements error.
@@ -219,23 +218,22 @@ func (e *StateError) Error() string { return "flow entry in state " + e.Have.Str
 // Unwrap returns ErrState.
 func (e *StateError) Unwrap() error { return ErrState }
 
-// SweepLimits are the ages after which Sweep deletes entries; zero means the
-// default. States that are not listed belong to user space.
+// SweepLimits are the ages after which Sweep deletes entries; zero means the default. Entries in states without a limit
+// belong to user space.
 type SweepLimits struct {
-	// Offered without an answer. Default: 10s; a retransmission releases the entry
-	// after one, so only connections that were given up get as old.
+	// Offered is the limit without an answer. Default: 10s. A retransmission releases the entry after one second, so
+	// only abandoned connections get that old.
 	Offered time.Duration
-	// Released, Returned, Dead: since they got there. Default: 5s.
+	// Released, Returned and Dead are limits since the entry entered that state. Default: 5s.
 	Released, Returned, Dead time.Duration
-	// Waiting is the age from which Stuck is called, after the sweep, with the
-	// entries whose connection waits for user space to do the next step: those in
-	// negotiating, completing and wire. If the segment was lost on the way to user
-	// space, only Stuck tells user space of the entry. Default: 30s.
+	// Waiting is the age from which Sweep calls Stuck, after it has deleted entries, for entries whose connection waits
+	// for a step of user space: those in negotiating, completing and wire. If a segment was lost on its way to user
+	// space, only Stuck tells user space about the entry. Default: 30s.
 	Waiting time.Duration
 	Stuck   func(Flow) // may be nil
 }
 
-// limit returns the age of a state, 0 for states that do not age.
+// limit returns the maximum age in a state, or 0 for states that do not age.
 func (l SweepLimits) limit(s State) time.Duration {
 	pick := orDefault
 	switch s {
@@ -259,8 +257,7 @@ func orDefault(v, def time.Duration) time.Duration {
 	return def
 }
 
-// waiting returns the age from which an entry in a state is stuck, 0 for states that
-// do not wait for user space.
+// waiting returns the age from which an entry in a state is stuck, or 0 for states that do not wait for user space.
 func (l SweepLimits) waiting(s State) time.Duration {
 	if l.Stuck != nil && (s == StateNegotiating || s == StateCompleting || s == StateWire) {
 		return orDefault(l.Waiting, 30*time.Second)
@@ -268,9 +265,8 @@ func (l SweepLimits) waiting(s State) time.Duration {
 	return 0
 }
 
-// Sweep deletes stale entries and returns how many, and has the programs forget
-// where there were others: it is due every second or so. An entry that changed since
-// it was looked at is kept.
+// Sweep deletes stale entries and returns how many. It also lets traces of entries that are gone expire, so call it
+// every second or so. It keeps an entry that has changed since it was read.
 func (d *Datapath) Sweep(l SweepLimits) (int, error) {
 	n, stuck, err := d.sweep(l)
 	for _, f := range stuck {

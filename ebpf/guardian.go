@@ -12,13 +12,12 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// Handover is what a guardian holds, so that steering outlives the daemon long
-// enough for its sockets to reset the applications. The files are duplicates.
+// Handover is what a guardian holds so that the steering outlives the daemon long enough for the daemon's sockets to
+// reset the applications. The files are duplicates.
 type Handover struct {
-	// Heartbeat is the map for StopHeartbeat.
+	// Heartbeat is the map for ReadHeartbeat and StopHeartbeat.
 	Heartbeat *fdpass.File
-	// Hold are the TUN devices, the namespace of the legs, and all links but those
-	// that make offers.
+	// Hold has the TUN devices, the namespace of the legs, and all links except those that make offers.
 	Hold []*fdpass.File
 }
 
@@ -32,7 +31,7 @@ func (d *Datapath) Handover() (h Handover, err error) {
 	if h.Heartbeat, err = fdpass.Duplicate(d.objs.Beat.FD()); err != nil {
 		return Handover{}, fmt.Errorf("heartbeat: %w", err)
 	}
-	if d.counting { // nothing has to outlive the daemon
+	if d.counting { // nothing needs to outlive the daemon
 		return h, nil
 	}
 	for _, fd := range append([]int{d.appTUN, d.wireTUN, int(d.cfg.Legs.File().Fd())}, d.linkFDs()...) {
@@ -45,8 +44,7 @@ func (d *Datapath) Handover() (h Handover, err error) {
 	return h, nil
 }
 
-// linkFDs returns the descriptors of the steering links, in an order that is
-// the same every time.
+// linkFDs returns the descriptors of the steering links.
 func (d *Datapath) linkFDs() []int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,8 +73,8 @@ func (h Handover) Close() error {
 	return errors.Join(errs...)
 }
 
-// ReadHeartbeat returns the time of the last heartbeat on the kernel's monotonic
-// clock, 0 if there was none or it was stopped; for the guardian, as StopHeartbeat.
+// ReadHeartbeat returns the time of the last heartbeat on the kernel's monotonic clock, or 0 if there was none or it
+// was stopped. Like StopHeartbeat it is for the guardian.
 func ReadHeartbeat(heartbeat *fdpass.File) (at time.Duration, err error) {
 	err = withMap(heartbeat, func(m *bpf.Map) error {
 		var ns uint64
@@ -87,19 +85,19 @@ func ReadHeartbeat(heartbeat *fdpass.File) (at time.Duration, err error) {
 	return at, err
 }
 
-// StopHeartbeat makes the gateway count as gone at once. It is for the guardian,
-// with the heartbeat map it was handed; heartbeat stays open.
+// StopHeartbeat makes the gateway count as gone immediately. The guardian calls it with the heartbeat map that it was
+// handed, which stays open.
 func StopHeartbeat(heartbeat *fdpass.File) error {
 	return withMap(heartbeat, func(m *bpf.Map) error { return m.Put(uint32(0), uint64(0)) })
 }
 
-// withMap uses the map behind a file, which stays open.
+// withMap calls use with the map that f refers to. f stays open.
 func withMap(f *fdpass.File, use func(*bpf.Map) error) error {
 	own, err := fdpass.Duplicate(f.FD())
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
-	m, err := bpf.NewMapFromFD(own.FD()) // takes it over
+	m, err := bpf.NewMapFromFD(own.FD()) // takes ownership of the descriptor
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
@@ -110,5 +108,5 @@ func withMap(f *fdpass.File, use func(*bpf.Map) error) error {
 	return nil
 }
 
-// ensure that links of this library still tell their descriptor.
+// Links of the library must still expose their descriptor.
 var _ interface{ FD() int } = (*link.RawLink)(nil)

@@ -14,19 +14,19 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
-// legMAC and hostMAC are the link addresses of the pair of devices that leads to
-// the legs: theirs (LEG_MAC of maps.h), and that of the host's end.
+// legMAC and hostMAC are the link addresses of the veth pair that leads to the legs: that of the legs' end (LEG_MAC of
+// maps.h), and that of the host veth.
 var (
 	legMAC  = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x02}
 	hostMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x01}
 )
 
-// legBegins is what a leg may hold when it is new, in bytes: as sockets do by default.
+// legBegins is the initial buffer size of a leg in bytes, the default of sockets.
 const legBegins = 128 << 10
 
-// legSettings returns what the legs take over from the host, how much memory a socket may
-// use, and the most of it: more brings no speed on one host. A leg begins as small as
-// sockets do, widens by what it carries (legs.Room), and takes little that it cannot send.
+// legSettings returns the settings that the legs take from the host, how much memory a socket may use, bounded because
+// more brings no speed on one host. A leg begins with the default of sockets, grows with what it carries (legs.Room),
+// and accepts little data that it cannot send.
 func legSettings() (map[string]string, error) {
 	settings := map[string]string{"ipv4/tcp_moderate_rcvbuf": "0", "ipv4/tcp_notsent_lowat": strconv.Itoa(legBegins)}
 	for key, most := range map[string][]int{"ipv4/tcp_rmem": {legBegins, legBegins, 2 << 20}, "ipv4/tcp_wmem": {legBegins, legBegins, 1 << 20}} {
@@ -39,7 +39,7 @@ func legSettings() (map[string]string, error) {
 	return settings, nil
 }
 
-// setupLegs makes the pair and has the keeper of the namespace set up its end.
+// setupLegs creates the veth pair and has the keeper set up its end in the namespace.
 func (d *Datapath) setupLegs() error {
 	if err := d.makePair(); err != nil {
 		return err
@@ -52,9 +52,8 @@ func (d *Datapath) setupLegs() error {
 	return err
 }
 
-// makePair makes the devices. What is left of a gateway of this generation that was
-// killed a moment ago is in the way until its namespace is gone; that it is dead is
-// known by its TUNs.
+// makePair creates the veth pair. If a gateway of this generation was killed a moment ago, its pair remains until its
+// namespace is gone; since its TUNs are gone it is dead, and makePair removes the pair.
 func (d *Datapath) makePair() error {
 	name := d.cfg.hostName()
 	if old, err := d.nl.LinkByName(name); err == nil {
@@ -88,7 +87,7 @@ func (d *Datapath) makePair() error {
 	return nil
 }
 
-// legIndex is the interface of the host's end, 0 without one.
+// legIndex returns the interface index of the host veth, or 0 if there is none.
 func (d *Datapath) legIndex() int {
 	if d.pair == nil {
 		return 0
@@ -96,9 +95,8 @@ func (d *Datapath) legIndex() int {
 	return d.pair.Attrs().Index
 }
 
-// attachPair attaches the programs to the host's end. They go with the device, not
-// with this process: a leg's reset that leaves when the gateway dies is steered as
-// long as there is a way for it.
+// attachPair attaches the programs to the host veth. They live as long as the device, not as long as this process, so a
+// leg's reset that leaves when the gateway dies is steered as long as there is a path for it.
 func (d *Datapath) attachPair() error {
 	for _, a := range []struct {
 		prog *bpf.Program
@@ -115,7 +113,7 @@ func (d *Datapath) attachPair() error {
 	return nil
 }
 
-// removePair removes the devices.
+// removePair removes the veth pair.
 func (c *carriage) removePair(nl *netlink.Handle) error {
 	if c.pair == nil {
 		return nil

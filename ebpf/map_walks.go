@@ -6,13 +6,12 @@ import (
 	bpf "github.com/cilium/ebpf"
 )
 
-// walks bounds the walks of a map. Something comes or goes within each of them only on a host
-// that does nothing else.
+// walks bounds how often a map is walked again. Only on a host that does nothing else would every single one of them be
+// disturbed by a change.
 const walks = 32
 
-// deleteWhere removes the entries whose key matches, and counts them. Keys are collected
-// first: a walk that deletes under itself starts over. A walk that others cut short, as a
-// full map does that forgets the oldest, is made again.
+// deleteWhere deletes the entries whose key matches and returns their number. It collects the keys first, because a
+// walk that deletes as it goes starts over. It repeats a walk that others have cut short, as happens in a full LRU map.
 func deleteWhere[K any](m *bpf.Map, match func(K) bool) (n int, err error) {
 	for range walks {
 		var keys []K
@@ -40,7 +39,7 @@ func dropWhere[K any](m *bpf.Map, match func(K) bool) error {
 	return err
 }
 
-// keysWhere lists the keys that match, as far as a walk comes.
+// keysWhere returns the matching keys, as far as the walk got.
 func keysWhere[K any](m *bpf.Map, match func(K) bool) (keys []K, err error) {
 	var k K
 	value := make([]byte, m.ValueSize())

@@ -9,30 +9,29 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
-// monitor follows devices, addresses and cgroups. It has a thread in the namespace
-// of the datapath, which dies with it.
+// monitor follows devices, addresses and cgroups. It has a thread of its own in the namespace of the datapath.
 type monitor struct {
 	quit, done chan struct{}
 	end        sync.Once
-	tasks      chan task // what it is to do on its thread
+	tasks      chan task // to run on its thread
 }
 
-// task is done once.
+// task is a function to run once.
 type task struct {
 	do   func() error
-	done chan error // has room for one
+	done chan error // buffered for one
 }
 
 const (
-	// settle collects the messages of one change, and bounds how often the legs are
-	// proved where there are many.
+	// settle is the time to collect the messages of one change. It also limits how often the legs are proved when there
+	// are many changes.
 	settle = 20 * time.Millisecond
-	// refresh is for what sends no message.
+	// refresh is the interval for checking what sends no messages.
 	refresh = 2 * time.Second
 )
 
-// startMonitor starts the goroutine that owns later changes. It is called on a
-// thread of the namespace, where the sockets of the subscriptions are made.
+// startMonitor starts the goroutine that handles later changes. Call it on a thread of the namespace, where the
+// subscriptions' sockets are created.
 func (d *Datapath) startMonitor() error {
 	m := &monitor{quit: make(chan struct{}), done: make(chan struct{}), tasks: make(chan task)}
 	changes, err := netdev.Watch(m.quit)
@@ -49,7 +48,7 @@ func (d *Datapath) startMonitor() error {
 	return nil
 }
 
-// stop ends the goroutine and waits for it, any time. A nil monitor was never started.
+// stop ends the goroutine and waits for it. It may be called repeatedly, and on a nil monitor.
 func (m *monitor) stop() {
 	if m == nil {
 		return
@@ -58,8 +57,8 @@ func (m *monitor) stop() {
 	<-m.done
 }
 
-// runMonitor is the goroutine. It never unlocks its thread, so the runtime ends
-// the thread with it instead of reusing one in the wrong namespace.
+// runMonitor is the goroutine. It never unlocks its thread, so the runtime ends the thread with it rather than reusing
+// it in the wrong namespace.
 func (d *Datapath) runMonitor(m *monitor, changes <-chan struct{}, ready chan<- error) {
 	defer close(m.done)
 	defer func() {
@@ -99,7 +98,7 @@ func (d *Datapath) runMonitor(m *monitor, changes <-chan struct{}, ready chan<- 
 	}
 }
 
-// follow brings everything up to date, the proof of the legs too if prove is set or it is time.
+// follow brings everything up to date. It also proves the legs if prove is set or a proof is due.
 func (d *Datapath) follow(prove bool) {
 	err := errors.Join(d.followNeighbour(), d.sync(), d.refreshCgroups(), d.closeDatagrams())
 	prove = !d.counting && (prove || d.proofDue())
@@ -112,7 +111,7 @@ func (d *Datapath) follow(prove bool) {
 	}
 }
 
-// soon is due, or a time that ends when the messages of one change have come.
+// soon returns due, or, if nil, a channel that fires when the messages of one change have been collected.
 func soon(due <-chan time.Time) <-chan time.Time {
 	if due != nil {
 		return due

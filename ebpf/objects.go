@@ -21,7 +21,7 @@ type objects struct {
 	infiniband
 }
 
-// counting is what a datapath needs that carries nothing, and the maps that are empty then.
+// counting has what a datapath needs that only counts, and maps that then stay empty.
 type counting struct {
 	Flows *bpf.Map `ebpf:"smcgw_flows"`
 	Peers *bpf.Map `ebpf:"smcgw_peers"`
@@ -60,7 +60,7 @@ type counting struct {
 	Connect6 *bpf.Program `ebpf:"smcgw_connect6"`
 }
 
-// carrying are the programs that touch packets.
+// carrying has the programs that touch packets.
 type carrying struct {
 	EgressL2  *bpf.Program `ebpf:"smcgw_eg_l2"`
 	EgressL3  *bpf.Program `ebpf:"smcgw_eg_l3"`
@@ -75,7 +75,7 @@ type carrying struct {
 	CAS       *bpf.Program `ebpf:"smcgw_cas"`
 }
 
-// infiniband are those of IPoIB devices, loaded where these get programs.
+// infiniband has the programs for IPoIB devices, loaded only with Config.InfiniBand.
 type infiniband struct {
 	EgressIB  *bpf.Program `ebpf:"smcgw_eg_ipoib"`
 	IngressIB *bpf.Program `ebpf:"smcgw_in_ipoib"`
@@ -100,8 +100,8 @@ func (o *objects) Close() error {
 	return errors.Join(errs...)
 }
 
-// netnsCookie identifies the namespace of the calling thread to sockops, which
-// is called for all namespaces below its cgroup.
+// netnsCookie returns the cookie of the calling thread's namespace. Sockops needs it because it is called for all
+// namespaces below its cgroup.
 func netnsCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -115,14 +115,13 @@ func netnsCookie() (uint64, error) {
 	return c, nil
 }
 
-// maxNatives bounds the entries of native datagram tuples: what is forgotten is
-// decided again.
+// maxNatives bounds the entries of native datagram tuples. An evicted tuple is decided again.
 const maxNatives = 1 << 14
 
-// Spec describes the programs and maps, before their constants are set.
+// Spec describes the programs and maps before their constants are set.
 func Spec() (*bpf.CollectionSpec, error) { return loadSmcgw() }
 
-// loadFirst loads maps and programs, and opens what lasts as long as the datapath.
+// loadFirst loads maps and programs, and opens what lives as long as the datapath.
 func (d *Datapath) loadFirst() (err error) {
 	if err := d.load(nil); err != nil {
 		return err
@@ -144,8 +143,7 @@ func (d *Datapath) loadFirst() (err error) {
 	return nil
 }
 
-// load sets the constants and loads programs and maps; those which stay are from before, nil:
-// there are none.
+// load sets the constants and loads programs and maps. It takes the maps that survive from before, unless that is nil.
 func (d *Datapath) load(before *objects) error {
 	spec, err := d.cfg.parse()
 	if err != nil {
@@ -181,7 +179,7 @@ func (d *Datapath) load(before *objects) error {
 	case d.counting:
 		want = &objs.counting
 		for _, name := range []string{"smcgw_flows", "smcgw_dgrams", "smcgw_dgram_natives", "smcgw_dgram_peers"} {
-			spec.Maps[name].MaxEntries = 16 // and stays empty
+			spec.Maps[name].MaxEntries = 16 // stays empty
 		}
 	case !d.cfg.InfiniBand:
 		want = &struct {
@@ -201,8 +199,7 @@ func (d *Datapath) load(before *objects) error {
 	return nil
 }
 
-// verifierError keeps the end of the verifier's log, where it says what it
-// refused.
+// verifierError keeps the end of the verifier's log, which says what the verifier rejected.
 func verifierError(err error) error {
 	var v *bpf.VerifierError
 	if !errors.As(err, &v) {
@@ -212,8 +209,7 @@ func verifierError(err error) error {
 	return fmt.Errorf("load: %w: %s", err, strings.Join(tail, "; "))
 }
 
-// attachSteering attaches what must be there before the first packet is
-// steered.
+// attachSteering attaches what must be in place before the first packet is steered.
 func (d *Datapath) attachSteering() error {
 	l, err := link.AttachNetNs(int(d.cfg.Legs.File().Fd()), d.objs.Lookup)
 	if err != nil {
@@ -241,7 +237,7 @@ func (d *Datapath) attachSteering() error {
 	return nil
 }
 
-// attachTCX puts a program where the anchor says among those of a device.
+// attachTCX attaches a program to a device, at the anchor's position among the programs there.
 func attachTCX(prog *bpf.Program, ifindex int, at bpf.AttachType, where link.Anchor) (link.Link, error) {
 	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: at, Anchor: where})
 	if err != nil {
@@ -250,13 +246,13 @@ func attachTCX(prog *bpf.Program, ifindex int, at bpf.AttachType, where link.Anc
 	return l, nil
 }
 
-// attached is a program with the place for it.
+// attached is a program and its attach point.
 type attached struct {
 	prog *bpf.Program
 	at   bpf.AttachType
 }
 
-// offers are the programs of offering, in the order in which they are attached.
+// offers returns the programs of offering in the order in which they are attached.
 func (o *objects) offers() []attached {
 	return []attached{
 		{o.Connect4, bpf.AttachCGroupInet4Connect},

@@ -9,8 +9,8 @@ import (
 	bpf "github.com/cilium/ebpf"
 )
 
-// attachCounting attaches what a datapath with [Config.Counting] has, in ModeObserve
-// alone: with the mode off nothing is looked at.
+// attachCounting attaches the programs of a datapath with [Config.Counting]. It does so only in ModeObserve; in ModeOff
+// nothing is looked at.
 func (d *Datapath) attachCounting() error {
 	if d.cfg.Mode != ModeObserve {
 		return nil
@@ -18,7 +18,7 @@ func (d *Datapath) attachCounting() error {
 	return d.attachOffering()
 }
 
-// recountLocked attaches or detaches what counts when the mode changes.
+// recountLocked changes the mode, and attaches or detaches the counting programs accordingly.
 func (d *Datapath) recountLocked(m Mode) error {
 	switch {
 	case !d.counting:
@@ -38,26 +38,26 @@ func (d *Datapath) recountLocked(m Mode) error {
 
 // Seen is what connections of a service with a host have done while nothing was carried.
 type Seen struct {
-	// Side is that of this host, Host the other one, Port the server's.
+	// Side is the side of this host, Host the other one, and Port the server's port.
 	Side Side
 	Host netip.Addr
 	Port uint16
-	// Rule is the index of the rule that decided, or NoRule; Past: of an earlier policy.
+	// Rule is the index of the rule that decided, or NoRule. Past says that it is an index of an earlier policy.
 	Rule int
 	Past bool
-	// Carries: the policy would have them carried.
+	// Carries says that the policy would have them carried.
 	Carries bool
-	// Begun and Ended count connections. What follows is of those that have ended.
+	// Begun and Ended count connections. The fields below cover only those that have ended.
 	Begun, Ended uint64
-	// Sent and Received are their bytes. The kernel counts SYN and FIN as one each.
+	// Sent and Received count their bytes. The kernel counts SYN and FIN as one byte each.
 	Sent, Received uint64
-	// Bulk are those that moved bulk, both ways, in a time that is added up.
+	// Bulk counts connections with bulk transfers, BulkBytes their bytes in both directions, and BulkLasted adds up
+	// their durations.
 	Bulk, BulkBytes uint64
 	BulkLasted      time.Duration
 }
 
-// TakeSeen returns what was seen since it was called last, of a datapath with
-// [Config.Counting].
+// TakeSeen returns what was seen since the last call, on a datapath with [Config.Counting].
 func (d *Datapath) TakeSeen() (list []Seen, err error) {
 	err = takeAll(d, func(o *objects) *bpf.Map { return o.Seen }, func(k smcgwSeenKey, v smcgwSeen, since uint32) {
 		list = append(list, Seen{
@@ -70,9 +70,8 @@ func (d *Datapath) TakeSeen() (list []Seen, err error) {
 	return list, err
 }
 
-// takeAll empties a table into fn, and tells it since which epoch rules have the numbers of
-// the policy in force. What a program counts between the look at an entry and its removal is
-// lost.
+// takeAll empties a map into fn. since is the epoch since which rules have the numbers of the active policy. What a
+// program adds to an entry between its lookup and its removal is lost.
 func takeAll[K comparable, V any](d *Datapath, of func(*objects) *bpf.Map, fn func(k K, v V, since uint32)) error {
 	if err := d.enter(); err != nil {
 		return err

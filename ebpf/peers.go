@@ -9,17 +9,17 @@ import (
 	bpf "github.com/cilium/ebpf"
 )
 
-// Peer is what is remembered about a destination (client) or source (server).
+// Peer is what is remembered about a destination (client) or a source (server).
 type Peer struct {
-	// Addr and Port name the peer; port 0 is the whole address.
+	// Addr and Port identify the peer; port 0 stands for the whole address.
 	Addr netip.Addr
 	Port uint16
-	// Reason is why it is left alone.
+	// Reason is why connections with it stay native.
 	Reason uint8
-	// TTL is how long it still is left alone; 0 = it only has a count.
+	// TTL is for how much longer they do; 0 if the entry has only a count.
 	TTL time.Duration
-	// Count is how many offers in a row were lost or rejected, Backoff how many
-	// times in a row it has been left alone for that or for refusing.
+	// Count is how many offers in a row were lost or rejected. Backoff is how many times in a row the peer stayed
+	// native for that, or for refusing.
 	Count, Backoff int
 }
 
@@ -34,10 +34,9 @@ func peerKey(addr netip.Addr, port uint16) (smcgwPeerKey, error) {
 	return k, nil
 }
 
-// Remember leaves a peer alone for ttl: offers to it are withheld, and for
-// reason accept_lost also its offers are not accepted. An entry of the same
-// address and port is overwritten. When the map is full, the least recently used
-// peers are forgotten.
+// Remember keeps connections with a peer native for ttl: no offers are made to it and, for reason accept_lost, its
+// offers are not accepted either. It overwrites an entry of the same address and port. When the map is full, the least
+// recently used peers are evicted.
 func (d *Datapath) Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error {
 	k, err := peerKey(addr, port)
 	if err != nil {
@@ -61,7 +60,7 @@ func (d *Datapath) Forget(addr netip.Addr, port uint16) error {
 	return d.forget(func(o *objects) *bpf.Map { return o.Peers }, "peer", addr, port)
 }
 
-// forget deletes an entry from one of the maps of peers, if it is there.
+// forget deletes an entry from one of the maps of peers, if there is one.
 func (d *Datapath) forget(from func(*objects) *bpf.Map, what string, addr netip.Addr, port uint16) error {
 	k, err := peerKey(addr, port)
 	if err != nil {
@@ -77,7 +76,7 @@ func (d *Datapath) forget(from func(*objects) *bpf.Map, what string, addr netip.
 	return nil
 }
 
-// Peers lists the remembered peers, also expired ones that still have a count.
+// Peers returns the remembered peers, including expired ones that still have a count.
 func (d *Datapath) Peers() ([]Peer, error) {
 	if err := d.enter(); err != nil {
 		return nil, err
@@ -106,8 +105,7 @@ func (d *Datapath) Peers() ([]Peer, error) {
 	return out, nil
 }
 
-// FlushPeers forgets all peers, and which have answered offers, and returns how many
-// peers there were.
+// FlushPeers forgets all peers, and which of them have answered offers. It returns how many peers there were.
 func (d *Datapath) FlushPeers() (int, error) {
 	if err := d.enter(); err != nil {
 		return 0, err

@@ -2,16 +2,16 @@ package ebpf
 
 import "github.com/smcgw/smcgw/ebpf/internal/policy"
 
-// Rule is one line of the policy.
+// Rule is one rule of the policy.
 type Rule = policy.Rule
 
 // PortRange is a range of ports of a rule.
 type PortRange = policy.PortRange
 
-// Policy is a compiled rule list, which decides as the programs do.
+// Policy is a compiled list of rules. It decides as the programs do.
 type Policy = policy.Policy
 
-// Query is a connection, or a tuple of datagrams, to decide.
+// Query is a connection, or a tuple of datagrams, to decide about.
 type Query = policy.Query
 
 // Verdict is the decision of a policy.
@@ -26,13 +26,13 @@ const (
 	ProtoUDP = policy.ProtoUDP
 )
 
-// Share is a part of the connections of a rule.
+// Share is a share of the connections of a rule.
 type Share = policy.Share
 
-// Rollout is which connections these are.
+// Rollout selects the connections of a share.
 type Rollout = policy.Rollout
 
-// The shares with a meaning of their own.
+// The shares with special meanings.
 const (
 	ShareDefault = policy.ShareDefault
 	ShareNone    = policy.ShareNone
@@ -42,7 +42,7 @@ const (
 // ShareOf returns the share for a percentage, 0 to 100.
 func ShareOf(percent float64) Share { return policy.ShareOf(percent) }
 
-// Direction is that of a dial.
+// Direction is the direction in which connections are made.
 type Direction = policy.Direction
 
 // The directions.
@@ -52,7 +52,7 @@ const (
 	DirectionServer = policy.DirectionServer
 )
 
-// Action is what a policy rule wants.
+// Action is what a policy rule does.
 type Action = policy.Action
 
 // The actions.
@@ -63,14 +63,13 @@ const (
 )
 
 const (
-	// MaxRules is the number of policy rules.
+	// MaxRules is the largest number of policy rules.
 	MaxRules = policy.MaxRules
 	// NoRule is the rule index of a connection that no rule matched.
 	NoRule = policy.NoRule
 )
 
-// CompilePolicy compiles rules, at most MaxRules. All problems are reported at
-// once.
+// CompilePolicy compiles at most MaxRules rules. It reports all problems at once.
 func CompilePolicy(rules []Rule, never []uint16) (*Policy, error) {
 	return policy.Compile(rules, never)
 }

@@ -6,8 +6,7 @@ import (
 	"net/netip"
 )
 
-// activateLocked writes a policy under the generation that is not in use, makes
-// it the active one by one word, and removes the old one.
+// activateLocked writes a policy under the unused generation, activates it by a single store, and removes the old one.
 func (d *Datapath) activateLocked(p *Policy) error {
 	old := d.generation()
 	next := old ^ 1
@@ -23,7 +22,7 @@ func (d *Datapath) activateLocked(p *Policy) error {
 	}
 	d.policy, d.cgroups = p, cgroups
 	d.noteRolloutLocked()
-	// After the policy: a program that finds the new epoch finds the new policy.
+	// After the policy: a program that sees the new epoch also sees the new policy.
 	err := d.changeControl(func(c *smcgwControl) { d.rulesSince = c.nextEpoch() })
 	if err := errors.Join(err, d.putDatagramsLocked()); err != nil {
 		return err
@@ -70,10 +69,10 @@ func names(p *Policy, family func(netip.Addr) bool) bool {
 	return false
 }
 
-// generationBits is the part of an LPM key before the address.
+// generationBits is the length of the part of an LPM key that precedes the address.
 const generationBits = 32
 
-// putPrefix writes an LPM entry.
+// putPrefix adds an entry to an LPM map.
 func (d *Datapath) putPrefix(q netip.Prefix, gen uint32, mask uint64) error {
 	bits := uint32(generationBits + q.Bits())
 	if q.Addr().Is4() {
@@ -82,10 +81,9 @@ func (d *Datapath) putPrefix(q netip.Prefix, gen uint32, mask uint64) error {
 	return d.objs.LPM6.Put(smcgwLpm6{Prefixlen: bits, Policy: gen, Addr: q.Addr().As16()}, mask)
 }
 
-// clearPolicy removes all entries of a generation. A program may still be at it:
-// without its head no rule matches, while a missing entry would mean that none is
-// about this port or peer, and a later rule, or one the never-list forbids, would
-// match.
+// clearPolicy removes all entries of a generation. It clears the head first, because a program may still be using the
+// generation: without a head no rule matches. A missing entry, by contrast, would mean that no rule is about this port
+// or peer, so that a later rule, or one that the never-list overrides, would match.
 func (d *Datapath) clearPolicy(gen uint32) error {
 	err := errors.Join(
 		d.objs.Policy.Put(gen, smcgwPolicyHead{}),

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Prompt is what the shards of a gateway call: no method waits for what the host sets up,
-// such as devices that programs are attached to.
+// Prompt has the methods that shards call. None of them waits for what the host is configuring, such as programs being
+// attached to devices.
 type Prompt interface {
 	Heartbeat() error
 	ProveAgain()

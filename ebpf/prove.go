@@ -10,10 +10,10 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/proof"
 )
 
-// Until a connection of our own has come through on a device and family (package
-// proof), and while it does not, connections there are native.
+// Connections of a device and family are native until a test connection has come through there (package proof), and
+// again while it does not.
 
-// LegWay says how far a proof has come that has not come through.
+// LegWay says how far an unsuccessful proof got.
 type LegWay = proof.Way
 
 // The ways.
@@ -34,18 +34,17 @@ type BlockedLegs struct {
 }
 
 const (
-	// proofInterval is how often what is known is proved again although nothing seems
-	// to have changed: rules of iptables change in silence. What is blocked is looked at
-	// again after blockedInterval.
+	// proofInterval is how often a successful proof is repeated although nothing seems to have changed, since iptables
+	// rules change without notice. A failed one is repeated after blockedInterval.
 	proofInterval   = time.Minute
 	blockedInterval = 10 * time.Second
 )
 
-// Priority is the SO_PRIORITY of the gateway's own sockets in the host's namespace, by
-// which the programs know them. It is GATEWAY_PRIORITY of maps.h.
+// Priority is the SO_PRIORITY of the gateway's own sockets in the host's namespace, by which the programs recognise
+// them. It is GATEWAY_PRIORITY of maps.h.
 const Priority = 0x534d4750
 
-// The bits of a device's flags, by family.
+// blockedBits are the flags of a device, by family.
 var blockedBits = [2]uint32{deviceBlocked4, deviceBlocked6}
 
 const (
@@ -54,8 +53,8 @@ const (
 	stateProof     = 11 // FLOW_PROOF
 )
 
-// proveLegs proves the legs on every device that carries offers and tells the
-// programs. It runs on a thread of the namespace.
+// proveLegs proves the legs on every device that carries offers and tells the programs the result. It runs on a thread
+// of the namespace.
 func (d *Datapath) proveLegs() error {
 	programs, err := proof.Sockops(d.cfg.CgroupPath)
 	errs := []error{err}
@@ -67,14 +66,14 @@ func (d *Datapath) proveLegs() error {
 			all = all && made
 		}
 	}
-	d.provedAt, d.provedWith = time.Time{}, programs // the next tick makes what could not be made
+	d.provedAt, d.provedWith = time.Time{}, programs // repeat proofs that could not be made at the next tick
 	if all {
 		d.provedAt = now
 	}
 	return errors.Join(errs...)
 }
 
-// offeringDevices lists the devices that carry offers.
+// offeringDevices returns the devices that carry offers.
 func (d *Datapath) offeringDevices() (list []int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,9 +85,8 @@ func (d *Datapath) offeringDevices() (list []int) {
 	return list
 }
 
-// proveOn makes a proof, and another one where the first has failed: what is known
-// is not given up for one packet. It returns "" for one that came through, and whether a
-// proof could be made: this host may lack something for a moment.
+// proveOn makes a proof, and a second one if the first fails, so that one lost packet does not end offers. It returns
+// "" for success. made is false if the proof could not be made, because this host lacks something at the moment.
 func (d *Datapath) proveOn(index int, v6 bool) (way LegWay, made bool) {
 	var failed proof.Error
 	prover := proof.Prover{Netlink: d.nl, Entries: proofEntries{d}, Legs: d.cfg.Legs, Priority: Priority}
@@ -108,7 +106,7 @@ func (d *Datapath) proveOn(index int, v6 bool) (way LegWay, made bool) {
 	return failed.Way, true
 }
 
-// noteProof tells the programs what came of a proof.
+// noteProof stores the result of a proof and tells the programs.
 func (d *Datapath) noteProof(index, family int, way LegWay) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,8 +145,8 @@ func (d *Datapath) logProof(device string, v6 bool, was, way LegWay) {
 	}
 }
 
-// BlockedLegs lists the devices and families whose legs the host drops. What has no
-// address is not among them.
+// BlockedLegs returns the devices and families whose legs the host drops. A device without an address in a family is
+// not among them.
 func (d *Datapath) BlockedLegs() (list []BlockedLegs) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,7 +160,7 @@ func (d *Datapath) BlockedLegs() (list []BlockedLegs) {
 	return list
 }
 
-// unproved reports whether a device that carries offers has come after the last proof.
+// unproved reports whether a device that carries offers has appeared since the last proof.
 func (d *Datapath) unproved() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,8 +185,7 @@ func (d *Datapath) proofDue() bool {
 	return err == nil && !slices.Equal(programs, d.provedWith)
 }
 
-// ProveAgain has the legs proved soon: a connection has failed on them. It does not
-// wait.
+// ProveAgain requests a proof of the legs soon, because a connection has failed on them. It does not block.
 func (d *Datapath) ProveAgain() {
 	select {
 	case d.again <- struct{}{}:
@@ -196,7 +193,7 @@ func (d *Datapath) ProveAgain() {
 	}
 }
 
-// proofEntries is the table as a proof sees it.
+// proofEntries gives a proof access to the flow table.
 type proofEntries struct{ d *Datapath }
 
 // Enter implements proof.Entries.
@@ -238,7 +235,7 @@ func (e proofEntries) Forget(local, remote netip.AddrPort) {
 // Own implements proof.Entries.
 func (e proofEntries) Own(a netip.Addr) bool { return e.d.isOwn(a) }
 
-// isOwn reports whether an address is one of this namespace.
+// isOwn reports whether an address belongs to this namespace.
 func (d *Datapath) isOwn(a netip.Addr) bool {
 	k, ok := ownKey(a.AsSlice())
 	var own smcgwOwn

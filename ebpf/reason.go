@@ -2,8 +2,8 @@ package ebpf
 
 import "github.com/smcgw/smcgw/ebpf/internal/policy"
 
-// Reasons the programs decide by themselves (numbers of docs/PROTOCOL.md "Reasons";
-// negotiate has their names and texts).
+// Reasons that the programs decide by themselves (numbers of docs/PROTOCOL.md "Reasons"; negotiate has their names and
+// texts).
 const (
 	ReasonOff              uint8 = 1
 	ReasonPolicy           uint8 = policy.ReasonPolicy

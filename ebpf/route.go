@@ -7,9 +7,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// RouteDevice returns the interface index of the wire device through which this
-// host reaches remote from its address local; [ErrNoDevice] if that is not one our
-// programs are on.
+// RouteDevice returns the interface index of the wire device through which this host reaches remote from its address
+// local, or [ErrNoDevice] if our programs are not attached to that device.
 func (d *Datapath) RouteDevice(local, remote netip.Addr) (int, error) {
 	local, remote = local.Unmap(), remote.Unmap()
 	if !local.IsValid() || !remote.IsValid() || local.Is4() != remote.Is4() {

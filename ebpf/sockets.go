@@ -6,39 +6,37 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/sockdiag"
 )
 
-// DestroySocket destroys a stale leg of a flow: one with local address t.Remote and
-// remote address t.Local, which was closed and has yet to deliver something. It would
-// swallow the next SYN given to the listener, and refuse the next dial from this
-// tuple. It reports whether there was one.
+// DestroySocket destroys a stale leg of a flow: one with local address t.Remote and remote address t.Local that was
+// closed but still has something to deliver. It would swallow the next SYN given to the listener, and make the next
+// dial from this tuple fail. It reports whether there was one.
 func (d *Datapath) DestroySocket(t Tuple) (gone bool, err error) {
 	return d.diagnose(t, func(smcgwFlowKey) (bool, error) {
 		return d.legDiag.Destroy(t.Remote, t.Local, 0, func(s sockdiag.State) bool { return s != sockdiag.Listen })
 	})
 }
 
-// ForgetTimeWait ends the TIME_WAIT of the local application's socket of a flow
-// that has ended on both sides. It guards against nothing, since its peer was a
-// leg on this host, and does harm: the client's next connection on
-// the tuple would be native, and the kernel would compare its timestamps with
-// those of the gateway socket. It reports whether there was one.
+// ForgetTimeWait ends the TIME_WAIT of the local application's socket of a flow that has ended on both sides. Since its
+// peer was a leg on this host, the state protects from nothing. It does harm: the client's next connection on the tuple
+// would be native, and the kernel would compare its timestamps with those of the gateway's socket. It reports whether
+// there was one.
 func (d *Datapath) ForgetTimeWait(t Tuple) (gone bool, err error) {
 	return d.byDevice(t, func(device uint32) (bool, error) {
 		return d.hostDiag.Destroy(t.Local, t.Remote, device, func(s sockdiag.State) bool { return s == sockdiag.TimeWait })
 	})
 }
 
-// ForgetRequest ends the request that a dial has left with the local application's kernel,
-// which was given up before that was answered: the client's own SYN on the tuple would be
-// challenged, and come again a second later. It reports whether there was one.
+// ForgetRequest removes the connection request that an abandoned dial has left in the local application's kernel.
+// Otherwise the kernel would answer the client's own SYN on the tuple with a challenge ACK, and the SYN would come
+// again only a second later. It reports whether there was one.
 func (d *Datapath) ForgetRequest(t Tuple) (gone bool, err error) {
 	return d.byDevice(t, func(device uint32) (bool, error) {
 		return d.hostDiag.Destroy(t.Local, t.Remote, device, func(s sockdiag.State) bool { return s == sockdiag.SynRecv })
 	})
 }
 
-// LegWaits reports whether there is a leg for a flow whose SYN was given to the listener,
-// or the request for one: its kernel repeats the answer to that SYN as long as the
-// application says nothing to it. A kernel whose application has given up refuses it.
+// LegWaits reports whether there is a leg, or a connection request, for a flow whose SYN was given to the listener. The
+// legs' kernel repeats the SYN-ACK as long as the application's kernel does not answer, and a kernel whose application
+// has given up refuses it.
 func (d *Datapath) LegWaits(t Tuple) (is bool, err error) {
 	return d.diagnose(t, func(smcgwFlowKey) (bool, error) {
 		state, err := d.legDiag.State(t.Remote, t.Local, 0)
@@ -46,8 +44,8 @@ func (d *Datapath) LegWaits(t Tuple) (is bool, err error) {
 	})
 }
 
-// byDevice looks for the application's socket of a flow: for one that is bound to no device
-// first, then, where that is not found, for one that is bound to the device of the entry.
+// byDevice looks for the application's socket of a flow: first for one that is not bound to a device, then for one that
+// is bound to the device of the entry.
 func (d *Datapath) byDevice(t Tuple, look func(device uint32) (found bool, err error)) (found bool, err error) {
 	return d.diagnose(t, func(k smcgwFlowKey) (bool, error) {
 		if found, err := look(0); found || err != nil {
@@ -61,8 +59,8 @@ func (d *Datapath) byDevice(t Tuple, look func(device uint32) (found bool, err e
 	})
 }
 
-// Lingering counts the legs that were closed, but whose application has yet to take
-// what the kernel holds for it: they need the steering.
+// Lingering returns the number of closed legs whose application has not yet taken what the kernel holds for it. They
+// still need the steering.
 func (d *Datapath) Lingering() (n int, err error) {
 	if err := d.enter(); err != nil {
 		return 0, err
@@ -71,7 +69,7 @@ func (d *Datapath) Lingering() (n int, err error) {
 	return d.dumpDiag.Count(sockdiag.Lingering)
 }
 
-// diagnose asks about a socket of t.
+// diagnose calls ask for the sockets of t, as an operation.
 func (d *Datapath) diagnose(t Tuple, ask func(smcgwFlowKey) (bool, error)) (is bool, err error) {
 	k, err := t.key()
 	if err != nil {

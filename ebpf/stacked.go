@@ -9,8 +9,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
-// syncOwn makes the map of own addresses equal to the namespace's. Nothing else writes
-// there.
+// syncOwn makes the map of own addresses match those of the namespace. Nothing else writes to the map.
 func (d *Datapath) syncOwn(s netdev.Stack, addrs []netlink.Addr) error {
 	want := map[smcgwPeerKey]smcgwOwn{}
 	for _, a := range addrs {
@@ -44,8 +43,8 @@ func (d *Datapath) syncOwn(s netdev.Stack, addrs []netlink.Addr) error {
 	return errors.Join(errs...)
 }
 
-// noRoom reports whether an error is that of a full map, and tells it once a map. What has
-// no room there is native: the rest of the host does not wait for it.
+// noRoom reports whether err says that a map is full, and logs that once per map. Connections of what has no room there
+// are native; the others go on.
 func (d *Datapath) noRoom(what string, err error) bool {
 	if !errors.Is(err, unix.E2BIG) {
 		return false

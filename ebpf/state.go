@@ -2,8 +2,8 @@ package ebpf
 
 import "fmt"
 
-// State is what the programs do with the segments of a flow. A flow without an
-// entry is native.
+// State decides what the programs do with the segments of a flow (the table is in verdict.h). A flow without an entry
+// is native.
 //
 //	client: offered ─┬─► negotiating ─┬─► completing ─► carrying ─► dead
 //	                 └────────────────┴─► released (─► native)
@@ -11,44 +11,39 @@ import "fmt"
 //	              ├─► raw ─► dead
 //	              └─► returned (─► native), also from serving, raw and dead: the client has begun again
 //
-// The programs make the first step (offered, wire, negotiating) and delete
-// entries that ended natively; user space makes all others by
-// [Datapath.Transition].
+// The programs make the first step (offered, wire, negotiating) and delete entries of connections that became native.
+// User space makes all other steps by [Datapath.Transition].
 type State uint8
 
-// The states. "Out" is what the local application's kernel sends, "in" what
-// comes from the network, "wire" what netstack sends through W.
+// The states. "Out" is what the local application's kernel sends, and "in" is what comes from the network.
 const (
 	// StateNone: no entry.
 	StateNone State = iota
-	// StateOffered: the app's SYN left with an offer. Out and in are untouched;
-	// the SYN-ACK decides.
+	// StateOffered: the application's SYN left with an offer. Out and in pass; the SYN-ACK decides.
 	StateOffered
-	// StateNegotiating: the accept arrived. In goes to W, the app's SYN
-	// retransmissions are dropped while the heartbeat is fresh.
+	// StateNegotiating: the accept has arrived. In goes to the wire TUN. Retransmissions of the application's SYN are
+	// dropped, unless the gateway is late or the negotiation overdue.
 	StateNegotiating
-	// StateCompleting: the recorded SYN may be given to the listener through A;
-	// out is steered to A, in to W.
+	// StateCompleting: the recorded SYN may be given to the listener through the app TUN. Out goes to the legs, in to
+	// the wire TUN.
 	StateCompleting
-	// StateCarrying: as completing, but no SYN is accepted on A any more.
+	// StateCarrying: as completing, but the listener gets no SYN any more.
 	StateCarrying
-	// StateWire: server, the offered SYN was accepted; in goes to W, there is no
-	// app leg yet.
+	// StateWire: server, the offered SYN was accepted. In goes to the wire TUN; there is no app leg yet.
 	StateWire
-	// StateServing: server with app leg: out to A, in to W.
+	// StateServing: server with an app leg. Out goes to the legs, in to the wire TUN.
 	StateServing
 	// StateRaw: as serving, for a client that turned out to be native.
 	StateRaw
-	// StateReleased: client, fell back, or an offered SYN that was sent again,
-	// bare: a bare SYN may leave through A; in is dropped until a SYN-ACK without
-	// our accept, or an RST, with ack = ISN+1.
+	// StateReleased: client, fell back, or sent an offered SYN again without the option. A SYN without option may leave
+	// through the app TUN. In is dropped until the answer to that SYN comes: a SYN-ACK without our accept, or a reset,
+	// with acknowledgement ISN+1.
 	StateReleased
-	// StateReturned: server, fell back: a SYN written to A is delivered to the
-	// kernel as if it came from the wire, and the entry is deleted.
+	// StateReturned: server, fell back. A SYN written to the app TUN is delivered to the kernel as if it came from the
+	// wire, and the entry is deleted.
 	StateReturned
-	// StateDead: lingers after the end: in is dropped, except pure ACKs, which go
-	// to W for an exact RST; out and A still reach each other for the last
-	// segments of the app leg; a SYN deletes the entry.
+	// StateDead: the flow has ended. In is dropped, except pure ACKs, which go to the wire TUN for an exact reset. Out
+	// and the legs still reach each other for the last segments of the app leg. A SYN deletes the entry.
 	StateDead
 
 	numStates

@@ -7,28 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// traces tell the programs which tuples may have a flow entry, so that packets of
-// others need no lookup: a number for each value that the ports of a tuple can
-// have, exclusive-or. It is that of the sweep by which an entry was last there;
-// what is older than one sweep is of entries that are gone. The programs leave
-// the trace of an entry they make (trace.h).
+// traces tell the programs which tuples may have a flow entry, so that packets of other tuples need no lookup. There is
+// a number for each value of the exclusive-or of a tuple's ports: that of the last sweep that found an entry there. A
+// number that is more than one sweep old is of entries that are gone. The programs set the trace of an entry that they
+// make (trace.h).
 type traces struct {
 	mem  []byte
-	base int64 // of struct traces in it
+	base int64 // offset of struct traces in mem
 
 	mu  sync.Mutex // one sweep at a time
 	now uint32
 }
 
-// The members of struct traces.
+// Offsets of the members of struct traces.
 const (
 	tracesFrom = 0
 	tracesNow  = 64
 	tracesAt   = 128
 )
 
-// newTraces opens the memory of the programs' global variables. There must be no
-// entries yet.
+// newTraces maps the memory of the programs' global variables. There must be no entries yet.
 func newTraces(o *objects, base uint32) (*traces, error) {
 	mem, err := unix.Mmap(o.Globals.FD(), 0, int(o.Globals.ValueSize()), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -40,7 +38,7 @@ func newTraces(o *objects, base uint32) (*traces, error) {
 	return t, nil
 }
 
-// close ends all use of them. What was never made is nil.
+// close unmaps the memory. A nil t was never made.
 func (t *traces) close() error {
 	if t == nil {
 		return nil
@@ -48,17 +46,16 @@ func (t *traces) close() error {
 	return unix.Munmap(t.mem)
 }
 
-// leave leaves the trace of an entry that user space has made, unless a newer one is there, as the programs do.
+// leave sets the trace of an entry that user space has made, unless a newer one is there, as the programs do.
 func (t *traces) leave(k smcgwFlowKey) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.freshen(tracesAt + 4*int64(k.Lport^k.Rport))
 }
 
-// renew keeps the traces of the entries that walk finds, by what it hands to its
-// argument, and lets those of others fade. Entries that are made meanwhile are
-// as new as the walk: their number is read when they are in the map, and now is
-// written before the walk begins.
+// renew refreshes the traces of the entries for which walk calls found, and lets the others expire. An entry that is
+// made during the walk has a trace as new as the walk: tracesNow is written before the walk begins, and the programs
+// read it after they have put the entry into the map.
 func (t *traces) renew(walk func(found func(*smcgwFlowKey)) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -66,14 +63,14 @@ func (t *traces) renew(walk func(found func(*smcgwFlowKey)) error) error {
 	t.now++
 	t.word(tracesNow).Store(t.now)
 	if err := walk(func(k *smcgwFlowKey) { t.freshen(tracesAt + 4*int64(k.Lport^k.Rport)) }); err != nil {
-		return err // what was not found may be there
+		return err // entries that were not found may exist
 	}
 	t.word(tracesFrom).Store(before)
 	return nil
 }
 
-// freshen makes a trace as new as the walk. That of a SYN-ACK, which is to last some
-// sweeps, is newer (trace.h), also if a program leaves it now.
+// freshen makes a trace as new as the walk. It keeps a newer one, such as that of a SYN-ACK, which must last for
+// several sweeps (trace.h), even if a program sets it concurrently.
 func (t *traces) freshen(at int64) {
 	w := t.word(at)
 	for old := w.Load(); old < t.now && !w.CompareAndSwap(old, t.now); old = w.Load() {

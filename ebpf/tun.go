@@ -10,12 +10,11 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// vnetHeaderLen is the length of struct virtio_net_hdr, which precedes each
-// packet read from or written to a TUN with IFF_VNET_HDR.
+// vnetHeaderLen is the length of struct virtio_net_hdr, which precedes each packet read from or written to a TUN with
+// IFF_VNET_HDR.
 const vnetHeaderLen = 10
 
-// openTUN creates a TUN device in the namespace of the calling thread. It lives
-// as long as a descriptor of it.
+// openTUN creates a TUN device in the namespace of the calling thread. The device lives as long as a descriptor of it.
 func openTUN(name string) (int, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -48,15 +47,13 @@ func setupTUN(fd int, name string) error {
 	return nil
 }
 
-// maxInject is the longest packet InjectApp takes: the headers of a SYN.
+// maxInject is the longest packet that InjectApp takes: the headers of a SYN.
 const maxInject = 128
 
-// InjectApp writes a SYN, or a probe that was held, to A: pkt is a raw IP packet of at most 128 bytes
-// without payload; our option in it is overwritten by NOPs and its TCP checksum is
-// computed. What happens to it
-// depends on the state of its flow: completing (to the listener), released (to
-// the wire) or returned (to the kernel, as received); anything else is dropped
-// and counted.
+// InjectApp writes a SYN, or a held probe, to the app TUN. pkt is a raw IP packet of at most 128 bytes without payload;
+// InjectApp overwrites our option in it by NOPs and computes its TCP checksum. The state of its flow decides where a
+// SYN goes: completing (to the listener), released (to the wire) or returned (to the kernel, as if received). Anything
+// else is dropped and counted.
 func (d *Datapath) InjectApp(pkt []byte) error {
 	if err := d.enter(); err != nil {
 		return err
@@ -76,9 +73,8 @@ func (d *Datapath) InjectApp(pkt []byte) error {
 	return nil
 }
 
-// bare overwrites our option in a raw IP packet by NOPs: what is given to a kernel
-// or sent again is the application's own SYN. The recorded SYN left with a checksum
-// the device was to complete, so it is computed.
+// bare overwrites our option in a raw IP packet by NOPs, so that kernels and peers get the application's own SYN. It
+// also computes the checksum, since the recorded SYN may have left with one that the device was to complete.
 func bare(pkt []byte) error {
 	if _, err := packet.StripOption(pkt); err != nil {
 		return fmt.Errorf("inject: %w: %w", os.ErrInvalid, err)

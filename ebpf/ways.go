@@ -7,24 +7,23 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
-// ways is what followWays remembers.
+// ways is the state of followWays.
 type ways struct {
 	due  bool // something has changed since the last look
 	pace netdev.Pace
 }
 
-// way is the addresses of a flow, the devices by which its packets come and go, and the
-// one that the application's socket is bound to: 0, a device, or the master of a VRF.
+// way has the addresses of a flow, its mark, the devices on which its packets arrive and leave, and what the
+// application's socket is bound to: nothing (0), a device, or the master of a VRF.
 type way struct {
 	local, remote           netip.Addr
 	mark, in, leaves, bound uint32
 }
 
-// followWays has flows go by another device when theirs has gone, is down, or leads to
-// the peer no more. The programs see for themselves where an application sends
-// (follow_way in egress.h); one that waits for its peer sends nothing. A device that
-// still leads there is kept, also if the host would choose another one now. One that a
-// socket is bound to is waited for, as the socket does.
+// followWays moves flows to another device when theirs is gone, is down, or no longer leads to the peer. The programs
+// notice by themselves where an application sends (follow_way in egress.h), but one that waits for its peer sends
+// nothing. A flow keeps a device that still leads to the peer, even if the host would now choose another one. It waits
+// for a device to which the socket is bound, as the socket does.
 func (d *Datapath) followWays(changed bool) error {
 	w := &d.ways
 	w.due = w.due || changed
@@ -53,14 +52,14 @@ func (d *Datapath) followWays(changed bool) error {
 	return d.moveFlows(moved)
 }
 
-// live tells that the gateway works on a connection in a state.
+// live reports whether the gateway works on connections in state s.
 func live(s State) bool { return s >= StateNegotiating && s <= StateRaw }
 
 func wayOf(k *smcgwFlowKey, v *smcgwFlow) way {
 	return way{addrFrom(k.Laddr, k.Family), addrFrom(k.Raddr, k.Family), uint32(v.Mark), uint32(v.Ifindex), uint32(v.Out), uint32(v.Bound)}
 }
 
-// moveFlows gives the flows of some ways other ones.
+// moveFlows replaces the ways of flows.
 func (d *Datapath) moveFlows(moved map[way]way) error {
 	var flows []Flow
 	var to []way
@@ -80,7 +79,8 @@ func (d *Datapath) moveFlows(moved map[way]way) error {
 	return err
 }
 
-// wayNow returns the way in the place of one that is of no use any more, if there is one.
+// wayNow returns the replacement for a way that no longer works. It returns false if the way works, or if there is no
+// other.
 func (d *Datapath) wayNow(w way) (way, bool) {
 	leads := d.isUp(w.leaves) && netdev.Leads(d.nl, w.local, w.remote, w.mark, w.leaves)
 	if leads && d.isUp(w.in) {
@@ -100,7 +100,7 @@ func (d *Datapath) wayNow(w way) (way, bool) {
 	return now, now != w
 }
 
-// isUp tells whether packets can come by a device, and our programs are there.
+// isUp reports whether packets can arrive on a device and our programs are attached to it.
 func (d *Datapath) isUp(ifindex uint32) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

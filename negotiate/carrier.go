@@ -67,7 +67,8 @@ type CarrierOffer struct {
 
 // SHMEndpoint says where to meet a gateway on the same kernel.
 type SHMEndpoint struct {
-	// Name is the rendezvous socket's file name in shm_dir: 1 to MaxRendezvousName bytes, no slash, no NUL, no leading dot.
+	// Name is the rendezvous socket's file name in shm_dir: 1 to MaxRendezvousName bytes, no slash, no NUL, no leading
+	// dot.
 	Name string
 	// Key authorises the rendezvous.
 	Key [16]byte

@@ -29,7 +29,8 @@ const (
 	maxBudget = 30 * time.Second
 )
 
-// budget is how long a client waits for an answer before it asks for one: timeout + 4 round trips, bounded by maxBudget.
+// budget returns how long a client waits for an answer before it asks for one: timeout + 4 round trips, at most
+// maxBudget.
 func budget(timeout, synRTT time.Duration) time.Duration {
 	return min(timeout+4*synRTT, maxBudget)
 }

@@ -24,7 +24,7 @@ type carriage struct {
 	pair                netlink.Link     // the host veth; nil if there is none yet
 	hostDiag            *sockdiag.Client // for the applications' sockets
 	legDiag, dumpDiag   *sockdiag.Client // for the legs: for single ones, and for all of them, which takes longer
-	steering            []link.Link      // sk_lookup, host veth, app TUN, wire TUN: in the order in which they were attached
+	steering            []link.Link      // sk_lookup, host veth, app TUN, wire TUN: in order of attachment
 }
 
 func newCarriage(counting bool) carriage {

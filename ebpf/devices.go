@@ -58,7 +58,7 @@ func (d *Datapath) setupTUNs() error {
 const (
 	appQueue   = 1000 // datagrams that wait for user space: as many as a native backlog (netdev_max_backlog); more would be late
 	maxMTU     = 65535
-	headMTU    = 16000 // the most that a program can prepend a link header to (bpf_skb_change_head): less than SKB_MAX_ALLOC
+	headMTU    = 16000 // what a program can prepend a link header to (bpf_skb_change_head): less than SKB_MAX_ALLOC
 	defaultMTU = 1500
 	minMTU     = 1280 // the least that IPv6 allows, RFC 8200 section 5
 )

@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
-// Unoffering says by name which devices no offer can leave by: why, and after a colon what
-// to do. infiniBand: IPoIB may carry.
+// Unoffering maps the names of the devices on which no offer can leave to the reason and, after a colon, what to do.
+// infiniBand says that IPoIB may carry.
 func Unoffering(links []netlink.Link, infiniBand bool) map[string]string {
 	reasons := map[string]string{}
 	for index, use := range netdev.UsesOf(links, infiniBand) {
@@ -22,8 +22,8 @@ func Unoffering(links []netlink.Link, infiniBand bool) map[string]string {
 	return reasons
 }
 
-// DeviceNotes is about those of some devices that the namespace of the calling thread has, and
-// that carry no offers.
+// DeviceNotes returns notes about those of the named devices that exist in the namespace of the calling thread and
+// carry no offers.
 func DeviceNotes(names []string, infiniBand bool) (notes []string) {
 	if len(names) == 0 {
 		return nil

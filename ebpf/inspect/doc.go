@@ -1,9 +1,9 @@
-// Package inspect looks at what the kernel has for eBPF: features that the programs need,
-// what is attached where a gateway attaches, and the programs and maps of gateways.
+// Package inspect examines eBPF on this host: whether the kernel has the features that the programs need, what is
+// attached where a gateway attaches, and which programs and maps of gateways exist.
 //
-// It exists for tools that examine a host, with or without a gateway. It loads small
-// programs that test a feature, attaches nothing, and changes nothing.
+// It serves tools that examine a host with or without a gateway. It loads small programs to test features, attaches
+// nothing, and changes nothing.
 //
-// The trap: names of programs are shown to CAP_SYS_ADMIN only, and network devices are
-// those of the namespace of the calling thread.
+// The kernel shows names of programs only to CAP_SYS_ADMIN. Network devices are those of the namespace of the calling
+// thread.
 package inspect

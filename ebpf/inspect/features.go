@@ -13,17 +13,17 @@ import (
 	"github.com/cilium/ebpf/features"
 )
 
-// Feature is something that the programs and maps need of the kernel.
+// Feature is a kernel feature that the programs and maps need.
 type Feature struct {
-	// Name is the kernel's word for it: "program type SockOps".
+	// Name is the kernel's name for it, such as "program type SockOps".
 	Name string
-	// Err is nil where the kernel has it, wraps [ErrKernel] where it has not, and is
-	// something else where the question failed, as without CAP_BPF.
+	// Err is nil if the kernel has the feature and wraps [ErrKernel] if it does not. Any other error means that the
+	// test failed, for instance without CAP_BPF.
 	Err error
 }
 
-// Features asks the running kernel for everything that the programs are made of, and
-// changes nothing. What is asked for comes from the programs themselves (ebpf.Spec).
+// Features tests the running kernel for everything that the programs of spec (see ebpf.Spec) are made of. It changes
+// nothing.
 func Features(spec *bpf.CollectionSpec) []Feature {
 	list := []Feature{{Name: "tcx links and BTF", Err: CheckKernel()}}
 	ask := func(name string, err error) {
@@ -46,10 +46,10 @@ func Features(spec *bpf.CollectionSpec) []Feature {
 	return list
 }
 
-// optionalHelper is called only where the kernel has it (has_xfrm).
+// optionalHelper is called only if the kernel has it (has_xfrm).
 const optionalHelper = asm.FnSkbGetXfrmState
 
-// neededHelpers lists the program types, each with the helpers that its programs call.
+// neededHelpers returns the program types, each with the helpers that its programs call.
 func neededHelpers(spec *bpf.CollectionSpec) map[bpf.ProgramType]map[asm.BuiltinFunc]bool {
 	all := map[bpf.ProgramType]map[asm.BuiltinFunc]bool{}
 	for _, p := range spec.Programs {
@@ -65,7 +65,7 @@ func neededHelpers(spec *bpf.CollectionSpec) map[bpf.ProgramType]map[asm.Builtin
 	return all
 }
 
-// neededMaps lists the map types.
+// neededMaps returns the map types.
 func neededMaps(spec *bpf.CollectionSpec) (list []bpf.MapType) {
 	for _, m := range spec.Maps {
 		list = append(list, m.Type)

@@ -13,23 +13,22 @@ import (
 	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 )
 
-// HookRoom is how many programs the kernel takes at one hook of a cgroup or a device
-// (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX).
+// HookRoom is the largest number of programs at one hook of a cgroup or device (BPF_CGROUP_MAX_PROGS, BPF_MPROG_MAX).
 const HookRoom = 64
 
-// Hook is a place of the kernel that the gateway shares with other agents.
+// Hook is an attach point that the gateway shares with other agents.
 type Hook struct {
-	// Name says what is hooked, and where: "connect4 of /sys/fs/cgroup".
+	// Name says what is hooked and where, such as "connect4 of /sys/fs/cgroup".
 	Name string
-	// Programs are the names of those attached, in their order; empty where the caller may
-	// not see it (CAP_SYS_ADMIN).
+	// Programs are the names of the attached programs in their order. A name is empty if the caller may not see it
+	// (CAP_SYS_ADMIN).
 	Programs []string
-	// Err is why they could not be listed.
+	// Err is the reason why they could not be listed.
 	Err error
 }
 
-// Hooks lists what is attached where a gateway attaches: to a cgroup, and to network
-// devices of the namespace of the calling thread.
+// Hooks returns what is attached where a gateway attaches: to a cgroup, and to network devices of the namespace of the
+// calling thread.
 func Hooks(cgroup string, devices []string) (list []Hook) {
 	for _, h := range []struct {
 		name string
@@ -63,7 +62,7 @@ func Hooks(cgroup string, devices []string) (list []Hook) {
 	return list
 }
 
-// hookOf lists the programs of one hook.
+// hookOf returns the programs of one hook.
 func hookOf(name string, at bpf.AttachType, target func() (int, func(), error)) Hook {
 	h := Hook{Name: name}
 	fd, done, err := target()
@@ -85,7 +84,7 @@ func hookOf(name string, at bpf.AttachType, target func() (int, func(), error)) 
 	return h
 }
 
-// programName is empty for a program that has gone, or that the caller may not see.
+// programName returns the name of a program, or "" if the program is gone or the caller may not see it.
 func programName(id bpf.ProgramID) string {
 	p, err := bpf.NewProgramFromID(id)
 	if err != nil {
@@ -109,11 +108,10 @@ type Object struct {
 	Bytes      uint64 `json:"bytes,omitempty"`       // of kernel memory
 }
 
-// maxObjects bounds what Objects looks at.
+// maxObjects bounds how many programs and how many maps Objects examines.
 const maxObjects = 16384
 
-// Objects lists the programs and maps of all gateways of this machine. It takes
-// CAP_SYS_ADMIN.
+// Objects returns the programs and maps of all gateways of this machine. It requires CAP_SYS_ADMIN.
 func Objects() ([]Object, error) {
 	var list []Object
 	var id bpf.ProgramID
@@ -154,7 +152,7 @@ func Objects() ([]Object, error) {
 
 func programObject(id bpf.ProgramID) (o Object, mine bool, err error) {
 	p, err := bpf.NewProgramFromID(id)
-	if errors.Is(err, os.ErrNotExist) { // it has gone
+	if errors.Is(err, os.ErrNotExist) { // it is gone
 		return o, false, nil
 	}
 	if err != nil {
@@ -188,5 +186,5 @@ func mapObject(id bpf.MapID) (o Object, mine bool, err error) {
 	return o, isOwn(o.Name), nil
 }
 
-// isOwn tells the names of a gateway's programs and maps from those of others.
+// isOwn reports whether name is that of a program or map of a gateway.
 func isOwn(name string) bool { return strings.HasPrefix(name, "smcgw_") }

@@ -26,11 +26,11 @@ func (e *KernelError) Error() string {
 // Unwrap returns ErrKernel.
 func (*KernelError) Unwrap() error { return ErrKernel }
 
-// btfPath is where a kernel with CONFIG_DEBUG_INFO_BTF shows its types. The verifier
-// needs them for the fields of tcp_sock that the programs read.
+// btfPath is where a kernel with CONFIG_DEBUG_INFO_BTF exposes its types, which the verifier needs for the fields of
+// tcp_sock that the programs read.
 const btfPath = "/sys/kernel/btf/vmlinux"
 
-// CheckKernel wants tcx links, which came with Linux 6.6, and BTF.
+// CheckKernel returns an error unless the kernel has tcx links, which came with Linux 6.6, and BTF.
 func CheckKernel() error {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {

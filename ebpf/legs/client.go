@@ -15,10 +15,9 @@ import (
 )
 
 const (
-	// patience bounds the wait for one answer of the keeper, which does nothing that takes
-	// long.
+	// patience bounds the wait for one answer of the keeper, which does nothing slow.
 	patience = 10 * time.Second
-	// soon is within which part of that it answers, or is late.
+	// soon is the time after which an answer is late.
 	soon = patience / 10
 )
 
@@ -29,11 +28,11 @@ type client struct {
 	opened   time.Time
 
 	mu    sync.Mutex   // one request at a time; guards owed
-	owed  int          // answers to come: each request has one, in order, also one that was given up
-	since atomic.Int64 // of the last of them the time after opened; 0 if none
+	owed  int          // answers outstanding: every request gets one, in order, even one whose wait timed out
+	since atomic.Int64 // when the last request was sent, after opened; 0 if none is outstanding
 }
 
-// newClient makes a client of a connection, whose file it closes.
+// newClient returns a client for a connection, and closes its file.
 func newClient(conn *os.File) (*client, error) {
 	c, err := controlConn(conn)
 	if err != nil {
@@ -42,13 +41,13 @@ func newClient(conn *os.File) (*client, error) {
 	return &client{conn: c, patience: patience, opened: time.Now()}, nil
 }
 
-// close ends the keeper; what waits for it fails.
+// close ends the keeper and makes whatever waits for it fail.
 func (k *client) close() { _ = k.conn.Close() }
 
-// gone reports whether the keeper has ended; it does not wait.
+// gone reports whether the keeper has ended, without waiting.
 func (k *client) gone() bool { return k.poll()&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0 }
 
-// answers reports whether the keeper is there and leaves no request waiting.
+// answers reports whether the keeper is alive and not late.
 func (k *client) answers() bool {
 	events := k.poll()
 	if events&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0 {
@@ -57,20 +56,20 @@ func (k *client) answers() bool {
 	if !k.late() {
 		return true
 	}
-	if events&unix.POLLIN != 0 && k.mu.TryLock() { // else a request hears of it
+	if events&unix.POLLIN != 0 && k.mu.TryLock() { // otherwise a request in progress reads the answer
 		defer k.mu.Unlock()
 		_ = k.skip()
 	}
 	return !k.late()
 }
 
-// late reports whether the keeper has left a request waiting.
+// late reports whether the keeper is late with an answer.
 func (k *client) late() bool {
 	since := time.Duration(k.since.Load())
 	return since != 0 && time.Since(k.opened)-since > soon
 }
 
-// poll returns what is to be noticed about the connection.
+// poll returns the pending events of the connection.
 func (k *client) poll() (events int16) {
 	raw, err := k.conn.SyscallConn()
 	if err != nil {
@@ -81,7 +80,7 @@ func (k *client) poll() (events int16) {
 	err = raw.Control(func(fd uintptr) {
 		fds[0].Fd = int32(fd)
 		_, polled = unix.Poll(fds, 0)
-		for errors.Is(polled, unix.EINTR) { // even without waiting: the runtime's signals
+		for errors.Is(polled, unix.EINTR) { // possible even without waiting, by the runtime's signals
 			_, polled = unix.Poll(fds, 0)
 		}
 	})
@@ -91,8 +90,8 @@ func (k *client) poll() (events int16) {
 	return fds[0].Revents
 }
 
-// ask sends a request and waits for its answer; the descriptors are the caller's. A
-// request after one that was given up waits for the answers of both.
+// ask sends a request and waits for its answer; the caller owns the descriptors. If an earlier request timed out, ask
+// first waits for its answer.
 func (k *client) ask(req message) (message, []int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,8 +114,7 @@ func (k *client) ask(req message) (message, []int, error) {
 	return m, fds, nil
 }
 
-// skip takes the answers to requests that were given up, and begins the patience for
-// the next one. The caller holds mu.
+// skip reads the answers to requests that timed out, and restarts the deadline for the next one. The caller holds mu.
 func (k *client) skip() error {
 	if err := k.conn.SetDeadline(time.Now().Add(k.patience)); err != nil {
 		return fmt.Errorf("%w: %w", ErrKeeper, err)

@@ -14,15 +14,14 @@ import (
 )
 
 const (
-	// table has the route that makes every destination local.
+	// table contains the route that makes every destination local.
 	table = 100
-	// rulePref is after the rule for the namespace's own addresses.
+	// rulePref places the rule after the one for the namespace's own addresses.
 	rulePref = 100
 )
 
-// settings of the namespace, whatever the device: sockets have addresses of others
-// and any port; a leg that has ended leaves nothing that could be in the way of the
-// next connection on its tuple.
+// settings returns the sysctls of the namespace. Sockets have addresses of other hosts and any port, and a leg that has
+// ended must leave nothing that could obstruct the next connection on its tuple.
 func settings(device string) [][2]string {
 	return [][2]string{
 		{"ipv4/conf/all/rp_filter", "0"},
@@ -33,13 +32,13 @@ func settings(device string) [][2]string {
 		{"ipv4/tcp_max_tw_buckets", "0"},
 		{"ipv4/tcp_mtu_probing", "0"},
 		{"ipv6/conf/" + device + "/addr_gen_mode", "1"},
-		{"ipv6/conf/lo/disable_ipv6", "0"}, // a host may have it off in new namespaces (ipv6.disable_ipv6=1)
+		{"ipv6/conf/lo/disable_ipv6", "0"}, // the host may have disabled it in new namespaces (ipv6.disable_ipv6=1)
 		{"ipv6/conf/" + device + "/disable_ipv6", "0"},
 		{"ipv6/conf/" + device + "/accept_ra", "0"},
 	}
 }
 
-// setupDevice does what a deviceRequest asks for.
+// setupDevice handles a deviceRequest.
 func setupDevice(r deviceRequest) (int, error) {
 	router, err := net.ParseMAC(r.Router)
 	if err != nil {
@@ -61,7 +60,7 @@ func setupDevice(r deviceRequest) (int, error) {
 	return setupLink(r, router)
 }
 
-// setupLink brings the device up and sends everything its way.
+// setupLink brings the device up and routes everything through it.
 func setupLink(r deviceRequest, router net.HardwareAddr) (int, error) {
 	l, err := netlink.LinkByName(r.Name)
 	if err != nil {
@@ -88,14 +87,14 @@ func setupLink(r deviceRequest, router net.HardwareAddr) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// family is what differs between IPv4 and IPv6.
+// family has what differs between IPv4 and IPv6.
 type family struct {
 	number   int
 	anywhere *net.IPNet
-	gateway  net.IP // a neighbour that is only here
+	gateway  net.IP // a neighbour that exists only in this namespace
 }
 
-// families are those that the kernel has.
+// families returns the families that the kernel supports.
 func families() []family {
 	out := []family{{unix.AF_INET, &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}, net.IPv4(169, 254, 1, 1).To4()}}
 	if _, err := os.Stat("/proc/sys/net/ipv6"); err == nil {
@@ -104,7 +103,7 @@ func families() []family {
 	return out
 }
 
-// route makes what arrives local, and sends what leaves to the router.
+// route makes everything that arrives local, and sends everything that leaves to the router.
 func route(f family, l, lo netlink.Link, router net.HardwareAddr) error {
 	rule := netlink.NewRule()
 	rule.Family, rule.Priority, rule.Table, rule.IifName = f.number, rulePref, table, l.Attrs().Name
@@ -131,7 +130,7 @@ func route(f family, l, lo netlink.Link, router net.HardwareAddr) error {
 	return nil
 }
 
-// set writes a sysctl below net; one that the kernel does not have needs none.
+// set writes a sysctl below net, unless the kernel does not have it.
 func set(key, value string) error {
 	path := filepath.Join("/proc/sys/net", filepath.Clean("/"+key))
 	err := os.WriteFile(path, []byte(value), 0o644)

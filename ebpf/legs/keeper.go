@@ -14,11 +14,10 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// Serve is the keeper: it answers what comes on the descriptor that [Start] left
-// it, until the other end is closed. All threads of the process are in the
-// namespace. A signal to all processes of a gateway ends it no sooner: SIGHUP ends no
-// gateway, and one that stops serves its connections to the end. spare is the command line
-// of a process that has to call [Stand].
+// Serve runs the keeper: it answers requests on the descriptor that [Start] has passed to it until the other end is
+// closed. All threads of the process are in the namespace. Serve ignores signals that are sent to all processes of a
+// gateway: SIGHUP does not end a gateway, and one that is stopping still serves its connections. spare is the command
+// line of a process that must call [Stand].
 func Serve(spare []string) error {
 	ignoreSignals()
 	unix.CloseOnExec(connFD)
@@ -35,16 +34,15 @@ func Serve(spare []string) error {
 		if err != nil {
 			return err
 		}
-		fdpass.CloseFDs(fds) // no request has any
+		fdpass.CloseFDs(fds) // requests have no descriptors
 		if err := answer(conn, req, spare); err != nil {
 			return err
 		}
 	}
 }
 
-// Stand is the spare: it waits until it is asked for something, which is when the keeper
-// has died, and becomes the keeper by starting this program with args, which has to call
-// [Serve]. It returns when the other end is closed.
+// Stand runs the spare: it waits for a request, which comes when the keeper has died, and then becomes the keeper by
+// executing this program with args, which must call [Serve]. It returns when the other end is closed.
 func Stand(args []string) error {
 	ignoreSignals()
 	for {
@@ -59,7 +57,7 @@ func Stand(args []string) error {
 		switch {
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			continue
-		case err != nil || n == 0: // the end
+		case err != nil || n == 0: // closed
 			return nil
 		}
 		return fmt.Errorf("%w: %w", ErrKeeper, unix.Exec("/proc/self/exe", args, os.Environ()))
@@ -68,7 +66,7 @@ func Stand(args []string) error {
 
 func ignoreSignals() { signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM) }
 
-// answer does what is asked for. What fails is the answer.
+// answer handles a request. An error of the request is sent as the answer.
 func answer(c *net.UnixConn, req message, spare []string) error {
 	reply, err := do(req, spare)
 	if err != nil {
@@ -81,11 +79,11 @@ func answer(c *net.UnixConn, req message, spare []string) error {
 func failed(err error) message {
 	f := failure{Text: err.Error()}
 	_ = errors.As(err, &f.Errno)
-	m, _ := encode(answerFailed, f) // a string and a number can be encoded
+	m, _ := encode(answerFailed, f) // a string and a number can always be encoded
 	return m
 }
 
-// sendOrSay sends an answer. Files that cannot be sent are a request that failed.
+// sendOrSay sends an answer. If its files cannot be sent, it sends a failure instead.
 func sendOrSay(c *net.UnixConn, m message) error {
 	err := send(c, m)
 	if err == nil || len(m.files) == 0 {
@@ -121,8 +119,8 @@ func do(req message, spare []string) (message, error) {
 	}
 }
 
-// startSpare starts a spare in this namespace. It is a child of this process's parent, as
-// this process is: the guardian, while that lives.
+// startSpare starts a spare in this namespace. The spare has the same parent as this process: the guardian, as long as
+// that lives.
 func startSpare(args []string) (message, error) {
 	if len(args) == 0 {
 		return message{}, errors.New("this keeper has no spare")
@@ -142,7 +140,7 @@ func startSpare(args []string) (message, error) {
 	return message{op: answerDone, files: []*fdpass.File{f}}, nil
 }
 
-// hello returns what stays with the gateway.
+// hello returns the files that the gateway keeps.
 func hello() (m message, err error) {
 	m.op = answerDone
 	ns, err := unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -160,7 +158,7 @@ func hello() (m message, err error) {
 	return m, nil
 }
 
-// sockets makes sockets of a family.
+// sockets returns sockets of a family.
 func sockets(r socketsRequest) (m message, err error) {
 	if r.Count < 1 || r.Count > MaxSockets {
 		return message{}, fmt.Errorf("%d sockets: not 1 to %d", r.Count, MaxSockets)

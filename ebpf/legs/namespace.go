@@ -11,24 +11,23 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// Namespace is the gateway's hold of the namespace, with the keeper there and, from Tend
-// on, a spare that takes the place of one that dies. Its methods may be called from any
-// goroutine, and wait for the keeper unless they say otherwise.
+// Namespace is the gateway's handle of the namespace, with its keeper and, from Tend on, a spare that replaces a keeper
+// that dies. Its methods may be called from any goroutine, and wait for the keeper unless they say otherwise.
 type Namespace struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards everything below down to closed
 	keeper *client
 	spare  *client // nil if none
 	tend   *tending
-	deaths int // of keepers that a spare has replaced, and the last
+	deaths int // number of keepers that a spare has replaced, and when last
 	died   time.Time
 	closed bool
 
-	wants chan struct{} // a keeper has died
+	wants chan struct{} // signals that a keeper has died
 
 	ns, diag, dump *os.File
 }
 
-// Open takes over a connection that [Start] has made.
+// Open takes ownership of a connection that [Start] has made.
 func Open(conn *os.File) (*Namespace, error) {
 	k, err := newClient(conn)
 	if err != nil {
@@ -49,17 +48,15 @@ func Open(conn *os.File) (*Namespace, error) {
 	return n, nil
 }
 
-// File is the namespace; it stays owned by n.
+// File returns the namespace, which remains owned by n.
 func (n *Namespace) File() *os.File { return n.ns }
 
-// Diag returns two sock_diag sockets of the namespace, one for requests and one
-// for dumps; they stay owned by n.
+// Diag returns two sock_diag sockets of the namespace, one for requests and one for dumps. They remain owned by n.
 func (n *Namespace) Diag() (request, dump int) { return int(n.diag.Fd()), int(n.dump.Fd()) }
 
-// Device makes a device that has been moved into the namespace the way of all
-// packets: whatever arrives is for a socket there, whatever sockets send leaves to
-// router, the link address of its other end. settings are sysctls below net. It
-// returns the interface index in the namespace.
+// Device routes all packets of the namespace through a device that has been moved there: whatever arrives on it is
+// delivered to a socket in the namespace, and whatever sockets send goes to router, the link address of its other end.
+// settings are sysctls below net. Device returns the interface index in the namespace.
 func (n *Namespace) Device(name string, mtu int, router net.HardwareAddr, settings map[string]string) (int, error) {
 	req, err := encode(opDevice, deviceRequest{Name: name, MTU: mtu, Router: router.String(), Settings: settings})
 	if err != nil {
@@ -75,9 +72,8 @@ func (n *Namespace) Device(name string, mtu int, router net.HardwareAddr, settin
 	return a.Index, err
 }
 
-// Sockets makes at most count legs of a family, 1 to [MaxSockets], and at least
-// one: TCP sockets that may be bound to any address, non-blocking, close-on-exec,
-// SO_LINGER {1, 0}. They are the caller's.
+// Sockets returns at least one and at most count legs of a family; count is 1 to [MaxSockets]. A leg is a TCP socket
+// that may be bound to any address, non-blocking, close-on-exec, with SO_LINGER {1, 0}. The caller owns them.
 func (n *Namespace) Sockets(v6 bool, count int) ([]int, error) {
 	req, err := encode(opSockets, socketsRequest{V6: v6, Count: count})
 	if err != nil {
@@ -90,8 +86,8 @@ func (n *Namespace) Sockets(v6 bool, count int) ([]int, error) {
 	return fds, err
 }
 
-// Alive reports whether there is a keeper that answers; it does not wait. One that is
-// late is there again when it has answered. The spare takes the place of one that has died.
+// Alive reports whether there is a keeper that answers, without waiting. A late keeper counts again once it has
+// answered. The spare replaces a keeper that has died.
 func (n *Namespace) Alive() bool {
 	k := n.current()
 	if k.gone() {
@@ -101,8 +97,8 @@ func (n *Namespace) Alive() bool {
 	return k != nil && k.answers()
 }
 
-// ask sends a request and waits for its answer; the descriptors are the caller's. The
-// spare answers in place of a keeper that dies before it does.
+// ask sends a request and waits for its answer; the caller owns the descriptors. If the keeper dies before it answers,
+// the spare does.
 func (n *Namespace) ask(req message) (message, []int, error) {
 	k := n.current()
 	m, fds, err := k.ask(req)
@@ -116,7 +112,7 @@ func (n *Namespace) ask(req message) (message, []int, error) {
 	return k.ask(req)
 }
 
-// look has Tend look now.
+// look makes Tend check the keepers now.
 func (n *Namespace) look() {
 	select {
 	case n.wants <- struct{}{}:
@@ -130,7 +126,7 @@ func (n *Namespace) current() *client {
 	return n.keeper
 }
 
-// after returns the keeper in place of one that has died, nil where there is none.
+// after returns the replacement of a keeper that has died, or nil if there is none.
 func (n *Namespace) after(dead *client) *client {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -146,19 +142,18 @@ func (n *Namespace) after(dead *client) *client {
 	return n.keeper
 }
 
-// Deaths tells how many keepers have died and were replaced, and when the last one was;
-// it does not wait.
+// Deaths returns how many keepers have died and were replaced, and when last, without waiting.
 func (n *Namespace) Deaths() (count int, last time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.deaths, n.died
 }
 
-// Close lets the keeper end, and with it the namespace when its sockets have.
+// Close ends the keeper. The namespace ends when its last socket does.
 func (n *Namespace) Close() error {
 	n.mu.Lock()
 	n.closed = true
-	n.keeper.close() // what waits for it ends
+	n.keeper.close() // ends whatever waits for it
 	tend := n.tend
 	n.mu.Unlock()
 	if tend != nil {

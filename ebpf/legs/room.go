@@ -10,33 +10,32 @@ import (
 )
 
 const (
-	// A leg is wide when this much was read from it, no second of it below wideRate.
+	// A leg becomes wide once wideAfter bytes were read from it, with no second below wideRate.
 	wideAfter = 16 << 20
 	wideRate  = 4 << 20
-	// wideRoom is what a wide leg may hold, in bytes, where tcp_rmem allows twice as much:
-	// the kernel counts its own memory beside them.
+	// wideRoom is how many bytes a wide leg may hold, if tcp_rmem allows twice as many: the kernel also counts its own
+	// overhead.
 	wideRoom = 1 << 20
 )
 
-// Room is how much of what an application sends its leg may hold. The zero value is that
-// of a new leg.
+// Room decides how much a leg may hold of what its application sends. The zero value is that of a new leg.
 //
 //	as a socket of the host begins ──  16 MiB, 4 MiB or more of them in each second ──► wide
 //
-// The kernel would widen a leg by itself, and take the burst that fills all buffers on the
-// way for the pace of a reader that is slow. What is queued in a wide leg is one piece of
-// memory, of up to half a MiB, which counts until all of it has been read: the application
-// goes on in steps of that size, and TCP_USER_TIMEOUT counts the time of a step.
+// The kernel's own auto-tuning would take the initial burst, which fills all buffers on the path, for the pace of the
+// reader even if the reader is slow. What is queued in a wide leg is one block of memory of up to half a MiB, which
+// counts until all of it has been read. So the application proceeds in steps of that size, and TCP_USER_TIMEOUT
+// includes the time of a step.
 //
-// Its methods are not safe for concurrent use.
+// A Room is not safe for concurrent use.
 type Room struct {
-	began  time.Time // of this second
-	recent int       // bytes in it
-	bytes  int       // since a second that had too few
+	began  time.Time // start of the current second
+	recent int       // read in that second
+	bytes  int       // read since the last second below wideRate
 	wide   bool
 }
 
-// Read counts n bytes that were read from a leg in a turn that began at now.
+// Read counts n bytes that were read from a leg in a turn that began at now, and widens the leg when it is due.
 func (r *Room) Read(fd, n int, now time.Time) {
 	if r.wide {
 		return
@@ -54,8 +53,8 @@ func (r *Room) Read(fd, n int, now time.Time) {
 	}
 }
 
-// mostRoom is what the host allows a socket to hold, in bytes: half of what tcp_rmem says.
-// SO_RCVBUFFORCE does not look.
+// mostRoom returns how many bytes the host allows a socket to hold: half of the maximum of tcp_rmem, which
+// SO_RCVBUFFORCE ignores.
 var mostRoom = sync.OnceValue(func() int {
 	text, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_rmem")
 	var least, first, most int
@@ -65,8 +64,8 @@ var mostRoom = sync.OnceValue(func() int {
 	return most / 2
 })
 
-// widen gives a leg more room. Without the privilege the host's limit bounds it
-// (net.core.rmem_max); a leg that has no more room is slower.
+// widen enlarges a leg's buffer. Without the privilege the host's limit (net.core.rmem_max) bounds it; a leg that stays
+// smaller is only slower.
 func widen(fd, room int) {
 	if has, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF); err != nil || has >= 2*room {
 		return

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Congestion is the congestion control of legs: every kernel has it, and between
-// two sockets of one host nothing is lost.
+// Congestion is the congestion control of legs. Every kernel has it, and nothing is lost between two sockets of one
+// host.
 const Congestion = "reno"
 
-// Farthest is the TTL of a packet that the next host has sent with the largest there is
-// (RFC 5082), as routing daemons do.
+// Farthest is the largest TTL, with which a packet from the adjacent host arrives if it was sent as routing daemons do
+// (RFC 5082).
 const Farthest = 255
 
 // Family returns AF_INET6 or AF_INET.
@@ -23,7 +23,7 @@ func Family(v6 bool) int {
 	return unix.AF_INET
 }
 
-// SetHops sets the TTL of what a socket sends.
+// SetHops sets the TTL of the packets that a socket sends.
 func SetHops(fd int, v6 bool, ttl int) error {
 	level, option := unix.SOL_IP, unix.IP_TTL
 	if v6 {
@@ -35,9 +35,8 @@ func SetHops(fd int, v6 bool, ttl int) error {
 	return nil
 }
 
-// socket makes a leg, or a listener for legs: a TCP socket (not MPTCP),
-// non-blocking and close-on-exec, that may have any address, and whose close
-// resets the connection until it is told otherwise.
+// socket returns a leg, or a listener for legs: a TCP socket (not MPTCP), non-blocking and close-on-exec, that may have
+// any address, and whose close resets the connection until SO_LINGER is changed.
 func socket(v6 bool) (int, error) {
 	fd, err := unix.Socket(Family(v6), unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
 	if err != nil {
@@ -49,8 +48,7 @@ func socket(v6 bool) (int, error) {
 	return fd, nil
 }
 
-// prepare sets what every gateway socket needs, before bind. What a listener
-// accepts inherits all of it.
+// prepare sets what every gateway socket needs before bind. Sockets that a listener accepts inherit all of it.
 func prepare(fd int, v6 bool) error {
 	set := func(level, opt int) error { return unix.SetsockoptInt(fd, level, opt, 1) }
 	var errs []error
@@ -62,7 +60,7 @@ func prepare(fd int, v6 bool) error {
 	errs = append(errs,
 		set(unix.SOL_SOCKET, unix.SO_REUSEADDR),
 		set(unix.SOL_SOCKET, unix.SO_OOBINLINE), // urgent bytes stay in the stream
-		set(unix.IPPROTO_TCP, unix.TCP_NODELAY), // the application's own Nagle has already decided
+		set(unix.IPPROTO_TCP, unix.TCP_NODELAY), // the application's own Nagle algorithm has already decided
 		unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
 		unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, Congestion),
 	)

@@ -15,14 +15,12 @@ import (
 // connFD is the keeper's end of the connection.
 const connFD = 3
 
-// Start makes a network namespace and a keeper in it: this program, started again
-// with args, whose first is the program's name; it has to call [Serve]. The file
-// is the gateway's end of the connection for [Open]; the keeper ends when its last
-// duplicate is closed.
+// Start creates a network namespace and a keeper in it: this program, started again with args, the first of which is
+// the program's name. It must call [Serve]. The returned file is the gateway's end of the connection, for [Open]; the
+// keeper ends when its last duplicate is closed.
 //
-// A process with CAP_SYS_ADMIN makes the namespace as its own. Without, it is made
-// in a user namespace, where the host permits that: there the keeper has the one
-// privilege that it needs, and outside none.
+// A process with CAP_SYS_ADMIN creates the namespace directly. Without it, the namespace is created in a user
+// namespace, if the host permits that. There the keeper has the one privilege that it needs, and none outside.
 func Start(args []string) (*os.File, error) {
 	near, far, err := fdpass.Pair("legs")
 	if err != nil {
@@ -39,9 +37,8 @@ func Start(args []string) (*os.File, error) {
 	return near, nil
 }
 
-// Possible tells whether [Start] gets a namespace. It starts nothing: the file of the
-// program is missing, which shows after the namespace. The process is copied for it, which
-// takes long where it has much memory.
+// Possible reports whether [Start] can get a namespace. It starts nothing: it executes a missing file, which fails only
+// after the namespace has been created. It copies the process, which is slow if that has much memory.
 func Possible() (err error) {
 	for _, attr := range []*syscall.SysProcAttr{{Cloneflags: unix.CLONE_NEWNET}, inUserNamespace()} {
 		_, err = os.StartProcess("/proc/self/none", []string{"none"}, &os.ProcAttr{Sys: attr})
@@ -52,9 +49,8 @@ func Possible() (err error) {
 	return fmt.Errorf("%w: neither CAP_SYS_ADMIN nor a user namespace: %w", ErrKeeper, err)
 }
 
-// inUserNamespace maps no user there, which takes no privilege. Ambient
-// capabilities outlast the start of a program by such a user; the second one is
-// for giving up all others.
+// inUserNamespace returns attributes for a user namespace without mapped users, which needs no privilege. Ambient
+// capabilities survive that such a user executes a program. CAP_SETPCAP is there to drop all the others.
 func inUserNamespace() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Setpgid: true, Cloneflags: unix.CLONE_NEWUSER | unix.CLONE_NEWNET,
@@ -70,5 +66,5 @@ func start(args []string, far *os.File, attr *syscall.SysProcAttr) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	return cmd.Process.Release() // it ends with its connection
+	return cmd.Process.Release() // it ends when its connection does
 }

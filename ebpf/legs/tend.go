@@ -11,24 +11,23 @@ import (
 )
 
 const (
-	// tendEvery is how often the keepers are looked at; a request that fails is noticed
-	// at once.
+	// tendEvery is how often the keepers are checked. A request that fails triggers a check immediately.
 	tendEvery = 200 * time.Millisecond
-	// A spare is made at once after so many deaths, each less than calm after the one
-	// before; then after a pause, which doubles.
+	// The first atOnce spares are made immediately, if each death comes less than calm after the one before. Further
+	// ones are made after a pause, which doubles each time.
 	atOnce   = 8
 	calm     = time.Minute
 	minPause = 100 * time.Millisecond
 	maxPause = 10 * time.Second
 )
 
-// pace bounds how often processes that die are replaced. It belongs to one goroutine.
+// pace bounds how often dying processes are replaced. It belongs to one goroutine.
 type pace struct {
-	deaths int       // less than calm apart
-	last   time.Time // of them
+	deaths int       // in a row, less than calm apart
+	last   time.Time // when the last one was
 }
 
-// death notes one.
+// death records a death.
 func (p *pace) death(now time.Time) {
 	if now.Sub(p.last) > calm {
 		p.deaths = 0
@@ -36,7 +35,7 @@ func (p *pace) death(now time.Time) {
 	p.deaths, p.last = p.deaths+1, now
 }
 
-// due is when the next process may be made.
+// due returns when the next process may be made.
 func (p *pace) due() time.Time {
 	if p.deaths <= atOnce {
 		return p.last
@@ -48,7 +47,7 @@ func (p *pace) due() time.Time {
 	return p.last.Add(pause)
 }
 
-// tending is the goroutine that sees to the spare.
+// tending is the goroutine that keeps a spare ready.
 type tending struct {
 	log   *slog.Logger
 	prove func() // guarded by the mutex of the namespace
@@ -62,10 +61,9 @@ func (t *tending) end() {
 	<-t.done
 }
 
-// Tend has a spare at hand, from now on: a process in the namespace that becomes the
-// keeper when that dies. Nothing but another process there can make one, because to enter
-// the namespace takes a privilege that is given up. prove is called after the spare has
-// become the keeper; the last call of Tend says which. It does not wait.
+// Tend keeps a spare ready from now on: a process in the namespace that becomes the keeper when the keeper dies. Only a
+// process that is already there can make one, because entering the namespace takes a privilege that the gateway gives
+// up. prove is called after the spare has become the keeper; a later call of Tend replaces it. Tend does not wait.
 func (n *Namespace) Tend(log *slog.Logger, prove func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,7 +75,7 @@ func (n *Namespace) Tend(log *slog.Logger, prove func()) {
 	go n.run(n.tend)
 }
 
-// run looks after keeper and spare until the namespace is closed.
+// run maintains keeper and spare until the namespace is closed.
 func (n *Namespace) run(t *tending) {
 	defer close(t.done)
 	var p pace
@@ -107,7 +105,7 @@ func (n *Namespace) run(t *tending) {
 	}
 }
 
-// proved has the legs of the new keeper proved.
+// proved requests a proof of the legs of the new keeper.
 func (n *Namespace) proved(t *tending) {
 	n.mu.Lock()
 	prove := t.prove
@@ -115,7 +113,7 @@ func (n *Namespace) proved(t *tending) {
 	prove()
 }
 
-// see makes a spare where there is none, and tells when to look again.
+// see makes a spare if there is none, and returns when to check again.
 func (n *Namespace) see(t *tending, keeper *client, p *pace) time.Duration {
 	n.mu.Lock()
 	spare := n.spare
@@ -125,7 +123,7 @@ func (n *Namespace) see(t *tending, keeper *client, p *pace) time.Duration {
 	n.mu.Unlock()
 	switch {
 	case keeper.gone():
-		return tendEvery // nothing can make one
+		return tendEvery // no process could make one
 	case spare != nil && !spare.gone():
 		return tendEvery
 	case spare != nil:
@@ -151,7 +149,7 @@ func (n *Namespace) see(t *tending, keeper *client, p *pace) time.Duration {
 	return tendEvery
 }
 
-// makeSpare has a keeper make its spare.
+// makeSpare makes a keeper start its spare.
 func makeSpare(keeper *client) (*client, error) {
 	_, fds, err := keeper.ask(message{op: opSpare})
 	if err != nil {

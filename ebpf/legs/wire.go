@@ -11,37 +11,35 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 )
 
-// The requests of the gateway: one packet each, answered by one.
+// Requests of the gateway. Each is one packet and is answered by one packet.
 const (
 	opHello   = 'h' // answer: descriptors of the namespace and of two sock_diag sockets
-	opDevice  = 'd' // a deviceRequest; answer: a deviceAnswer
-	opSockets = 's' // a socketsRequest; answer: so many descriptors
+	opDevice  = 'd' // a deviceRequest; the answer has a deviceAnswer
+	opSockets = 's' // a socketsRequest; the answer has that many descriptors, or fewer
 	opSpare   = 'k' // answer: the descriptor of a connection to a spare keeper
 )
 
-// The answers.
+// Answers of the keeper.
 const (
 	answerDone   = 'y'
-	answerFailed = 'n' // a failure
+	answerFailed = 'n' // with a failure
 )
 
 const (
 	// MaxSockets is how many sockets one request may ask for.
 	MaxSockets = fdpass.MaxFiles
-	// maxPacket bounds a packet's text.
+	// maxPacket bounds the text of a packet.
 	maxPacket = 4096
 )
 
-// ErrKeeper means that the keeper is gone, or that the other end of the
-// connection is no keeper.
+// ErrKeeper means that the keeper is gone, or that the other end of the connection is not a keeper.
 var ErrKeeper = errors.New("keeper of the legs' namespace")
 
-// deviceRequest asks for the device, which has been moved into the namespace, to
-// be the way of all packets there.
+// deviceRequest asks the keeper to send all packets of the namespace through a device that has been moved there.
 type deviceRequest struct {
 	Name     string            `json:"name"`
 	MTU      int               `json:"mtu"`
-	Router   string            `json:"router"`   // the link address of the other end
+	Router   string            `json:"router"`   // link address of the other end
 	Settings map[string]string `json:"settings"` // sysctls below net
 }
 
@@ -54,11 +52,10 @@ type socketsRequest struct {
 	Count int  `json:"count"`
 }
 
-// failure is an error of the keeper, as the gateway sees it: errors.Is finds the error of
-// the kernel that was the cause.
+// failure is an error of the keeper as the gateway sees it. errors.Is finds the kernel error that caused it.
 type failure struct {
 	Text  string        `json:"text"`
-	Errno syscall.Errno `json:"errno"` // 0: the cause is not in the kernel
+	Errno syscall.Errno `json:"errno"` // 0 if the kernel did not cause it
 }
 
 func (f failure) Error() string { return f.Text }
@@ -70,7 +67,7 @@ func (f failure) Unwrap() error {
 	return f.Errno
 }
 
-// failureOf reads the error of an answer.
+// failureOf decodes the error of an answer.
 func failureOf(m message) error {
 	var f failure
 	if err := m.decode(&f); err != nil {
@@ -86,7 +83,7 @@ type message struct {
 	files []*fdpass.File
 }
 
-// encode puts a value into a message.
+// encode returns a message with v as its body.
 func encode(op byte, v any) (message, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -95,7 +92,7 @@ func encode(op byte, v any) (message, error) {
 	return message{op: op, body: body}, nil
 }
 
-// decode reads the value of a message.
+// decode decodes the body of a message into v.
 func (m message) decode(v any) error {
 	if err := json.Unmarshal(m.body, v); err != nil {
 		return fmt.Errorf("request %q: %w", m.op, err)
@@ -112,7 +109,7 @@ func (m message) close() error {
 	return errors.Join(errs...)
 }
 
-// send writes a packet; its files stay the caller's.
+// send writes a packet. The files remain owned by the caller.
 func send(c *net.UnixConn, m message) error {
 	if err := fdpass.Send(c, append([]byte{m.op}, m.body...), m.files...); err != nil {
 		return fmt.Errorf("%w: %w", ErrKeeper, err)
@@ -120,8 +117,8 @@ func send(c *net.UnixConn, m message) error {
 	return nil
 }
 
-// receive waits for a packet and its descriptors; io.EOF when the other end has
-// closed. A packet without all of its descriptors has none ([fdpass.ErrNoDescriptor]).
+// receive waits for a packet and its descriptors, or returns io.EOF when the other end has been closed. If some
+// descriptors of a packet are missing, it returns none of them ([fdpass.ErrNoDescriptor]).
 func receive(c *net.UnixConn) (message, []int, error) {
 	body := make([]byte, maxPacket)
 	n, fds, cut, err := fdpass.Receive(c, body)
@@ -135,7 +132,7 @@ func receive(c *net.UnixConn) (message, []int, error) {
 	return message{op: body[0], body: body[1:n]}, fds, nil
 }
 
-// controlConn makes a connection of a socket, whose file it closes.
+// controlConn returns a connection for a socket, and closes its file.
 func controlConn(f *os.File) (*net.UnixConn, error) {
 	c, err := fdpass.Conn(f)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package witness tells what only the kernel knows of the TCP connections of a cgroup: which of them its programs begin
-// ([Witness]), and the initial sequence numbers of one, long after it began ([Sequences]). No address translation changes
-// these, so they name a connection at both of its ends.
+// Package witness finds out what only the kernel knows about the TCP connections of a cgroup: which of them its
+// programs initiate ([Witness]), and the initial sequence numbers of a connection long after it began ([Sequences]).
+// Address translation does not change these numbers, so they identify a connection at both of its ends.
 //
-// Its programs are attached to that cgroup only, and change nothing. That of the sequence numbers answers a private
-// option of getsockopt(2) under the lock of the socket. It touches no connections or packets, and is attached only around
-// questions.
+// Its programs are attached only to that cgroup and change nothing. The program of [Sequences] answers a private option
+// of getsockopt(2) under the lock of the socket. It touches neither connections nor packets, and is attached only
+// around questions.
 package witness

@@ -15,37 +15,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// optionLevel is that of the private option.
+// optionLevel is the level of the private option.
 const optionLevel = 0x49434d53
 
-// answerSize is that of the answer: snd_nxt, snd_una, rcv_nxt, nothing, and bytes_acked and bytes_received, which have 64 bits.
+// answerSize is the size of the answer: snd_nxt, snd_una, rcv_nxt, padding, and the 64-bit bytes_acked and
+// bytes_received.
 const answerSize = 32
 
-// Where the words of struct bpf_sockopt and struct bpf_tcp_sock are.
+// Offsets in struct bpf_sockopt and struct bpf_tcp_sock.
 const (
 	optSk, optVal, optEnd, optLevel, optLen, optRet = 0, 8, 16, 24, 32, 36
 
 	tcpRcvNxt, tcpSndNxt, tcpSndUna, tcpReceived, tcpAcked = 16, 20, 24, 80, 88
 )
 
-// optionIdle is how long the program stays attached after a question: while it is, getsockopt(2) takes 0.2 µs longer for every
-// socket of the host.
+// optionIdle is how long the program stays attached after a question. While it is attached, getsockopt(2) takes 0.2 µs
+// longer for every socket of the host.
 const optionIdle = time.Second
 
-// Sequences answers for the sockets of a cgroup and of those below it. Its methods may be called by several goroutines.
+// Sequences returns sequence numbers for the sockets of a cgroup and of those below it. It is safe for concurrent use.
 type Sequences struct {
 	cgroup  string
 	program *bpf.Program
 
-	mu     sync.Mutex // guards the rest
-	link   link.Link  // nil: it is not attached
+	mu     sync.Mutex // guards everything below
+	link   link.Link  // nil if not attached
 	last   time.Time
-	timer  *time.Timer // detaches; set with link
+	timer  *time.Timer // detaches; set together with link
 	closed bool
 }
 
-// LoadSequences prepares the program for the cgroup at a path: the root, for all sockets of the host. That it can be attached is
-// tried.
+// LoadSequences loads the program for the cgroup at a path (the root stands for all sockets of the host), and checks
+// that it can be attached.
 func LoadSequences(cgroup string) (*Sequences, error) {
 	p := &Sequences{cgroup: cgroup}
 	var err error
@@ -60,7 +61,7 @@ func LoadSequences(cgroup string) (*Sequences, error) {
 	return p, nil
 }
 
-// attach has the program answer for a while.
+// attach attaches the program for optionIdle.
 func (p *Sequences) attach() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,7 +80,7 @@ func (p *Sequences) attach() error {
 	return nil
 }
 
-// rest detaches the program if nobody has asked for a while.
+// rest detaches the program if no question has come for optionIdle.
 func (p *Sequences) rest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +95,7 @@ func (p *Sequences) rest() {
 	p.link = nil
 }
 
-// Close detaches the program. Nothing is asked any more.
+// Close detaches the program. Later questions fail.
 func (p *Sequences) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +109,7 @@ func (p *Sequences) Close() error {
 	return errors.Join(err, p.program.Close())
 }
 
-// answerInstructions answer the option, and leave others as they are.
+// answerInstructions answer the private option and leave all others alone.
 func answerInstructions() asm.Instructions {
 	list := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, optLevel, asm.Word),
@@ -140,18 +141,21 @@ func answerInstructions() asm.Instructions {
 	)
 }
 
-// numbers are the sequence numbers of the first bytes of both directions, as one end has them: each the initial one and 1.
+// numbers are the sequence numbers of the first byte of either direction, that is, the initial one plus 1, as one end
+// has them.
 type numbers struct{ mine, peer uint32 }
 
-// ErrMoves means that the numbers of the connection were others each time that they were read.
+// ErrMoves means that the numbers of the connection differed each time they were read.
 var ErrMoves = errors.New("sequence numbers: the connection moves")
 
-// mostLooks is how often a socket is looked at until nothing of it moves in between.
+// mostLooks is how often a socket is read at most, until it does not change between two reads.
 const mostLooks = 64
 
-// Of asks for the sequence numbers of the first bytes of both directions of an established connection, whose descriptor stays
-// the caller's: each the initial one and 1. It tells whether the connection is the client's. The kernel's bytes_acked has the client's SYN, and the bytes that were sent have not. While more is sent that cannot be told, nor
-// ever after a device has refused a segment, which counts as sent: then the connection is what the caller takes it for.
+// Of returns the sequence numbers of the first byte of either direction of an established connection, that is, the
+// initial one plus 1. The caller keeps owning the descriptor. Of also tells whether this end is the client: the
+// kernel's bytes_acked includes the client's SYN, while the count of sent bytes does not. That cannot be told while
+// more is being sent, and never after a device has rejected a segment, which counts as sent; then the result is the
+// caller's assumption client.
 func (p *Sequences) Of(fd int, client bool) (mine, peer uint32, isClient bool, err error) {
 	n, client, err := p.look(fd, client)
 	return n.mine, n.peer, client, err
@@ -202,7 +206,7 @@ func askNumbers(fd int, a *[answerSize]byte) error {
 	return nil
 }
 
-// numbersOf are those of an answer, by what the peers have acknowledged.
+// numbersOf computes the numbers from what the answer says was acknowledged in either direction.
 func numbersOf(a [answerSize]byte, client bool) numbers {
 	e := binary.NativeEndian
 	n := numbers{mine: e.Uint32(a[4:]) - uint32(e.Uint64(a[16:])), peer: e.Uint32(a[8:]) - uint32(e.Uint64(a[24:]))}
@@ -212,7 +216,8 @@ func numbersOf(a [answerSize]byte, client bool) numbers {
 	return n
 }
 
-// side tells that of an answer, when so many bytes had been sent; not ok: the kernel's counts do not agree.
+// side tells whether an answer is that of the client, given the number of sent bytes. ok is false if the kernel's
+// counts do not agree.
 func side(a [answerSize]byte, sent uint64) (client, ok bool) {
 	d := binary.NativeEndian.Uint32(a[:]) - uint32(sent) - numbersOf(a, false).mine
 	return d == 1, d <= 1

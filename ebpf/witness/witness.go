@@ -15,34 +15,33 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// Connection is a connection that a program has begun.
+// Connection is a connection that a program has initiated.
 type Connection struct{ Local, Remote netip.AddrPort }
 
-// patience is how long the ring may take to be read.
+// patience bounds the wait for the ring to be read.
 const patience = 10 * time.Second
 
 const (
-	// most bounds the connections that are told, ring the bytes of those that wait.
+	// most bounds the connections that are kept, ring the bytes of those not read yet.
 	most = 10_000
 	ring = 1 << 20
-	// connecting is BPF_SOCK_OPS_TCP_CONNECT_CB: the addresses are known, the SYN has not
-	// left.
+	// connecting is BPF_SOCK_OPS_TCP_CONNECT_CB: the addresses are known, and the SYN has not left yet.
 	connecting = 3
-	// In struct bpf_sock_ops: family, remote_ip4, local_ip4, remote_ip6, local_ip6,
-	// remote_port and local_port, one after the other.
+	// Consecutive members of struct bpf_sock_ops: family, remote_ip4, local_ip4, remote_ip6, local_ip6, remote_port and
+	// local_port.
 	first = 20
 	words = 13
 	size  = (words + 1) * 4
 )
 
-// Witness collects the connections of a cgroup.
+// Witness collects the connections that the programs of a cgroup initiate.
 type Witness struct {
 	events  *bpf.Map
 	program *bpf.Program
 	link    link.Link
 	reader  *ringbuf.Reader
 	done    chan struct{}
-	flushed chan struct{} // a value for each flush of the ring
+	flushed chan struct{} // gets a value for each flush of the ring
 
 	mu    sync.Mutex // guards everything below
 	seen  []Connection
@@ -50,7 +49,7 @@ type Witness struct {
 	more  int
 }
 
-// Attach begins to collect the connections of a cgroup, and of those below it.
+// Attach starts collecting the connections of a cgroup and of those below it.
 func Attach(cgroup string) (*Witness, error) {
 	w := &Witness{done: make(chan struct{}), flushed: make(chan struct{}, 1), known: map[Connection]bool{}}
 	if err := w.open(cgroup); err != nil {
@@ -77,7 +76,7 @@ func (w *Witness) open(cgroup string) (err error) {
 	return err
 }
 
-// instructions copy the addresses of a connection that begins into the ring.
+// instructions copy the addresses of a new connection into the ring.
 func instructions(events int) asm.Instructions {
 	list := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
@@ -100,7 +99,7 @@ func instructions(events int) asm.Instructions {
 	)
 }
 
-// collect reads the ring until it is closed.
+// collect reads the ring until the ring is closed.
 func (w *Witness) collect() {
 	defer close(w.done)
 	for {
@@ -111,7 +110,7 @@ func (w *Witness) collect() {
 		if errors.Is(err, ringbuf.ErrFlushed) {
 			select {
 			case w.flushed <- struct{}{}:
-			default: // an earlier flush that was given up
+			default: // an earlier flush whose wait timed out
 			}
 			continue
 		}
@@ -125,7 +124,7 @@ func (w *Witness) add(c Connection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
-	case w.known[c]: // a tuple that is used again
+	case w.known[c]: // the tuple is reused
 	case len(w.seen) >= most:
 		w.more++
 	default:
@@ -133,14 +132,14 @@ func (w *Witness) add(c Connection) {
 	}
 }
 
-// Has reports whether a connection is among those that were begun.
+// Has reports whether c has been initiated.
 func (w *Witness) Has(c Connection) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.known[c]
 }
 
-// Settle waits until everything that was begun before is known.
+// Settle waits until all connections initiated before the call are known.
 func (w *Witness) Settle() error {
 	if err := w.reader.Flush(); err != nil {
 		return fmt.Errorf("witness: %w", err)
@@ -154,7 +153,7 @@ func (w *Witness) Settle() error {
 	return nil
 }
 
-// Connections lists what was begun, in order, and how many there were beyond the bound.
+// Connections returns the connections in the order in which they began, and how many more there were beyond the bound.
 func (w *Witness) Connections() (list []Connection, more int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,8 +177,7 @@ func (w *Witness) detach() {
 	_ = w.events.Close()
 }
 
-// parse reads a record of the program. An IPv4 connection of an IPv6 socket has mapped
-// addresses.
+// parse decodes a record of the program. An IPv4 connection of an IPv6 socket has mapped addresses.
 func parse(b []byte) (Connection, bool) {
 	if len(b) < size {
 		return Connection{}, false

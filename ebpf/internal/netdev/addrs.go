@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// List lists the devices of the namespace and their addresses.
+// List returns the devices of the namespace and their addresses.
 func List(nl *netlink.Handle) ([]netlink.Link, []netlink.Addr, error) {
 	links, err := Whole(nl.LinkList)
 	if err != nil {
@@ -22,8 +22,8 @@ func List(nl *netlink.Handle) ([]netlink.Link, []netlink.Addr, error) {
 	return links, addrs, nil
 }
 
-// Reachable returns the addresses that sockets can be bound to now, of the devices that
-// carry offers and of services on the loopback device.
+// Reachable returns the addresses to which sockets can be bound now: those of the devices that carry offers, and of
+// services on the loopback device.
 func Reachable(links []netlink.Link, addrs []netlink.Addr, offers map[string]bool) (out []netip.Addr) {
 	for _, l := range links {
 		if !offers[l.Attrs().Name] && l.Attrs().Flags&net.FlagLoopback == 0 {

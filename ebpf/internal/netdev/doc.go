@@ -1,7 +1,6 @@
-// Package netdev tells what kinds of network devices there are, which of them lead to the
-// peers of a policy, their settings, and that any of that has changed.
+// Package netdev knows the kinds of network devices, their settings, which of them lead to the peers of a policy, and
+// when any of that changes.
 //
-// It exists so that this can be told without programs and maps. Its functions are called on
-// a thread of the namespace that they are about. A list of the kernel that changes while it
-// is read is read again ([Whole]).
+// It needs neither programs nor maps. Call its functions on a thread of the namespace that they are about. A kernel
+// list that changes while it is being read is read again ([Whole]).
 package netdev

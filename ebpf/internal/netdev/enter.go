@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enter moves the calling thread to a namespace, unless it is there: moving
-// takes CAP_SYS_ADMIN, which a gateway in its own namespace does not have.
+// Enter moves the calling thread to a namespace unless it is already there: moving takes CAP_SYS_ADMIN, which a gateway
+// in its own namespace does not have.
 func Enter(ns *os.File) error {
 	var here, there unix.Stat_t
 	if err := unix.Stat("/proc/thread-self/ns/net", &here); err != nil {

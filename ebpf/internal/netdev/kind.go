@@ -2,7 +2,7 @@ package netdev
 
 import "github.com/vishvananda/netlink"
 
-// OwnPrefix marks the devices of gateways; none gets wire programs.
+// OwnPrefix is the prefix of the names of gateways' devices, none of which gets wire programs.
 const OwnPrefix = "smcgw-"
 
 // The lengths of link headers of Ethernet-like devices, and of IPoIB.
@@ -11,8 +11,7 @@ const (
 	IPoIBLen = 24
 )
 
-// Header returns the length of the link header that the programs see on a
-// device, and false for devices they cannot parse.
+// Header returns the length of the link header that programs see on a device, or false if they cannot parse it.
 func Header(encap string) (int, bool) {
 	switch encap {
 	case "ether":
@@ -26,7 +25,7 @@ func Header(encap string) (int, bool) {
 	}
 }
 
-// IPoIB reports whether a device is one of IPoIB.
+// IPoIB reports whether a device is an IPoIB device.
 func IPoIB(l netlink.Link) bool {
 	header, _ := Header(l.Attrs().EncapType)
 	return header == IPoIBLen

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offering remembers which devices carry offers: to list the routes of a host takes long
-// where there are many. The zero value has looked at none. It is safe for concurrent use.
+// Offering remembers which devices carry offers, because listing the routes of a host is slow if there are many. The
+// zero value has not looked yet. It is safe for concurrent use.
 type Offering struct {
 	mu     sync.Mutex
-	names  map[string]bool // nil: not looked yet
+	names  map[string]bool // nil if not looked up yet
 	policy any
 	due    bool
-	early  bool // a change came too soon after the last look, and Waits has not told yet
+	early  bool // a change came too soon after the last look, and Waits has not said so yet
 	pace   Pace
 }
 
-// routesAge is when routes are listed again without a message of a change.
+// routesAge is the age at which routes are listed again although no change was reported.
 const routesAge = time.Minute
 
 // Changed says that devices, addresses or routes may have changed.
@@ -34,8 +34,8 @@ func (o *Offering) Changed() {
 	o.due = true
 }
 
-// Waits returns, once, how long it takes until a change is looked at that Names found too soon
-// after the last look; 0 if none.
+// Waits returns how long until Names looks at a change that came too soon after its last look, or 0 if there is none.
+// It reports each such change once.
 func (o *Offering) Waits() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -46,10 +46,10 @@ func (o *Offering) Waits() time.Duration {
 	return max(time.Millisecond, o.pace.Early())
 }
 
-// Names returns the names of the devices that carry offers: those that are named, else
-// those of default routes, and of routes to peers of the policy that have an address. One
-// of many to containers, which are routed to without an address, does not count. It lists
-// the routes where something has changed, or the policy is another one.
+// Names returns the names of the devices that carry offers: the named ones, or else those of default routes, and those
+// with an address that have routes to peers of the policy. One of many devices to containers, which are routed to
+// without an address, does not count. Names lists the routes only if something has changed, or if the policy is a
+// different one.
 func (o *Offering) Names(nl *netlink.Handle, links []netlink.Link, addrs []netlink.Addr, named []string, policy any, carries func(netip.Prefix) bool) (map[string]bool, error) {
 	if len(named) > 0 {
 		names := map[string]bool{}
@@ -67,11 +67,11 @@ func (o *Offering) Names(nl *netlink.Handle, links []netlink.Link, addrs []netli
 	o.due, o.early, o.policy = false, false, policy
 	defer o.pace.Begin()()
 	var err error
-	o.names, err = offering(nl, links, addrs, carries) // nil with an error: the next call looks again
+	o.names, err = offering(nl, links, addrs, carries) // nil after an error, so that the next call looks again
 	return o.names, err
 }
 
-// offering returns the names of the devices that routes to peers lead by.
+// offering returns the names of the devices of the routes that lead to peers.
 func offering(nl *netlink.Handle, links []netlink.Link, addrs []netlink.Addr, carries func(netip.Prefix) bool) (map[string]bool, error) {
 	byIndex := map[int]string{}
 	for _, l := range links {
@@ -109,8 +109,7 @@ func offering(nl *netlink.Handle, links []netlink.Link, addrs []netlink.Addr, ca
 	return names, nil
 }
 
-// withAddress returns the indexes of the devices with an address of a family that has a
-// meaning beyond the link.
+// withAddress returns the indexes of the devices that have an address of a family with more than link scope.
 func withAddress(addrs []netlink.Addr, family int) map[int]bool {
 	found := map[int]bool{}
 	for _, a := range addrs {
@@ -121,7 +120,7 @@ func withAddress(addrs []netlink.Addr, family int) map[int]bool {
 	return found
 }
 
-// destination is that of a route of a family.
+// destination returns the destination of a route of a family.
 func destination(r netlink.Route, family int) netip.Prefix {
 	if r.Dst != nil {
 		if a, ok := netip.AddrFromSlice(r.Dst.IP); ok {
@@ -138,7 +137,7 @@ func destination(r netlink.Route, family int) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
-// Families are the address families this kernel has.
+// Families returns the address families that this kernel supports.
 func Families() []int {
 	if HasIPv6() {
 		return []int{unix.AF_INET, unix.AF_INET6}

@@ -6,24 +6,23 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Own is a device that has an address, and the one below it, as struct own of maps.h.
+// Own is the device that has an address and the device below it, as in struct own of maps.h.
 type Own struct{ Upper, Lower uint32 }
 
-// nowhere is OWN_NOWHERE of maps.h: the programs of the device below see the
-// packets of the address first, and cannot tell them from its own.
+// nowhere is OWN_NOWHERE of maps.h: the programs of the device below see the packets of the address first, and cannot
+// tell them from their own.
 const nowhere = math.MaxUint32
 
-// Stack is what is known of devices that share the packets of another one.
+// Stack describes devices that share the packets of another one.
 type Stack struct {
 	Own   map[int]Own  // by the index of the upper device
-	Taken map[int]bool // devices below that have no packets of their own
-	// Tagged are devices below whose packets with a priority tag are those of a VLAN device
-	// of number 0.
+	Taken map[int]bool // lower devices that have no packets of their own
+	// Tagged are lower devices whose packets with a priority tag belong to a VLAN device with id 0.
 	Tagged map[int]bool
 }
 
-// StackOf looks for macvlan, ipvlan and VLAN devices whose parent is in the same
-// namespace. Elsewhere they are devices like any other.
+// StackOf finds the macvlan, ipvlan and VLAN devices whose parent is in the same namespace. If the parent is elsewhere,
+// they are devices like any other.
 func StackOf(links []netlink.Link) Stack {
 	here := map[int]bool{}
 	for _, l := range links {
@@ -48,6 +47,5 @@ func StackOf(links []netlink.Link) Stack {
 	return s
 }
 
-// Shares reports whether a device has the MAC of the one below it, so that its packets
-// cannot be told apart there.
+// Shares reports whether a device has the MAC of the one below it, so that its packets cannot be told apart there.
 func (s Stack) Shares(index int) bool { return s.Own[index].Upper == nowhere }

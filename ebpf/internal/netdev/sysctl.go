@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sysctlPath maps slash-separated keys below net to /proc. The files show the
-// namespace of the calling thread.
+// sysctlPath maps a slash-separated key below net to its file in /proc, which shows the namespace of the calling
+// thread.
 func sysctlPath(key string) string { return filepath.Join("/proc/sys/net", key) }
 
 // ReadSysctl returns a value, or "" if the kernel has no such key.
@@ -28,7 +28,7 @@ func ReadSysctl(key string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// WriteSysctl sets a value.
+// WriteSysctl sets a value, unless it is already set.
 func WriteSysctl(key, value string) error {
 	if old, err := ReadSysctl(key); err != nil || old == value {
 		return err
@@ -43,7 +43,7 @@ func WriteSysctl(key, value string) error {
 	return nil
 }
 
-// Routable lets programs look up routes for what comes from a device to which the kernel listens for nothing.
+// Routable lets programs look up routes for packets from a device on which the kernel does not listen.
 func Routable(name string) error {
 	err := WriteSysctl("ipv4/conf/"+name+"/forwarding", "1")
 	if HasIPv6() {
@@ -52,10 +52,10 @@ func Routable(name string) error {
 	return err
 }
 
-// keepRouters calls fn, which turns IPv6 forwarding of a device on. At that the kernel drops the default
-// routes that any device of the namespace has from router advertisements (rt6_purge_dflt_routers), until
-// the router advertises again. It keeps those of devices with accept_ra 2, which to a device that does not
-// forward means the same as 1.
+// keepRouters calls fn, which enables IPv6 forwarding of a device. When that happens, the kernel drops the default
+// routes that any device of the namespace has learned from router advertisements (rt6_purge_dflt_routers), until the
+// router advertises again. It keeps those of devices with accept_ra 2, which for a device that does not forward means
+// the same as 1. So keepRouters sets accept_ra to 2 meanwhile.
 func keepRouters(fn func() error) error {
 	devices, err := os.ReadDir(sysctlPath("ipv6/conf"))
 	if err != nil {
@@ -80,19 +80,19 @@ func keepRouters(fn func() error) error {
 	return err
 }
 
-// has reports whether the kernel has this value for key.
+// has reports whether key has the given value.
 func has(key, value string) bool {
 	is, err := ReadSysctl(key)
 	return err == nil && is == value
 }
 
-// HasIPv6 reports whether the kernel has IPv6 at all.
+// HasIPv6 reports whether the kernel supports IPv6.
 func HasIPv6() bool {
 	_, err := os.Stat(sysctlPath("ipv6"))
 	return err == nil
 }
 
-// AtMost bounds the numbers of a setting, each by its own.
+// AtMost limits each number of a setting to the corresponding one of most.
 func AtMost(setting string, most []int) string {
 	numbers := strings.Fields(setting)
 	for i, text := range numbers {

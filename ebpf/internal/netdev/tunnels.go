@@ -6,10 +6,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// OneWay reports whether a device is a tunnel without a far end of its own: it takes what
-// comes from anywhere, as that of a server behind an IPVS director does, and has to be told
-// of each packet where it goes. An ipvlan device of mode l3s sends what programs see, and
-// takes what they do not: it gets that from the network layer.
+// OneWay reports whether a device is a tunnel without a fixed far end, such as that of a server behind an IPVS
+// director: it accepts packets from anywhere, but must be told the destination of each packet that it sends. An ipvlan
+// device of mode l3s is one-way, too: programs see what it sends, but not what it receives, which comes from the
+// network layer.
 func OneWay(l netlink.Link) bool {
 	switch t := l.(type) {
 	case *netlink.Iptun:
@@ -26,8 +26,7 @@ func OneWay(l netlink.Link) bool {
 	return false
 }
 
-// IPsec reports whether the policies of a device, and not those of addresses, decide what is
-// encrypted on it.
+// IPsec reports whether the policies of a device, rather than those of addresses, decide what is encrypted on it.
 func IPsec(l netlink.Link) bool {
 	switch l.Type() {
 	case "xfrm", "vti", "vti6":

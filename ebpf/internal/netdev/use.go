@@ -10,15 +10,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Use is what a device of the host is good for.
+// Use is what a device of the host can be used for.
 type Use struct {
 	Programs bool // it gets our programs
-	Tagged   bool // what has a priority tag is another device's
-	// Why says why no offer can leave by it, and what to name in its place; empty: offers can.
+	Tagged   bool // packets with a priority tag belong to another device
+	// Why is the reason why no offer can leave on it, and what to name instead; empty if offers can.
 	Why string
 }
 
-// UsesOf returns what each device is good for, by its index; infiniBand: IPoIB may carry.
+// UsesOf returns the use of each device by its index. infiniBand says that IPoIB may carry.
 func UsesOf(links []netlink.Link, infiniBand bool) map[int]Use {
 	stack, byIndex, uses := StackOf(links), map[int]netlink.Link{}, map[int]Use{}
 	for _, l := range links {
@@ -47,10 +47,10 @@ func UsesOf(links []netlink.Link, infiniBand bool) map[int]Use {
 	return uses
 }
 
-// without says why a device gets no programs. Ports of a bridge or bond do not: their master
-// sees the same packets. Ports of a VRF do: it sees them too late for routing by the port.
-// The device below a macvlan passthru has no packets of its own, nor has an ifb: a queueing
-// discipline sends there what another device's programs have passed.
+// without returns the reason why a device gets no programs. Ports of a bridge or bond get none because their master
+// sees the same packets. Ports of a VRF do get them, because the VRF sees packets too late for routing by the port. The
+// device below a macvlan passthru has no packets of its own. Neither has an ifb: a queueing discipline sends packets
+// there that the programs of another device have passed.
 func without(l, master netlink.Link) string {
 	a := l.Attrs()
 	_, known := Header(a.EncapType)
@@ -73,11 +73,11 @@ func without(l, master netlink.Link) string {
 	return ""
 }
 
-// Looked is which devices offers leave by, and why those that should carry none do not.
+// Looked is the devices on which offers leave, and the reasons for those that should carry offers and do not.
 type Looked struct{ Devices, Missing []string }
 
-// LookedAt returns what became of the devices that should carry offers; named are those of
-// the configuration, offering tells which carry any.
+// LookedAt returns what became of the devices that should carry offers. named are those of the configuration; offering
+// reports whether a device carries any.
 func LookedAt(links []netlink.Link, uses map[int]Use, named []string, should map[string]bool, offering func(index int) bool) *Looked {
 	looked, why := &Looked{}, map[string]string{}
 	for _, l := range links {

@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch tells that something has changed that programs and proofs follow, until quit: devices,
-// addresses, rules and routes of routing, the settings of devices that netlink tells of
-// (reverse-path filter, forwarding), and nftables. It does not tell what has changed, so
-// messages that were lost are changes, too. The trap: rules of iptables change in silence.
+// Watch returns a channel that signals, until quit, that something has changed that programs and proofs depend on:
+// devices, addresses, routing rules and routes, those settings of devices that netlink reports (reverse-path filter,
+// forwarding), and nftables. It does not say what has changed, so lost messages count as changes. Changes of iptables
+// rules send no message.
 func Watch(quit <-chan struct{}) (<-chan struct{}, error) {
 	changed := make(chan struct{}, 1)
 	var socks []*nl.NetlinkSocket
@@ -53,11 +53,11 @@ func Watch(quit <-chan struct{}) (<-chan struct{}, error) {
 	return changed, nil
 }
 
-// watchPause is how long a socket that fails is left alone.
+// watchPause is the delay after a socket has failed.
 const watchPause = time.Second
 
-// readChanges passes the fact of messages on. It does not wait for the receiver: a socket that is
-// read late loses messages.
+// readChanges signals that messages have come. It does not wait for the receiver, because a socket that is read late
+// loses messages.
 func readChanges(s *nl.NetlinkSocket, quit <-chan struct{}, changed, ended chan<- struct{}) {
 	defer func() { ended <- struct{}{} }()
 	for {

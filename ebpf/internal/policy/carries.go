@@ -2,7 +2,7 @@ package policy
 
 import "net/netip"
 
-// Carries reports whether a rule carries connections with a host of a prefix.
+// Carries reports whether some rule may carry connections with a host in prefix q.
 func (p *Policy) Carries(q netip.Prefix) bool {
 	for i := range p.rules {
 		r := &p.rules[i]

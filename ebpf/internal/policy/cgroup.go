@@ -16,11 +16,11 @@ func cgroupID(dir string) (uint64, error) {
 	return st.Ino, nil
 }
 
-// maxCgroups bounds how many cgroups the patterns of a policy may stand for.
+// maxCgroups bounds how many cgroups the patterns of a policy may match.
 const maxCgroups = 8000
 
-// Cgroups resolves the patterns of a policy to the cgroups that exist now, each with the
-// rules that name it.
+// Cgroups returns the cgroups that the patterns of the policy currently match, each with the mask of the rules that
+// name it.
 func (p *Policy) Cgroups(mount string) map[uint64]uint64 {
 	ids := map[uint64]uint64{}
 	for _, pat := range p.Patterns {

@@ -9,32 +9,30 @@ import (
 	"strings"
 )
 
-// Policy is a compiled rule list: for every key that some rule names, the set
-// of rules that could match, as a mask. The programs intersect the masks of one
-// connection; the lowest bit is the first match.
+// Policy is a compiled rule list. For every key that some rule names it has the mask of the rules that could match. The
+// programs intersect the masks of one connection; the lowest bit is the first match.
 type Policy struct {
 	rules []Rule
 	never []uint16
 
 	Rollout Rollout // of the connections that rules select
 
-	Any4, Any6        uint64 // rules for an address no prefix covers
+	Any4, Any6        uint64 // rules for an address that no prefix covers
 	AnyPort           uint64
 	AnyCgroup, AnyUID uint64
 	Inbound, Outbound uint64 // rules by direction
-	Anyone            uint64 // rules that ask for no cgroup or user
+	Anyone            uint64 // rules that name no cgroup or user
 	Accelerate        uint64 // rules that carry
-	NotWorthIt        uint64 // rules that leave native what they match, as not worth it
+	NotWorthIt        uint64 // rules that leave native what they match because it is not worth it
 	TCP, UDP          uint64 // rules by protocol
 
-	Prefixes map[netip.Prefix]uint64 // each with the rules of its covering prefixes
+	Prefixes map[netip.Prefix]uint64 // each with the rules of the prefixes that cover it
 	Ports    map[uint16]PortMask
 	UIDs     map[uint32]uint64
 	Patterns []Pattern // of cgroups
 }
 
-// PortMask is what is known of a port: Excluded are rules that do not pass and that the
-// never-list takes out.
+// PortMask is the mask of a port. Excluded are rules that do not pass and that the never-list excludes.
 type PortMask struct{ Mask, Excluded uint64 }
 
 // Pattern is a pattern of cgroup paths below the mount.
@@ -43,8 +41,7 @@ type Pattern struct {
 	Mask uint64
 }
 
-// Compile compiles rules, at most MaxRules. All problems are reported at
-// once.
+// Compile compiles at most MaxRules rules. It reports all problems at once.
 func Compile(rules []Rule, never []uint16) (*Policy, error) {
 	if len(rules) > MaxRules {
 		return nil, fmt.Errorf("policy: %d rules, more than %d", len(rules), MaxRules)
@@ -103,7 +100,7 @@ func (p *Policy) rulesWhere(ok func(Rule) bool) uint64 {
 	return m
 }
 
-// compileMasks computes the sets that need no key.
+// compileMasks computes the masks that need no key.
 func (p *Policy) compileMasks() {
 	p.Any4 = p.rulesWhere(func(r Rule) bool { return len(r.Peers) == 0 })
 	p.Any6 = p.Any4
@@ -119,8 +116,8 @@ func (p *Policy) compileMasks() {
 	p.UDP = p.rulesWhere(func(r Rule) bool { return r.Proto == ProtoUDP })
 }
 
-// compilePrefixes gives each prefix the rules of all prefixes that cover it: a
-// longest-prefix match finds one entry only, so it must stand for all of them.
+// compilePrefixes gives each prefix the rules of all prefixes that cover it. A longest-prefix match returns only one
+// entry, so that entry must include all of them.
 func (p *Policy) compilePrefixes() {
 	p.Prefixes = map[netip.Prefix]uint64{}
 	for _, r := range p.rules {
@@ -135,10 +132,10 @@ func (p *Policy) compilePrefixes() {
 	}
 }
 
-// covers reports whether every address of q is in c.
+// covers reports whether c contains every address of q.
 func covers(c, q netip.Prefix) bool { return c.Bits() <= q.Bits() && c.Contains(q.Addr()) }
 
-// compilePorts gives each named or never-listed port its rules.
+// compilePorts computes the masks of each named or never-listed port.
 func (p *Policy) compilePorts() {
 	named, sole, within := map[uint16]uint64{}, map[uint16]uint64{}, map[uint16]uint64{}
 	for i, r := range p.rules {
@@ -181,7 +178,7 @@ func (p *Policy) solely(sole uint64, m PortMask) PortMask {
 	return PortMask{Mask: m.Mask &^ others, Excluded: m.Excluded &^ others}
 }
 
-// compileUsers gives users and cgroup patterns their rules.
+// compileUsers computes the masks of users and cgroup patterns.
 func (p *Policy) compileUsers() {
 	p.UIDs = map[uint32]uint64{}
 	patterns := map[string]uint64{}

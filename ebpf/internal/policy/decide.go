@@ -6,7 +6,7 @@ import (
 	"path"
 )
 
-// The reasons of a decision to pass, by the numbers of docs/PROTOCOL.md "Reasons".
+// Reasons to pass a connection, with the numbers of docs/PROTOCOL.md "Reasons".
 const (
 	ReasonPolicy     uint8 = 2
 	ReasonNeverList  uint8 = 3
@@ -14,24 +14,23 @@ const (
 	ReasonNotWorthIt uint8 = 50
 )
 
-// NoRule is the index where no rule matched.
+// NoRule is the index of a decision when no rule matched.
 const NoRule = -1
 
-// Query is a connection, or a tuple of datagrams, to decide.
+// Query is a connection, or a tuple of datagrams, to decide about.
 type Query struct {
 	// Proto is the protocol.
 	Proto Proto
-	// Inbound: the local application is the server.
+	// Inbound says that the local application is the server.
 	Inbound bool
-	// Peer is the address of the other host, Port the server's port.
+	// Peer is the address of the other host, and Port the server's port.
 	Peer netip.Addr
 	Port uint16
-	// UID and Cgroup (a path below the mount) are those of the caller of
-	// connect(), or of the maker of the datagram socket; ignored for inbound
-	// connections.
+	// UID and Cgroup (a path below the mount) are those of the caller of connect(), or of the creator of the datagram
+	// socket. They are ignored for inbound connections.
 	UID    uint32
 	Cgroup string
-	// Local and Remote are the ends, of which the share is asked; zero: it is not.
+	// Local and Remote are the ends, from which the share is computed; zero skips the share.
 	Local, Remote netip.AddrPort
 }
 
@@ -39,9 +38,9 @@ type Query struct {
 type Verdict struct {
 	// Rule is the index of the rule that decided, or NoRule.
 	Rule int
-	// Action is what it wants; pass where no rule matched.
+	// Action is that of the rule, or pass if no rule matched.
 	Action Action
-	// Reason is policy, never_list, canary or not_worth_it where Action is ActionPass, else 0.
+	// Reason is policy, never_list, canary or not_worth_it if Action is ActionPass, and 0 otherwise.
 	Reason uint8
 }
 
@@ -85,7 +84,7 @@ func (p *Policy) Decide(q Query) Verdict {
 	return v
 }
 
-// peerMask is what the longest-prefix match yields.
+// peerMask returns what the programs' longest-prefix match returns.
 func (p *Policy) peerMask(a netip.Addr) uint64 {
 	best, mask := -1, p.Any4
 	for q, m := range p.Prefixes {
@@ -96,7 +95,7 @@ func (p *Policy) peerMask(a netip.Addr) uint64 {
 	return mask
 }
 
-// userMask is what the user map yields.
+// userMask returns what the programs' lookup of the user returns.
 func (p *Policy) userMask(uid uint32) uint64 {
 	if m, ok := p.UIDs[uid]; ok {
 		return m
@@ -104,7 +103,7 @@ func (p *Policy) userMask(uid uint32) uint64 {
 	return p.AnyUID
 }
 
-// cgroupMask is the union over a cgroup and its ancestors.
+// cgroupMask returns the union of the masks of a cgroup and its ancestors.
 func (p *Policy) cgroupMask(cgroup string) uint64 {
 	m := p.AnyCgroup
 	for c := cleanCgroup(cgroup); ; c = path.Dir(c) {

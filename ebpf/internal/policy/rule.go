@@ -2,10 +2,10 @@ package policy
 
 import "net/netip"
 
-// MaxRules is the number of policy rules: one bit of a mask each.
+// MaxRules is the largest number of policy rules, each of which is one bit of a mask.
 const MaxRules = 64
 
-// Proto is the protocol a rule is about.
+// Proto is the protocol of a rule.
 type Proto uint8
 
 // The protocols.
@@ -14,18 +14,17 @@ const (
 	ProtoUDP
 )
 
-// Action is what a policy rule wants.
+// Action is what a policy rule does with a connection.
 type Action uint8
 
-// The actions. A connection with ActionNotWorthIt is native as with ActionPass, for a
-// reason of its own.
+// The actions. A connection with ActionNotWorthIt is native, as with ActionPass, but for a reason of its own.
 const (
 	ActionPass Action = iota
 	ActionAccelerate
 	ActionNotWorthIt
 )
 
-// Direction is that of the dial: by the local application, or by one of the other host.
+// Direction says who connects: the local application, or one on the other host.
 type Direction uint8
 
 // The directions.
@@ -35,45 +34,39 @@ const (
 	DirectionServer
 )
 
-// PortRange is the ports from First to Last.
+// PortRange is the range of ports from First to Last, inclusive.
 type PortRange struct{ First, Last uint16 }
 
-// Rule is one line of the policy. All lists that are given must match; within a
-// list any entry may. A rule with cgroups or users matches outbound connections
-// only: an inbound SYN does not tell its application.
+// Rule is one rule of the policy. All lists that are not empty must match; a list matches if any of its entries does. A
+// rule with cgroups or users matches only outbound connections, because an inbound SYN does not reveal its application.
 type Rule struct {
-	// Ports are server ports: the remote port of an outbound connection, the
-	// local port of an inbound one. A datagram that leaves is outbound, unless the
-	// gateway opened its tuple.
+	// Ports are server ports: the remote port of an outbound connection, the local port of an inbound one. A datagram
+	// that leaves is outbound, unless the gateway has opened its tuple.
 	Ports []uint16
-	// Ranges are more of them. What the never-list has is carried only by a rule that
-	// names it in Ports.
+	// Ranges are further ports. A port of the never-list is carried only by a rule that has it in Ports.
 	Ranges []PortRange
 	// Peers are addresses of the other host.
 	Peers []netip.Prefix
-	// Cgroups are cgroup2 paths below the mount, with path.Match patterns; a
-	// cgroup matches with everything below it.
+	// Cgroups are cgroup2 paths below the mount, as patterns of path.Match. A cgroup includes everything below it.
 	Cgroups []string
-	// UIDs are users: for TCP the real one that calls connect(); for UDP the
-	// effective (file system) one that called socket(), which is all that a
-	// datagram tells. Cgroups are likewise those of connect() and of socket().
+	// UIDs are users: for TCP the real user that calls connect(), for UDP the effective (file system) user that called
+	// socket(), which is all that a datagram reveals. Likewise, Cgroups are those of connect() and of socket().
 	UIDs []uint32
-	// Proto is the protocol; the rule is about no other.
+	// Proto is the protocol; the rule matches no other.
 	Proto Proto
-	// Direction is that of the connections, seen from this host.
+	// Direction is the direction of the connections as seen from this host.
 	Direction Direction
-	// Share is how many of the matching connections ActionAccelerate is for.
+	// Share is the share of the matching connections to which ActionAccelerate applies.
 	Share Share
-	// Sole: on Ports, rules for the same protocol that are not sole match nothing.
-	// Wherever it stands in the list, such a rule decides, and moves no other.
+	// Sole makes other rules for the same protocol match nothing on Ports, unless they are sole, too. So such a rule
+	// decides wherever it is in the list, and moves no other.
 	Sole bool
 	// Action is what happens to a matching connection.
 	Action Action
 }
 
-// asksCaller reports whether the rule asks for something that is known of outbound
-// connections only.
+// asksCaller reports whether the rule has conditions that are known only for outbound connections.
 func (r Rule) asksCaller() bool { return len(r.Cgroups)+len(r.UIDs) > 0 }
 
-// OutboundOnly reports whether the rule can match outbound connections only.
+// OutboundOnly reports whether the rule can match only outbound connections.
 func (r Rule) OutboundOnly() bool { return r.asksCaller() || r.Direction == DirectionClient }

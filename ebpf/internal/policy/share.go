@@ -6,12 +6,10 @@ import (
 	"net/netip"
 )
 
-// Share is the part of the connections of a rule that are carried: those whose [Place]
-// is below it.
+// Share is the share of the connections of a rule that is carried: those whose [Place] is below it.
 type Share uint32
 
-// The shares with a meaning of their own. ShareDefault is that of the rollout; of a
-// rollout it is ShareAll.
+// Special shares. ShareDefault means the share of the rollout; as the share of a rollout it means ShareAll.
 const (
 	ShareDefault Share = 0
 	ShareNone    Share = 1
@@ -30,7 +28,7 @@ func ShareOf(percent float64) Share {
 	}
 }
 
-// Threshold is the share as the programs compare it.
+// Threshold returns the share as the programs compare it.
 func (s Share) Threshold() uint32 {
 	switch s {
 	case ShareDefault:
@@ -42,21 +40,19 @@ func (s Share) Threshold() uint32 {
 	}
 }
 
-// Rollout is which connections are carried of those that rules select. The zero value is
-// all.
+// Rollout says which of the connections that rules select are carried. The zero value means all.
 type Rollout struct {
-	// Share is that of rules without one of their own.
+	// Share is that of rules without a share of their own.
 	Share Share
 }
 
-// Place is where a connection stands among all. It is the same at both ends and does not
-// change while the connection begins. The programs compute the same (outside_share).
+// Place returns the position of a connection among all. It is the same at both ends and constant while the connection
+// begins. The programs compute the same (outside_share).
 func Place(a, b netip.AddrPort) uint32 {
 	return uint32(mix(mixedEnd(a)+mixedEnd(b)) >> 32)
 }
 
-// mixedEnd is one end of a connection. An IPv4 address is the first four bytes, as in the
-// keys of the programs.
+// mixedEnd hashes one end of a connection. An IPv4 address is in the first four bytes, as in the programs' keys.
 func mixedEnd(end netip.AddrPort) uint64 {
 	var b [16]byte
 	copy(b[:], end.Addr().Unmap().AsSlice())
@@ -87,7 +83,7 @@ func (p *Policy) inside(r *Rule, q *Query) bool {
 	return t == uint32(ShareAll) || Place(q.Local, q.Remote) < t
 }
 
-// Shares are those of the rules as the programs have them; 0: that of the rollout.
+// Shares returns the shares of the rules as the programs have them; 0 means that of the rollout.
 func (p *Policy) Shares() (list [MaxRules]uint32) {
 	for i, r := range p.rules {
 		if r.Share != ShareDefault {

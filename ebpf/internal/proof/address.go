@@ -13,8 +13,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf/legs"
 )
 
-// ends are the addresses of a proof: one of the host on the device, and one
-// behind the device, to which no packet ever gets.
+// ends are the addresses of a proof: one of the host on the device, and one behind the device that no packet ever
+// reaches.
 type ends struct {
 	index         int
 	device        string
@@ -22,12 +22,11 @@ type ends struct {
 	forget        func() // undoes what was done for remote
 }
 
-// absentMAC is the link address of remote, where the device wants one.
+// absentMAC is the link address of remote on devices that need one.
 var absentMAC = net.HardwareAddr{0x02, 'S', 'M', 'G', 'W', 0x03}
 
-// ends chooses them. The other end is a neighbour that is not there, so that a
-// proof needs no other host; where the device has no room for one it is a
-// router.
+// ends chooses the addresses of a proof. The remote end is a neighbour that does not exist, so that a proof needs no
+// other host. If the device's networks have no free address for one, it is a router.
 func (p *Prover) ends(index int, v6 bool) (e ends, err error) {
 	l, err := p.Netlink.LinkByIndex(index)
 	if err != nil {
@@ -63,7 +62,7 @@ func (p *Prover) ends(index int, v6 bool) (e ends, err error) {
 	return e, p.router(index, family, &e)
 }
 
-// usable reports whether connections are made from an address.
+// usable reports whether connections can be made from an address, and returns it with its network.
 func usable(a *netlink.Addr) (netip.Addr, netip.Prefix, bool) {
 	ip, ok := netip.AddrFromSlice(a.IP)
 	ip = ip.Unmap()
@@ -74,11 +73,11 @@ func usable(a *netlink.Addr) (netip.Addr, netip.Prefix, bool) {
 	return ip, netip.PrefixFrom(ip, ones).Masked(), true
 }
 
-// absentTries is how many addresses of a network are tried, in their order from one of them on: all of a small one.
+// absentTries is how many consecutive addresses of a network are tried, from a random one on: all of a small network.
 const absentTries = 16
 
-// absentHost returns an address of a network that is not ours and of no
-// known neighbour; none where there is no room.
+// absentHost returns an address of a network that is neither ours nor that of a known neighbour, or none if there is no
+// free one.
 func (p *Prover) absentHost(l netlink.Link, family int, own netip.Addr, prefix netip.Prefix) (netip.Addr, error) {
 	if own.BitLen()-prefix.Bits() < 2 {
 		return netip.Addr{}, nil
@@ -88,7 +87,7 @@ func (p *Prover) absentHost(l netlink.Link, family int, own netip.Addr, prefix n
 		return netip.Addr{}, fmt.Errorf("neighbours of %s: %w", l.Attrs().Name, err)
 	}
 	taken := map[netip.Addr]bool{own: true, prefix.Addr(): true, last(prefix): true}
-	if gw, ok := p.gateway(l.Attrs().Index, own.Is6()); ok { // it may not have been talked to yet
+	if gw, ok := p.gateway(l.Attrs().Index, own.Is6()); ok { // there may have been no traffic to it yet
 		taken[gw] = true
 	}
 	for i := range known {
@@ -106,7 +105,7 @@ func (p *Prover) absentHost(l netlink.Link, family int, own netip.Addr, prefix n
 	return netip.Addr{}, nil
 }
 
-// gateway returns the default router of a device, if it has one.
+// gateway returns the default router of a device, if there is one.
 func (p *Prover) gateway(index int, v6 bool) (netip.Addr, bool) {
 	far := net.IPv4(192, 0, 2, 1) // RFC 5737, RFC 3849
 	if v6 {
@@ -120,7 +119,7 @@ func (p *Prover) gateway(index int, v6 bool) (netip.Addr, bool) {
 	return a.Unmap(), ok
 }
 
-// within is the address of a network whose host part are the low bits of n.
+// within returns the address of a network whose host part is the low bits of n.
 func within(p netip.Prefix, n uint64) netip.Addr {
 	b := p.Addr().AsSlice()
 	host := min(p.Addr().BitLen()-p.Bits(), 64)
@@ -134,11 +133,11 @@ func within(p netip.Prefix, n uint64) netip.Addr {
 	return a
 }
 
-// last is the last address of a network, to which IPv4 broadcasts.
+// last returns the last address of a network, which is the broadcast address in IPv4.
 func last(p netip.Prefix) netip.Addr { return within(p, ^uint64(0)) }
 
-// acquaint makes remote a neighbour for the time of the proof. The entry is an
-// ordinary one: should it stay, the kernel forgets it.
+// acquaint makes remote a neighbour for the duration of the proof. The entry is an ordinary one, which the kernel
+// forgets should it remain.
 func (p *Prover) acquaint(l netlink.Link, family int, e *ends) error {
 	if l.Attrs().EncapType != "ether" || l.Attrs().RawFlags&unix.IFF_NOARP != 0 {
 		return nil
@@ -153,7 +152,7 @@ func (p *Prover) acquaint(l netlink.Link, family int, e *ends) error {
 	return nil
 }
 
-// router takes a router of the device for the other end.
+// router uses a router of the device as the remote end.
 func (p *Prover) router(index, family int, e *ends) error {
 	routes, err := netdev.Whole(func() ([]netlink.Route, error) {
 		return p.Netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: index}, netlink.RT_FILTER_OIF)

@@ -13,35 +13,33 @@ import (
 	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
-// timeout bounds each step of a proof, which takes less than a millisecond where
-// nothing drops it.
+// timeout bounds each step of a proof, which takes less than a millisecond if nothing drops it.
 const timeout = time.Second
 
-// Steps are those of the programs that a proof has passed.
+// Steps are the steps that the programs have noted for a proof.
 type Steps struct{ Left, Answered, Confirmed bool }
 
-// Entries is the table of the programs.
+// Entries is the programs' table.
 type Entries interface {
-	// Enter makes the entry of a proof, whose packets come by a device.
+	// Enter makes the entry of a proof whose packets come through the device ifindex.
 	Enter(local, remote netip.AddrPort, ifindex int) error
-	// Steps returns what the programs have noted.
+	// Steps returns what the programs have noted in the entry.
 	Steps(local, remote netip.AddrPort) (Steps, error)
 	// Forget deletes the entry.
 	Forget(local, remote netip.AddrPort)
-	// Own reports whether an address is one of this host.
+	// Own reports whether an address belongs to this host.
 	Own(netip.Addr) bool
 }
 
-// Prover makes proofs in the namespace of its netlink handle; its thread has to be
-// there, too.
+// Prover makes proofs in the namespace of its netlink handle. The calling thread must be in that namespace, too.
 type Prover struct {
 	Netlink  *netlink.Handle
 	Entries  Entries
 	Legs     *legs.Namespace
-	Priority int // SO_PRIORITY of the host's socket, by which the programs know it
+	Priority int // SO_PRIORITY of the host's socket, by which the programs recognise it
 }
 
-// Prove makes a proof on a device. The error is an [Error] where it did not come through.
+// Prove makes a proof on a device. It returns an [Error] if the connection did not come through.
 func (p *Prover) Prove(index int, v6 bool) error {
 	e, err := p.ends(index, v6)
 	if err != nil {
@@ -56,17 +54,17 @@ func (p *Prover) Prove(index int, v6 bool) error {
 	return c.run()
 }
 
-// connection is one between a socket of the host and one of the legs' namespace.
+// connection is a connection between a socket of the host and one of the legs' namespace.
 type connection struct {
 	*Prover
 	ends      ends
-	near, far netip.AddrPort // of the entry; invalid: there is none yet
+	near, far netip.AddrPort // those of the entry; invalid if there is none yet
 	app       int            // the host's socket
 	listener  int
 	leg       int
 }
 
-// open makes both sockets and the entry that leads from one to the other.
+// open makes both sockets and the entry that connects them.
 func (c *connection) open(v6 bool) error {
 	made, err := c.Legs.Sockets(v6, 1)
 	if err != nil {
@@ -99,7 +97,7 @@ func (c *connection) open(v6 bool) error {
 	return c.connect(near, far)
 }
 
-// connect makes the entry and begins to connect.
+// connect makes the entry and starts to connect.
 func (c *connection) connect(near, far netip.AddrPort) error {
 	c.near, c.far = near, far
 	if err := c.Entries.Enter(near, far, c.ends.index); err != nil {
@@ -111,14 +109,14 @@ func (c *connection) connect(near, far netip.AddrPort) error {
 		return nil
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETDOWN):
 		return Error{Unroutable}
-	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES): // dropped by a rule, which the caller is told
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES): // dropped by a rule that tells the caller
 		return Error{Output}
 	default:
 		return fmt.Errorf("connect: %w", err)
 	}
 }
 
-// run waits for the connection and for a byte each way.
+// run waits for the connection and for a byte in each direction.
 func (c *connection) run() error {
 	if !ready(c.app, unix.POLLOUT) || !ready(c.listener, unix.POLLIN) {
 		return c.stuck()
@@ -148,7 +146,7 @@ func (c *connection) run() error {
 	return nil
 }
 
-// stuck says how far the connection came.
+// stuck returns the error that says how far the connection got.
 func (c *connection) stuck() error {
 	steps, err := c.Entries.Steps(c.near, c.far)
 	switch {
@@ -163,7 +161,7 @@ func (c *connection) stuck() error {
 	}
 }
 
-// close ends the connection by a reset, as every leg, and forgets it.
+// close resets the connection, as every leg does, and forgets it.
 func (c *connection) close() {
 	for _, fd := range []int{c.leg, c.listener, c.app} {
 		if fd < 0 {
@@ -177,7 +175,7 @@ func (c *connection) close() {
 	}
 }
 
-// ready waits until a socket can be read or written.
+// ready waits until a socket is ready for events, and reports whether it is.
 func ready(fd int, events int16) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	for until := time.Now().Add(timeout); ; {
@@ -189,7 +187,7 @@ func ready(fd int, events int16) bool {
 	}
 }
 
-// bound binds a socket to an address and returns it with the port that was free.
+// bound binds a socket to an address and a free port, and returns both.
 func bound(fd int, a netip.Addr) (netip.AddrPort, error) {
 	if err := unix.Bind(fd, sockaddr.Of(netip.AddrPortFrom(a, 0))); err != nil {
 		return netip.AddrPort{}, fmt.Errorf("bind to %v: %w", a, err)

@@ -1,12 +1,10 @@
-// Package proof makes a connection of our own to show whether legs reach applications
-// on a device: it takes the way of a carried client's, from a socket of the host through
-// routing, netfilter and the device's program to a socket in the namespace of the legs
-// and back.
+// Package proof makes a test connection that shows whether legs reach applications on a device. It takes the path of a
+// carried client's connection: from a socket of the host through routing, netfilter and the device's program to a
+// socket in the namespace of the legs, and back.
 //
-// It exists because nothing tells whether a host drops what comes from a leg: rules are
-// of many kinds, and only a packet finds all of them. It decides nothing about
-// connections: its caller does, by what [Prover.Prove] returns.
+// Nothing else shows whether a host drops what comes from a leg: there are many kinds of rules, and only a packet meets
+// all of them. The package decides nothing about connections; its caller does, from the result of [Prover.Prove].
 //
-// The trap: a proof needs an entry of its own in the table of the programs, which its
-// caller makes as [Entries], and which the programs answer with the steps it has taken.
+// A proof needs an entry of its own in the programs' table. The caller provides it as [Entries], and the programs note
+// in it the steps that the proof has taken.
 package proof

@@ -17,16 +17,15 @@ import (
 
 var errNoCgroup = errors.New("own control group: no cgroup2")
 
-// Sockops lists the sockops programs that apply to the sockets of this process; mount is
-// that of cgroup2. Such a program puts sockets into socket maps. The kernel does not tell
-// when one is attached.
+// Sockops returns the sockops programs that apply to the sockets of this process; mount is the cgroup2 mount. Such a
+// program may put sockets into socket maps. The kernel does not notify when one is attached.
 func Sockops(mount string) ([]link.AttachedProgram, error) {
 	path := procfs.CgroupOf(os.Getpid())
 	if path == "" {
 		return nil, errNoCgroup
 	}
 	group, err := os.Open(filepath.Join(mount, path))
-	if errors.Is(err, fs.ErrNotExist) { // the mount is of another cgroup namespace
+	if errors.Is(err, fs.ErrNotExist) { // the mount belongs to another cgroup namespace
 		group, err = os.Open(mount)
 	}
 	if err != nil {
@@ -36,7 +35,7 @@ func Sockops(mount string) ([]link.AttachedProgram, error) {
 	found, err := netdev.Whole(func() (*link.QueryResult, error) {
 		return link.QueryPrograms(link.QueryOptions{
 			Target: int(group.Fd()), Attach: bpf.AttachCGroupSockOps,
-			QueryFlags: unix.BPF_F_QUERY_EFFECTIVE, // with those of the control groups above
+			QueryFlags: unix.BPF_F_QUERY_EFFECTIVE, // includes those of the cgroups above
 		})
 	})
 	if err != nil {

@@ -29,32 +29,31 @@ const (
 	Closing
 )
 
-// In tells whether a state is among others.
+// In reports whether s is in set.
 func (s State) In(set States) bool { return set>>s&1 != 0 }
 
-// States is a set of states, a bit each.
+// States is a set of states, one bit each.
 type States uint32
 
 // The sets.
 const (
 	// Connected are the states of a socket whose connect() has returned.
 	Connected States = 1<<Established | 1<<FinWait1 | 1<<FinWait2 | 1<<CloseWait | 1<<LastAck | 1<<Closing
-	// Lingering are those of a socket that was closed and has something left to
-	// deliver: data or its FIN are not acknowledged.
+	// Lingering are the states of a socket that was closed and still has something to deliver: its data or FIN is not
+	// acknowledged.
 	Lingering States = 1<<FinWait1 | 1<<LastAck | 1<<Closing
 )
 
-// Client asks one namespace about its sockets, one question at a time. It is safe for
-// concurrent use.
+// Client queries the sockets of one namespace, one query at a time. It is safe for concurrent use.
 type Client struct {
 	fd int
 
-	mu     sync.Mutex // held for one question
+	mu     sync.Mutex // held during a query
 	seq    uint32     // of the last request
 	answer [4096]byte
 }
 
-// Open makes a client for the namespace of the calling thread.
+// Open returns a client for the namespace of the calling thread.
 func Open() (*Client, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_SOCK_DIAG)
 	if err != nil {
@@ -63,14 +62,14 @@ func Open() (*Client, error) {
 	return &Client{fd: fd}, nil
 }
 
-// On returns a client on a sock_diag socket, which stays the caller's.
+// On returns a client that uses a sock_diag socket, which the caller keeps owning.
 func On(fd int) *Client { return &Client{fd: fd} }
 
-// Close closes the socket of Open.
+// Close closes the socket that Open made.
 func (c *Client) Close() error { return unix.Close(c.fd) }
 
-// State returns the state of the socket with these addresses that is bound to a device or,
-// if device is 0, to none; None where there is none.
+// State returns the state of the socket with these addresses that is bound to device, or to no device if that is 0. It
+// returns None if there is no such socket.
 func (c *Client) State(local, remote netip.AddrPort, device uint32) (State, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,9 +80,8 @@ func (c *Client) State(local, remote netip.AddrPort, device uint32) (State, erro
 	return State(found[answerState]), nil
 }
 
-// Destroy destroys the socket that [Client.State] finds if it is meant by its state. The
-// kernel is told its cookie, so nothing else can take its place. It reports whether
-// there was one.
+// Destroy destroys the socket that [Client.State] would find if meant returns true for its state. It passes the
+// socket's cookie to the kernel, so it cannot destroy another socket in its place. It reports whether it destroyed one.
 func (c *Client) Destroy(local, remote netip.AddrPort, device uint32, meant func(State) bool) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +97,7 @@ func (c *Client) Destroy(local, remote netip.AddrPort, device uint32, meant func
 	return err == nil, err
 }
 
-// find returns what the kernel says of a socket, valid until the next request; nil where
-// there is none.
+// find returns the kernel's answer about a socket, or nil if there is none. The answer is valid until the next request.
 func (c *Client) find(local, remote netip.AddrPort, device uint32) ([]byte, error) {
 	found, err := c.ask(socketRequest(kindByFamily, local, remote, device, anyCookie))
 	if errors.Is(err, unix.ENOENT) {
@@ -112,7 +109,7 @@ func (c *Client) find(local, remote netip.AddrPort, device uint32) ([]byte, erro
 	return found, err
 }
 
-// ask sends a request and returns the answer, valid until the next one, or its error.
+// ask sends a request and returns its answer, valid until the next request, or its error.
 func (c *Client) ask(req request) ([]byte, error) {
 	if err := c.send(req); err != nil {
 		return nil, err
@@ -124,7 +121,7 @@ func (c *Client) ask(req request) ([]byte, error) {
 			return nil, err
 		case len(b) < errorLen:
 			return nil, fmt.Errorf("sock_diag answer of %d bytes", len(b))
-		case binary.NativeEndian.Uint32(b[headerSeq:]) != c.seq: // of a request that failed
+		case binary.NativeEndian.Uint32(b[headerSeq:]) != c.seq: // the answer to an earlier request that failed
 			continue
 		case binary.NativeEndian.Uint16(b[headerKind:]) == unix.NLMSG_ERROR:
 			return b, errorIn(b[headerLen:])
@@ -134,7 +131,7 @@ func (c *Client) ask(req request) ([]byte, error) {
 	}
 }
 
-// send sends a request, whose answers have its number.
+// send sends a request with a new sequence number, which its answers repeat.
 func (c *Client) send(req request) error {
 	c.seq++
 	binary.NativeEndian.PutUint32(req[headerSeq:], c.seq)
@@ -144,8 +141,8 @@ func (c *Client) send(req request) error {
 	return nil
 }
 
-// receive reads a datagram. The kernel answers within send, and goes on with a dump within
-// receive: there is nothing to wait for.
+// receive reads a datagram. It need not wait, because the kernel answers within send and continues a dump within
+// receive.
 func (c *Client) receive(buf []byte) ([]byte, error) {
 	n, _, err := unix.Recvfrom(c.fd, buf, unix.MSG_DONTWAIT)
 	if err != nil {
@@ -154,7 +151,7 @@ func (c *Client) receive(buf []byte) ([]byte, error) {
 	return buf[:n], nil
 }
 
-// errorIn is the error that an answer begins with after its header; nil: it begins with 0.
+// errorIn returns the error at the beginning of b, the answer without its header, or nil if that is 0.
 func errorIn(b []byte) error {
 	if len(b) < errorLen-headerLen {
 		return fmt.Errorf("sock_diag error of %d bytes", len(b))

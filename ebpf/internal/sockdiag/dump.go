@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dumpBuffer is more than the kernel puts into a datagram of a dump.
+// dumpBuffer is larger than any datagram of a dump.
 const dumpBuffer = 64 << 10
 
-// Count counts the TCP sockets that are in some states. With an error it has not seen all.
+// Count returns how many TCP sockets are in one of the states. If it returns an error, it has not seen all of them.
 func (c *Client) Count(states States) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,8 +38,8 @@ func (c *Client) Count(states States) (n int, err error) {
 	return n, nil
 }
 
-// finish reads what is left of a dump that ended with an error: the kernel begins no other
-// one on the socket before.
+// finish reads the rest of a dump that ended with an error, because the kernel starts no other one on the socket before
+// that.
 func (c *Client) finish(buf []byte) error {
 	for {
 		_, err := c.receive(buf)
@@ -52,8 +52,8 @@ func (c *Client) finish(buf []byte) error {
 	}
 }
 
-// countSockets counts those in one datagram of a dump with a number, and says whether more
-// datagrams follow.
+// countSockets counts the sockets in one datagram of the dump with a sequence number. more says that further datagrams
+// follow.
 func countSockets(b []byte, seq uint32) (n int, more bool, err error) {
 	msgs, err := syscall.ParseNetlinkMessage(b)
 	if err != nil {
@@ -61,7 +61,7 @@ func countSockets(b []byte, seq uint32) (n int, more bool, err error) {
 	}
 	for i := range msgs {
 		switch m := &msgs[i]; {
-		case m.Header.Seq != seq: // of a dump that failed
+		case m.Header.Seq != seq: // of an earlier dump that failed
 		case m.Header.Type == unix.NLMSG_DONE, m.Header.Type == unix.NLMSG_ERROR:
 			if err := errorIn(m.Data); err != nil {
 				return n, false, fmt.Errorf("sock_diag dump: %w", err)

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Messages of linux/inet_diag.h: requests are nlmsghdr and inet_diag_req_v2, the
-// answer is nlmsghdr and inet_diag_msg. Ports and addresses are in network byte
-// order.
+// Messages of linux/inet_diag.h. A request is nlmsghdr and inet_diag_req_v2, an answer nlmsghdr and inet_diag_msg.
+// Ports and addresses are in network byte order.
 const (
 	kindByFamily = 20
 	kindDestroy  = 21
@@ -38,7 +37,7 @@ const (
 
 type request [requestLen]byte
 
-// newRequest begins a request about TCP sockets of a family.
+// newRequest returns a request about TCP sockets of a family.
 func newRequest(kind, flags uint16, family uint8, states States) (b request) {
 	ne := binary.NativeEndian
 	ne.PutUint32(b[0:], requestLen)
@@ -49,8 +48,8 @@ func newRequest(kind, flags uint16, family uint8, states States) (b request) {
 	return b
 }
 
-// socketRequest is about one socket, which is bound to a device or, if that is 0, to none.
-// A request that has an answer asks for no acknowledgement beside it.
+// socketRequest returns a request about one socket, which is bound to device, or to no device if that is 0. It asks for
+// an acknowledgement only if the kind of request has no answer of its own.
 func socketRequest(kind uint16, local, remote netip.AddrPort, device uint32, cookie uint64) request {
 	family, flags := uint8(unix.AF_INET), uint16(0)
 	from, to := local.Addr().Unmap(), remote.Addr().Unmap()

@@ -9,33 +9,30 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// ackTick is how long an acknowledgement waits at least, and half of how long at
-// most, for something that takes it along. It is well below the shortest
-// retransmission timeout.
+// ackTick is the least time that an acknowledgement waits for a segment that carries it, and half of the longest. It is
+// well below the shortest retransmission timeout.
 const ackTick = 4 * time.Millisecond
 
-// heldACK is the acknowledgement of one flow that waits for something to take it
-// along. gVisor acknowledges every segment at once; of a handshake and of records,
-// which are one segment each, half of all packets would be that. The third segment
-// of an adopted connection waits as well: the PROPOSAL is right after it.
+// heldACK is the delayed acknowledgement of one flow. gVisor acknowledges every segment immediately; for a handshake
+// and for records, which are one segment each, that would be half of all packets. The third segment of an adopted
+// connection is delayed, too, since the PROPOSAL follows right after it.
 type heldACK struct {
 	mu    sync.Mutex // guards everything below
 	pkt   *stack.PacketBuffer
-	out   uint32 // the acknowledgement number that was last let out
-	last  uint32 // the one that was last let out or held
-	known bool   // both are valid
-	due   bool   // in the list of ackHolder
-	over  bool   // the flow is: nothing is held any more
+	out   uint32 // acknowledgement number last sent
+	last  uint32 // acknowledgement number last sent or held
+	known bool   // out and last are valid
+	due   bool   // on a list of ackHolder
+	over  bool   // the flow is over: hold nothing any more
 }
 
-// heldBytes is how much may be unacknowledged beyond what was let out: less than
-// two full segments (RFC 5681 4.2), of any path. Records are a few bytes each.
+// heldBytes is how many bytes may be unacknowledged beyond what was sent: less than two full segments (RFC 5681 4.2) on
+// any path. Records are a few bytes each.
 const heldBytes = 1024
 
-// hold reports whether the outbound segment t in packet p stays here for a while,
-// and fresh whether the flow is to be put on the list. Everything else that leaves
-// takes the place of what is held; so does a later acknowledgement, which waits in
-// its place, until there is too much of it. quick: none waits.
+// hold reports whether the outbound segment t in packet p is held back for a while, and fresh whether to put the flow
+// on the list. Any segment that leaves replaces what is held. So does a later acknowledgement, which is held in its
+// place, unless that covers too much. If quick is set, nothing is held.
 func (a *heldACK) hold(p *stack.PacketBuffer, t packet.TCP, quick bool) (held, fresh bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,14 +57,13 @@ func (a *heldACK) hold(p *stack.PacketBuffer, t packet.TCP, quick bool) (held, f
 	return true, fresh
 }
 
-// bareACK reports whether a segment does nothing but acknowledge what came in
-// order.
+// bareACK reports whether a segment does nothing but acknowledge what arrived in order.
 func bareACK(p *stack.PacketBuffer, t packet.TCP) bool {
 	const flags = packet.FlagSYN | packet.FlagFIN | packet.FlagRST | packet.FlagACK
 	return t.Flags()&flags == packet.FlagACK && p.Data().Size() == 0 && !selective(t)
 }
 
-// selective reports whether a segment says that bytes are missing in front of others.
+// selective reports whether a segment has SACK blocks, that is, reports missing bytes.
 func selective(t packet.TCP) bool {
 	for _, o := range t.Options().All() {
 		if o.Kind() == packet.KindSACK {
@@ -84,7 +80,7 @@ func (a *heldACK) dropLocked() {
 	}
 }
 
-// take returns what is held; the caller sends it or drops it.
+// take returns what is held; the caller sends or drops it.
 func (a *heldACK) take() *stack.PacketBuffer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -93,8 +89,8 @@ func (a *heldACK) take() *stack.PacketBuffer {
 	return p
 }
 
-// drop forgets what is held: the flow is over. What gVisor still sends for it, on
-// another goroutine, is not held either, since nothing would release it.
+// drop releases what is held, because the flow is over. Whatever gVisor still sends for it on another goroutine is not
+// held either, since nothing would release it.
 func (a *heldACK) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,9 +98,8 @@ func (a *heldACK) drop() {
 	a.dropLocked()
 }
 
-// ackHolder lets acknowledgements out that nothing took along. A flow is on one
-// of its lists at most once; a list is let out between one tick and two after
-// the first of it.
+// ackHolder sends acknowledgements that no other segment carried. A flow is on at most one of its lists. A list is sent
+// between one and two ticks after its first entry.
 type ackHolder struct {
 	s *Stack
 
@@ -144,7 +139,7 @@ func (h *ackHolder) tick() {
 	}
 }
 
-// letOut sends what is held of a flow that is not over.
+// letOut sends what is held for a flow that is not over.
 func (s *Stack) letOut(f *flow) {
 	if c := f.conn.Load(); c != nil {
 		c.letOut()
@@ -163,7 +158,7 @@ func (s *Stack) letOut(f *flow) {
 	}
 }
 
-// quickACK lets what is held out, and everything from here on at once.
+// quickACK sends what is held, and stops holding anything for the flow.
 func (s *Stack) quickACK(f *flow) {
 	if !f.quick.Swap(true) && s.hold() {
 		defer s.release()

@@ -12,17 +12,16 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// unknownRTT seeds the retransmission timer when the owner could not measure.
+// unknownRTT seeds the retransmission timer if the owner could not measure the round trip.
 const unknownRTT = 100 * time.Millisecond
 
-// Adopt takes over the connection that the application's SYN began and the
-// peer's SYN-ACK (with the accept) answered. Both are raw IP packets, of the SYN
-// the headers suffice. synRTT is the time between them as the owner measured it
-// (0: unknown); it seeds the retransmission timer.
+// Adopt takes over the connection that the application's SYN began and that the peer's SYN-ACK, with the accept option,
+// has answered. Both are raw IP packets; of the SYN the headers suffice. synRTT is the time between them as the owner
+// measured it (0: unknown), which seeds the retransmission timer.
 //
-// Adopt does not wait. The third ACK, with the confirm option, leaves with the first bytes written, or
-// soon. A flow that lives on the tuple is forgotten first, unless it is the same connection: a
-// repeated SYN-ACK yields ErrAdopted and changes nothing.
+// Adopt does not block. The third ACK, with the confirm option, leaves with the first written bytes, or soon without
+// them. A live flow on the tuple is forgotten first, unless it is the same connection: for a repeated SYN-ACK Adopt
+// returns ErrAdopted and changes nothing.
 func (s *Stack) Adopt(syn, synack []byte, synRTT time.Duration) (*Conn, error) {
 	if !s.hold() {
 		return nil, fmt.Errorf("adopt: %w", net.ErrClosed)
@@ -45,7 +44,7 @@ func (s *Stack) Adopt(syn, synack []byte, synRTT time.Duration) (*Conn, error) {
 	return c, nil
 }
 
-// adopted begins the connection of a SYN and a SYN-ACK, which it acknowledges.
+// adopted begins the connection of a SYN and a SYN-ACK, and acknowledges it.
 func (s *Stack) adopted(f *flow) (*Conn, error) {
 	a := f.adopt
 	c, err := s.begin(f, minisock.Config{
@@ -58,12 +57,12 @@ func (s *Stack) adopted(f *flow) (*Conn, error) {
 	if f.peer().TS {
 		c.acknowledge()
 	} else {
-		c.QuickACK() // every segment of a mini socket has timestamps
+		c.QuickACK() // segments of a mini socket always have timestamps
 	}
 	return c, nil
 }
 
-// newClientFlow reads both packets and checks that they belong together.
+// newClientFlow parses both packets and checks that they belong together.
 func (s *Stack) newClientFlow(syn, synack []byte) (*flow, error) {
 	p, t, ok := parseHeaders(syn)
 	if !ok || t.Flags()&(packet.FlagSYN|packet.FlagACK|packet.FlagRST) != packet.FlagSYN {
@@ -89,7 +88,7 @@ func (s *Stack) newClientFlow(syn, synack []byte) (*flow, error) {
 	return f, nil
 }
 
-// parseHeaders reads a packet of which only the headers may be present.
+// parseHeaders parses a packet of which possibly only the headers are present.
 func parseHeaders(raw []byte) (p packet.IP, t packet.TCP, ok bool) {
 	if p, ok = parseIP(raw, 1<<17); !ok {
 		return p, nil, false

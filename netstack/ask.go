@@ -7,30 +7,31 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// A peer that is asked for a sign of life gets a probe after askSoon and others every
-// askEvery, for askFor: the first may be lost, and a TCP answers two a second.
+// A peer that is asked for a sign of life gets a probe after askSoon and further ones every askEvery, for askFor: the
+// first may be lost, and a TCP answers two a second.
 const (
 	askSoon  = 10 * time.Millisecond
 	askEvery = 300 * time.Millisecond
 	askFor   = 2 * time.Second
 )
 
-// asking is the state of Conn.Ask: a keepalive that asks now, beside the owner's own. Conn.mu guards it.
+// asking is the state of Conn.Ask, a keepalive that probes immediately and temporarily replaces the owner's. Conn.mu
+// guards it.
 type asking struct {
-	own   keepalive // what the owner has set
-	now   bool      // an Ask is under way
-	heard func()    // nil: no callback
+	own   keepalive // the owner's setting
+	now   bool      // an Ask is in progress
+	heard func()    // nil if there is no callback
 	until tcpip.Timer
 }
 
-// keepalive is what SetKeepalive is told.
+// keepalive holds the arguments of SetKeepalive.
 type keepalive struct {
 	idle, interval time.Duration
 	count          int
 }
 
-// SetKeepalive sends probes on an idle connection after idle, every interval;
-// count unanswered ones end it with ETIMEDOUT. idle 0 turns it off.
+// SetKeepalive sends probes on an idle connection after idle and then every interval; count unanswered ones end it with
+// ETIMEDOUT. idle 0 turns it off.
 func (c *Conn) SetKeepalive(idle, interval time.Duration, count int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -41,10 +42,9 @@ func (c *Conn) SetKeepalive(idle, interval time.Duration, count int) error {
 	return c.setKeepaliveLocked(c.asking.own)
 }
 
-// Ask asks the peer's TCP for a sign of life and calls heard, on a goroutine of its
-// own, when a segment comes. If none does within two seconds, heard is not called. A
-// later call replaces heard, unless its own is nil. While sent bytes wait for their
-// acknowledgement, their retransmissions ask.
+// Ask asks the peer's TCP for a sign of life and calls heard, on a goroutine of its own, when a segment arrives. If
+// none arrives within two seconds, heard is not called. A later call replaces heard, unless its own is nil. While sent
+// bytes are unacknowledged, their retransmissions serve as probes.
 func (c *Conn) Ask(heard func()) {
 	a := &c.asking
 	c.mu.Lock()
@@ -57,7 +57,7 @@ func (c *Conn) Ask(heard func()) {
 		a.heard = heard
 	}
 	c.f.asked.Store(true)
-	_ = c.setKeepaliveLocked(keepalive{askSoon, askEvery, math.MaxInt32}) // an endpoint that is gone is not heard
+	_ = c.setKeepaliveLocked(keepalive{askSoon, askEvery, math.MaxInt32}) // an error means that the endpoint is gone
 	if a.until == nil {
 		a.until = c.s.clock.AfterFunc(askFor, c.unanswered)
 	} else {
@@ -82,7 +82,7 @@ func (c *Conn) answered(heard bool) {
 	}
 }
 
-// answeredLocked is answered, and returns what is to be called if the peer was heard.
+// answeredLocked ends an Ask, and returns the function to call if the peer was heard.
 func (c *Conn) answeredLocked() (heard func()) {
 	a := &c.asking
 	heard = a.heard
@@ -93,8 +93,8 @@ func (c *Conn) answeredLocked() (heard func()) {
 	return heard
 }
 
-// heard takes note of a segment of the peer, before gVisor has it. A segment that
-// another host sends in the peer's place is no sign of life.
+// heard records a segment of the peer before gVisor gets it. A segment that another host sends in the peer's place is
+// no sign of life.
 func (s *Stack) heard(f *flow, ack uint32) {
 	f.noteAcked(ack)
 	if !f.asked.Load() || !f.plausible(ack) || !f.asked.CompareAndSwap(true, false) {

@@ -6,8 +6,8 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// Read reads what is there: at least one byte, io.EOF after the peer's FIN,
-// ErrWouldBlock, or the error that ended the connection, which stays.
+// Read reads what is available and returns at least one byte. Otherwise it returns io.EOF after the peer's FIN,
+// ErrWouldBlock, or the error that ended the connection, which is permanent.
 func (c *Conn) Read(p []byte) (int, error) {
 	switch {
 	case c.f.state() == legWhole:
@@ -18,8 +18,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.readMini(p)
 }
 
-// Write queues as much of p as the send buffer takes; ErrWouldBlock if that is
-// nothing. p is copied.
+// Write copies as much of p as the send buffer has room for. It returns ErrWouldBlock if that is nothing.
 func (c *Conn) Write(p []byte) (int, error) {
 	switch {
 	case c.f.state() == legWhole:
@@ -30,25 +29,24 @@ func (c *Conn) Write(p []byte) (int, error) {
 	return c.writeMini(p)
 }
 
-// CloseWrite sends a FIN after what was written; reading goes on.
+// CloseWrite sends a FIN behind what was written. Reading remains possible.
 func (c *Conn) CloseWrite() error { return c.want((*stream).CloseWrite) }
 
-// SetUserTimeout ends the connection with ETIMEDOUT when written bytes stay
-// unacknowledged for d (RFC 5482); zero turns it off.
+// SetUserTimeout ends the connection with ETIMEDOUT when written bytes remain unacknowledged for d (RFC 5482). Zero
+// turns it off.
 func (c *Conn) SetUserTimeout(d time.Duration) error {
 	return c.want(func(s *stream) error { return s.SetUserTimeout(d) })
 }
 
-// Over reports whether the connection has ended: both directions in order, or by a
-// reset. What came before can still be read.
+// Over reports whether the connection has ended: in both directions in order, or by a reset. Bytes received before that
+// can still be read.
 func (c *Conn) Over() bool {
 	l := c.f.state()
 	return l >= legBroken || l.endpoint() && c.whole.over()
 }
 
-// Vitals returns signs of life: how many bytes were taken to be sent, and how
-// many segments have come from the peer. Both only grow. It is safe for
-// concurrent use.
+// Vitals returns signs of life: how many bytes Write has accepted, and how many segments have come from the peer. Both
+// only increase. It is safe for concurrent use.
 func (c *Conn) Vitals() (written, heard uint64) {
 	written, heard = c.took.Load(), c.heard.Load()
 	if l := c.f.state(); (l.endpoint() || !l.alive()) && c.whole != nil {
@@ -57,8 +55,8 @@ func (c *Conn) Vitals() (written, heard uint64) {
 	return written, heard
 }
 
-// Acknowledged reports whether the peer's TCP has acknowledged the first written bytes, as
-// Vitals counts them; written is one of the last 2 GiB. It is safe for concurrent use.
+// Acknowledged reports whether the peer's TCP has acknowledged the first written bytes, counted as by Vitals. written
+// must be within the last 2 GiB. It is safe for concurrent use.
 func (c *Conn) Acknowledged(written uint64) bool {
 	first := c.f.isn + 1
 	if c.f.server {

@@ -11,75 +11,66 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// Handler is told what arrives that the stack cannot decide. All methods are
-// called on goroutines of the link or of gVisor: they must not block and must
-// not call Stack.Close. Calling methods of Conn and Stack.Adopt's relatives
-// that do not wait (Abort, Forget, MarkCarrying, Read, Write) is allowed.
+// Handler is told about arrivals that the stack cannot decide about. All methods are called on goroutines of the link
+// or of gVisor. They must not block and must not call Stack.Close. They may call methods of Conn and of Stack that do
+// not wait (Abort, Forget, MarkCarrying, Read, Write, Adopt).
 type Handler interface {
-	// OfferedSYN reports a steered SYN that carries an offer, of a tuple without a live
-	// connection: the client has begun anew. The stack does not answer it; the owner may give it
-	// back to the kernel.
+	// OfferedSYN reports a steered SYN with an offer, on a tuple without a live connection: the client has begun anew.
+	// The stack does not answer it; the owner may give it back to the kernel.
 	OfferedSYN(syn SYN)
-	// Proved asks whether to serve the connection of which syn, of a tuple the
-	// stack does not know, has been answered by the program that steers packets to
-	// it. rtt is the time that the client took to answer that SYN-ACK. A late segment
-	// of an ended connection may look like such an answer: the owner compares the ISN
-	// with what the program has noted. The end is reported by Accepted or NotAccepted.
+	// Proved asks whether to serve a connection on a tuple that the stack does not know, whose SYN the steering program
+	// has answered. rtt is the time that the client took to answer that SYN-ACK. A late segment of an ended connection
+	// may look like such an answer, so the owner compares the ISN with what the program has recorded. If it returns
+	// true, Accepted or NotAccepted follows.
 	Proved(syn SYN) (rtt time.Duration, ok bool)
-	// NotAccepted reports a proved connection that has not begun: ErrOverload (the stack's own bound),
+	// NotAccepted reports that a proved connection has not begun, because of ErrOverload (a bound of the stack itself),
 	// ErrReplaced or net.ErrClosed. SYN.Raw is not set.
 	NotAccepted(syn SYN, err error)
-	// Accepted hands over a connection whose third ACK arrived; the owner must
-	// end it by Close, Abort or Forget.
+	// Accepted hands over a connection whose third ACK has arrived. The owner must end it with Close, Abort or Forget.
 	Accepted(c *Conn)
-	// SYNACK reports a SYN-ACK of a tuple the stack does not know: the owner
-	// calls Adopt. It may be called again for duplicates until Adopt was called.
+	// SYNACK reports a SYN-ACK on a tuple that the stack does not know; the owner calls Adopt. It may be called again
+	// for duplicates until Adopt has been called.
 	SYNACK(sa SYNACK)
-	// BareSYN reports a SYN without offer on a tuple that is unknown or negotiating. (On a carrying, raw or adopted connection it goes
-	// to the connection, which answers a challenge ACK.)
+	// BareSYN reports a SYN without offer on a tuple that is unknown or negotiating. (A carrying, raw or adopted
+	// connection gets the SYN itself, and answers with a challenge ACK.)
 	BareSYN(syn SYN)
 }
 
 // Limits bounds what peers can make the stack hold. Zero means the default.
 type Limits struct {
-	// Flows bounds adopted plus accepted connections.
-	// Default 65536.
+	// Flows bounds adopted plus accepted connections. Default 65536.
 	Flows int
-	// Dead bounds the lingering table of ended flows; the oldest leaves first.
-	// Default 8192.
+	// Dead bounds the table of lingering ended flows; the oldest are evicted. Default 8192.
 	Dead int
 }
 
 // Config configures a Stack. Link and Handler are required.
 type Config struct {
-	// Link carries the packets; it is used by one Stack or Host only.
+	// Link carries the packets. Only one Stack may use it.
 	Link link.Link
-	// Handler decides; see there.
+	// Handler makes the decisions.
 	Handler Handler
 	// Logger receives debug records; default: discarded.
 	Logger *slog.Logger
 	// Limits bounds the tables.
 	Limits Limits
-	// HandshakeTimeout bounds what has to happen on this host before gVisor goes on with a
-	// connection. Default 3 s.
+	// HandshakeTimeout bounds the local steps until gVisor continues a connection. Default 3 s.
 	HandshakeTimeout time.Duration
-	// Linger is how long an ended flow still swallows what comes late and
-	// answers challenge ACKs by an exact reset. Default 5 s.
+	// Linger is how long an ended flow still swallows late segments and answers challenge ACKs with an exact reset.
+	// Default 5 s.
 	Linger time.Duration
-	// CloseTimeout ends a closed connection whose peer acknowledges nothing any
-	// more. Default 60 s.
+	// CloseTimeout ends a closed connection whose peer no longer acknowledges anything. Default 60 s.
 	CloseTimeout time.Duration
-	// MinRTO is the lower bound of the retransmission timeout; gVisor's 200 ms
-	// dominates recovery on a LAN. Default 20 ms.
+	// MinRTO is the lower bound of the retransmission timeout. Default 20 ms; gVisor's 200 ms would dominate recovery
+	// on a LAN.
 	MinRTO time.Duration
-	// ReceiveBuffer and SendBuffer are the upper bounds of the automatically
-	// tuned buffers. Defaults 8 MiB and 6 MiB.
+	// ReceiveBuffer and SendBuffer are the upper bounds of the auto-tuned buffers. Defaults 8 MiB and 6 MiB.
 	ReceiveBuffer, SendBuffer int
 
-	clock tcpip.Clock // tests only
+	clock tcpip.Clock // set only by tests
 }
 
-// withDefaults returns a copy with every zero field set.
+// withDefaults returns a copy with every zero field set to its default.
 func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -8,10 +8,9 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// confirmSegment rebuilds an outbound segment that starts at ISN+1 with the
-// confirm option. Where both do not fit into one packet, and where p is a
-// super-packet that the kernel would cut up with the option in every piece, the
-// first segment leaves alone and the rest behind it.
+// confirmSegment rebuilds an outbound segment that starts at ISN+1 with the confirm option. If option and payload do
+// not fit into one packet, or if p is a super-packet, which the kernel would segment with the option in every piece, a
+// first segment with the option leaves alone and the rest follows it.
 func confirmSegment(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
 	old := t[packet.TCPMinLen:]
 	room := packet.TCPMaxLen - packet.TCPMinLen - optionSpace
@@ -19,7 +18,7 @@ func confirmSegment(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]
 	if len(opts) > room {
 		opts = t.Options().AppendWithoutSACK(opts[:0])
 	}
-	if len(opts) > room { // cannot be: timestamps and SACK are all gVisor sends
+	if len(opts) > room { // cannot happen: gVisor sends only timestamps and SACK
 		return nil, true
 	}
 	opts = appendOption(opts, packet.RoleConfirm, f.nonce)
@@ -43,9 +42,8 @@ func confirmSegment(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]
 	return []*stack.PacketBuffer{first, rest}, false
 }
 
-// noteConfirm judges an inbound segment of a server flow. A positive answer
-// stays; a negative one may still be turned by a later segment, since a box may
-// strip one and pass another.
+// noteConfirm checks an inbound segment of a server flow for the confirm option. A positive result is final. A later
+// segment may still change a negative one, since a box may strip the option from one segment and pass it on another.
 func (s *Stack) noteConfirm(f *flow, t packet.TCP) {
 	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagSYN != 0 {
 		return

@@ -8,8 +8,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip"
 )
 
-// mapError turns gVisor's errors into those the net package would return, so
-// that errors.Is works; the ones that cannot happen here keep their text.
+// mapError converts gVisor's errors to those that the net package would return, so that errors.Is works. Errors that
+// cannot happen here keep their text.
 func mapError(err tcpip.Error) error {
 	switch err.(type) {
 	case nil:

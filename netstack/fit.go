@@ -14,18 +14,17 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// fitting makes the packets of one flow as small as its path wants them. gVisor
-// is told nothing: its segments are cut on their way to the link, so that packets
-// may grow again, which its own never do.
+// fitting makes the packets of one flow as small as its path requires. gVisor does not know: its segments are cut on
+// their way to the link, so that packets can grow again, which gVisor's own never do.
 type fitting struct {
-	limited atomic.Bool // segment.PathSize.Limited, to be read without the lock
+	limited atomic.Bool // segment.PathSize.Limited, readable without the lock
 
 	mu    sync.Mutex // guards everything below
 	path  segment.PathSize
-	ahead time.Duration // tests only: of the clock
+	ahead time.Duration // offset of the clock; set only by tests
 }
 
-// send says how the segment g may leave.
+// send returns the sizes in which the segment g may leave.
 func (x *fitting) send(g segment.Outgoing) segment.Cut {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -35,7 +34,7 @@ func (x *fitting) send(g segment.Outgoing) segment.Cut {
 	return c
 }
 
-// acked notes an acknowledgement of the peer.
+// acked records an acknowledgement by the peer.
 func (x *fitting) acked(ack uint32, clock tcpip.Clock) {
 	if !x.limited.Load() {
 		return
@@ -50,8 +49,8 @@ func sinceStart(clock tcpip.Clock) time.Duration {
 	return clock.NowMonotonic().Sub(tcpip.MonotonicTime{})
 }
 
-// fit cuts what outbound decided about the segment of p with wire headers ip and
-// t, of a flow that had sent everything before sent.
+// fit cuts what outbound decided to send for p, a segment with wire headers ip and t. Everything before sent had left
+// before. It takes and returns the results of outbound.
 func (m *shim) fit(f *flow, x *fitting, p *stack.PacketBuffer, ip []byte, t packet.TCP, sent uint32, repl []*stack.PacketBuffer, keep bool) ([]*stack.PacketBuffer, bool) {
 	n := p.Data().Size()
 	if n == 0 || !keep && len(repl) == 0 {
@@ -63,7 +62,7 @@ func (m *shim) fit(f *flow, x *fitting, p *stack.PacketBuffer, ip []byte, t pack
 	}
 	g.Una, g.Now = f.una.Load(), sinceStart(m.s.clock)
 	g.Headers, g.Whole = len(ip)+len(t), len(ip)+int(f.segMax.Load())
-	if link.Offloaded(p) { // gVisor leaves room for options that are rarely there
+	if link.Offloaded(p) { // gVisor reserves room for options that are rarely present
 		g.Whole = min(g.Whole, g.Headers+int(p.GSOOptions.MSS))
 	}
 	g.Size = g.Headers + n
@@ -77,7 +76,7 @@ func (m *shim) fit(f *flow, x *fitting, p *stack.PacketBuffer, ip []byte, t pack
 	return cutAll(repl, c), false
 }
 
-// cutAll cuts packets that belong to the caller.
+// cutAll cuts packets, and takes the caller's references.
 func cutAll(pkts []*stack.PacketBuffer, c segment.Cut) (out []*stack.PacketBuffer) {
 	for _, q := range pkts {
 		pieces, keep := cutPacket(q, q.NetworkHeader().Slice(), q.TransportHeader().Slice(), c)
@@ -92,8 +91,8 @@ func cutAll(pkts []*stack.PacketBuffer, c segment.Cut) (out []*stack.PacketBuffe
 	return out
 }
 
-// cutPacket makes packets of at most c of p, or keeps it if it is one or the
-// kernel will make them of it.
+// cutPacket returns the pieces of p, packets of at most the sizes of c, or keeps p if it is small enough or if the
+// kernel will segment it to that size.
 func cutPacket(p *stack.PacketBuffer, ip []byte, t packet.TCP, c segment.Cut) (pieces []*stack.PacketBuffer, keep bool) {
 	n, headers := p.Data().Size(), len(ip)+len(t)
 	switch {
@@ -110,7 +109,7 @@ func cutPacket(p *stack.PacketBuffer, ip []byte, t packet.TCP, c segment.Cut) (p
 	return pieces, false
 }
 
-// piece is the packet with the bytes from off to end of the payload of a segment.
+// piece returns the packet with the bytes [off, end) of a segment's payload.
 func piece(ip []byte, t packet.TCP, payload []byte, off, end int) *stack.PacketBuffer {
 	var head [packet.TCPMinLen]byte
 	copy(head[:], t)
@@ -121,7 +120,7 @@ func piece(ip []byte, t packet.TCP, payload []byte, off, end int) *stack.PacketB
 	return buildTCP(ip, head[:], t[packet.TCPMinLen:], payload[off:end])
 }
 
-// sequenceEnd is the sequence number after an outbound segment.
+// sequenceEnd returns the sequence number after an outbound segment.
 func sequenceEnd(p *stack.PacketBuffer, t packet.TCP) uint32 {
 	end := t.Seq() + uint32(p.Data().Size())
 	if t.Flags()&(packet.FlagSYN|packet.FlagFIN) != 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// flow is one wire leg: what the shim must know per tuple. Fields without a
-// lock are set before the flow is put into the table.
+// flow is one wire leg: the state that the shim keeps per tuple. Fields without a lock are set before the flow is put
+// into the table.
 type flow struct {
 	key    tupleKey
 	server bool
@@ -23,50 +23,49 @@ type flow struct {
 	nonce  uint16
 
 	leg      atomic.Uint32 // legState
-	carrying atomic.Bool   // a SYN from the network goes to the endpoint
+	carrying atomic.Bool   // SYNs from the network go to the endpoint
 	asked    atomic.Bool   // an Ask waits for a segment of the peer
 	conn     atomic.Pointer[Conn]
 	// challenged is the last SYN that met the flow while it carried.
 	challenged atomic.Pointer[challenged]
 
-	// una and sent bound what the peer may quote in an ICMP error: the oldest
-	// unacknowledged and the next sequence number of ours, on the wire.
+	// una and sent bound what the peer may quote in an ICMP error: our oldest unacknowledged and our next sequence
+	// number on the wire.
 	una, sent atomic.Uint32
-	// awaited is the next sequence number of the peer, as we told it.
+	// awaited is the peer's next sequence number, as acknowledged.
 	awaited atomic.Uint32
 	strange segment.StrangeACKs
-	// segMax is the largest TCP header plus payload that fits path and peer.
+	// segMax is the largest TCP header plus payload that path and peer accept.
 	segMax atomic.Uint32
 
 	wq    *waiter.Queue
-	rtt   time.Duration // of the handshake, as the owner knows it
-	quick atomic.Bool   // no acknowledgement waits: bulk data, or a packet of another flow
+	rtt   time.Duration // of the handshake, as the owner gave it
+	quick atomic.Bool   // do not delay acknowledgements
 	grown atomic.Pointer[grown]
-	// left is closed when gVisor has let go of the tuple: of the flows before this one, and of this
-	// one from the step on that has it led. nil: it has. Conn.mu guards it, until the flow is over.
+	// left is closed when gVisor has released the tuple: of earlier flows on it, and of this one once it is being led.
+	// nil means that it has. Conn.mu guards it until the flow is over.
 	left <-chan struct{}
 
 	adopt *adoption // client only
 	serve *serving  // server only
 }
 
-// challenged is a SYN that was left to the endpoint to answer.
+// challenged is a SYN that was passed to the endpoint to answer.
 type challenged struct {
 	isn uint32
 	raw []byte
 	at  tcpip.MonotonicTime
 }
 
-// refuses reports whether the outbound segment t would refuse the connection of
-// the SYN that met the flow: an endpoint that has just ended does so. The
-// listener is not the endpoint's to speak for.
+// refuses reports whether the outbound segment t would refuse the connection of the SYN that met the flow, as an
+// endpoint that has just ended does. The endpoint must not speak for the listener.
 func (f *flow) refuses(t packet.TCP) bool {
 	c := f.challenged.Load()
 	return c != nil && t.Flags()&(packet.FlagRST|packet.FlagACK) == packet.FlagRST|packet.FlagACK && t.Ack() == c.isn+1
 }
 
-// challengedFor is how long before the end of its flow a SYN may have come to
-// be looked at again. Later ones were answered by a challenge ACK for sure.
+// challengedFor is how long before the end of its flow a SYN may have come to be handled again. An earlier one has
+// surely been answered with a challenge ACK.
 const challengedFor = 200 * time.Millisecond
 
 // adoption is the client's part of a flow.
@@ -75,7 +74,7 @@ type adoption struct {
 	peer      packet.TCPOptions // of the SYN-ACK
 	look      look              // of the application's SYN
 	window    uint16            // of the SYN-ACK
-	confirmed atomic.Bool       // the peer has acknowledged beyond ISN+1: stop marking
+	confirmed atomic.Bool       // the peer has acknowledged more than ISN+1: stop sending the confirm option
 	iss       uint32            // sequence number of the SYN-ACK
 }
 
@@ -85,7 +84,7 @@ type serving struct {
 	proof   *cookieProof
 }
 
-// roundTrip is what the handshake took, or a guess.
+// roundTrip returns the round trip of the handshake, or a guess.
 func (f *flow) roundTrip() time.Duration {
 	if f.rtt <= 0 {
 		return unknownRTT
@@ -93,7 +92,7 @@ func (f *flow) roundTrip() time.Duration {
 	return f.rtt
 }
 
-// noteSent moves the upper bound of what was sent; wire sequence numbers.
+// noteSent raises sent, in sequence numbers of the wire.
 func (f *flow) noteSent(next uint32) {
 	for {
 		old := f.sent.Load()
@@ -103,7 +102,7 @@ func (f *flow) noteSent(next uint32) {
 	}
 }
 
-// noteAcked moves the lower bound.
+// noteAcked raises una.
 func (f *flow) noteAcked(ack uint32) {
 	for {
 		old := f.una.Load()
@@ -113,8 +112,7 @@ func (f *flow) noteAcked(ack uint32) {
 	}
 }
 
-// flowTable holds live and dead flows under their tuple. Its lock is a leaf:
-// no call out of the table is made under it.
+// flowTable holds live and dead flows by tuple. Its lock is a leaf: nothing else is called while it is held.
 type flowTable struct {
 	mu      sync.RWMutex // guards everything below
 	m       map[tupleKey]*flow
@@ -141,7 +139,7 @@ func (t *flowTable) get(k tupleKey) *flow {
 	return f
 }
 
-// put adds f in place of a dead flow or none.
+// put adds f, which may replace a dead flow.
 func (t *flowTable) put(f *flow, lim Limits) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,15 +166,14 @@ func (t *flowTable) put(f *flow, lim Limits) error {
 	return nil
 }
 
-// full reports whether another connection would exceed a bound.
+// full reports whether another connection would exceed the bound.
 func (t *flowTable) full(lim Limits) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.live >= lim.Flows
 }
 
-// bury keeps the flow f, just dead, for the linger time. It is called once per
-// flow.
+// bury keeps f, which has just ended, for the linger time. It is called once per flow.
 func (t *flowTable) bury(f *flow) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,7 +206,7 @@ func (t *flowTable) armLocked() {
 	t.timer = t.clock.AfterFunc(max(d, time.Millisecond), t.sweep)
 }
 
-// sweep removes what has lingered long enough.
+// sweep removes flows whose linger time is over.
 func (t *flowTable) sweep() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

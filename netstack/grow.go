@@ -15,8 +15,8 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// growLocked begins to make an endpoint that goes on where the mini socket stands, because of on. Until it
-// is there the connection only takes: what comes waits, and so does what is written.
+// growLocked starts creating an endpoint that continues where the mini socket stands, because of the event on. Until
+// the endpoint exists, what arrives and what is written waits.
 func (c *Conn) growLocked(on legEvent) {
 	if c.f.state() != legMini || !c.s.hold() {
 		return
@@ -24,15 +24,15 @@ func (c *Conn) growLocked(on legEvent) {
 	c.f.step(on)
 	c.s.count.grown.Add(1)
 	n := c.sock.Numbers(sinceStart(c.s.clock))
-	n.Written = nil // there will be more of it
+	n.Written = nil // more may be written until the hand-over
 	before, led := c.f.left, make(chan struct{})
 	c.f.left = led
-	go c.grow(before, led, n) // bounded: once a connection, and ends
+	go c.grow(before, led, n) // bounded: once per connection, and ends
 }
 
-// grow leads gVisor through a handshake of which nothing is on the wire: gVisor connects, the shim swallows
-// its SYN, and the SYN-ACK that answers begins with the numbers at which the connection stands. A flow before
-// on the tuple, which is over, has its endpoint made and ended first.
+// grow leads gVisor through a handshake that does not appear on the wire: gVisor connects, the shim swallows its SYN,
+// and the SYN-ACK that answers it begins with the numbers at which the connection stands. If an earlier flow on the
+// tuple is still being led, grow waits until its endpoint has been made and ended.
 func (c *Conn) grow(before <-chan struct{}, led chan<- struct{}, n minisock.Numbers) {
 	defer c.s.release()
 	defer close(led)
@@ -50,10 +50,10 @@ func (c *Conn) grow(before <-chan struct{}, led chan<- struct{}, n minisock.Numb
 	c.f.wq.Notify(waiter.ReadableEvents | waiter.WritableEvents)
 }
 
-// ungrown ends a connection that has no endpoint.
+// ungrown ends a connection that got no endpoint.
 func (c *Conn) ungrown(ep tcpip.Endpoint) {
 	if ep != nil {
-		ep.Abort() // its reset is swallowed, or says what the next one says
+		ep.Abort() // its reset is swallowed, or is equivalent to the next one
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *Conn) ungrown(ep tcpip.Endpoint) {
 	}
 }
 
-// lead returns the endpoint when it is established.
+// lead returns the endpoint once it is established.
 func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	s, f := c.s, c.f
 	if !f.state().led() {
@@ -89,7 +89,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	entry, changed := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
 	c.f.wq.EventRegister(&entry)
 	defer c.f.wq.EventUnregister(&entry)
-	// The kernel gives one local port to connections with different peers.
+	// Like the kernel, which gives one local port to connections with different peers.
 	ep.SocketOptions().SetReuseAddress(true)
 	ep.SocketOptions().SetDelayOption(false)
 	ep.SocketOptions().SetReceiveBufferSize(int64(min(legBuffer, s.cfg.ReceiveBuffer)), false)
@@ -101,14 +101,14 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 		return ep, fmt.Errorf("connect: %w", mapError(terr))
 	}
 	if !g.numbers.Ready() {
-		return ep, errNoEndpoint // no SYN: the flow has ended meanwhile
+		return ep, errNoEndpoint // no SYN: the flow has ended in the meantime
 	}
 	s.inject(c.answer(&g.numbers, n))
-	late := time.NewTimer(s.cfg.HandshakeTimeout) // nothing in it waits for the network
+	late := time.NewTimer(s.cfg.HandshakeTimeout) // nothing here waits for the network
 	defer late.Stop()
 	for state := tcp.EndpointState(ep.State()); state != tcp.StateEstablished; state = tcp.EndpointState(ep.State()) {
 		if !f.state().led() || state == tcp.StateError || state == tcp.StateClose {
-			return ep, errNoEndpoint // the owner has ended it, or gVisor
+			return ep, errNoEndpoint // the owner or gVisor has ended it
 		}
 		select {
 		case <-changed:
@@ -119,11 +119,11 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	return ep, nil
 }
 
-// answer makes the SYN-ACK for gVisor's SYN, in gVisor's numbers. Its echoed timestamp is as old as the round
-// trip: gVisor would take the hand-over for that, and retransmit every few milliseconds.
+// answer returns the SYN-ACK for gVisor's SYN, in gVisor's numbers. The timestamp that it echoes is one round trip old.
+// Otherwise gVisor would take the duration of the hand-over for the round trip, and retransmit every few milliseconds.
 func (c *Conn) answer(x *segment.Map, n minisock.Numbers) []byte {
 	tuple, o := c.f.key.tuple(), c.f.peer()
-	o.MSS = uint16(c.f.segMax.Load() - packet.TCPMinLen) // what the path has said since included
+	o.MSS = uint16(c.f.segMax.Load() - packet.TCPMinLen) // includes what the path has reported since
 	o.TSVal, o.TSEcr = n.Recent.Value, x.Echo(uint32(c.f.roundTrip().Milliseconds()))
 	return packet.Segment{
 		Src: tuple.Remote, Dst: tuple.Local, Seq: n.Ack - 1, Ack: x.Acked(n.Seq),
@@ -143,13 +143,13 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 	if n, err := e.Write(written); n < len(written) {
 		return fmt.Errorf("write again: %w", err)
 	}
-	e.written.Store(0) // Conn.took has them
+	e.written.Store(0) // Conn.took already counts them
 	idle, interval, count := c.sock.Keepalive()
 	if err := e.SetKeepalive(idle, interval, count); err != nil {
 		return fmt.Errorf("keepalive: %w", err)
 	}
 	for _, fn := range c.wanted {
-		_ = fn(e) // as the owner does
+		_ = fn(e) // the owner ignores the error, too
 	}
 	if c.f.state() == legShut {
 		_ = e.close(c.s.cfg.CloseTimeout)
@@ -163,7 +163,7 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 	}
 	c.releaseLocked()
 	c.wanted, c.whole = nil, e
-	c.f.step(legLed) // after what has waited: nothing overtakes it
+	c.f.step(legLed) // after the waiting packets, so that nothing overtakes them
 	if c.sock.Unread() == 0 {
 		c.sock = nil
 		c.f.step(legRead)
@@ -172,10 +172,10 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 	return nil
 }
 
-// errNoEndpoint is why a connection has ended that gVisor could not go on with.
+// errNoEndpoint means that gVisor could not continue a connection.
 var errNoEndpoint = errors.New("no endpoint for the wire leg")
 
-// peer is what the two handshakes have agreed on, as gVisor is told of it: what both have asked for.
+// peer returns what the handshake has agreed on, in the form of the peer's options: what both sides have asked for.
 func (f *flow) peer() packet.TCPOptions {
 	if f.server {
 		return f.serve.proof.Ask
@@ -189,7 +189,7 @@ func (f *flow) peer() packet.TCPOptions {
 	return o
 }
 
-// scale is by how much the wire shifts our windows; -1: not at all.
+// scale returns by how much our windows are shifted on the wire, or -1 if they are not scaled.
 func (f *flow) scale() int8 {
 	switch {
 	case f.peer().WS < 0:

@@ -9,10 +9,10 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// icmpHeaderLen is what is in front of the quoted packet.
+// icmpHeaderLen is the length of the header before the quoted packet.
 const icmpHeaderLen = 8
 
-// Types and codes of the errors that are read.
+// Types and codes of the errors that are handled.
 const (
 	icmpUnreachable   = 3
 	icmpFragNeeded    = 4
@@ -20,15 +20,16 @@ const (
 	icmpV6TooBig      = 2
 )
 
-// icmpError is what an ICMP error says about a segment that a wire leg has sent.
+// icmpError is an ICMP error about a segment that a wire leg has sent.
 type icmpError struct {
-	quoted  packet.IP // of a segment; the payload is what was quoted of it
+	quoted  packet.IP // of a segment; the payload is the quoted part of it
 	segment packet.TCP
-	mtu     int // 0: it is not about the size
+	mtu     int // 0 if the error is not about the size
 }
 
-// readICMP reads the error in b, the head of the packet p; false: it is not one, or about something else than a segment. It
-// knows no flow: the caller decides whether the quoted segment is on its way, and verifies the checksum.
+// readICMP parses the error in b, the head of the packet p. ok is false if it is not an error, or is about something
+// other than a segment. It knows no flows: the caller checks whether the quoted segment is in flight, and verifies the
+// checksum.
 func readICMP(p packet.IP, b []byte) (e icmpError, ok bool) {
 	if len(b) < len(p.Header)+icmpHeaderLen {
 		return icmpError{}, false
@@ -45,7 +46,7 @@ func readICMP(p packet.IP, b []byte) (e icmpError, ok bool) {
 	return e, true
 }
 
-// icmpMTU reads type and code: destination unreachable, or packet too big for a path of that MTU.
+// icmpMTU parses type and code: destination unreachable, or packet too big for a path of the returned MTU.
 func icmpMTU(v6 bool, b []byte) (mtu int, ok bool) {
 	switch {
 	case !v6 && b[0] == icmpUnreachable && b[1] == icmpFragNeeded:
@@ -61,9 +62,8 @@ func icmpMTU(v6 bool, b []byte) (mtu int, ok bool) {
 	}
 }
 
-// inICMP passes on errors about segments of live flows that are on the way. The
-// quoted sequence number must be one (RFC 5927 4.1): a blind sender must not
-// shrink a path.
+// inICMP passes on errors about in-flight segments of live flows. The quoted sequence number must be in flight (RFC
+// 5927 4.1), so that a blind sender cannot shrink a path.
 func (m *shim) inICMP(p packet.IP, pkt *stack.PacketBuffer) {
 	if !pkt.RXChecksumValidated && !sumOK(p, pkt) {
 		m.s.count.checksumErrors.Add(1)
@@ -79,12 +79,11 @@ func (m *shim) inICMP(p packet.IP, pkt *stack.PacketBuffer) {
 	}
 	m.s.count.icmpDelivered.Add(1)
 	if f.state().endpoint() {
-		m.up(p, pkt) // a mini socket looks at the size each time
+		m.up(p, pkt) // a mini socket checks the size for every segment
 	}
 }
 
-// icmpFlow finds the flow an ICMP error is about; mtu is 0 for errors other
-// than "packet too big".
+// icmpFlow returns the flow that an ICMP error is about. mtu is 0 for errors other than "packet too big".
 func (m *shim) icmpFlow(p packet.IP, pkt *stack.PacketBuffer) (f *flow, mtu int, ok bool) {
 	b, _ := pkt.Data().PullUp(min(pkt.Data().Size(), 2*maxHeaders))
 	e, ok := readICMP(p, b)
@@ -99,7 +98,7 @@ func (m *shim) icmpFlow(p packet.IP, pkt *stack.PacketBuffer) (f *flow, mtu int,
 	return f, e.mtu, !packet.After(f.una.Load(), seq) && !packet.After(seq, f.sent.Load())
 }
 
-// shrink lowers the largest segment of f to n bytes of TCP header and payload.
+// shrink lowers the largest segment of f to n bytes, TCP header and payload.
 func (f *flow) shrink(n uint32) {
 	for {
 		old := f.segMax.Load()

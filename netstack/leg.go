@@ -14,10 +14,10 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// waitingMost bounds the packets that wait for an endpoint; it takes microseconds.
+// waitingMost bounds the packets that wait for an endpoint, which takes microseconds.
 const waitingMost = 64
 
-// begin enters f into the table, with a connection that a mini socket moves: c is where it stands.
+// begin enters f into the table with a connection in state c, moved by a mini socket.
 func (s *Stack) begin(f *flow, c minisock.Config) (*Conn, error) {
 	if scale := f.scale(); scale >= 0 {
 		c.Scale, c.PeerScale = uint8(scale), uint8(f.peer().WS)
@@ -32,7 +32,7 @@ func (s *Stack) begin(f *flow, c minisock.Config) (*Conn, error) {
 	return conn, nil
 }
 
-// acknowledge has the handshake acknowledged, soon.
+// acknowledge makes the handshake be acknowledged soon.
 func (c *Conn) acknowledge() {
 	c.mu.Lock()
 	owes := c.settleLocked(sinceStart(c.s.clock))
@@ -40,7 +40,7 @@ func (c *Conn) acknowledge() {
 	c.owe(owes)
 }
 
-// readMini is Read while there is something in the mini socket, and without an endpoint.
+// readMini implements Read while the mini socket has bytes, or there is no endpoint.
 func (c *Conn) readMini(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Conn) readMini(p []byte) (int, error) {
 	return 0, ErrWouldBlock
 }
 
-// writeMini is Write until there is an endpoint, and after the end.
+// writeMini implements Write until there is an endpoint, and after the end.
 func (c *Conn) writeMini(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,8 +81,8 @@ func (c *Conn) writeMini(p []byte) (int, error) {
 	return n, nil
 }
 
-// settleLocked follows whatever changes the mini socket: it sends what it may, and sets the timer. It
-// reports whether an acknowledgement is owed that nothing has taken along.
+// settleLocked follows every change of the mini socket: it sends what may be sent, and sets the timer. It reports
+// whether an acknowledgement is owed that no segment carried.
 func (c *Conn) settleLocked(now time.Duration) (owes bool) {
 	if c.f.state() != legMini {
 		return false
@@ -114,14 +114,14 @@ func (c *Conn) armLocked(at, now time.Duration) {
 	}
 }
 
-// owe has an acknowledgement leave in a while, if nothing takes it along.
+// owe schedules an acknowledgement, which leaves after a while unless another segment carries it.
 func (c *Conn) owe(owes bool) {
 	if owes {
 		c.s.acks.add(c.f)
 	}
 }
 
-// letOut sends the acknowledgement that nothing has taken along.
+// letOut sends the acknowledgement that no segment has carried.
 func (c *Conn) letOut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,7 @@ func (c *Conn) letOut() {
 	}
 }
 
-// expired is called at the mini socket's deadline, or later.
+// expired is called at or after the mini socket's deadline.
 func (c *Conn) expired() {
 	if !c.s.hold() {
 		return
@@ -152,7 +152,7 @@ func (c *Conn) expired() {
 	case minisock.Probe:
 		c.emit(c.sock.Probe(now))
 	case minisock.Silent:
-		c.emit(c.sock.Reset(now)) // as gVisor does: the peer may be there, and deaf
+		c.emit(c.sock.Reset(now)) // as gVisor does: the peer may be alive but unable to hear
 		over = c.breakLocked(syscall.ETIMEDOUT)
 	case minisock.TooLate:
 		c.growLocked(legGrows)
@@ -165,7 +165,7 @@ func (c *Conn) expired() {
 	}
 }
 
-// breakLocked ends a mini socket by err, and reports whether it had not ended before.
+// breakLocked ends a mini socket with err, and reports whether it had not ended before.
 func (c *Conn) breakLocked(err error) bool {
 	broke := c.f.step(legBroke)
 	if broke {
@@ -174,7 +174,7 @@ func (c *Conn) breakLocked(err error) bool {
 	return broke
 }
 
-// takes reports whether the segment t is the mini socket's, or nothing's; false: gVisor's.
+// takes handles the segment t unless an endpoint must get it. It reports whether it did.
 func (c *Conn) takes(p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 	if c.f.state().endpoint() {
 		return false
@@ -189,13 +189,13 @@ func (c *Conn) takes(p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 		c.waitLocked(pkt)
 		c.mu.Unlock()
 		return true
-	case l != legMini: // it is over
+	case l != legMini: // the leg is over
 		c.mu.Unlock()
 		return true
 	}
 	c.count()
 	now, n := sinceStart(c.s.clock), len(p.Header)+len(t)
-	b, _ := pkt.Data().PullUp(p.Total) // moves the headers if the packet is in pieces
+	b, _ := pkt.Data().PullUp(p.Total) // moves the headers if the packet is fragmented in memory
 	verdict := c.sock.Receive(now, packet.TCP(b[len(p.Header):n]), b[n:])
 	switch verdict {
 	case minisock.Dropped, minisock.Taken:
@@ -214,7 +214,7 @@ func (c *Conn) takes(p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 	return true
 }
 
-// count counts a segment that is not gVisor's, or not yet.
+// count counts a segment that gVisor does not get, or not yet.
 func (c *Conn) count() {
 	c.heard.Add(1)
 	c.s.count.miniReceived.Add(1)
@@ -222,13 +222,13 @@ func (c *Conn) count() {
 
 // waitLocked keeps a packet for the endpoint.
 func (c *Conn) waitLocked(pkt *stack.PacketBuffer) {
-	if len(c.waiting) < waitingMost { // the peer sends others again
+	if len(c.waiting) < waitingMost { // the peer retransmits the others
 		c.waiting = append(c.waiting, pkt.IncRef())
 	}
 }
 
-// want asks for something that only an endpoint does: now, or when there is one. What is put off returns
-// nil: where it fails, gVisor has ended the connection.
+// want asks for something that only an endpoint can do: now, or as soon as there is one. A deferred request returns
+// nil; should it fail later, gVisor has ended the connection.
 func (c *Conn) want(fn func(s *stream) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,12 +238,12 @@ func (c *Conn) want(fn func(s *stream) error) error {
 		c.growLocked(legGrows)
 	case legSplit, legWhole:
 		return fn(c.whole)
-	default: // the owner wants nothing of it any more, or will learn that it is broken
+	default: // the owner has ended it, or will learn that it is broken
 	}
 	return nil
 }
 
-// setKeepaliveLocked is SetKeepalive, at once.
+// setKeepaliveLocked sets the keepalive immediately.
 func (c *Conn) setKeepaliveLocked(k keepalive) error {
 	switch l := c.f.state(); {
 	case l.endpoint():
@@ -256,7 +256,7 @@ func (c *Conn) setKeepaliveLocked(k keepalive) error {
 	return nil
 }
 
-// resetLocked resets what is alive and not broken.
+// resetLocked sends a reset if the leg is alive and not broken.
 func (c *Conn) resetLocked() {
 	switch l := c.f.state(); {
 	case l.endpoint():
@@ -266,7 +266,7 @@ func (c *Conn) resetLocked() {
 	}
 }
 
-// goneLocked lets go of what a connection holds that is over, and of its place in the table.
+// goneLocked releases what an ended connection holds, and its place in the table.
 func (c *Conn) goneLocked() {
 	if c.timer != nil {
 		c.timer.Stop()
@@ -277,10 +277,10 @@ func (c *Conn) goneLocked() {
 	c.releaseLocked()
 	c.sock, c.wanted = nil, nil
 	c.s.retire(c.f)
-	c.f.wq.Notify(waiter.EventErr) // Conn.lead need not wait
+	c.f.wq.Notify(waiter.EventErr) // stops Conn.lead from waiting
 }
 
-// releaseLocked lets go of the packets that wait.
+// releaseLocked releases the waiting packets.
 func (c *Conn) releaseLocked() {
 	for _, p := range c.waiting {
 		p.DecRef()
@@ -289,13 +289,13 @@ func (c *Conn) releaseLocked() {
 }
 
 const (
-	// stampSpace is what timestamps take with two NOPs in front.
+	// stampSpace is the size of timestamps behind two NOPs.
 	stampSpace = packet.TimestampsLen + 2
 	// miniHeader is the largest TCP header of a mini socket.
 	miniHeader = packet.TCPMinLen + stampSpace + optionSpace
 )
 
-// sizeMost is the most bytes of one segment.
+// sizeMost returns the largest payload of a segment of the mini socket.
 func (c *Conn) sizeMost() int { return max(int(c.f.segMax.Load())-miniHeader, 1) }
 
 // emit sends one segment of the mini socket.

@@ -1,10 +1,10 @@
 package netstack
 
-// legState is what moves the bytes of a wire leg, or how it has ended. It is the one answer to
-// both: what the packets of a tuple ask of its flow, and what a call of its owner may do.
+// legState says what moves the bytes of a wire leg, or how it has ended. It decides both what becomes of the packets of
+// a tuple and what a call of the owner may do.
 //
-// It changes by the rows of legTransitions only, under Conn.mu, and can be read without it.
-// TestLegTable compares this with them:
+// It changes only by the rows of legTransitions, under Conn.mu, and can be read without that lock. TestLegTable
+// compares this list with the rows:
 //
 //	STATE     EVENT          NEXT
 //	mini      grows       ─► leading
@@ -27,40 +27,40 @@ package netstack
 //	alive     abort       ─► reset
 type legState uint32
 
-// The states of a wire leg. The order is that of their comparisons.
+// The states of a wire leg. Comparisons depend on their order.
 const (
 	legMini    legState = iota // a mini socket moves the bytes
-	legLeading                 // gVisor is led to where that stands: what comes, and what is written, waits
-	legShut                    // so it is, and the owner has closed the leg
-	legSplit                   // an endpoint moves them, but for some that the mini socket took and nothing has read
-	legWhole                   // the endpoint has everything
-	legClosing                 // the owner has closed the leg: the endpoint delivers what was written, and a FIN
-	legBroken                  // it ended without an endpoint, and the owner has not ended it yet
-	legOver                    // it is over: not a packet leaves on it
-	legReset                   // so it is, and the peer was told by a reset, which it may be told again
+	legLeading                 // gVisor is led to the mini socket's position; what arrives or is written waits
+	legShut                    // as leading, and the owner has closed the leg
+	legSplit                   // an endpoint moves the bytes, but the mini socket still has unread ones
+	legWhole                   // the endpoint has all bytes
+	legClosing                 // the owner has closed the leg; the endpoint delivers what was written, and a FIN
+	legBroken                  // ended without an endpoint; the owner has not ended it yet
+	legOver                    // ended; no packet leaves any more
+	legReset                   // ended by a reset, which may be repeated for the peer
 )
 
-// alive reports whether packets of the tuple are those of this leg.
+// alive reports whether packets of the tuple belong to this leg.
 func (l legState) alive() bool { return l < legOver }
 
-// led reports whether Conn.grow is at it.
+// led reports whether Conn.grow is in progress.
 func (l legState) led() bool { return l == legLeading || l == legShut }
 
-// endpoint reports whether an endpoint takes what comes.
+// endpoint reports whether an endpoint receives what arrives.
 func (l legState) endpoint() bool { return l >= legSplit && l <= legClosing }
 
 // legEvent is what moves a wire leg from one state to another.
 type legEvent uint8
 
 const (
-	legGrows     legEvent = iota // it takes more than a mini socket
-	legLed                       // gVisor is established, and has all that has waited
-	legNotLed                    // it will not be
+	legGrows     legEvent = iota // the leg needs more than a mini socket
+	legLed                       // gVisor is established and has everything that waited
+	legNotLed                    // gVisor will not be established
 	legRead                      // nothing is left in the mini socket
-	legBroke                     // the peer has reset the mini socket, or was silent for too long
+	legBroke                     // the peer has reset the mini socket, or has been silent too long
 	legClose                     // Conn.Close
-	legCut                       // Conn.Close, with bytes that were not read
-	legDelivered                 // gVisor is done with what was closed
+	legCut                       // Conn.Close with unread bytes
+	legDelivered                 // gVisor is done with a closed leg
 	legForget                    // Conn.Forget
 	legAbort                     // Conn.Abort
 )
@@ -79,7 +79,7 @@ func inLeg(states ...legState) (set legStates) {
 
 func (s legStates) has(l legState) bool { return s>>l&1 != 0 }
 
-// legTransitions are all there are: what is not here does not happen.
+// legTransitions are all the transitions; no others happen.
 var legTransitions = [...]struct {
 	on   legEvent
 	from legStates
@@ -111,13 +111,13 @@ func (l legState) next(on legEvent) (to legState, ok bool) {
 	return l, false
 }
 
-// state is where the wire leg stands now. Without Conn.mu it may be another one at once, but for
-// those in which it is not alive.
+// state returns the current state of the wire leg. Without Conn.mu held it may be outdated immediately, except that a
+// leg that is not alive stays so.
 func (f *flow) state() legState { return legState(f.leg.Load()) }
 
 func (f *flow) alive() bool { return f.state().alive() }
 
-// step takes the row for an event, and reports whether there is one. The caller holds Conn.mu.
+// step makes the transition for an event, and reports whether there is one. The caller holds Conn.mu.
 func (f *flow) step(on legEvent) bool {
 	to, ok := f.state().next(on)
 	if ok {

@@ -6,21 +6,21 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// look is what the network header of an application's SYN shows of its socket. The
-// wire leg that goes on with the connection has the same: networks that treat it by
-// its class go on to, and the peer finds what its client has set.
+// look is what the network header of an application's SYN reveals of its socket. The wire leg keeps it for the rest of
+// the connection: networks that treat the connection by its class continue to do so, and the peer sees what its client
+// has set.
 type look struct {
 	v6       bool
 	ttl, tos uint8
 }
 
-// lookOf reads the network header of a SYN.
+// lookOf returns the look of a SYN with network header p.
 func lookOf(p packet.IP) look { return look{v6: p.V6(), ttl: p.TTL(), tos: p.TOS()} }
 
-// ecnBits of the class belong to the transport.
+// ecnBits are the bits of the traffic class that belong to the transport.
 const ecnBits = 3
 
-// dress has an endpoint send as the socket did. What gVisor refuses stays its default.
+// dress makes an endpoint send as the socket did. Options that gVisor rejects keep their defaults.
 func (l look) dress(ep tcpip.Endpoint) {
 	ttl, tos := tcpip.IPv4TTLOption, tcpip.IPv4TOSOption
 	if l.v6 {
@@ -30,7 +30,7 @@ func (l look) dress(ep tcpip.Endpoint) {
 	_ = ep.SetSockOptInt(tos, int(l.tos&^ecnBits))
 }
 
-// networkHeader is the network header of the packets of f.
+// networkHeader returns the network header of outbound packets of f.
 func (f *flow) networkHeader() []byte {
 	t, l := f.key.tuple(), f.look()
 	b := make([]byte, packet.IPv6Len)
@@ -43,7 +43,7 @@ func (f *flow) networkHeader() []byte {
 	return b
 }
 
-// look is how the packets of f leave.
+// look returns the look of outbound packets of f.
 func (f *flow) look() look {
 	if !f.server {
 		return f.adopt.look
@@ -51,5 +51,5 @@ func (f *flow) look() look {
 	return look{v6: f.key.v6, ttl: defaultTTL}
 }
 
-// defaultTTL is that of Linux.
+// defaultTTL is Linux's default.
 const defaultTTL = 64

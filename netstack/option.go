@@ -2,8 +2,7 @@ package netstack
 
 import "github.com/smcgw/smcgw/packet"
 
-// optionSpace is what our option takes with two NOPs in front, which keep the
-// header a multiple of four bytes.
+// optionSpace is the size of our option behind two NOPs, which keep the header a multiple of four bytes.
 const optionSpace = packet.OptionLen + 2
 
 // appendOption appends two NOPs and the option.

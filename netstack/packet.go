@@ -10,18 +10,17 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// maxHeaders is the most an IPv4 and a TCP header can take.
+// maxHeaders is the largest size of an IPv4 and a TCP header together.
 const maxHeaders = packet.IPv4MaxLen + packet.TCPMaxLen
 
-// parseIP reads the network header in b, the contiguous head of a packet of
-// size bytes. Fragments and IPv6 extension headers are refused: nothing of ours
-// travels in them.
+// parseIP parses the network header in b, the contiguous head of a packet of size bytes. It refuses fragments and IPv6
+// extension headers, since no packet of a wire leg has them.
 func parseIP(b []byte, size int) (p packet.IP, ok bool) {
 	p, err := packet.ParseIP(b)
 	return p, err == nil && p.Total <= size && (p.Plain() || !p.V6())
 }
 
-// parseTCP reads headers of a raw IP packet that must be TCP.
+// parseTCP parses the headers of a raw IP packet, which must be TCP.
 func parseTCP(raw []byte) (p packet.IP, t packet.TCP, ok bool) {
 	if p, ok = parseIP(raw, len(raw)); !ok {
 		return p, nil, false
@@ -30,7 +29,7 @@ func parseTCP(raw []byte) (p packet.IP, t packet.TCP, ok bool) {
 	return p, t, err == nil
 }
 
-// sumOK checks the checksum of the TCP segment or ICMP message in pkt, of which p is the head.
+// sumOK verifies the checksum of the TCP segment or ICMP message in pkt, whose head is p.
 func sumOK(p packet.IP, pkt *stack.PacketBuffer) bool {
 	n, sum := len(p.Header), uint16(0)
 	if p.Proto != packet.ProtoICMP {
@@ -39,14 +38,13 @@ func sumOK(p packet.IP, pkt *stack.PacketBuffer) bool {
 	return packet.Combine(sum, pkt.Data().ChecksumAtOffset(n)) == 0xffff
 }
 
-// rawBytes copies the packet out of an inbound buffer.
+// rawBytes returns a copy of the packet in an inbound buffer.
 func rawBytes(pkt *stack.PacketBuffer) []byte {
 	return pkt.Data().AsRange().ToSlice()
 }
 
-// buildTCP makes an outbound packet of a network header, a TCP header without
-// options, options (a multiple of four bytes) and a payload; lengths and
-// checksums are set, offloads are not needed for it.
+// buildTCP returns an outbound packet with a network header, a TCP header without options, options (a multiple of four
+// bytes) and a payload. It sets lengths and checksums, so the packet needs no offloads.
 func buildTCP(ip, tcp, opts, payload []byte) *stack.PacketBuffer {
 	p := stack.NewPacketBuffer(stack.PacketBufferOptions{
 		ReserveHeaderBytes: len(ip) + packet.TCPMinLen + len(opts),
@@ -66,8 +64,7 @@ func buildTCP(ip, tcp, opts, payload []byte) *stack.PacketBuffer {
 	return p
 }
 
-// buildReset makes the exact reset (RFC 9293 3.10.7.1: SEQ=SEG.ACK) that
-// answers the inbound segment with headers p and t.
+// buildReset returns the exact reset (RFC 9293 3.10.7.1: SEQ=SEG.ACK) for the inbound segment with headers p and t.
 func buildReset(p packet.IP, t packet.TCP) *stack.PacketBuffer {
 	var ip [packet.IPv6Len]byte
 	n := packet.Header{Src: p.Dst(), Dst: p.Src(), Proto: packet.ProtoTCP, TTL: 64}.Put(ip[:], 0)

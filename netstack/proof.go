@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// synOf makes the SYN that the client of a proof has sent (docs/PROTOCOL.md "Cookies"). n and t are
-// the headers of the segment that proved the handshake.
+// synOf rebuilds the SYN that the client of a proof has sent (docs/PROTOCOL.md "Cookies"). n and t are the headers of
+// the segment that proved the handshake.
 func synOf(pr *cookieProof, n []byte, t packet.TCP) []byte {
 	head := pr.SYN(t)
 	q := buildTCP(plainHeader(n), head, head[packet.TCPMinLen:], nil)
@@ -18,7 +18,7 @@ func synOf(pr *cookieProof, n []byte, t packet.TCP) []byte {
 	return link.Flatten(q)
 }
 
-// plainHeader is the network header n without options.
+// plainHeader returns the network header n without options.
 func plainHeader(n []byte) []byte {
 	if n[0]>>4 == 6 {
 		return n
@@ -28,12 +28,12 @@ func plainHeader(n []byte) []byte {
 	return h
 }
 
-// confirmedHeader is the least a TCP header with timestamps and the confirm takes.
+// confirmedHeader is the least size of a TCP header with timestamps and the confirm option.
 const confirmedHeader = packet.TCPMinLen + 12 + optionSpace
 
-// mayProve reports whether a segment can be the first of a connection on the tuple
-// of the flow f, nil: none. One that lives is replaced by what confirms only: the
-// owner may not have ended it yet.
+// mayProve reports whether a segment can be the first of a new connection on the tuple of f, which is nil if there is
+// no flow. A live flow is replaced only by a segment with the confirm option, because its owner may just not have ended
+// it yet.
 func mayProve(f *flow, t packet.TCP) bool {
 	if f == nil || f.isn == t.Seq()-1 {
 		return f == nil
@@ -41,8 +41,8 @@ func mayProve(f *flow, t packet.TCP) bool {
 	return !f.alive() || f.server && len(t) >= confirmedHeader && packet.ParseTCPOptions(t.Options()).Option.Role == packet.RoleConfirm
 }
 
-// proved handles a segment that may be the first of a connection whose SYN was
-// answered for us; false: it is not. old is the flow of its tuple, if any.
+// proved handles a segment that may be the first of a connection whose SYN was answered on the stack's behalf. It
+// returns false if the segment is not. old is the flow of its tuple, if any.
 func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 	pr, ok := readCookie(t)
 	if !ok {
@@ -67,8 +67,7 @@ func (s *Stack) proved(k tupleKey, old *flow, p packet.IP, t packet.TCP, pkt *st
 	return true
 }
 
-// stand begins the connection of a client that has answered a SYN-ACK which was sent for us.
-// pkt is its answer.
+// stand begins the connection of a client that has answered a SYN-ACK sent on the stack's behalf. pkt is that answer.
 func (s *Stack) stand(f *flow, syn SYN, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	pr := f.serve.proof
 	c, err := s.begin(f, minisock.Config{Seq: pr.ISS + 1, Ack: f.isn + 1, Stamp: pr.Stamp, Recent: pr.Ask.TSVal})

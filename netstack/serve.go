@@ -9,7 +9,7 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// newServerFlow makes the flow of a connection that was proved.
+// newServerFlow returns the flow of a proved connection.
 func (s *Stack) newServerFlow(k tupleKey, syn SYN, proof *cookieProof) *flow {
 	f := &flow{
 		key: k, server: true, isn: syn.ISN, nonce: syn.Nonce, wq: &waiter.Queue{},
@@ -22,7 +22,7 @@ func (s *Stack) newServerFlow(k tupleKey, syn SYN, proof *cookieProof) *flow {
 	return f
 }
 
-// notBegun tells of a connection that there is no room for, unless it has begun already.
+// notBegun reports a connection that could not begin, unless it has already begun.
 func (s *Stack) notBegun(syn SYN, err error) {
 	if !errors.Is(err, errRepeated) {
 		s.count.shed.Add(1)
@@ -30,8 +30,8 @@ func (s *Stack) notBegun(syn SYN, err error) {
 	}
 }
 
-// withoutEndpoint is gVisor's handler for segments without an endpoint: it may have just gone. A
-// SYN is dropped, anything else answered by a reset.
+// withoutEndpoint is gVisor's handler for segments without an endpoint, which may just have gone. A SYN is dropped;
+// anything else is answered with a reset.
 func withoutEndpoint(_ stack.TransportEndpointID, pkt *stack.PacketBuffer) (handled bool) {
 	return packet.TCP(pkt.TransportHeader().Slice()).Flags()&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN
 }

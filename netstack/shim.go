@@ -14,12 +14,12 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// shim is the link endpoint between gVisor and the wire. Everything that
-// makes the stack special happens here, per packet, without I/O of its own.
+// shim is the link endpoint between gVisor and the wire. It does per packet everything that distinguishes this stack
+// from a plain gVisor stack, without I/O of its own.
 type shim struct {
 	nested.Endpoint
 	s    *Stack
-	open atomic.Bool // inbound packets are taken
+	open atomic.Bool // inbound packets are accepted
 }
 
 var _ stack.LinkEndpoint = (*shim)(nil)
@@ -30,13 +30,13 @@ func newShim(s *Stack, lower stack.LinkEndpoint) *shim {
 	return m
 }
 
-// Capabilities adds receive checksum offload: the shim verifies what the link
-// did not, and gVisor could not once headers are translated.
+// Capabilities adds receive checksum offload: the shim verifies what the link did not, because gVisor could not after
+// the headers have been translated.
 func (m *shim) Capabilities() stack.LinkEndpointCapabilities {
 	return m.Endpoint.Capabilities() | stack.CapabilityRXChecksumOffload
 }
 
-// WritePackets passes on what gVisor sends, rewritten where it must be.
+// WritePackets passes on what gVisor sends, rewritten if necessary.
 func (m *shim) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
 	pkts := l.AsSlice()
 	for i, p := range pkts {
@@ -47,8 +47,8 @@ func (m *shim) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
 	return m.Endpoint.WritePackets(l)
 }
 
-// writeChanged writes pkts, of which the first n pass as they are and the next
-// is replaced by repl (nothing: swallowed).
+// writeChanged writes pkts: the first n pass unchanged, and the next one is replaced by repl (by nothing if that is
+// empty).
 func (m *shim) writeChanged(pkts []*stack.PacketBuffer, n int, repl []*stack.PacketBuffer) (int, tcpip.Error) {
 	var out stack.PacketBufferList
 	var made []*stack.PacketBuffer
@@ -79,16 +79,15 @@ func (m *shim) writeChanged(pkts []*stack.PacketBuffer, n int, repl []*stack.Pac
 	return len(pkts), nil
 }
 
-// send writes one packet of the shim's own making.
+// send writes a packet that the shim has made.
 func (m *shim) send(p *stack.PacketBuffer) {
 	defer p.DecRef()
 	var l stack.PacketBufferList
 	l.PushBack(p)
-	_, _ = m.Endpoint.WritePackets(l) // a lost packet is TCP's daily business
+	_, _ = m.Endpoint.WritePackets(l) // TCP copes with a lost packet
 }
 
-// outbound decides about one packet of gVisor: keep it (possibly changed in
-// place), or send repl instead of it.
+// outbound decides about one packet of gVisor: either keep it, possibly changed in place, or send repl instead.
 func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep bool) {
 	t := p.TransportHeader().Slice()
 	if p.TransportProtocolNumber != header.TCPProtocolNumber || len(t) < packet.TCPMinLen {
@@ -102,7 +101,7 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 		return nil, false
 	}
 	g := f.grown.Load()
-	if g == nil { // of the connection before on the tuple
+	if g == nil { // from the previous connection on the tuple
 		m.s.count.swallowed.Add(1)
 		return nil, false
 	}
@@ -123,7 +122,7 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 	return repl, false
 }
 
-// held keeps an acknowledgement back that something else will take along.
+// held holds an acknowledgement back if another segment can carry it.
 func (m *shim) held(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP) bool {
 	held, fresh := g.acks.hold(p, t, f.quick.Load())
 	if held {
@@ -135,7 +134,7 @@ func (m *shim) held(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP) bool
 	return held
 }
 
-// outServer swallows gVisor's own SYN and translates everything else.
+// outServer swallows gVisor's own SYN and translates all other segments.
 func (m *shim) outServer(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP) (keep bool) {
 	if t.Flags()&packet.FlagSYN != 0 {
 		g.numbers.Begin(t, g.origin, f.scale())
@@ -149,7 +148,7 @@ func (m *shim) outServer(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP)
 	return true
 }
 
-// translate puts a segment of gVisor into the numbers of the wire.
+// translate rewrites a segment of gVisor for the wire.
 func (m *shim) translate(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP) {
 	g.numbers.Out(t, !link.Offloaded(p))
 	g.numbers.Sent(sequenceEnd(p, t))
@@ -157,7 +156,7 @@ func (m *shim) translate(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP)
 	m.told(f, g, t)
 }
 
-// outClient swallows gVisor's own SYN and translates everything else.
+// outClient swallows gVisor's own SYN and translates all other segments.
 func (m *shim) outClient(f *flow, g *grown, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]*stack.PacketBuffer, bool) {
 	a := f.adopt
 	if t.Flags()&packet.FlagSYN != 0 {
@@ -174,7 +173,7 @@ func (m *shim) outClient(f *flow, g *grown, p *stack.PacketBuffer, ip []byte, t 
 	return confirmSegment(f, p, ip, t)
 }
 
-// told notes what a segment of gVisor tells the peer of what has come.
+// told records what a segment of gVisor acknowledges.
 func (m *shim) told(f *flow, g *grown, t packet.TCP) {
 	if t.Flags()&packet.FlagACK != 0 {
 		f.awaited.Store(t.Ack())
@@ -182,7 +181,7 @@ func (m *shim) told(f *flow, g *grown, t packet.TCP) {
 	}
 }
 
-// DeliverNetworkPacket passes on what arrives if it is for a live flow.
+// DeliverNetworkPacket passes on an inbound packet if it is for a live flow.
 func (m *shim) DeliverNetworkPacket(_ tcpip.NetworkProtocolNumber, pkt *stack.PacketBuffer) {
 	if !m.open.Load() {
 		return
@@ -211,12 +210,12 @@ func (m *shim) DeliverNetworkPacket(_ tcpip.NetworkProtocolNumber, pkt *stack.Pa
 	}
 }
 
-// up hands pkt to gVisor.
+// up passes pkt to gVisor.
 func (m *shim) up(p packet.IP, pkt *stack.PacketBuffer) {
 	m.Endpoint.DeliverNetworkPacket(link.Protocol(p.Header), pkt)
 }
 
-// inTCP routes one segment.
+// inTCP dispatches a segment.
 func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
 	t, err := p.TCP()
 	flags := byte(0)
@@ -246,13 +245,13 @@ func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
 	case f.server:
 		m.inServer(f, p, t, pkt)
 	case flags&packet.FlagSYN != 0 && t.Ack() != f.isn+1:
-		m.inSYNACK(k, t, pkt) // of a newer connection: the owner has not ended this one yet
+		m.inSYNACK(k, t, pkt) // of a newer connection: the owner has not yet ended this one
 	default:
 		m.inClient(f, p, t, pkt)
 	}
 }
 
-// inClient gives a segment to an adopted flow.
+// inClient passes a segment to an adopted flow.
 func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	a := f.adopt
 	m.replacedPeer(f, p, t, pkt)
@@ -271,18 +270,18 @@ func (m *shim) inClient(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 	m.to(f, p, t, pkt)
 }
 
-// to gives a segment to what moves the bytes of f.
+// to passes a segment to whatever moves the bytes of f.
 func (m *shim) to(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	c := f.conn.Load()
 	switch {
-	case c == nil: // it has just ended
+	case c == nil: // the flow has just ended
 	case c.takes(p, t, pkt):
 	default:
 		m.translated(f, p, t, pkt)
 	}
 }
 
-// translated gives a segment to gVisor, in its numbers, if there is room for what it would have to keep.
+// translated passes a segment to gVisor, in gVisor's numbers, if there is room for what gVisor would have to keep.
 func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	g, n := f.grown.Load(), uint32(p.Total-len(p.Header)-len(t))
 	m.refuseOld(f, &g.stamps, t, n, pkt)
@@ -297,8 +296,8 @@ func (m *shim) translated(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketB
 	m.up(p, pkt)
 }
 
-// refuseOld makes an old duplicate with n bytes, which gVisor would take, one of bytes that have come: gVisor drops it, and
-// acknowledges.
+// refuseOld changes an old duplicate with n bytes, which gVisor would accept, into a segment of bytes that have already
+// arrived. gVisor then drops it and acknowledges.
 func (m *shim) refuseOld(f *flow, stamps *segment.PAWS, t packet.TCP, n uint32, pkt *stack.PacketBuffer) {
 	o := packet.ParseTCPOptions(t.Options())
 	if !o.TS || t.Flags()&(packet.FlagSYN|packet.FlagRST) != 0 {
@@ -313,7 +312,7 @@ func (m *shim) refuseOld(f *flow, stamps *segment.PAWS, t packet.TCP, n uint32, 
 	}
 }
 
-// resume gives gVisor a segment that has waited for it.
+// resume passes a segment to gVisor that has waited for it.
 func (m *shim) resume(f *flow, pkt *stack.PacketBuffer) {
 	b, _ := pkt.Data().PullUp(min(pkt.Data().Size(), maxHeaders))
 	if p, ok := parseIP(b, pkt.Data().Size()); ok {
@@ -347,7 +346,7 @@ func (m *shim) replacedPeer(f *flow, p packet.IP, t packet.TCP, pkt *stack.Packe
 	}
 }
 
-// inServer gives a segment to an accepted flow, and watches for the confirm option.
+// inServer passes a segment to an accepted flow, and looks for the confirm option.
 func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	m.replacedPeer(f, p, t, pkt)
 	if !f.possible(t) {
@@ -365,12 +364,12 @@ func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 // inSYN decides about a SYN without ACK.
 func (m *shim) inSYN(k tupleKey, f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	o := packet.ParseTCPOptions(t.Options())
-	if f != nil && f.inTimeWait() { // RFC 9293 3.6.1: a SYN may open it anew
+	if f != nil && f.inTimeWait() { // RFC 9293 3.6.1: a SYN may reopen the connection
 		f.forget()
 	}
 	if f != nil && f.alive() {
 		if !f.server || f.carrying.Load() || f.isn != t.Seq() {
-			m.challenge(f, p, t, pkt) // RFC 5961 4: any host can have sent it
+			m.challenge(f, p, t, pkt) // RFC 5961 4: any host may have sent it
 			return
 		}
 		if o.Option.Role == packet.RoleOffer && f.nonce == o.Option.Nonce {
@@ -380,7 +379,7 @@ func (m *shim) inSYN(k tupleKey, f *flow, p packet.IP, t packet.TCP, pkt *stack.
 	m.newSYN(k, t, o, rawBytes(pkt))
 }
 
-// newSYN reports a SYN that belongs to no live flow as it is.
+// newSYN reports a SYN that does not belong to a live flow.
 func (m *shim) newSYN(k tupleKey, t packet.TCP, o packet.TCPOptions, raw []byte) {
 	syn := SYN{Tuple: k.tuple(), ISN: t.Seq(), Offer: o.Option.Role == packet.RoleOffer, Nonce: o.Option.Nonce, Raw: raw}
 	if !syn.Offer {
@@ -391,16 +390,15 @@ func (m *shim) newSYN(k tupleKey, t packet.TCP, o packet.TCPOptions, raw []byte)
 	m.s.cfg.Handler.OfferedSYN(syn)
 }
 
-// challenge gives a SYN to an endpoint that answers it by an ACK. It is kept for
-// a while: an endpoint that was about to end may not have answered.
+// challenge passes a SYN to an endpoint, which answers with an ACK. It keeps the SYN for a while, because an endpoint
+// that was about to end may not have answered.
 func (m *shim) challenge(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	f.challenged.Store(&challenged{isn: t.Seq(), raw: rawBytes(pkt), at: m.s.clock.NowMonotonic()})
 	m.to(f, p, t, pkt)
 }
 
-// again looks once more at a SYN that met the flow f when it was about to end:
-// a client that resets a connection may begin the next one on the tuple before
-// the owner has ended the first.
+// again handles a SYN once more that met the flow f when f was about to end. A client that resets a connection may
+// begin the next one on the tuple before the owner has ended the first.
 func (m *shim) again(f *flow, raw []byte) {
 	p, t, ok := parseTCP(raw)
 	if !ok || !m.s.hold() {
@@ -409,7 +407,7 @@ func (m *shim) again(f *flow, raw []byte) {
 	defer m.s.release()
 	k := inboundKey(p.Header, t)
 	if m.s.flows.get(k) != f {
-		return // the tuple is another connection's by now
+		return // the tuple belongs to another connection by now
 	}
 	m.newSYN(k, t, packet.ParseTCPOptions(t.Options()), raw)
 }
@@ -424,10 +422,9 @@ func (m *shim) inSYNACK(k tupleKey, t packet.TCP, pkt *stack.PacketBuffer) {
 	m.s.cfg.Handler.SYNACK(sa)
 }
 
-// inLate answers what arrives for an ended flow (docs/PROTOCOL.md "Teardown"): a
-// challenge ACK by an exact reset; so is what is sent again, if we have reset the
-// flow: that may have been lost. A SYN-ACK of a newer connection by asking the
-// owner, the rest not at all.
+// inLate handles what arrives for an ended flow (docs/PROTOCOL.md "Teardown"). It answers a challenge ACK with an exact
+// reset. If the flow was reset, it answers retransmitted data in the same way, because the first reset may have been
+// lost. It reports a SYN-ACK of a newer connection to the owner, and drops the rest.
 func (m *shim) inLate(f *flow, k tupleKey, p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) {
 	flags, payload := t.Flags(), p.Total-len(p.Header)-len(t)
 	switch {

@@ -22,17 +22,17 @@ import (
 const (
 	nicID = 1
 
-	// timeWait is short because the wire legs of clients are reset, not closed,
-	// and a tuple may come again at once.
+	// timeWait is short because wire legs of clients are reset rather than closed, and a tuple may be reused
+	// immediately.
 	timeWait = time.Second
 
 	minBuffer = 4 << 10
-	// legBuffer is the receive buffer of a leg that grows to one: the window is what the mini socket has told of.
+	// legBuffer is the receive buffer of a leg that grows: the window is the one that the mini socket has announced.
 	legBuffer     = 128 << 10
 	defaultBuffer = 1 << 20
 )
 
-// Stack is the wire TCP of one gateway. All methods may be called concurrently.
+// Stack is the wire TCP of one gateway. It is safe for concurrent use.
 type Stack struct {
 	cfg   Config
 	clock tcpip.Clock
@@ -47,7 +47,7 @@ type Stack struct {
 
 	mu      sync.Mutex // guards closing
 	closing bool
-	busy    sync.WaitGroup // what must not outlive the stack
+	busy    sync.WaitGroup // counts what must not outlive the stack
 	closed  chan struct{}
 }
 
@@ -80,7 +80,7 @@ func discard(l link.Endpoint) {
 	l.Stop()
 }
 
-// newGVisor makes a stack with one interface, for every address.
+// newGVisor returns a gVisor stack with one interface, which has every address.
 func newGVisor(cfg Config, ep stack.LinkEndpoint) (*stack.Stack, error) {
 	gs := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol},
@@ -103,20 +103,17 @@ func newGVisor(cfg Config, ep stack.LinkEndpoint) (*stack.Stack, error) {
 }
 
 const (
-	// maxRTO bounds the pause between two retransmissions: how long after the end
-	// of a partition a connection may still be silent. RFC 6298 allows no less than 60
-	// s, for networks that are congested for as long; a gateway has one segment
-	// under way to each peer in question.
+	// maxRTO bounds the pause between two retransmissions, and thus how long a connection may stay silent after the end
+	// of a partition. RFC 6298 demands at least 60 s, for networks that are congested that long; but a gateway has only
+	// one segment in flight to each such peer.
 	maxRTO = 5 * time.Second
-	// maxRetries ends a connection whose bytes are not acknowledged, after 16
-	// minutes: what Linux takes for tcp_retries2.
+	// maxRetries ends a connection whose bytes are not acknowledged after 16 minutes, as Linux's tcp_retries2 does.
 	maxRetries = 200
 )
 
-// setTCPOptions sets what was measured to matter: see
-// docs/ARCHITECTURE.md "netstack". RACK is off: after a retransmission timeout with
-// many segments lost, gVisor's enters fast recovery with nothing that it may send,
-// and two segments a timeout are all that moves.
+// setTCPOptions sets what measurements have shown to matter (docs/ARCHITECTURE.md "netstack"). RACK is off: after a
+// retransmission timeout with many segments lost, gVisor's RACK enters fast recovery with nothing that it may send, and
+// only two segments move per timeout.
 func setTCPOptions(gs *stack.Stack, cfg Config) error {
 	sack := tcpip.TCPSACKEnabled(true)
 	rto := tcpip.TCPMinRTOOption(cfg.MinRTO)
@@ -134,25 +131,24 @@ func setTCPOptions(gs *stack.Stack, cfg Config) error {
 	return nil
 }
 
-// MTU is the largest IP packet of the link.
+// MTU returns the size of the largest IP packet of the link.
 func (s *Stack) MTU() int { return int(s.link.MTU()) }
 
-// segMax is the largest TCP header plus payload towards a peer that announced
-// mss, in the family of packet raw.
+// segMax returns the largest TCP header plus payload towards a peer that announced mss, in the IP version of the packet
+// raw.
 func (s *Stack) segMax(raw []byte, mss uint16) uint32 {
 	hlen := packet.IPv4MinLen
 	if raw[0]>>4 == 6 {
 		hlen = packet.IPv6Len
 	}
-	mss = max(mss, header.TCPMinimumSendMSS) // a smaller one is not meant well: gVisor does the same
+	mss = max(mss, header.TCPMinimumSendMSS) // a smaller one is malicious: gVisor does the same
 	return uint32(max(min(int(mss)+packet.TCPMinLen, s.MTU()-hlen), packet.TCPMinLen))
 }
 
-// Forget ends whatever lives on tuple without a packet, and reports whether
-// something did.
+// Forget ends whatever lives on the tuple without sending a packet, and reports whether there was something.
 func (s *Stack) Forget(t Tuple) bool { return s.flows.get(keyOf(t)).forget() }
 
-// forget ends a flow without a packet, and reports whether it was alive; nil: there is none.
+// forget ends a flow without sending a packet, and reports whether it was alive. f may be nil.
 func (f *flow) forget() bool {
 	if f == nil {
 		return false
@@ -164,7 +160,7 @@ func (f *flow) forget() bool {
 	return c != nil
 }
 
-// hold keeps Close from finishing; false: the stack is closing.
+// hold keeps Close from finishing until release. It returns false if the stack is closing.
 func (s *Stack) hold() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,30 +173,30 @@ func (s *Stack) hold() bool {
 
 func (s *Stack) release() { s.busy.Done() }
 
-// retire takes f out of the living, just dead: it holds no packet, and its tuple lingers. A SYN that
-// met it when it was about to end is looked at again. It is called once per flow.
+// retire moves f, which has just ended, from the live to the lingering flows. f keeps no packet. A SYN that met f when
+// it was about to end is handled again. It is called once per flow.
 func (s *Stack) retire(f *flow) {
 	f.conn.Store(nil)
-	if g := f.grown.Load(); g != nil { // one that comes later gets nothing through the shim
+	if g := f.grown.Load(); g != nil { // later segments of gVisor do not get through the shim
 		g.acks.drop()
 		g.ahead.End(&s.reorder)
 	}
 	s.flows.bury(f)
 	if c := f.challenged.Swap(nil); c != nil && s.clock.NowMonotonic().Sub(c.at) < challengedFor {
-		go s.shim.again(f, c.raw) // bounded: once a flow
+		go s.shim.again(f, c.raw) // bounded: once per flow
 	}
 }
 
-// inject delivers a copy of raw to gVisor, past the shim.
+// inject delivers a copy of raw to gVisor, bypassing the shim.
 func (s *Stack) inject(raw []byte) {
 	p := link.Buffer(raw)
 	defer p.DecRef()
 	s.shim.Endpoint.DeliverNetworkPacket(link.Protocol(raw), p)
 }
 
-// Close ends everything: carrying connections are reset, the others forgotten
-// without a packet (a server never resets before it has read the PROPOSAL). It
-// returns when all goroutines have ended. It must not be called from a Handler.
+// Close ends everything. Carrying connections are reset, all others are forgotten without a packet, because a server
+// never resets before it has read the PROPOSAL. Close returns when all goroutines have ended. It must not be called
+// from a Handler.
 func (s *Stack) Close() error {
 	s.mu.Lock()
 	if s.closing {
@@ -222,7 +218,7 @@ func (s *Stack) Close() error {
 	return nil
 }
 
-// end is Close's part for one flow.
+// end is Close for one flow.
 func (s *Stack) end(f *flow) {
 	c := f.conn.Load()
 	switch {

@@ -4,57 +4,52 @@ import "sync/atomic"
 
 // Stats is a snapshot of the counters and table sizes of a Stack.
 type Stats struct {
-	// Flows counts live flows, Dead the lingering ones.
+	// Flows counts live flows, Dead lingering ones.
 	Flows, Dead int
 	// Adopted and Accepted count connections since the start.
 	Adopted, Accepted uint64
-	// Shed counts proved connections refused by Limits.
+	// Shed counts proved connections that Limits refused.
 	Shed uint64
-	// Confirmed and Unconfirmed count first segments of accepted connections
-	// with and without the confirm option.
+	// Confirmed and Unconfirmed count first segments of accepted connections with and without the confirm option.
 	Confirmed, Unconfirmed uint64
 	// ChecksumErrors counts inbound packets with a wrong checksum, Malformed those
 	// that are no TCP segment or ICMP error we could read; both are dropped.
 	ChecksumErrors, Malformed uint64
-	// Unknown counts inbound segments of tuples the stack does not know; they
-	// are dropped.
+	// Unknown counts inbound segments of tuples that the stack does not know, which are dropped.
 	Unknown uint64
-	// Impossible counts segments dropped because they acknowledged what the peer cannot
-	// have been sent.
+	// Impossible counts segments that were dropped because they acknowledge something the peer cannot have received.
 	Impossible uint64
-	// Swallowed counts outbound packets that had no live flow.
+	// Swallowed counts outbound packets without a live flow.
 	Swallowed uint64
-	// LateSegments counts inbound segments of ended flows that were dropped,
-	// LateResets the resets that answered a challenge ACK of one.
+	// LateSegments counts inbound segments of ended flows that were dropped, LateResets the resets that answered
+	// challenge ACKs of such flows.
 	LateSegments, LateResets uint64
-	// Strangers counts connections that ended because another host than the peer
-	// answered for it.
+	// Strangers counts connections that ended because another host answered in the peer's place.
 	Strangers uint64
-	// DeadEvicted counts ended flows that left the lingering table early.
+	// DeadEvicted counts ended flows that were evicted from the lingering table.
 	DeadEvicted uint64
-	// ACKsHeld counts acknowledgements that waited for something to take them
-	// along, ACKsLate those for which nothing came.
+	// ACKsHeld counts acknowledgements that were delayed to travel with another segment, ACKsLate those that had to be
+	// sent alone.
 	ACKsHeld, ACKsLate uint64
-	// Grown counts connections that a mini socket was not enough for, Repeats what mini sockets
-	// have sent again.
+	// Grown counts connections that needed more than a mini socket, Repeats the retransmissions of mini sockets.
 	Grown, Repeats uint64
 	// ICMPDelivered and ICMPIgnored count ICMP errors.
 	ICMPDelivered, ICMPIgnored uint64
-	// BlackHoles counts how often a connection began to send smaller packets since
-	// larger ones vanished.
+	// BlackHoles counts how often a connection switched to smaller packets because larger ones were lost.
 	BlackHoles uint64
-	// ReorderDropped counts inbound segments that came before others and that there was no memory for.
+	// ReorderDropped counts inbound segments ahead of a gap that were dropped because their memory bound was reached.
 	ReorderDropped uint64
-	// OldStamps counts inbound segments with a timestamp older than one that came before.
+	// OldStamps counts inbound segments whose timestamp is older than that of an earlier one.
 	OldStamps uint64
-	// LinkDrops counts outbound packets the link could not take, LinkRefused those of them that the kernel calls malformed.
+	// LinkDrops counts outbound packets that the link did not accept, LinkRefused those that the kernel calls
+	// malformed.
 	LinkDrops, LinkRefused uint64
-	// Retransmits, Timeouts, SegmentsSent and SegmentsReceived are gVisor's; with those of mini
-	// sockets, but for Timeouts.
+	// Retransmits, Timeouts, SegmentsSent and SegmentsReceived are gVisor's counters; all but Timeouts include mini
+	// sockets.
 	Retransmits, Timeouts, SegmentsSent, SegmentsReceived uint64
 }
 
-// counters are the atomic ones behind Stats.
+// counters are the atomic counters of Stats.
 type counters struct {
 	adopted, accepted         atomic.Uint64
 	shed                      atomic.Uint64

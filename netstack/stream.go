@@ -22,20 +22,20 @@ type stream struct {
 
 	rmu   sync.Mutex // guards everything below; one reader at a time
 	sink  sliceWriter
-	rdErr error // gVisor tells a reset once only
+	rdErr error // gVisor reports a reset only once
 
 	wmu sync.Mutex // guards everything below; one writer at a time
 	src bytes.Reader
 
-	written atomic.Uint64 // bytes that Write took
-	led     uint64        // segments that the endpoint has received and the peer has not sent
+	written atomic.Uint64 // bytes that Write has accepted
+	led     uint64        // segments that the endpoint has received but the peer has not sent
 
-	// ended is the error that ended the connection, if a writer was told of it:
-	// gVisor then tells a reader that the stream is over.
+	// ended is the error that ended the connection, if a writer was told about it: gVisor then only reports the end of
+	// the stream to a reader.
 	ended atomic.Pointer[error]
 }
 
-// sliceWriter is where Endpoint.Read puts the bytes.
+// sliceWriter is the destination of Endpoint.Read.
 type sliceWriter struct{ b []byte }
 
 func (w *sliceWriter) Write(p []byte) (int, error) {
@@ -47,8 +47,8 @@ func (w *sliceWriter) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Read reads what is there: at least one byte, io.EOF after the peer's FIN,
-// ErrWouldBlock, or the error that ended the connection, which stays.
+// Read reads what is available and returns at least one byte. Otherwise it returns io.EOF after the peer's FIN,
+// ErrWouldBlock, or the error that ended the connection, which is permanent.
 func (c *stream) Read(p []byte) (int, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
@@ -71,8 +71,8 @@ func (c *stream) Read(p []byte) (int, error) {
 	return 0, err
 }
 
-// endOfStream is io.EOF after the peer's FIN, and the error of a connection that
-// ended otherwise: a reset must never look like the end of the bytes.
+// endOfStream returns io.EOF after the peer's FIN, and otherwise the error that ended the connection: a reset must
+// never look like the end of the bytes.
 func (c *stream) endOfStream() error {
 	if tcp.EndpointState(c.ep.State()) != tcp.StateError {
 		return io.EOF
@@ -83,8 +83,7 @@ func (c *stream) endOfStream() error {
 	return syscall.ECONNRESET
 }
 
-// Write queues as much of p as the send buffer takes; ErrWouldBlock if that is
-// nothing. p is copied.
+// Write copies as much of p as the send buffer has room for. It returns ErrWouldBlock if that is nothing.
 func (c *stream) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -102,30 +101,28 @@ func (c *stream) Write(p []byte) (int, error) {
 		}
 		return int(n), err
 	}
-	if n == 0 { // the endpoint's state changed under the copy
+	if n == 0 { // the endpoint's state changed during the copy
 		return 0, ErrWouldBlock
 	}
 	return int(n), nil
 }
 
-// CloseWrite sends a FIN behind what was written; reading goes on.
+// CloseWrite sends a FIN behind what was written. Reading remains possible.
 func (c *stream) CloseWrite() error {
 	return mapError(c.ep.Shutdown(tcpip.ShutdownWrite))
 }
 
-// close ends both directions: what was written is still delivered, unless the peer acknowledges
-// nothing for as long as patience.
+// close ends both directions. What was written is still delivered, unless the peer acknowledges nothing for patience.
 func (c *stream) close(patience time.Duration) error {
 	defer c.ep.Close()
 	return c.SetUserTimeout(patience)
 }
 
-// never is when a probe that was turned off is due. Off for good it cannot be:
-// gVisor's timer that expires while it is off does not start again when it is
-// turned on.
+// never is when a probe that was turned off is due. It cannot be turned off for good: if gVisor's timer expires while
+// it is off, it does not start again when it is turned on.
 const never = 10 * 365 * 24 * time.Hour
 
-// SetKeepalive is Conn.SetKeepalive, at once.
+// SetKeepalive sets the keepalive immediately; see Conn.SetKeepalive.
 func (c *stream) SetKeepalive(idle, interval time.Duration, count int) error {
 	if idle <= 0 {
 		if !c.ep.SocketOptions().GetKeepAlive() {
@@ -133,7 +130,7 @@ func (c *stream) SetKeepalive(idle, interval time.Duration, count int) error {
 		}
 		idle, interval, count = never, never, math.MaxInt32
 	}
-	// The count first: a probe may be due before gVisor has the rest.
+	// The count first, because a probe may be due before gVisor has the rest.
 	if terr := c.ep.SetSockOptInt(tcpip.KeepaliveCountOption, count); terr != nil {
 		return mapError(terr)
 	}
@@ -147,14 +144,14 @@ func (c *stream) SetKeepalive(idle, interval time.Duration, count int) error {
 	return nil
 }
 
-// SetUserTimeout ends the connection with ETIMEDOUT when written bytes stay
-// unacknowledged for d (RFC 5482); zero turns it off.
+// SetUserTimeout ends the connection with ETIMEDOUT when written bytes remain unacknowledged for d (RFC 5482). Zero
+// turns it off.
 func (c *stream) SetUserTimeout(d time.Duration) error {
 	o := tcpip.TCPUserTimeoutOption(d)
 	return mapError(c.ep.SetSockOpt(&o))
 }
 
-// received is how many segments the endpoint has received.
+// received returns how many segments the endpoint has received.
 func (c *stream) received() uint64 {
 	if st, ok := c.ep.Stats().(*tcp.Stats); ok {
 		return st.SegmentsReceived.Value()

@@ -12,20 +12,18 @@ type SYN struct {
 	// Offer is true if the SYN carries the offer option; Nonce is its nonce.
 	Offer bool
 	Nonce uint16
-	// Proved is true where the steering program has answered the SYN in our name
-	// without keeping it, and the client has repeated that answer: there is no SYN to
-	// pass on.
+	// Proved is true if the steering program has answered the SYN on the stack's behalf without keeping it, and the
+	// client has echoed that answer. There is no SYN to pass on then.
 	Proved bool
-	// Raw is a copy of the whole IP packet; it belongs to the receiver. With Proved it
-	// is made anew, under the network header of the packet that proved it, and only to
-	// be looked at during the call.
+	// Raw is a copy of the whole IP packet and belongs to the receiver. With Proved it is rebuilt, under the network
+	// header of the packet that proved it, and is valid only during the call.
 	Raw []byte
 }
 
 // SYNACK describes a SYN-ACK that arrived for a tuple the stack does not know.
 type SYNACK struct {
 	Tuple Tuple
-	// ISN is the sequence number of the SYN it answers (its ACK field less one).
+	// ISN is the sequence number of the SYN that it answers (its ACK field minus 1).
 	ISN uint32
 	// Accept is true if it carries the accept option; Nonce is its nonce.
 	Accept bool
@@ -34,9 +32,8 @@ type SYNACK struct {
 	Raw []byte
 }
 
-// Confirmation tells whether the client of an accepted connection is a gateway
-// (docs/PROTOCOL.md "TCP option": every segment of a gateway that starts at ISN+1 carries the
-// confirm option).
+// Confirmation tells whether the client of an accepted connection is a gateway: every segment of a gateway that starts
+// at ISN+1 carries the confirm option (docs/PROTOCOL.md "TCP option").
 type Confirmation uint8
 
 const (
@@ -63,17 +60,17 @@ func (c Confirmation) String() string {
 // Errors of this package. Connection errors are syscall.Errno values, io.EOF
 // and net.ErrClosed, so that errors.Is works as with the net package.
 var (
-	// ErrWouldBlock is returned by Conn.Read and Conn.Write when nothing can be
-	// moved now; the notify function is called when that changes.
+	// ErrWouldBlock is returned by Conn.Read and Conn.Write when they can make no progress now. The notify function is
+	// called when that changes.
 	ErrWouldBlock = errors.New("operation would block")
-	// ErrOverload: a bound of Limits is reached.
+	// ErrOverload: a bound of Limits has been reached.
 	ErrOverload = errors.New("netstack limit reached")
-	// ErrReplaced: a newer connection on the same tuple took this one's place.
+	// ErrReplaced: a newer connection on the same tuple has taken this one's place.
 	ErrReplaced = errors.New("replaced by a newer connection")
-	// ErrAdopted: Adopt was called for this very connection before.
+	// ErrAdopted: Adopt was already called for this connection.
 	ErrAdopted = errors.New("already adopted")
-	// errRepeated: the proof of a flow came twice at once.
+	// errRepeated: two segments proved the same flow concurrently.
 	errRepeated = errors.New("repeated syn")
-	// ErrPacket: bytes handed in are not the packet they should be.
+	// ErrPacket: the given bytes are not the expected packet.
 	ErrPacket = errors.New("malformed packet")
 )

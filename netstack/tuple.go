@@ -10,9 +10,8 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// Tuple names a connection from the local application's direction: on the
-// client's host Local is the client application, on the server's host the
-// server application. IPv4 addresses are never v4-mapped.
+// Tuple identifies a connection as seen from the local application: on the client's host Local is the client
+// application, on the server's host it is the server application. IPv4 addresses are never v4-mapped.
 type Tuple struct {
 	Local, Remote netip.AddrPort
 }
@@ -26,7 +25,7 @@ func (t Tuple) valid() bool {
 	return l.IsValid() && r.IsValid() && l.Is4() == r.Is4() && t.Local.Port() != 0 && t.Remote.Port() != 0
 }
 
-// tupleKey is Tuple as plain memory: it is hashed once per packet.
+// tupleKey is a Tuple as plain memory, because it is hashed once per packet.
 type tupleKey struct {
 	local, remote [16]byte
 	lport, rport  uint16
@@ -40,7 +39,7 @@ func (k tupleKey) tuple() Tuple {
 	}
 }
 
-// outboundKey is the key of a packet that leaves: its source is local.
+// outboundKey returns the key of a packet that leaves: its source is local.
 func outboundKey(ip, tcp []byte) tupleKey {
 	k := tupleKey{
 		lport: packet.TCP(tcp).SrcPort(),
@@ -56,7 +55,7 @@ func outboundKey(ip, tcp []byte) tupleKey {
 	return k
 }
 
-// inboundKey is the key of a packet that arrives: its destination is local.
+// inboundKey returns the key of a packet that arrives: its destination is local.
 func inboundKey(ip, tcp []byte) tupleKey {
 	k := outboundKey(ip, tcp)
 	k.local, k.remote = k.remote, k.local
@@ -70,7 +69,7 @@ func mapped(v4 []byte) (a [16]byte) {
 	return a
 }
 
-// fullAddress converts to gVisor's address type and names the network protocol.
+// fullAddress converts a to gVisor's address type, and returns its network protocol.
 func fullAddress(a netip.AddrPort) (tcpip.FullAddress, tcpip.NetworkProtocolNumber) {
 	proto := header.IPv4ProtocolNumber
 	if a.Addr().Is6() {
@@ -79,7 +78,7 @@ func fullAddress(a netip.AddrPort) (tcpip.FullAddress, tcpip.NetworkProtocolNumb
 	return tcpip.FullAddress{NIC: nicID, Addr: tcpip.AddrFromSlice(a.Addr().AsSlice()), Port: a.Port()}, proto
 }
 
-// keyOf converts a tuple of the API.
+// keyOf returns the key of a tuple.
 func keyOf(t Tuple) tupleKey {
 	return tupleKey{
 		local: t.Local.Addr().As16(), remote: t.Remote.Addr().As16(),

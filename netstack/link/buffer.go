@@ -7,15 +7,15 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// Buffer makes an inbound packet buffer of a copy of raw.
+// Buffer returns an inbound packet buffer with a copy of raw.
 func Buffer(raw []byte) *stack.PacketBuffer {
 	return stack.NewPacketBuffer(stack.PacketBufferOptions{Payload: buffer.MakeWithData(raw)})
 }
 
-// overhead is what gVisor takes for an inbound packet and its segment, beside the bytes.
+// overhead is the memory that gVisor uses for an inbound packet and its segment, besides the bytes.
 const overhead = 1 << 10
 
-// Held is the memory that an inbound packet takes: that of its buffers, however few bytes are in them.
+// Held returns the memory that an inbound packet pins: that of its buffers, however few bytes are in them.
 func Held(p *stack.PacketBuffer) (n int64) {
 	views, _ := p.AsViewList()
 	for v := views.Front(); v != nil; v = v.Next() {
@@ -24,7 +24,7 @@ func Held(p *stack.PacketBuffer) (n int64) {
 	return n + overhead
 }
 
-// Protocol is that of a raw IP packet.
+// Protocol returns the network protocol of a raw IP packet.
 func Protocol(ip []byte) tcpip.NetworkProtocolNumber {
 	if ip[0]>>4 == 6 {
 		return header.IPv6ProtocolNumber
@@ -32,8 +32,7 @@ func Protocol(ip []byte) tcpip.NetworkProtocolNumber {
 	return header.IPv4ProtocolNumber
 }
 
-// Offloaded reports whether the checksum field of p holds the pseudo header
-// only.
+// Offloaded reports whether the checksum field of p holds only the sum of the pseudo header.
 func Offloaded(p *stack.PacketBuffer) bool {
 	return p.GSOOptions.Type != stack.GSONone && p.GSOOptions.NeedsCsum
 }

@@ -1,5 +1,5 @@
-// Package link is where the packets of gVisor's stacks come from and go to: a [TUN] with offloads.
+// Package link connects gVisor's stacks to sources and sinks of packets: a [TUN] with offloads.
 //
-// The package knows IP packets and no connection. The trap: a [Link] belongs to one stack, which detaches it before it
-// ends and stops it after what was written.
+// The package knows IP packets but no connections. A [Link] belongs to one stack, which must detach it before it ends,
+// and stop it after everything has been written.
 package link

@@ -9,29 +9,28 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// Link is a source and sink of raw IP packets. It is used by one stack, which stops it when it closes.
+// Link is a source and sink of raw IP packets. One stack uses it, and stops it when it closes.
 type Link interface {
-	// Endpoint is the link as its stack sees it.
+	// Endpoint returns the link as its stack sees it.
 	Endpoint() Endpoint
 }
 
-// Endpoint is what the links are to gVisor and to us.
+// Endpoint is a link as gVisor and the shim see it.
 type Endpoint interface {
 	stack.LinkEndpoint
 	stack.GSOEndpoint
-	// Detach ends the intake and returns when no packet is being delivered any
-	// more. It comes before the end of gVisor's stack, which detaches links under
-	// a lock that deliveries take.
+	// Detach ends the intake, and returns when no packet is being delivered any more. Call it before ending gVisor's
+	// stack, which detaches links under a lock that deliveries take.
 	Detach()
 	// Stop ends the rest, after what was written has left.
 	Stop()
-	// Drops counts packets the link could not take, Refused those of them that the kernel calls malformed: each is a
-	// defect, and is refused again when it is sent again.
+	// Drops counts packets that the link did not accept, Refused those that the kernel calls malformed. Each of the
+	// latter is a defect, and is refused again when it is retransmitted.
 	Drops() uint64
 	Refused() uint64
 }
 
-// bareLink is a link endpoint without link headers, to be embedded.
+// bareLink is a link endpoint without link headers, for embedding.
 type bareLink struct {
 	mtu     uint32
 	dropped atomic.Uint64
@@ -66,15 +65,14 @@ func (l *bareLink) IsAttached() bool {
 	return l.d != nil
 }
 
-// Attach sets the dispatcher; with nil it returns when no packet is being
-// delivered any more.
+// Attach sets the dispatcher. Attach(nil) returns when no packet is being delivered any more.
 func (l *bareLink) Attach(d stack.NetworkDispatcher) {
 	l.mu.Lock()
 	l.d = d
 	l.mu.Unlock()
 }
 
-// deliver hands an inbound packet up. The caller keeps its reference.
+// deliver passes an inbound packet up. The caller keeps its reference.
 func (l *bareLink) deliver(proto tcpip.NetworkProtocolNumber, p *stack.PacketBuffer) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

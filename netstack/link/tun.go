@@ -15,8 +15,8 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// virtio_net_hdr (linux/virtio_net.h), as a TUN with IFF_VNET_HDR exchanges it:
-// flags, gso_type, hdr_len, gso_size, csum_start, csum_offset in host order.
+// virtio_net_hdr (linux/virtio_net.h) as a TUN with IFF_VNET_HDR exchanges it: flags, gso_type, hdr_len, gso_size,
+// csum_start, csum_offset in host byte order.
 const (
 	vnetLen = 10
 
@@ -31,32 +31,31 @@ const (
 	tunGSOMax = 65280
 )
 
-// Polled is a link without a goroutine: its user has it deliver what came.
+// Polled is a link without a goroutine. Its user must call Receive to deliver what has come.
 type Polled interface {
 	Link
-	// FD is the descriptor that tells by its edges when something came. It stays its owner's, which closes it after the
-	// Stack.
+	// FD returns the descriptor whose edges tell when something has come. Its owner keeps owning it, and closes it
+	// after the Stack.
 	FD() int
-	// Receive delivers packets that wait, on the caller's goroutine, which is one at a time. It reports whether there may
-	// be more: it takes a bounded number of packets and bytes. With an error the device is down or gone, and is to be looked
-	// at again in a while. After the end of the Stack nothing is there.
+	// Receive delivers waiting packets on the caller's goroutine; calls must not overlap. It handles a bounded number
+	// of packets and bytes, and reports whether there may be more. An error means that the device is down or gone, and
+	// should be tried again after a while. After the end of the Stack it delivers nothing.
 	Receive() (more bool, err error)
 }
 
-// tunLink is a TUN with vnet headers and offloads. Against gVisor's own fdbased
-// endpoint on a TUN it is worth a factor of five to twenty in throughput.
+// tunLink is a TUN with vnet headers and offloads. It has five to twenty times the throughput of gVisor's own fdbased
+// endpoint on a TUN.
 type tunLink struct {
 	bareLink
 	fd int
 
 	mu sync.Mutex // held by Receive; guards everything below
-	in *ladder    // nil: detached
+	in *ladder    // nil once detached
 }
 
-// TUN makes a link of a TUN that was opened with IFF_NO_PI and IFF_VNET_HDR (10
-// byte header), TUN_F_CSUM, TUN_F_TSO4 and TUN_F_TSO6, and set non-blocking. The
-// descriptor stays the caller's, which closes it after the Stack. mtu is the MTU
-// of the wire behind it, not of the TUN.
+// TUN returns a link on a TUN that was opened with IFF_NO_PI and IFF_VNET_HDR (10 byte header), TUN_F_CSUM, TUN_F_TSO4
+// and TUN_F_TSO6, and set non-blocking. The caller keeps owning the descriptor, and closes it after the Stack. mtu is
+// the MTU of the wire behind the TUN, not that of the TUN.
 func TUN(fd, mtu int) (Polled, error) {
 	if mtu < minMTU || mtu > 65535 {
 		return nil, fmt.Errorf("tun: mtu %d out of range", mtu)
@@ -71,7 +70,7 @@ func (t *tunLink) FD() int                          { return t.fd }
 func (t *tunLink) GSOMaxSize() uint32               { return tunGSOMax }
 func (t *tunLink) SupportedGSO() stack.SupportedGSO { return stack.HostGSOSupported }
 
-// Detach ends Receive, which does not touch the descriptor any more.
+// Detach makes Receive deliver nothing and leave the descriptor alone.
 func (t *tunLink) Detach() {
 	t.bareLink.Detach()
 	t.mu.Lock()
@@ -82,7 +81,7 @@ func (t *tunLink) Detach() {
 	}
 }
 
-// WritePackets writes one packet, or one super-packet, per call of writev.
+// WritePackets writes each packet, or super-packet, with one writev.
 func (t *tunLink) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
 	for _, p := range l.AsSlice() {
 		if !t.write(p) {
@@ -92,8 +91,8 @@ func (t *tunLink) WritePackets(l stack.PacketBufferList) (int, tcpip.Error) {
 	return l.Len(), nil
 }
 
-// slicesMost bounds the slices of one writev. Each write of an application is a slice of the segment that gVisor makes of
-// many, and the kernel refuses more than 1024 with EINVAL, whenever the packet is sent again.
+// slicesMost bounds the slices of one writev. Each write of an application is a slice of the segment into which gVisor
+// merges many. The kernel refuses more than 1024 slices with EINVAL, and would do so at every retransmission.
 const slicesMost = 64
 
 func (t *tunLink) write(p *stack.PacketBuffer) bool {
@@ -112,7 +111,7 @@ func (t *tunLink) write(p *stack.PacketBuffer) bool {
 	return t.writev(iov)
 }
 
-// slices yields what is in views, but for the first off bytes.
+// slices yields the contents of views, without the first off bytes.
 func slices(views buffer.ViewList, off int) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for v := views.Front(); v != nil; v = v.Next() {
@@ -125,11 +124,11 @@ func slices(views buffer.ViewList, off int) iter.Seq[[]byte] {
 	}
 }
 
-// flatten copies the size bytes after the first off of views into one of gVisor's pool, which the caller releases.
+// flatten copies size bytes of views, after the first off, into a view of gVisor's pool, which the caller releases.
 func flatten(views buffer.ViewList, off, size int) *buffer.View {
 	flat := buffer.NewView(size)
 	for b := range slices(views, off) {
-		_, _ = flat.Write(b) // grows where size was too small
+		_, _ = flat.Write(b) // grows if size was too small
 	}
 	return flat
 }
@@ -153,7 +152,7 @@ func (t *tunLink) writev(iov [][]byte) bool {
 	return false
 }
 
-// vnetHeader says what the kernel must still do to p.
+// vnetHeader returns the header that says what the kernel must still do with p.
 func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 	g := p.GSOOptions
 	if !Offloaded(p) {
@@ -175,8 +174,8 @@ func vnetHeader(p *stack.PacketBuffer) (h [vnetLen]byte) {
 }
 
 const (
-	// receiveMost bounds the packets of one Receive, receiveBytes their bytes and receiveTime, looked at every receiveLook
-	// packets, their time: a packet takes microseconds, one that begins a connection tens of them.
+	// receiveMost bounds the packets of one Receive, receiveBytes their bytes, and receiveTime, checked every
+	// receiveLook packets, their time: a packet takes microseconds, and one that begins a connection tens of them.
 	receiveMost  = 32
 	receiveBytes = 128 << 10
 	receiveTime  = 100 * time.Microsecond
@@ -213,7 +212,7 @@ func (t *tunLink) Receive() (more bool, err error) {
 	return true, nil
 }
 
-// receive delivers one packet of n bytes, header included.
+// receive delivers one packet of n bytes, including the header.
 func (t *tunLink) receive(r *ladder, n int) {
 	if n <= vnetLen {
 		return
@@ -233,15 +232,15 @@ func (t *tunLink) receive(r *ladder, n int) {
 	t.deliver(proto, p)
 }
 
-// ladder is a scatter list of rising sizes: a bare ACK pins 2 KiB, not 64, and
-// headers are always contiguous.
+// ladder is a scatter list of increasing sizes: a bare ACK pins 2 KiB rather than 64, and headers are always
+// contiguous.
 type ladder struct {
 	hdr   [vnetLen]byte
 	views []*buffer.View
 	iov   [][]byte
 }
 
-// ladderSizes sum up to more than the largest packet.
+// ladderSizes add up to more than the largest packet.
 var ladderSizes = [...]int{2 << 10, 8 << 10, 16 << 10, 16 << 10, 32 << 10}
 
 func newLadder() *ladder {
@@ -258,7 +257,7 @@ func (r *ladder) refill(i int) {
 	r.iov[i+1] = r.views[i].AsSlice()
 }
 
-// take returns the n bytes just read and replaces the views they are in.
+// take returns the n bytes just read, and replaces the views that hold them.
 func (r *ladder) take(n int) (b buffer.Buffer) {
 	for i := 0; i < len(r.views) && n > 0; i++ {
 		v := r.views[i]

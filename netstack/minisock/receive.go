@@ -8,20 +8,19 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// Verdict is what an inbound segment has done.
+// Verdict is the effect of an inbound segment.
 type Verdict uint8
 
 const (
-	// Dropped: nothing; it must not be answered.
+	// Dropped: it had no effect and must not be answered.
 	Dropped Verdict = iota
-	// Taken: bytes or an acknowledgement were news, or nothing was. There may be something to read, to
-	// send, and to acknowledge.
+	// Taken: it was accepted. There may now be something to read, to send, and to acknowledge.
 	Taken
-	// Answer: it says nothing new and wants the acknowledgement at once (RFC 9293 3.10.7.4).
+	// Answer: it brings nothing new and requires an immediate acknowledgement (RFC 9293 3.10.7.4).
 	Answer
 	// Over: it is the exact reset of the connection.
 	Over
-	// Beyond: it takes a whole endpoint, which is to have the segment too. Nothing was taken of it.
+	// Beyond: it requires a full endpoint, which must get the segment, too. The Sock has consumed none of it.
 	Beyond
 )
 
@@ -30,22 +29,22 @@ func (v Verdict) String() string {
 	return [...]string{"dropped", "taken", "answer", "over", "beyond"}[v]
 }
 
-// special are the flags of segments that do more than to carry bytes.
+// special are the flags of segments that do more than carry bytes.
 const special = packet.FlagFIN | packet.FlagURG
 
-// challengesMost is how many segments that are not the peer's, or need not be, are answered in a second:
-// two ends that disagree would answer each other for ever, and a forged segment must cost little.
+// challengesMost bounds how many segments are answered in a second that are not, or need not be, from the peer: two
+// ends that disagree would answer each other forever, and a forged segment must cost little.
 const challengesMost = 8
 
-// Receive judges a segment whose checksum is right, of this connection's addresses. Only one of a
-// sender that sees the connection is Beyond: its acknowledgement is of what was sent, and it is in the window.
+// Receive handles a segment that has a correct checksum and the addresses of this connection. Only a segment whose
+// sender can see the connection is Beyond: it acknowledges what was sent, and is in the window.
 func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict {
 	flags := t.Flags()
 	switch {
 	case flags&packet.FlagRST != 0:
 		return s.reset(now, t)
 	case flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN|packet.FlagACK && t.Seq()+1 == s.rcv:
-		return Answer // the SYN-ACK once more: the acknowledgement has not reached the peer
+		return Answer // a repeated SYN-ACK: the peer did not get the acknowledgement
 	case flags&packet.FlagSYN != 0:
 		return s.challenge(now) // RFC 5961 4.2
 	case flags&packet.FlagACK == 0:
@@ -58,12 +57,12 @@ func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict 
 	}
 	switch {
 	case packet.After(ack, s.top), packet.After(s.una-Flight, ack):
-		return s.challenge(now) // of what was not sent, or of more than was ever under way: RFC 5961 5.2
+		return s.challenge(now) // acknowledges what was not sent, or is older than anything in flight: RFC 5961 5.2
 	case o.TS && s.recent.Outdates(o.TSVal, now):
 		return Answer // RFC 7323 5.3
 	case packet.After(s.rcv, seq) && !packet.After(seq+length, s.rcv):
 		s.hear(now)
-		return Answer // it came before, or it is a keepalive probe
+		return Answer // a duplicate, or a keepalive probe
 	case s.rcv-seq > length && seq-s.rcv >= window:
 		return s.challenge(now)
 	case s.rcv-seq > length, !o.TS, flags&special != 0, len(s.in)+len(payload) > Room:
@@ -81,7 +80,7 @@ func (s *Sock) Receive(now time.Duration, t packet.TCP, payload []byte) Verdict 
 	return Taken
 }
 
-// reset judges a reset: one that is not exact is challenged if it is in the window (RFC 5961 3.2).
+// reset handles a reset. One in the window that is not exact is challenged (RFC 5961 3.2).
 func (s *Sock) reset(now time.Duration, t packet.TCP) Verdict {
 	switch ahead := t.Seq() - s.rcv; {
 	case ahead == 0:
@@ -93,8 +92,8 @@ func (s *Sock) reset(now time.Duration, t packet.TCP) Verdict {
 	}
 }
 
-// challenge answers what the peer would not send, or would have sent before: were it the peer, it would know
-// by the answer.
+// challenge answers a segment that the peer would not send, or has sent before. If it is from the peer after all, the
+// answer tells the peer the actual state.
 func (s *Sock) challenge(now time.Duration) Verdict {
 	if now-s.challenged.since >= time.Second {
 		s.challenged = challenged{since: now}
@@ -109,8 +108,7 @@ func (s *Sock) hear(now time.Duration) {
 	s.alive.since, s.alive.asked = now, 0
 }
 
-// acked takes an acknowledgement of everything before ack, by a peer that takes window bytes
-// from there on.
+// acked handles an acknowledgement of everything before ack, by a peer that accepts window bytes from there on.
 func (s *Sock) acked(now time.Duration, ack, window uint32) {
 	if packet.After(s.una, ack) {
 		return
@@ -125,6 +123,6 @@ func (s *Sock) acked(now time.Duration, ack, window uint32) {
 	}
 	s.una, s.repeats, s.sentAt = ack, 0, now
 	if packet.After(ack, s.nxt) {
-		s.nxt = ack // it was to be sent again
+		s.nxt = ack // was about to be retransmitted
 	}
 }

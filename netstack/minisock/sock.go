@@ -9,74 +9,71 @@ import (
 )
 
 const (
-	// Room is how many received bytes a Sock holds that were not read.
+	// Room is how many unread bytes a Sock can hold.
 	Room = 32 << 10
-	// window is what the peer is told of the room. A Sock holds less: its window never
-	// closes, which would have to be told of when it opens, and is no smaller than what the
-	// largest scale can say (RFC 7323 2.3).
+	// window is the room that is announced to the peer. A Sock can hold less. So its window never closes, which would
+	// require an update when it opens again, and is never smaller than the largest scale can express (RFC 7323 2.3).
 	window = 2 * Room
-	// Flight is how many bytes a Sock holds that were written and not acknowledged. They may
-	// leave at once, on any path (RFC 6928 2).
+	// Flight is how many written and unacknowledged bytes a Sock can hold. They may be sent at once on any path (RFC
+	// 6928 2).
 	Flight = 12 << 10
-	// Unacknowledged is how many received bytes may wait for their acknowledgement: less
-	// than two full segments (RFC 9293 3.8.6.3) of any path.
+	// Unacknowledged is how many received bytes may wait for their acknowledgement: less than two full segments (RFC
+	// 9293 3.8.6.3) on any path.
 	Unacknowledged = 1 << 10
-	// repeatsMost is how often a Sock repeats what is not acknowledged. Behind that it
-	// takes more than a Sock to find out why.
+	// repeatsMost is how often a Sock retransmits unacknowledged bytes. Beyond that only a full endpoint can find out
+	// what is wrong.
 	repeatsMost = 2
 )
 
-// Config is the state of a connection whose handshake is over. Sequence numbers are those
-// of the wire.
+// Config is the state of a connection after its handshake. Sequence numbers are those on the wire.
 type Config struct {
-	Seq, Ack uint32 // the first of ours and of the peer's
-	Window   uint32 // bytes that the peer takes
-	// Scale is by how much our windows are shifted, PeerScale those of the peer.
+	Seq, Ack uint32 // the first of this side and of the peer
+	Window   uint32 // in bytes, of the peer
+	// Scale is the shift of this side's windows, PeerScale that of the peer's.
 	Scale, PeerScale uint8
-	Stamp, Recent    uint32 // the least timestamp that we may send, and the last of the peer
-	// Owed says that the peer has not been told that its SYN came.
+	Stamp, Recent    uint32 // the least timestamp that may be sent, and the last of the peer
+	// Owed says that the peer's SYN has not been acknowledged yet.
 	Owed bool
-	// Timeout is how long bytes are waited for before they are sent again the first time.
+	// Timeout is the time until the first retransmission.
 	Timeout time.Duration
-	Now     time.Duration // the time, on the clock of all methods
+	Now     time.Duration // current time, on the clock of all methods
 }
 
 // Sock is the connection. Its owner serializes all calls.
 //
-// It has no states but for being over: what would be a transition of another state of
-// RFC 9293 3.3.2 is Beyond it.
+// Apart from being over it has only one state: every transition to another state of RFC 9293 3.3.2 is Beyond it.
 type Sock struct {
-	una, nxt, top    uint32 // ours: the oldest unacknowledged, the next to be sent, the highest sent
-	rcv              uint32 // the peer's next
-	told             uint32 // the last acknowledgement that left
-	window           uint32 // from una on
+	una, nxt, top    uint32 // of this side: oldest unacknowledged, next to send, highest sent
+	rcv              uint32 // next expected from the peer
+	told             uint32 // last acknowledgement sent
+	window           uint32 // of the peer, from una on
 	scale, peerScale uint8
 	recent           segment.Recent
 	stamp            uint32
 	born             time.Duration // when the timestamp was stamp
 
-	out, in []byte // written, from una on; received and not read
+	out, in []byte // written, from una on; received and unread
 
 	timeout time.Duration
 	repeats uint
-	sentAt  time.Duration // of the oldest unacknowledged bytes, the last time
+	sentAt  time.Duration // when the oldest unacknowledged bytes were last sent
 	alive   keepalive
 
 	challenged challenged
 }
 
-// challenged counts the challenges of a second.
+// challenged counts the challenges of the current second.
 type challenged struct {
 	since time.Duration
 	n     int
 }
 
-// keepalive is when an idle peer is asked for a sign of life.
+// keepalive says when to probe an idle peer.
 type keepalive struct {
 	idle, interval time.Duration // idle 0: never
 	count          int
 	asked          int
-	since          time.Duration // the peer counts as idle from here on
+	since          time.Duration // since when the peer counts as idle
 }
 
 // New returns a Sock.
@@ -92,7 +89,7 @@ func New(c Config) *Sock {
 	return s
 }
 
-// Segment is one that leaves. The payload is valid until the next call of Write or Receive.
+// Segment is an outbound segment. The payload is valid until the next call of Write or Receive.
 type Segment struct {
 	Seq, Ack     uint32
 	Flags        uint8
@@ -101,14 +98,14 @@ type Segment struct {
 	Payload      []byte
 }
 
-// Numbers is what a whole endpoint goes on with.
+// Numbers is the state from which a full endpoint continues.
 type Numbers struct {
-	Seq, Ack uint32 // of the oldest bytes that are not acknowledged; the peer's next
-	Sent     uint32 // the next that was not sent
-	Window   uint32 // bytes that the peer takes from Seq on
+	Seq, Ack uint32 // oldest unacknowledged; next expected from the peer
+	Sent     uint32 // next never sent
+	Window   uint32 // in bytes, of the peer, from Seq on
 	Stamp    uint32
 	Recent   segment.Recent
-	Written  []byte // all from Seq on, what was sent included
+	Written  []byte // everything from Seq on, including what was sent
 }
 
 // Numbers returns the state of the connection at now.
@@ -116,18 +113,18 @@ func (s *Sock) Numbers(now time.Duration) Numbers {
 	return Numbers{Seq: s.una, Sent: s.top, Ack: s.rcv, Window: s.window, Stamp: s.at(now), Recent: s.recent, Written: s.out}
 }
 
-// at is the timestamp of now, in milliseconds (RFC 7323 4.1).
+// at returns the timestamp for now, in milliseconds (RFC 7323 4.1).
 func (s *Sock) at(now time.Duration) uint32 { return s.stamp + uint32((now-s.born)/time.Millisecond) }
 
-// Write takes what there is room for of p to be sent, and returns how many bytes that are.
+// Write accepts as much of p as there is room for, and returns the number of bytes.
 func (s *Sock) Write(p []byte) int {
 	n := min(len(p), Flight-len(s.out))
 	s.out = append(s.out, p[:n]...)
 	return n
 }
 
-// Next returns the next segment with at most size bytes that the peer's window has room
-// for; false: there is none.
+// Next returns the next segment that the peer's window has room for, with a payload of at most size bytes, or false if
+// there is none.
 func (s *Sock) Next(now time.Duration, size int) (Segment, bool) {
 	sent := s.nxt - s.una
 	n := min(len(s.out)-int(sent), size, int(s.window)-int(sent))
@@ -148,13 +145,13 @@ func (s *Sock) Next(now time.Duration, size int) (Segment, bool) {
 	return seg, true
 }
 
-// Stuck reports whether there are bytes to be sent that the peer's window has no room for.
+// Stuck reports whether there are bytes to send for which the peer's window has no room.
 func (s *Sock) Stuck() bool {
 	sent := s.nxt - s.una
 	return len(s.out) > int(sent) && s.window <= sent
 }
 
-// Ack returns the acknowledgement of all that came.
+// Ack returns an acknowledgement of everything received.
 func (s *Sock) Ack(now time.Duration) Segment { return s.segment(now, s.top, packet.FlagACK) }
 
 // Reset returns the reset that ends the connection.
@@ -162,7 +159,7 @@ func (s *Sock) Reset(now time.Duration) Segment {
 	return s.segment(now, s.top, packet.FlagRST|packet.FlagACK)
 }
 
-// segment makes one that says what has come.
+// segment returns a segment that acknowledges everything received.
 func (s *Sock) segment(now time.Duration, seq uint32, flags uint8) Segment {
 	s.told = s.rcv
 	return Segment{
@@ -171,8 +168,7 @@ func (s *Sock) segment(now time.Duration, seq uint32, flags uint8) Segment {
 	}
 }
 
-// Owes returns how many bytes of the peer wait for their acknowledgement. Behind the
-// handshake that is one, for the peer's SYN.
+// Owes returns how many bytes of the peer are not acknowledged yet. After the handshake that is 1, for the peer's SYN.
 func (s *Sock) Owes() int { return int(s.rcv - s.told) }
 
 // Read moves received bytes to p and returns how many.

@@ -7,23 +7,23 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// HeldTotal is the memory that the segments of all flows take together. Legs that relay may have all of it, and each of them
-// a quarter; the others half of it together, and each of them HeldLeg.
+// HeldTotal is the memory for out-of-order segments of all flows together. Legs that relay may use all of it, and each
+// of them a quarter. The others may use half of it together, and each of them HeldLeg.
 const (
 	HeldTotal = 64 << 20
 	HeldLeg   = 256 << 10
 )
 
-// farthest is beyond every window: an endpoint keeps nothing that is as far ahead.
+// farthest is beyond every window: an endpoint keeps nothing that far ahead.
 const farthest = 64 << 20
 
-// Budget is what is left of HeldTotal. The zero value is whole.
+// Budget is the remainder of HeldTotal. The zero value is all of it.
 type Budget struct{ used atomic.Int64 }
 
-// Used is the memory that is taken.
+// Used returns the memory in use.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
-// take reports whether the flow that has taken so much already may take n bytes more.
+// take reports whether a flow that already uses already bytes may use n more, and takes them if so.
 func (b *Budget) take(n, already int64, relays bool) bool {
 	most, each := int64(HeldTotal/2), int64(HeldLeg)
 	if relays {
@@ -39,30 +39,30 @@ func (b *Budget) take(n, already int64, relays bool) bool {
 	return true
 }
 
-// Arrived is a segment that has come.
+// Arrived is an inbound segment.
 type Arrived struct {
 	Seq, End uint32
 	Cost     int64 // the memory of its buffers
 }
 
-// Ahead is what one flow has taken of the budget: the memory of segments that came before those in front of them.
+// Ahead is one flow's share of the budget: the memory of segments that arrived ahead of missing ones.
 //
-// gVisor keeps such segments for each connection by itself, up to its receive buffer, repeated ones too, and counts their
-// bytes, not the buffers that these are in. Here the buffers are counted, of all connections of a stack together. The trap:
-// what is counted is at least what gVisor keeps, and can be more for as long as a gap is open.
+// gVisor keeps such segments for each connection separately, up to its receive buffer, including duplicates, and counts
+// their bytes rather than the buffers that hold them. Ahead counts the buffers, for all connections of a stack
+// together. What it counts is at least what gVisor keeps, and can be more while a gap is open.
 //
-// Methods may be called concurrently.
+// It is safe for concurrent use.
 //
-// The segments are counted in two generations: the old one returns to the budget when everything before its end was acknowledged,
-// and the next one takes its place. So what has come in a round trip is counted at most twice.
+// Segments are counted in two generations. The old one is returned to the budget when everything before its end has
+// been acknowledged, and the new one replaces it. So the arrivals of one round trip are counted at most twice.
 type Ahead struct {
 	taken atomic.Bool // something is counted
 
 	mu       sync.Mutex // guards everything below
-	begun    bool       // what is below is valid
+	begun    bool       // the fields below are valid
 	over     bool       // the flow has ended
-	top      uint32     // the end of what has come
-	gap      uint32     // what was acknowledged, or where the last gap ends: bytes in front of it are missing
+	top      uint32     // the end of what has arrived
+	gap      uint32     // the acknowledgement, or the end of the last gap, before which bytes are missing
 	old, new generation
 }
 
@@ -71,9 +71,10 @@ type generation struct {
 	end   uint32
 }
 
-// Take reports whether g may be given to an endpoint that has acknowledged everything before acked. What continues where
-// the last segment of a relay ended is in order, if no gap is open: the endpoint has not come to it yet. A leg that carries
-// records has next to nothing under way, so everything ahead of the acknowledgement counts.
+// Take reports whether g may be passed to an endpoint that has acknowledged everything before acked. On a relay, a
+// segment that continues where the last one ended is in order if no gap is open; the endpoint has just not processed
+// the last one yet. A leg that carries records has next to nothing in flight, so everything ahead of the
+// acknowledgement counts.
 func (q *Ahead) Take(b *Budget, g Arrived, acked uint32, relays bool) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -84,7 +85,7 @@ func (q *Ahead) Take(b *Budget, g Arrived, acked uint32, relays bool) bool {
 		q.top = acked
 	}
 	if !packet.After(q.gap, acked) {
-		q.gap = acked // none is open
+		q.gap = acked // no gap is open
 	}
 	if packet.After(g.Seq, acked) && g.Seq-acked >= farthest {
 		return true
@@ -105,7 +106,7 @@ func (q *Ahead) Take(b *Budget, g Arrived, acked uint32, relays bool) bool {
 	return true
 }
 
-// count adds g to the newer generation.
+// count counts g in the new generation.
 func (q *Ahead) count(g Arrived) {
 	into := &q.new
 	if q.old.bytes == 0 {
@@ -118,8 +119,8 @@ func (q *Ahead) count(g Arrived) {
 	q.taken.Store(true)
 }
 
-// Acked notes that the endpoint has acknowledged everything before acked, and whether it has said that something behind is
-// missing.
+// Acked records that the endpoint has acknowledged everything before acked. missing says that it has reported missing
+// bytes after that.
 func (q *Ahead) Acked(b *Budget, acked uint32, missing bool) {
 	if !missing && !q.taken.Load() {
 		return
@@ -127,7 +128,7 @@ func (q *Ahead) Acked(b *Budget, acked uint32, missing bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if missing && q.begun && packet.After(q.top, q.gap) {
-		q.gap = q.top // the endpoint may have dropped what the network has not
+		q.gap = q.top // the endpoint may have dropped what the network has delivered
 	}
 	for q.old.bytes > 0 && !packet.After(q.old.end, acked) {
 		b.used.Add(-q.old.bytes)
@@ -136,7 +137,7 @@ func (q *Ahead) Acked(b *Budget, acked uint32, missing bool) {
 	q.taken.Store(q.old.bytes > 0)
 }
 
-// End returns everything to the budget. A flow that has ended takes nothing.
+// End returns everything to the budget. A flow that has ended takes nothing more.
 func (q *Ahead) End(b *Budget) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

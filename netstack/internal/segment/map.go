@@ -7,45 +7,44 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// Map is the difference between the sequence space of the wire, which the application's SYN or a
-// SYN-ACK of a program has begun, and that of the endpoint's own SYN. It is set once, by Begin.
+// Map holds the differences between the sequence space of the wire, which began with the application's SYN or a
+// program's SYN-ACK, and that of the endpoint, which began with its own SYN. Begin sets it once.
 type Map struct {
 	ready atomic.Bool
-	seq   uint32 // ISN on the wire less ISN of the endpoint
-	ts    uint32 // timestamp of the wire's SYN or SYN-ACK less that of the endpoint's SYN
+	seq   uint32 // ISN on the wire minus ISN of the endpoint
+	ts    uint32 // timestamp of the wire's SYN or SYN-ACK minus that of the endpoint's SYN
 	synTS uint32 // timestamp of the endpoint's SYN
-	wsNS  uint8  // shift the endpoint applies to the windows it announces
-	ws    uint8  // shift the peer applies: the one that the wire announced
+	wsNS  uint8  // shift that the endpoint applies to the windows it announces
+	ws    uint8  // shift that the peer applies, as announced on the wire
 
-	// What a mini socket has sent the endpoint sends again, from again to before: of more than
-	// that it must not hear that it has arrived.
-	repeats       atomic.Bool // until then
+	// The endpoint sends again what a mini socket has already sent. It has resent everything before again, and all of
+	// it at before. Until then it must not see an acknowledgement beyond again.
+	repeats       atomic.Bool // until again reaches before
 	again, before atomic.Uint32
 }
 
-// Origin is what the wire has in the place of the endpoint's SYN.
+// Origin is what is on the wire in place of the endpoint's SYN.
 type Origin struct {
 	ISN, Stamp uint32
-	Sent       uint32 // the next sequence number that was not sent
+	Sent       uint32 // the first sequence number that was never sent
 }
 
 // Ready reports whether the endpoint has sent its SYN.
 func (x *Map) Ready() bool { return x.ready.Load() }
 
-// Acked is ack, a number of the wire, in the endpoint's space.
+// Acked converts ack from the wire to the endpoint's space.
 func (x *Map) Acked(ack uint32) uint32 { return ack - x.seq }
 
-// Echo is the timestamp of the endpoint's SYN, age milliseconds before.
+// Echo returns the timestamp age milliseconds before the endpoint's SYN.
 func (x *Map) Echo(age uint32) uint32 { return x.synTS - age }
 
-// Out rewrites the TCP header t that the endpoint sends. sum is false where the
-// checksum field holds the pseudo header only (offloaded): it does not cover
-// what changes.
+// Out rewrites the TCP header t of a segment that the endpoint sends. sum is false if the checksum field holds only the
+// sum of the pseudo header (offloaded), which the changes do not affect.
 func (x *Map) Out(t packet.TCP, sum bool) {
 	e := packet.Editor{TCP: t}
 	seq := t.Seq() + x.seq
 	if x.repeats.Load() && t.Flags()&packet.FlagRST != 0 {
-		seq = x.before.Load() // the peer ignores a reset in front of what it has (RFC 5961 3.2)
+		seq = x.before.Load() // the peer ignores a reset before what it has received (RFC 5961 3.2)
 	}
 	e.Put32(4, seq)
 	if x.wsNS != x.ws {
@@ -62,8 +61,8 @@ func (x *Map) Out(t packet.TCP, sum bool) {
 	}
 }
 
-// In rewrites the TCP header t that arrives for the endpoint. The shim has verified
-// the checksum, which is not looked at again.
+// In rewrites the TCP header t of a segment that arrives for the endpoint. It does not update the checksum, which the
+// shim has verified and nothing checks again.
 func (x *Map) In(t packet.TCP) {
 	if t.Flags()&packet.FlagACK == 0 {
 		return
@@ -91,11 +90,11 @@ func isTimestamps(o packet.TCPOption) bool {
 
 func sub32(b []byte, v uint32) { binary.BigEndian.PutUint32(b, binary.BigEndian.Uint32(b)-v) }
 
-// Begin takes the measure of the endpoint's own SYN, which the caller swallows: o is what the wire has in
-// its place, and scale what it was told of windows, if it and the endpoint both shift them.
+// Begin sets the differences from the endpoint's own SYN, which the caller swallows. o is what is on the wire in its
+// place. scale is the window scale announced on the wire, which is used if the endpoint scales its windows, too.
 func (x *Map) Begin(t packet.TCP, o Origin, scale int8) {
 	if x.ready.Load() {
-		return // it is sent again
+		return // a retransmission
 	}
 	own := packet.ParseTCPOptions(t.Options())
 	x.seq, x.ts, x.synTS = o.ISN-t.Seq(), o.Stamp-own.TSVal, own.TSVal
@@ -108,7 +107,7 @@ func (x *Map) Begin(t packet.TCP, o Origin, scale int8) {
 	x.ready.Store(true)
 }
 
-// Sent notes that the endpoint has sent everything before next, on the wire.
+// Sent records that the endpoint has sent everything before next, a sequence number of the wire.
 func (x *Map) Sent(next uint32) {
 	if !x.repeats.Load() {
 		return

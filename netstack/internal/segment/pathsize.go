@@ -6,23 +6,22 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// What tells a path that drops large packets in silence from one that drops
-// packets. Linux waits for the same three repetitions and for 3 s.
+// What distinguishes a path that silently drops large packets from one that loses packets. Linux waits for the same
+// three repetitions, and for 3 s.
 const (
 	holeRepeats = 3
 	holeAfter   = time.Second
-	// probePause is the time between the loss of a larger packet and the next
-	// one.
+	// probePause is the time between the loss of a larger packet and the next attempt.
 	probePause = time.Second
-	// probeAgain is when larger packets are tried once more after the largest was
-	// found (RFC 4821 7.3; Linux: tcp_probe_interval).
+	// probeAgain is when larger packets are tried again after the largest size has been found (RFC 4821 7.3; Linux:
+	// tcp_probe_interval).
 	probeAgain = 10 * time.Minute
-	// probeFlight is how many packets must be under way when a larger one is
-	// tried: three of them after it make its loss known without a timeout.
+	// probeFlight is how many packets must be in flight when a larger one is tried: three packets after it reveal its
+	// loss without a timeout.
 	probeFlight = 5
 )
 
-// sizeState is what is known of a path:
+// sizeState is what is known about a path:
 //
 //	       3 repetitions in 1 s           bytes acknowledged
 //	whole ──────────────────────► lowered ──────────────────► resting ◄──┐
@@ -32,8 +31,8 @@ const (
 //	  └────────────────────────────────────────────────────── probing ────┘
 //	                        arrived, and was whole
 //
-// A repetition is one of the oldest bytes that are not acknowledged, in a packet
-// that would be smaller in the next state.
+// A repetition is a retransmission of the oldest unacknowledged bytes in a packet that would be smaller in the next
+// state.
 type sizeState uint8
 
 const (
@@ -43,79 +42,74 @@ const (
 	sizeProbing
 )
 
-// Smaller path MTUs are refused: they are attacks or nonsense.
+// Smaller path MTUs are refused, since they are attacks or nonsense.
 const (
 	LeastMTU4 = 552 // of IPv4: Linux's net.ipv4.route.min_pmtu
 	LeastMTU6 = 1280
 )
 
-// What a black hole makes of packets: the largest of these that is smaller than
-// what is lost. On IPv4 they are those of Linux, a segment of 1024 bytes with its
-// headers, and the least; every path of IPv6 takes 1280 bytes.
+// Packet sizes in a black hole: the largest of these that is smaller than what is lost. On IPv4 they are those of
+// Linux: a segment of 1024 bytes with its headers, and the minimum. Every IPv6 path takes 1280 bytes.
 var (
 	lowered4 = [...]int{1076, LeastMTU4}
 	lowered6 = [...]int{LeastMTU6}
 )
 
-// plateaus are the path MTUs that occur (RFC 1191 7.1, and the tunnels of
-// today): what is tried above the size a black hole left.
+// plateaus are common path MTUs (RFC 1191 7.1, and today's tunnels), which are tried above the size that a black hole
+// has left.
 var plateaus = [...]int{
 	LeastMTU4, 1006, 1076, 1280, 1340, 1380, 1400, 1420, 1440, 1450, 1460, 1476, 1492, 1500,
 	2002, 4352, 8166, 8900, 9000, 17914, 32000,
 }
 
-// PathSize finds the largest packet of one wire leg that its path takes, where
-// routers drop larger ones without an ICMP message (packetization layer path MTU
-// discovery, RFC 4821; gVisor has none). It is told what is sent and
-// acknowledged, in sequence numbers of the wire, and says how large packets may
-// be; it reads no clock and sends nothing. The zero value knows of no black hole.
+// PathSize finds the largest packet that the path of a wire leg takes, if routers drop larger ones without an ICMP
+// message (packetization layer path MTU discovery, RFC 4821; gVisor has none). It is told what is sent and
+// acknowledged, in sequence numbers of the wire, and decides how large packets may be. It reads no clock and sends
+// nothing. The zero value knows of no black hole.
 type PathSize struct {
-	// V6 says that the path is one of IPv6.
+	// V6 says that the path is IPv6.
 	V6    bool
 	state sizeState
 	limit int           // the largest packet; unused in sizeWhole
-	lost  int           // the smallest packet that was tried and lost; 0: none
+	lost  int           // the smallest packet that was tried and lost; 0 if none was
 	next  time.Duration // when a larger packet may be tried, in sizeResting
 
-	// biggest is the largest packet the stack wanted to send: what is whole where
-	// no device cuts segments later.
+	// biggest is the largest packet that the stack wanted to send. It is the whole size if no device segments packets
+	// later.
 	biggest int
 
-	// The oldest bytes that were sent again: how often, and since when. The first
-	// is valid if the second is not 0.
+	// The oldest bytes that were retransmitted, how often, and since when. oldest is valid if repeats is not 0.
 	oldest  uint32
 	repeats int
 	since   time.Duration
 
-	// The larger packet under way in sizeProbing: how large, whether none can be
-	// larger, and its bytes.
+	// The larger packet in flight in sizeProbing: its size, whether none can be larger, and its bytes.
 	probe    int
 	top      bool
 	from, to uint32
 }
 
-// Outgoing is a segment with payload that is about to leave. Sizes are those of
-// IP packets.
+// Outgoing is an outbound segment with payload. Sizes are those of IP packets.
 type Outgoing struct {
 	Seq, End uint32
-	Una      uint32        // the oldest sequence number that is not acknowledged
-	Sent     uint32        // the next one that was not sent before
-	Size     int           // the packet's, uncut
+	Una      uint32        // the oldest unacknowledged sequence number
+	Sent     uint32        // the first sequence number that was not sent before
+	Size     int           // of the packet before it is cut
 	Headers  int           // the packet's
-	Whole    int           // the largest packet, were there no black hole
+	Whole    int           // the largest packet if there is no black hole
 	Now      time.Duration // on any monotonic clock
 }
 
-// Fresh reports whether some of the segment leaves for the first time.
+// Fresh reports whether part of the segment is sent for the first time.
 func (g *Outgoing) Fresh() bool { return packet.After(g.End, g.Sent) }
 
-// Cut is how a segment leaves: in packets of at most these sizes.
+// Cut says how a segment leaves: in packets of at most these sizes.
 type Cut struct {
 	First, Rest int
-	Hole        bool // a black hole was found by it
+	Hole        bool // this segment has revealed a black hole
 }
 
-// Send says how g may leave.
+// Send returns how g may leave.
 func (p *PathSize) Send(g Outgoing) Cut {
 	hole := false
 	p.biggest = max(p.biggest, g.Size)
@@ -129,7 +123,7 @@ func (p *PathSize) Send(g Outgoing) Cut {
 	return Cut{First: n, Rest: n, Hole: hole}
 }
 
-// largest is the largest packet that is not a probe.
+// largest returns the size of the largest packet that is not a probe.
 func (p *PathSize) largest(whole int) int {
 	if p.state == sizeWhole {
 		return whole
@@ -137,11 +131,10 @@ func (p *PathSize) largest(whole int) int {
 	return min(p.limit, whole)
 }
 
-// Limited reports whether fresh segments and acknowledgements concern p.
+// Limited reports whether p must be told about fresh segments and acknowledgements.
 func (p *PathSize) Limited() bool { return p.state != sizeWhole }
 
-// repeated notes that g leaves again, and reports whether that shows a black
-// hole.
+// repeated records that g is a retransmission, and reports whether it reveals a black hole.
 func (p *PathSize) repeated(g Outgoing) bool {
 	if p.state == sizeProbing && packet.After(p.to, g.Seq) && packet.After(g.End, p.from) {
 		p.state, p.lost, p.next = sizeResting, p.probe, g.Now+probePause
@@ -161,8 +154,7 @@ func (p *PathSize) repeated(g Outgoing) bool {
 	return true
 }
 
-// below is the size a black hole makes of packets of n bytes; 0: they are small
-// enough to pass everywhere.
+// below returns the size for packets of n bytes in a black hole, or 0 if they are small enough to pass everywhere.
 func (p *PathSize) below(n int) int {
 	sizes := lowered4[:]
 	if p.V6 {
@@ -176,7 +168,7 @@ func (p *PathSize) below(n int) int {
 	return 0
 }
 
-// Acked notes that everything before ack has arrived.
+// Acked records that everything before ack has arrived.
 func (p *PathSize) Acked(ack uint32, now time.Duration) {
 	switch {
 	case p.state == sizeLowered && packet.After(ack, p.oldest):
@@ -189,8 +181,7 @@ func (p *PathSize) Acked(ack uint32, now time.Duration) {
 	}
 }
 
-// probes reports whether the first packet of g is to be larger than others, and
-// begins to watch it.
+// probes reports whether the first packet of g should be a larger one, and starts to watch it if so.
 func (p *PathSize) probes(g Outgoing) bool {
 	if p.state != sizeResting || g.Now < p.next || g.Seq != g.Sent || int(g.End-g.Una) < probeFlight*p.limit {
 		return false
@@ -209,8 +200,8 @@ func (p *PathSize) probes(g Outgoing) bool {
 	return true
 }
 
-// candidate is the size to be tried next; 0: none is left. The first is the
-// whole: it was a partition, or the path is as it was. The others halve the list.
+// candidate returns the size to try next, or 0 if none is left. The first is the whole size, in case it was a
+// partition, or the path is as it was before. The others bisect the list.
 func (p *PathSize) candidate(whole int) int {
 	if whole <= p.limit {
 		return 0

@@ -7,45 +7,47 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// outdated is the age of a timestamp that says nothing about later ones: the peer's clock may have gone
-// round half since (RFC 7323 5.5).
+// outdated is the age from which a timestamp says nothing about later ones, because the peer's clock may have wrapped
+// halfway since (RFC 7323 5.5).
 const outdated = 24 * 24 * time.Hour
 
-// Recent is the timestamp of a peer that others are compared with (TS.Recent of RFC 7323 4.3), and when it came.
+// Recent is the peer's timestamp with which others are compared (TS.Recent of RFC 7323 4.3), and when it arrived.
 type Recent struct {
 	Value uint32
 	At    time.Duration
 }
 
-// Outdates reports whether a segment with the timestamp v that comes now is an old duplicate.
+// Outdates reports whether a segment with timestamp v that arrives now is an old duplicate.
 func (r Recent) Outdates(v uint32, now time.Duration) bool {
 	return packet.After(r.Value, v) && now-r.At < outdated
 }
 
-// PAWS protects one flow against wrapped sequence numbers (RFC 7323 5): a segment with a timestamp older than one that came
-// before is an old duplicate, whatever its sequence number. The zero value takes all. Methods may be called concurrently.
+// PAWS protects a flow against wrapped sequence numbers (RFC 7323 5): a segment with an older timestamp than an earlier
+// one is an old duplicate, whatever its sequence number. The zero value accepts everything. It is safe for concurrent
+// use.
 type PAWS struct {
 	mu     sync.Mutex // guards everything below
 	begun  bool
 	recent Recent
 }
 
-// Begin has g compare segments with r, and with what comes.
+// Begin makes g compare segments with r, and with those that arrive.
 func (g *PAWS) Begin(r Recent) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.begun, g.recent = true, r
 }
 
-// Stamped is a segment with a timestamp that has come, of a flow that has acknowledged everything before Acked.
+// Stamped is an inbound segment with a timestamp, on a flow that has acknowledged everything before Acked.
 type Stamped struct {
 	Seq, End, Acked uint32
 	Stamp           uint32
 	Now             time.Duration
 }
 
-// Takes reports whether s is no old duplicate. The timestamp of one that reaches what was acknowledged counts from here on
-// (RFC 7323 4.3): that of one in front of it or after a gap may be forged, or newer than what is missing.
+// Takes reports whether s is not an old duplicate. The timestamp of a segment that reaches what was acknowledged
+// becomes the one to compare with (RFC 7323 4.3). That of an earlier segment, or of one after a gap, does not, as it
+// may be forged, or newer than what is missing.
 func (g *PAWS) Takes(s Stamped) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

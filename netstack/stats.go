@@ -12,8 +12,8 @@ type Stats struct {
 	Shed uint64
 	// Confirmed and Unconfirmed count first segments of accepted connections with and without the confirm option.
 	Confirmed, Unconfirmed uint64
-	// ChecksumErrors counts inbound packets with a wrong checksum, Malformed those
-	// that are no TCP segment or ICMP error we could read; both are dropped.
+	// ChecksumErrors counts inbound packets with a wrong checksum, and Malformed those that are not a readable TCP
+	// segment or ICMP error. Both are dropped.
 	ChecksumErrors, Malformed uint64
 	// Unknown counts inbound segments of tuples that the stack does not know, which are dropped.
 	Unknown uint64

@@ -2,7 +2,7 @@ package packet
 
 import "errors"
 
-// Errors of this package. Each is returned as it is.
+// Errors of this package. They are returned unwrapped.
 var (
 	// ErrTruncated: the bytes end before the headers do.
 	ErrTruncated = errors.New("truncated packet")
@@ -10,10 +10,10 @@ var (
 	ErrMalformed = errors.New("malformed packet")
 	// ErrFragment: the packet is an IP fragment.
 	ErrFragment = errors.New("ip fragment")
-	// ErrProtocol: the packet carries another protocol than the one that was asked for.
+	// ErrProtocol: the packet carries another protocol than the requested one.
 	ErrProtocol = errors.New("unexpected ip protocol")
 	// ErrNotSYN: the packet is a TCP segment without SYN.
 	ErrNotSYN = errors.New("not a syn")
-	// ErrNoOption: an options area does not hold our option.
+	// ErrNoOption: an options area does not contain our option.
 	ErrNoOption = errors.New("no smcgw tcp option")
 )

@@ -20,20 +20,20 @@ const (
 	ProtoICMPv6 = 58
 )
 
-// IP is an IPv4 or IPv6 packet taken apart. Header and Payload lie in the bytes it was read from.
+// IP is a parsed IPv4 or IPv6 packet. Header and Payload alias the bytes from which it was parsed.
 type IP struct {
-	// Header is the network header with its IPv4 options or IPv6 extension headers.
+	// Header is the network header, including IPv4 options or IPv6 extension headers.
 	Header []byte
-	// Payload is what the packet carries, as far as it is at hand, without padding after the packet.
+	// Payload is the part of the packet's payload that is present, without padding after the packet.
 	Payload []byte
-	// Total is the length of the packet by its own account. It may be more than the bytes at hand.
+	// Total is the length of the packet according to its header. It may exceed the bytes that are present.
 	Total int
 	// Proto is the protocol of Payload.
 	Proto uint8
 }
 
-// ParseIP reads the head of an IP packet. The network header must be complete, what follows need not be. It fails with
-// ErrTruncated, ErrMalformed, or ErrFragment for a fragment. Checksums are not looked at.
+// ParseIP parses the head of an IP packet. The network header must be complete; what follows need not be. It fails with
+// ErrTruncated, ErrMalformed, or ErrFragment for a fragment. It does not verify checksums.
 func ParseIP(b []byte) (p IP, err error) {
 	fragment, err := p.read(b)
 	switch {
@@ -50,12 +50,12 @@ func ParseIP(b []byte) (p IP, err error) {
 	return p, nil
 }
 
-// quotedLen is the least an ICMP error quotes of a transport header: ports and sequence number (RFC 792).
+// quotedLen is the least that an ICMP error quotes of a transport header: ports and sequence number (RFC 792).
 const quotedLen = 8
 
-// ParseQuoted reads the head of the packet that an ICMP error quotes. The Payload is all that is quoted, eight bytes at
-// least; the Total is what routers have made of it. First fragments are taken: their transport header is at hand. It
-// fails as ParseIP does.
+// ParseQuoted parses the head of the packet that an ICMP error quotes. Payload is everything that is quoted, at least
+// eight bytes; Total may have been changed by routers. It accepts first fragments, which contain the transport header.
+// It fails like ParseIP.
 func ParseQuoted(b []byte) (p IP, err error) {
 	fragment, err := p.read(b)
 	switch {
@@ -69,11 +69,11 @@ func ParseQuoted(b []byte) (p IP, err error) {
 	return p, nil
 }
 
-// moreFragments is the flag beside the 13 bits of the fragment offset (RFC 791, 3.1).
+// moreFragments is the flag next to the 13 bits of the fragment offset (RFC 791, 3.1).
 const moreFragments = 0x2000
 
-// read reads a network header; the Payload is the rest of b. fragment is the IPv4 flag and offset, 0 for a whole
-// packet.
+// read parses a network header; Payload becomes the rest of b. fragment has the IPv4 flag and offset, and is 0 for a
+// whole packet.
 func (p *IP) read(b []byte) (fragment uint16, err error) {
 	switch {
 	case len(b) == 0:
@@ -86,7 +86,7 @@ func (p *IP) read(b []byte) (fragment uint16, err error) {
 	return 0, ErrMalformed
 }
 
-// readIPv4 reads the header of RFC 791, 3.1: version and header length in words in byte 0, total length in bytes 2 and
+// readIPv4 parses the header of RFC 791, 3.1: version and header length in words in byte 0, total length in bytes 2 and
 // 3, flags and fragment offset in 6 and 7, protocol in 9.
 func (p *IP) readIPv4(b []byte) (fragment uint16, err error) {
 	if len(b) < IPv4MinLen {
@@ -112,8 +112,8 @@ const (
 	extDest     = 60
 )
 
-// readIPv6 reads the header of RFC 8200, 3, and steps over extension headers: payload length in bytes 4 and 5, next
-// header in 6.
+// readIPv6 parses the header of RFC 8200, 3, and skips extension headers: payload length in bytes 4 and 5, next header
+// in 6.
 func (p *IP) readIPv6(b []byte) error {
 	if len(b) < IPv6Len {
 		return ErrTruncated
@@ -136,7 +136,7 @@ func (p *IP) readIPv6(b []byte) error {
 	return nil
 }
 
-// V6 reports whether this is IPv6.
+// V6 reports whether the packet is IPv6.
 func (p *IP) V6() bool { return p.Header[0]>>4 == 6 }
 
 // Plain reports whether the header has no IPv4 options and no IPv6 extension headers.
@@ -147,7 +147,7 @@ func (p *IP) Plain() bool {
 	return len(p.Header) == IPv4MinLen
 }
 
-// Whole reports whether all bytes of the packet are at hand.
+// Whole reports whether all bytes of the packet are present.
 func (p *IP) Whole() bool { return len(p.Header)+len(p.Payload) == p.Total }
 
 // Src returns the source address. IPv4 addresses in IPv6 packets stay mapped.
@@ -166,7 +166,7 @@ func (p *IP) Dst() netip.Addr {
 	return netip.AddrFrom4([4]byte(p.Header[16:]))
 }
 
-// addresses are source and destination: bytes 12 to 19 of IPv4, 8 to 39 of IPv6.
+// addresses returns the source and destination: bytes 12 to 19 of IPv4, 8 to 39 of IPv6.
 func addresses(header []byte) []byte {
 	if header[0]>>4 == 6 {
 		return header[8:IPv6Len]
@@ -174,7 +174,7 @@ func addresses(header []byte) []byte {
 	return header[12:IPv4MinLen]
 }
 
-// TTL returns the time to live, the hop limit of IPv6.
+// TTL returns the time to live, or the hop limit of IPv6.
 func (p *IP) TTL() uint8 {
 	if p.V6() {
 		return p.Header[7]
@@ -182,7 +182,7 @@ func (p *IP) TTL() uint8 {
 	return p.Header[8]
 }
 
-// TOS returns the type of service, the traffic class of IPv6: DSCP and ECN (RFC 2474, RFC 3168).
+// TOS returns the type of service, or the traffic class of IPv6: DSCP and ECN (RFC 2474, RFC 3168).
 func (p *IP) TOS() uint8 {
 	if p.V6() {
 		return p.Header[0]<<4 | p.Header[1]>>4
@@ -190,7 +190,7 @@ func (p *IP) TOS() uint8 {
 	return p.Header[1]
 }
 
-// SetPayloadLen writes the length of a packet of n bytes after the header, and the checksum of an IPv4 header.
+// SetPayloadLen sets the length of a packet with n bytes after the header, and the checksum of an IPv4 header.
 func SetPayloadLen(header []byte, n int) {
 	if header[0]>>4 == 6 {
 		binary.BigEndian.PutUint16(header[4:], uint16(len(header)-IPv6Len+n))
@@ -201,7 +201,7 @@ func SetPayloadLen(header []byte, n int) {
 	binary.BigEndian.PutUint16(header[10:], ^Sum(header, 0))
 }
 
-// Header is what an IP header without options says. Source and destination are of one family.
+// Header has the fields of an IP header without options. Source and destination are of the same family.
 type Header struct {
 	Src, Dst netip.Addr
 	Proto    uint8
@@ -216,8 +216,8 @@ func (h Header) Len() int {
 	return IPv6Len
 }
 
-// Put writes the header of a packet of n bytes after it to the start of b, and returns its length. An IPv4 packet is
-// never to be fragmented, so it needs no identification (RFC 6864, 4).
+// Put writes the header of a packet with n bytes after it to the start of b, and returns its length. An IPv4 packet
+// gets the don't-fragment flag, so it needs no identification (RFC 6864, 4).
 func (h Header) Put(b []byte, n int) int {
 	b = b[:h.Len()]
 	if h.Src.Is4() {

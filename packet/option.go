@@ -2,17 +2,18 @@ package packet
 
 import "encoding/binary"
 
-// The TCP option (docs/PROTOCOL.md "TCP option"): 10 bytes, shared experiments kind of RFC 6994 with a 32-bit ExID.
+// The TCP option (docs/PROTOCOL.md "TCP option"): 10 bytes, of the shared experimental kind of RFC 6994 with a 32-bit
+// ExID.
 const (
 	// OptionLen is the length of the option on the wire.
 	OptionLen = 10
-	// OptionVersion is the only version.
+	// OptionVersion is the only version so far.
 	OptionVersion = 1
 	// optionExID is "SMGW".
 	optionExID uint32 = 0x534D4757
 )
 
-// Role is the sender of the option and its purpose: it is in the low four bits of the option's seventh byte.
+// Role is the sender of the option and its purpose. It is in the low four bits of the option's seventh byte.
 type Role uint8
 
 // The roles of the option.
@@ -41,7 +42,7 @@ type Option struct {
 	Role    Role
 	// Flags is sent as zero and ignored when received.
 	Flags uint8
-	// Nonce pairs SYN, SYN-ACK, confirm and PROPOSAL of one connection. It is no secret.
+	// Nonce pairs the SYN, SYN-ACK, confirm and PROPOSAL of one connection. It is not secret.
 	Nonce uint16
 }
 
@@ -54,8 +55,8 @@ func AppendOption(b []byte, o Option) []byte {
 }
 
 // ParseOption finds our option in the options area of a TCP header (the bytes after the first twenty) and returns it
-// with its offset there. An unknown version or role, and an area whose lengths do not add up before the option, are no
-// option: ErrNoOption.
+// with its offset in that area. It returns ErrNoOption if there is none: if the version or role is unknown, or if the
+// lengths before the option do not add up.
 func ParseOption(area []byte) (Option, int, error) {
 	for at, opt := range OptionList(area).All() {
 		if o, ok := decodeOption(opt); ok {
@@ -65,7 +66,7 @@ func ParseOption(area []byte) (Option, int, error) {
 	return Option{}, 0, ErrNoOption
 }
 
-// Ours reports whether an option is ours by kind, length and ExID, whatever its version and role.
+// Ours reports whether an option is ours by its kind, length and ExID, whatever its version and role.
 func (o TCPOption) Ours() bool {
 	return len(o) == OptionLen && o[0] == KindExperiment && binary.BigEndian.Uint32(o[2:]) == optionExID
 }
@@ -84,8 +85,8 @@ func decodeOption(b TCPOption) (Option, bool) {
 	return o, known
 }
 
-// StripOption overwrites our option of any version in a raw TCP packet by NOPs and reports whether there was one. The
-// checksum is left alone: when the packet's is complete (not offloaded), call SetTCPChecksum.
+// StripOption overwrites our option, of any version, in a raw TCP packet by NOPs, and reports whether there was one. It
+// does not update the checksum: if the packet's is complete (not offloaded), call SetTCPChecksum.
 func StripOption(pkt []byte) (stripped bool, err error) {
 	p, err := ParseIP(pkt)
 	if err != nil {

@@ -32,7 +32,7 @@ const (
 )
 
 const (
-	// defaultMSS is what a peer that says nothing can receive over IPv4 (RFC 9293, 3.7.1).
+	// defaultMSS is what a peer can receive over IPv4 if it sends no MSS option (RFC 9293, 3.7.1).
 	defaultMSS = 536
 	// maxWindowScale is the largest shift (RFC 7323, 2.3).
 	maxWindowScale = 14
@@ -44,14 +44,14 @@ type OptionList []byte
 // TCPOption is one option of an OptionList: kind, length, value.
 type TCPOption []byte
 
-// Kind is byte 0.
+// Kind returns the kind, byte 0.
 func (o TCPOption) Kind() uint8 { return o[0] }
 
-// Value are the bytes from 2 on.
+// Value returns the value, the bytes from 2 on.
 func (o TCPOption) Value() []byte { return o[2:] }
 
-// All yields the options with their offsets in the list, without NOPs. It ends where the list ends or is broken
-// (RFC 9293, 3.1).
+// All yields the options with their offsets in the list, except NOPs. It stops at the end of the list, or where the
+// list is malformed (RFC 9293, 3.1).
 func (l OptionList) All() iter.Seq2[int, TCPOption] {
 	return func(yield func(int, TCPOption) bool) {
 		for i := 0; ; {
@@ -64,7 +64,7 @@ func (l OptionList) All() iter.Seq2[int, TCPOption] {
 	}
 }
 
-// next returns where the first option at or after i begins and ends; an end of 0 if none.
+// next returns the beginning and the end of the first option at or after i; the end is 0 if there is none.
 func (l OptionList) next(i int) (at, end int) {
 	for i < len(l) && l[i] == KindNOP {
 		i++
@@ -79,7 +79,7 @@ func (l OptionList) next(i int) (at, end int) {
 	return i, i + n
 }
 
-// TCPOptions is what the options of a TCP header say.
+// TCPOptions are the parsed options of a TCP header.
 type TCPOptions struct {
 	MSS          uint16 // 0 when absent
 	WS           int8   // window scale shift, -1 when absent
@@ -90,12 +90,12 @@ type TCPOptions struct {
 	TFO          bool // Fast Open option, either kind
 	MD5, AO      bool
 
-	// Option is ours; OptionAt is its place in the TCP header, 0 if none.
+	// Option is ours, and OptionAt its offset in the TCP header; 0 if there is none.
 	Option   Option
 	OptionAt int
 }
 
-// PeerMSS returns the MSS, or the default of a peer that says nothing.
+// PeerMSS returns the MSS, or the default if the peer sent none.
 func (o *TCPOptions) PeerMSS() uint16 {
 	if o.MSS == 0 {
 		return defaultMSS
@@ -103,8 +103,8 @@ func (o *TCPOptions) PeerMSS() uint16 {
 	return o.MSS
 }
 
-// Append appends the options of a handshake that o says, each on a boundary of four bytes: MSS, timestamps, SACK
-// permitted, window scale. Ours and those that the product never sends are left out.
+// Append appends the options of a handshake in o, each on a boundary of four bytes: MSS, timestamps, SACK permitted,
+// window scale. It omits ours and those that the gateway never sends.
 func (o *TCPOptions) Append(b []byte) []byte {
 	if o.MSS != 0 {
 		b = append(b, KindMSS, lenMSS, byte(o.MSS>>8), byte(o.MSS))
@@ -128,7 +128,7 @@ func AppendTimestamps(b []byte, value, echo uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, echo)
 }
 
-// ParseTCPOptions reads options. Of an option that is there more than once the last one counts, of ours the first.
+// ParseTCPOptions parses options. If an option occurs more than once, the last one counts; of ours, the first.
 func ParseTCPOptions(l OptionList) TCPOptions {
 	o := TCPOptions{WS: -1}
 	for at, opt := range l.All() {
@@ -167,7 +167,7 @@ func (o *TCPOptions) read(at int, b TCPOption) {
 	}
 }
 
-// readExperiment looks at an option of the shared experimental kind (RFC 6994).
+// readExperiment parses an option of the shared experimental kind (RFC 6994).
 func (o *TCPOptions) readExperiment(at int, b TCPOption) {
 	if len(b) >= 4 && binary.BigEndian.Uint16(b[2:]) == tfoExID {
 		o.TFO = true
@@ -193,8 +193,8 @@ func (o TCPOption) blank() {
 	}
 }
 
-// AppendWithoutSACK appends the options less SACK blocks, padded by NOPs to a multiple of four bytes. Blocks are
-// advice and may be left out (RFC 2018, 8).
+// AppendWithoutSACK appends the options without SACK blocks, padded by NOPs to a multiple of four bytes. Blocks are
+// advisory and may be omitted (RFC 2018, 8).
 func (l OptionList) AppendWithoutSACK(b []byte) []byte {
 	start := len(b)
 	for _, o := range l.All() {

@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// segmentTTL is the TTL of segments made here, that of Linux.
+// segmentTTL is the TTL of segments built here, Linux's default.
 const segmentTTL = 64
 
-// Segment is a TCP segment and what its packet says of it. Numbers are in host byte order.
+// Segment is a TCP segment with the addresses of its packet. Numbers are in host byte order.
 type Segment struct {
-	Src, Dst netip.AddrPort // of one family
+	Src, Dst netip.AddrPort // of the same family
 	Seq, Ack uint32
 	Flags    uint8  // FlagFIN and others
 	Window   uint16 // before scaling
@@ -18,7 +18,7 @@ type Segment struct {
 	Payload  []byte
 }
 
-// Append appends the whole packet, IP header included, with its checksums. Its TTL is 64.
+// Append appends the whole packet, including the IP header, with valid checksums. Its TTL is 64.
 func (s Segment) Append(b []byte) []byte {
 	h := Header{Src: s.Src.Addr(), Dst: s.Dst.Addr(), Proto: ProtoTCP, TTL: segmentTTL}
 	var head [IPv6Len]byte
@@ -41,8 +41,8 @@ func (s Segment) appendTCP(b []byte) []byte {
 	return append(append(b, s.Options...), s.Payload...)
 }
 
-// ParseSegment reads a packet whose TCP header is at hand. Options and Payload lie in it. The errors are those of ParseIP
-// and [IP.TCP].
+// ParseSegment parses a packet whose TCP header must be present. Options and Payload alias pkt. It returns the errors
+// of ParseIP and [IP.TCP].
 func ParseSegment(pkt []byte) (Segment, error) {
 	p, err := ParseIP(pkt)
 	if err != nil {

@@ -2,7 +2,7 @@ package packet
 
 import "net/netip"
 
-// SYN is what the gateway needs to know of a SYN or SYN-ACK.
+// SYN has the fields of a SYN or SYN-ACK that the gateway needs.
 type SYN struct {
 	Src, Dst netip.AddrPort // IPv4 unmapped
 	Seq, Ack uint32
@@ -11,20 +11,21 @@ type SYN struct {
 	TCPOptions
 	ECN bool // ECN-setup flags (RFC 3168, 6.1.1)
 
-	IPHeaderLen  int // bytes, with IPv6 extension headers
-	TCPHeaderLen int // bytes, with options
-	PayloadLen   int // by the lengths in the headers: the packet may be cut after them
+	IPHeaderLen  int // bytes, including IPv6 extension headers
+	TCPHeaderLen int // bytes, including options
+	PayloadLen   int // according to the headers; the packet may be truncated after them
 }
 
-// Carriable reports whether a connection begun by this SYN can be adopted and carried: plain TCP with timestamps (loss
-// recovery of the wire leg needs them), and nothing in it that only the kernel can continue (docs/PROTOCOL.md "TCP option").
+// Carriable reports whether a connection that begins with this SYN can be adopted and carried: plain TCP with
+// timestamps, which loss recovery of the wire leg needs, and without anything that only the kernel can continue
+// (docs/PROTOCOL.md "TCP option").
 func (s *SYN) Carriable() bool {
 	return s.TS && !s.ECN && !s.MPTCP && !s.TFO && !s.MD5 && !s.AO && s.PayloadLen == 0
 }
 
-// ParseSYN reads a raw IPv4 or IPv6 packet that begins or accepts a TCP connection. The headers must be complete, the
-// payload need not be. It does not allocate. A segment without SYN is ErrNotSYN; the other errors are those of ParseIP and
-// [IP.TCP].
+// ParseSYN parses a raw IPv4 or IPv6 packet that begins or accepts a TCP connection. The headers must be complete; the
+// payload need not be. It does not allocate. It returns ErrNotSYN for a segment without SYN, and otherwise the errors
+// of ParseIP and [IP.TCP].
 func ParseSYN(pkt []byte) (SYN, error) {
 	p, err := ParseIP(pkt)
 	if err != nil {
@@ -52,7 +53,7 @@ func ParseSYN(pkt []byte) (SYN, error) {
 	}, nil
 }
 
-// ecnSetup: ECE and CWR on a SYN, ECE alone on a SYN-ACK.
+// ecnSetup reports whether the flags request ECN: ECE and CWR on a SYN, ECE alone on a SYN-ACK.
 func ecnSetup(flags uint8) bool {
 	ecn := flags & (FlagECE | FlagCWR)
 	if flags&FlagACK != 0 {

@@ -21,10 +21,10 @@ const (
 )
 
 // TCP is a TCP header with its options (RFC 9293, 3.1). The first eight bytes, which ICMP errors quote, suffice for the
-// ports and the sequence number; everything else needs a whole header, as [IP.TCP] returns it.
+// ports and the sequence number. Everything else needs a complete header, as [IP.TCP] returns it.
 type TCP []byte
 
-// parseTCP returns the header of the segment b, which must be complete; the payload is b[len(header):].
+// parseTCP returns the header of the segment b, which must be complete. The payload is b[len(header):].
 func parseTCP(b []byte) (TCP, error) {
 	if len(b) < TCPMinLen {
 		return nil, ErrTruncated
@@ -39,8 +39,8 @@ func parseTCP(b []byte) (TCP, error) {
 	return TCP(b[:n]), nil
 }
 
-// TCP returns the TCP header of the packet; it lies in the Payload. It fails with ErrProtocol, with ErrTruncated where the
-// header goes on beyond the bytes at hand, and with ErrMalformed where it cannot be right.
+// TCP returns the TCP header of the packet, which is part of Payload. It fails with ErrProtocol, with ErrTruncated if
+// the header extends beyond the bytes that are present, and with ErrMalformed if it is invalid.
 func (p *IP) TCP() (TCP, error) {
 	if p.Proto != ProtoTCP {
 		return nil, ErrProtocol
@@ -52,43 +52,43 @@ func (p *IP) TCP() (TCP, error) {
 	return t, err
 }
 
-// SrcPort is in bytes 0 and 1.
+// SrcPort returns the source port, bytes 0 and 1.
 func (t TCP) SrcPort() uint16 { return binary.BigEndian.Uint16(t) }
 
-// DstPort is in bytes 2 and 3.
+// DstPort returns the destination port, bytes 2 and 3.
 func (t TCP) DstPort() uint16 { return binary.BigEndian.Uint16(t[2:]) }
 
-// Seq is in bytes 4 to 7.
+// Seq returns the sequence number, bytes 4 to 7.
 func (t TCP) Seq() uint32 { return binary.BigEndian.Uint32(t[4:]) }
 
-// Ack is in bytes 8 to 11.
+// Ack returns the acknowledgement number, bytes 8 to 11.
 func (t TCP) Ack() uint32 { return binary.BigEndian.Uint32(t[8:]) }
 
-// Flags is byte 13.
+// Flags returns the flags, byte 13.
 func (t TCP) Flags() uint8 { return t[13] }
 
-// Window is in bytes 14 and 15, before scaling.
+// Window returns the unscaled window, bytes 14 and 15.
 func (t TCP) Window() uint16 { return binary.BigEndian.Uint16(t[14:]) }
 
-// Options are the bytes from 20 on.
+// Options returns the options, the bytes from 20 on.
 func (t TCP) Options() OptionList { return OptionList(t[TCPMinLen:]) }
 
-// SetSeq writes the sequence number.
+// SetSeq sets the sequence number.
 func (t TCP) SetSeq(v uint32) { binary.BigEndian.PutUint32(t[4:], v) }
 
-// SetAck writes the acknowledgement.
+// SetAck sets the acknowledgement number.
 func (t TCP) SetAck(v uint32) { binary.BigEndian.PutUint32(t[8:], v) }
 
-// SetFlags writes the flags.
+// SetFlags sets the flags.
 func (t TCP) SetFlags(v uint8) { t[13] = v }
 
-// SetWindow writes the window.
+// SetWindow sets the window.
 func (t TCP) SetWindow(v uint16) { binary.BigEndian.PutUint16(t[14:], v) }
 
-// SetChecksum writes bytes 16 and 17.
+// SetChecksum sets the checksum, bytes 16 and 17.
 func (t TCP) SetChecksum(v uint16) { binary.BigEndian.PutUint16(t[tcpChecksumAt:], v) }
 
-// SetHeaderLen writes the length of the header, a multiple of four, into the upper half of byte 12.
+// SetHeaderLen sets the length of the header, a multiple of four, in the upper half of byte 12.
 func (t TCP) SetHeaderLen(n int) { t[12] = uint8(n/4)<<4 | t[12]&0x0f }
 
 // After reports whether sequence number a is later than b (RFC 9293, 3.4).

@@ -10,38 +10,38 @@ import (
 )
 
 const (
-	// keepSlabs is how many empty slabs of a class an arena keeps for the next connection, however long that takes to come.
+	// keepSlabs is how many empty slabs of a class an arena keeps for the next connection, however long that takes.
 	keepSlabs = 1
-	// keepBytes is how much of a class an arena keeps empty while connections come and go: to register memory, and to
-	// clear it, costs more than all the rest of a short connection. [Pool.Trim] returns what lies idle.
+	// keepBytes is how much empty memory of a class an arena keeps while connections come and go, because registering
+	// and clearing memory costs more than all the rest of a short connection. [Pool.Trim] returns what is idle.
 	keepBytes = 32 << 20
 )
 
-// keptSlabs is how many empty slabs of a class an arena keeps at most.
+// keptSlabs returns the largest number of empty slabs of a class that an arena keeps.
 func keptSlabs(class int) int { return max(keepSlabs, keepBytes/slabSize(class)) }
 
-// Arena is the memory of one peer gateway: the unit of isolation, with its own registrations and quota. Freed regions
-// are used again for the same peer only. It is safe for concurrent use.
+// Arena is the memory of one peer gateway: the unit of isolation, with registrations and a quota of its own. Freed
+// regions are reused only for the same peer. It is safe for concurrent use.
 type Arena struct {
 	pool  *Pool
 	from  Allocator
-	keys  Registrar // nil: regions share the key of their slab
-	owner any       // whose quota counts; the arena itself if it has none
+	keys  Registrar // nil if regions share the key of their slab
+	owner any       // whose quota counts; the arena itself by default
 	quota *quota
 
 	// Everything below is guarded by pool.mu.
 	slabs    [classes][]*slab
-	empty    [classes]int // of the slabs: those without a region
-	idle     [classes]int // the fewest that were empty since the last Trim
+	empty    [classes]int // number of slabs without regions
+	idle     [classes]int // the least value of empty since the last Trim
 	reserved int64
 	used     int64
 	regions  int
-	leaving  int        // slabs that were taken out and are being closed
-	left     *sync.Cond // none is any more
+	leaving  int        // removed slabs that are still being closed
+	left     *sync.Cond // signals that leaving is 0
 	closed   bool
 }
 
-// slab is one registration, cut into blocks of one class; or memory that was borrowed, which is one region.
+// slab is one registration, divided into blocks of one class, or borrowed memory, which is a single region.
 type slab struct {
 	arena *Arena
 	mr    verbs.MR
@@ -49,12 +49,12 @@ type slab struct {
 	free  []int // offsets of free blocks
 	total int
 
-	giveBack func() // of borrowed memory; nil: the arena's own
+	giveBack func() // of borrowed memory; nil for the arena's own
 }
 
 func (s *slab) borrowed() bool { return s.giveBack != nil }
 
-// blockSize is what a region of the slab counts for.
+// blockSize returns how many bytes a region of the slab counts for.
 func (s *slab) blockSize() int64 {
 	if s.borrowed() {
 		return 0
@@ -64,7 +64,7 @@ func (s *slab) blockSize() int64 {
 
 func (a *Arena) newSlab(mr verbs.MR, class int) *slab {
 	s := &slab{arena: a, mr: mr, class: class, total: slabSize(class) / classSize(class)}
-	for i := s.total - 1; i >= 0; i-- { // the first block is taken first
+	for i := s.total - 1; i >= 0; i-- { // so that the first block is taken first
 		s.free = append(s.free, i*classSize(class))
 	}
 	return s
@@ -87,9 +87,9 @@ func (a *Arena) Stats() ArenaStats {
 	return ArenaStats{Reserved: a.reserved, Used: a.used, Regions: a.regions}
 }
 
-// Alloc returns a region of n bytes, with whatever contents, that the peer may write to. It fails with [ErrNoMemory]
-// rather than wait, for a size outside of 1 to [MaxRegion] too, and with [ErrClosed] after Close. It may register memory
-// with the device and is not for the hot path.
+// Alloc returns a region of n bytes, with arbitrary contents, that the peer may write to. It does not wait: it fails
+// with [ErrNoMemory], also for a size outside 1 to [MaxRegion], or with [ErrClosed] after Close. It may register memory
+// with the device, so it is not for the hot path.
 func (a *Arena) Alloc(n int) (*Region, error) {
 	r, err := a.AllocLocal(n)
 	if err != nil || a.keys == nil {
@@ -101,8 +101,8 @@ func (a *Arena) Alloc(n int) (*Region, error) {
 	return r, nil
 }
 
-// AllocLocal is Alloc for memory that only this side writes to, such as a send buffer: in an isolated arena no key
-// reaches it.
+// AllocLocal is Alloc for memory that only this side writes to, such as a send buffer. In an isolated arena no remote
+// key reaches it.
 func (a *Arena) AllocLocal(n int) (*Region, error) {
 	class, ok := classOf(n)
 	if !ok {
@@ -119,10 +119,11 @@ func (a *Arena) AllocLocal(n int) (*Region, error) {
 	}
 }
 
-// Borrow registers memory of the caller's, for its connection alone. It counts as a region and takes nothing of the quota
-// or the limit: its owner bounds it. giveBack is called once by [Region.Free], when no key reaches the memory any more,
-// though a write that another thread executes at this moment may; after an error it is not. Borrow fails with [ErrNoMemory],
-// which wraps [verbs.ErrNotSupported] where the device has no such access, and with [ErrClosed] after Close.
+// Borrow registers memory of the caller for the connection of the caller alone. It counts as a region but uses neither
+// quota nor limit; its owner must bound it. [Region.Free] calls giveBack once, when no key reaches the memory any more,
+// although a write that another thread is just executing may still. If Borrow fails, giveBack is not called. It fails
+// with [ErrNoMemory], which wraps [verbs.ErrNotSupported] if the device does not support such access, and with
+// [ErrClosed] after Close.
 func (a *Arena) Borrow(buf []byte, access verbs.Access, giveBack func()) (*Region, error) {
 	keys, ok := a.from.(Registrar)
 	if !ok {
@@ -142,7 +143,8 @@ func (a *Arena) Borrow(buf []byte, access verbs.Access, giveBack func()) (*Regio
 	}, nil
 }
 
-// countBorrowed counts a region before its memory is registered and after it is not: the arena is not closed meanwhile.
+// countBorrowed counts a region from before its memory is registered until after it is deregistered, so that the arena
+// is not closed in between.
 func (a *Arena) countBorrowed(regions int) (open bool) {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
@@ -154,7 +156,7 @@ func (a *Arena) countBorrowed(regions int) (open bool) {
 	return true
 }
 
-// take returns a free block, or nothing when every slab of the class is full.
+// take returns a free block, or nil if every slab of the class is full.
 func (a *Arena) take(class, n int) (*Region, error) {
 	a.pool.mu.Lock()
 	defer a.pool.mu.Unlock()
@@ -175,7 +177,7 @@ func (a *Arena) take(class, n int) (*Region, error) {
 	return nil, nil
 }
 
-// emptyLocked counts slabs that have become empty, or are not any more.
+// emptyLocked records that slabs have become empty, or with a negative number, that they no longer are.
 func (a *Arena) emptyLocked(class, slabs int) {
 	a.empty[class] += slabs
 	a.idle[class] = min(a.idle[class], a.empty[class])
@@ -189,7 +191,7 @@ func (a *Arena) countLocked(class, regions int) {
 	a.pool.stats.Regions += regions
 }
 
-// grow registers one more slab. The device is called without the lock: it may take its time.
+// grow registers one more slab. It calls the device without the lock, because that may be slow.
 func (a *Arena) grow(class int) error {
 	n := slabSize(class)
 	a.pool.mu.Lock()
@@ -216,7 +218,7 @@ func (a *Arena) grow(class int) error {
 	return closeErr
 }
 
-// slabAccess: where regions have keys of their own, that of the slab is for this side only.
+// slabAccess returns the access for slabs. If regions have keys of their own, that of the slab is for this side only.
 func (a *Arena) slabAccess() verbs.Access {
 	if a.keys != nil {
 		return verbs.AccessLocalWrite
@@ -224,7 +226,7 @@ func (a *Arena) slabAccess() verbs.Access {
 	return Access
 }
 
-// trimLocked takes out all empty slabs; the caller closes them without the lock.
+// trimLocked removes all empty slabs; the caller closes them without the lock.
 func (a *Arena) trimLocked() (out []*slab) {
 	for class := range a.slabs {
 		out = append(out, a.trimClassLocked(class, 0)...)
@@ -232,7 +234,7 @@ func (a *Arena) trimLocked() (out []*slab) {
 	return out
 }
 
-// trimIdleLocked takes out what was not needed since it was last called.
+// trimIdleLocked removes the slabs that were not needed since the last call.
 func (a *Arena) trimIdleLocked() (out []*slab) {
 	for class := range a.slabs {
 		if surplus := min(a.idle[class], a.empty[class]-keepSlabs); surplus > 0 {
@@ -243,7 +245,7 @@ func (a *Arena) trimIdleLocked() (out []*slab) {
 	return out
 }
 
-// trimClassLocked takes out the empty slabs of a class but keep of them.
+// trimClassLocked removes all but keep of the empty slabs of a class.
 func (a *Arena) trimClassLocked(class, keep int) (out []*slab) {
 	kept := 0
 	a.slabs[class] = slices.DeleteFunc(a.slabs[class], func(s *slab) bool {
@@ -263,8 +265,9 @@ func (a *Arena) trimClassLocked(class, keep int) (out []*slab) {
 	return out
 }
 
-// Close deregisters all memory, and returns when the device has none of it any more: what [Pool.Trim] has taken out may
-// still be on its way. It fails with [ErrBusy], and changes nothing, while regions are in use. Close is idempotent.
+// Close deregisters all memory. It returns when the device has released all of it, including what [Pool.Trim] has
+// removed and is still closing. It fails with [ErrBusy], and changes nothing, while regions are in use. Close is
+// idempotent.
 func (a *Arena) Close() error {
 	a.pool.mu.Lock()
 	if a.regions > 0 {

@@ -2,10 +2,10 @@ package rmb
 
 import "math/bits"
 
-// Sizes of regions and slabs. Classes are powers of two; a slab is one memory region registered with the device and
-// cut into regions of one class, so that thousands of connections share few registrations.
+// Sizes of regions and slabs. Classes are powers of two. A slab is one memory region registered with the device and
+// divided into regions of one class, so that thousands of connections share few registrations.
 const (
-	// MinRegion is the smallest region: a target list and control scratch fit.
+	// MinRegion is the smallest region: it has room for a target list and control scratch space.
 	MinRegion = 512
 	// MaxRegion is the largest region.
 	MaxRegion = 16 << 20
@@ -16,7 +16,7 @@ const (
 	classes        = 16 // 512 B … 16 MiB
 )
 
-// classOf returns the class of the smallest region with room for n bytes; false if none.
+// classOf returns the class of the smallest region with room for n bytes, or false if there is none.
 func classOf(n int) (int, bool) {
 	if n <= 0 || n > MaxRegion {
 		return 0, false
@@ -24,10 +24,10 @@ func classOf(n int) (int, bool) {
 	return bits.Len(uint(max(n, MinRegion)-1)) - bits.Len(uint(MinRegion-1)), true
 }
 
-// classSize returns the bytes of a region of the class.
+// classSize returns the size of a region of the class in bytes.
 func classSize(class int) int { return MinRegion << class }
 
-// slabSize returns the bytes of a slab of the class: sixteen small regions, four of 256 KiB, one of 1 MiB and more.
+// slabSize returns the size of a slab of the class in bytes: 16 small regions, 4 of 256 KiB, or 1 of 1 MiB and more.
 func slabSize(class int) int {
 	size := classSize(class)
 	return max(size, min(max(size*regionsPerSlab, minSlab), maxSlab))

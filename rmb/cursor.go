@@ -1,7 +1,7 @@
 package rmb
 
-// Cursor is a position in a ring as SMC-R's CDC messages carry it (RFC 7609 appendix A.4): how often the ring wrapped
-// and how many bytes into it the position is. The wrap count is what tells a full ring from an empty one.
+// Cursor is a position in a ring as SMC-R's CDC messages carry it (RFC 7609 appendix A.4): how often the ring has
+// wrapped, and the byte position within it. The wrap count distinguishes a full ring from an empty one.
 type Cursor struct {
 	// Wrap counts passes over the end of the ring and itself wraps at 16 bits.
 	Wrap uint16

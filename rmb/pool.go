@@ -12,26 +12,27 @@ import (
 
 // Errors of the pool.
 var (
-	// ErrNoMemory means that the limit, the peer's quota or the device is exhausted, or that no region is that large.
+	// ErrNoMemory means that the limit, the peer's quota or the device is exhausted, or that no region can be that
+	// large.
 	ErrNoMemory = errors.New("no rdma memory")
-	// ErrConfig is a limit no pool can have.
+	// ErrConfig means that a limit is invalid.
 	ErrConfig = errors.New("invalid pool configuration")
-	// ErrClosed is an allocation from a closed arena.
+	// ErrClosed means that the arena is closed.
 	ErrClosed = errors.New("arena closed")
-	// ErrBusy is the close of an arena that still has regions in use.
+	// ErrBusy means that an arena cannot be closed because regions are still in use.
 	ErrBusy = errors.New("regions in use")
 )
 
-// Access is what regions allow: the device and the peer may write to them.
+// Access is what regions permit: the device and the peer may write to them.
 const Access = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 
-// Allocator is where an arena gets memory from; every verbs.PD is one.
+// Allocator provides memory for an arena. Every verbs.PD is one.
 type Allocator interface {
 	AllocMR(size int, access verbs.Access) (verbs.MR, error)
 }
 
-// Registrar is an Allocator whose memory can be registered again in parts, each with its own key; every verbs.PD of a
-// device with DeviceAttr.RemoteRegMR is one.
+// Registrar is an Allocator whose memory can also be registered again in parts, each with a key of its own. Every
+// verbs.PD of a device with DeviceAttr.RemoteRegMR is one.
 type Registrar interface {
 	Allocator
 	RegMR(buf []byte, access verbs.Access) (verbs.MR, error)
@@ -39,9 +40,9 @@ type Registrar interface {
 
 // PoolConfig bounds a pool.
 type PoolConfig struct {
-	// Limit is the hard limit in bytes over everything registered; 0 = 1 GiB.
+	// Limit is the hard limit in bytes for all registered memory; 0 means 1 GiB.
 	Limit int64
-	// PeerLimit is the most the arenas of one owner may register together; 0 = Limit.
+	// PeerLimit bounds what the arenas of one owner may register together; 0 means Limit.
 	PeerLimit int64
 }
 
@@ -59,12 +60,12 @@ func (c PoolConfig) withDefaults() PoolConfig {
 type Pool struct {
 	cfg PoolConfig
 
-	mu     sync.Mutex // guards everything below, every arena and quota
+	mu     sync.Mutex // guards everything below, and every arena and quota
 	peers  map[*Arena]struct{}
 	owners map[any]*quota
 	stats  PoolStats
 
-	trimmed time.Time // when Trim last looked
+	trimmed time.Time // time of the last effective Trim
 }
 
 // quota is what the arenas of one owner hold together.
@@ -77,24 +78,24 @@ type quota struct {
 type PoolStats struct {
 	// Limit is the configured limit.
 	Limit int64
-	// Reserved is registered with devices; never above Limit.
+	// Reserved is registered with devices. It never exceeds Limit.
 	Reserved int64
-	// Released is what devices got back since the pool was made.
+	// Released is what has been returned to devices since the pool was made.
 	Released int64
-	// Used is in regions handed out, rounded up to their class, quarantined ones included.
+	// Used is in regions handed out, rounded up to their class, including quarantined ones.
 	Used int64
-	// Quarantined is in regions whose peer may still write to them.
+	// Quarantined is in regions to which a peer may still write.
 	Quarantined int64
 	// Regions is the number of regions handed out.
 	Regions int
 	// Arenas is the number of open arenas.
 	Arenas int
-	// Refused counts allocations refused: by the limit, by a peer's quota, by a device.
+	// Refused counts allocations refused by the limit, by a peer's quota, and by a device.
 	Refused, RefusedQuota, RefusedDevice uint64
 }
 
-// RingSize is the size of the rings of the next connection: large ones are for bulk, and thousands of connections are
-// rarely all bulk, so the more of the memory is handed out the smaller they become.
+// RingSize returns the size of the rings for the next connection. Large rings are for bulk transfers, and thousands of
+// connections rarely all transfer in bulk; so the more memory is handed out, the smaller they become.
 func (s PoolStats) RingSize() int {
 	switch {
 	case s.Used < s.Limit/4:
@@ -106,8 +107,8 @@ func (s PoolStats) RingSize() int {
 	}
 }
 
-// FirstRingSize is RingSize for a connection that can exchange its ring for a larger one: it can begin with less, and
-// 1 GiB is enough for the rings of 20,000.
+// FirstRingSize is RingSize for a connection that can exchange its ring for a larger one. It can begin with less; 1 GiB
+// is enough for the rings of 20,000.
 func (s PoolStats) FirstRingSize() int {
 	switch {
 	case s.Used < s.Limit/8:
@@ -121,11 +122,11 @@ func (s PoolStats) FirstRingSize() int {
 	}
 }
 
-// MayGrow reports whether a connection may exchange its ring for a larger one of n bytes: half of the memory is kept for
-// connections to come.
+// MayGrow reports whether a connection may exchange its ring for a larger one of n bytes. Half of the memory is
+// reserved for future connections.
 func (s PoolStats) MayGrow(n int) bool { return s.Used+int64(n) <= s.Limit/2 }
 
-// NewPool returns an empty pool. The error is [ErrConfig].
+// NewPool returns an empty pool, or [ErrConfig].
 func NewPool(cfg PoolConfig) (*Pool, error) {
 	cfg = cfg.withDefaults()
 	if cfg.Limit < 0 || cfg.PeerLimit < 0 || cfg.Limit > math.MaxInt64/2 {
@@ -143,21 +144,21 @@ func (p *Pool) Stats() PoolStats {
 	return st
 }
 
-// Arena opens the part of the pool that belongs to one peer. All regions of a slab have one key: the peer is trusted
+// Arena opens the part of the pool that belongs to one peer. All regions of a slab share one key: the peer is trusted
 // with the memory of all its connections.
 func (p *Pool) Arena(from Allocator) *Arena { return p.open(&Arena{from: from}) }
 
-// IsolatedArena is Arena with a key per region, which ends with the region: of two connections of the peer none reaches
-// the memory of the other, and nothing reaches memory that has been freed.
+// IsolatedArena is Arena with one key per region, which ends with the region. No connection of the peer can reach the
+// memory of another one, and nothing can reach freed memory.
 func (p *Pool) IsolatedArena(from Registrar) *Arena { return p.open(&Arena{from: from, keys: from}) }
 
-// ArenaOf is Arena for a peer that may have several: all arenas of an owner, which is a comparable value, have one
-// quota.
+// ArenaOf is Arena for a peer that may have several. All arenas of an owner, which must be a comparable value, share
+// one quota.
 func (p *Pool) ArenaOf(owner any, from Allocator) *Arena {
 	return p.open(&Arena{from: from, owner: owner})
 }
 
-// IsolatedArenaOf is IsolatedArena for an owner, as ArenaOf.
+// IsolatedArenaOf is IsolatedArena for an owner, like ArenaOf.
 func (p *Pool) IsolatedArenaOf(owner any, from Registrar) *Arena {
 	return p.open(&Arena{from: from, keys: from, owner: owner})
 }
@@ -178,11 +179,11 @@ func (p *Pool) open(a *Arena) *Arena {
 	return a
 }
 
-// trimEvery is the least time between two looks at memory that lies idle.
+// trimEvery is the least time between two checks for idle memory.
 const trimEvery = 10 * time.Second
 
-// Trim returns to the devices what lay empty since it last did, but for a little of each size. Call it every second
-// or so; it looks every ten.
+// Trim returns to the devices the memory that has been idle since the last Trim, except for a little of each size. Call
+// it every second or so; it does something every ten.
 func (p *Pool) Trim(now time.Time) error {
 	p.mu.Lock()
 	if now.Sub(p.trimmed) < trimEvery {
@@ -198,7 +199,8 @@ func (p *Pool) Trim(now time.Time) error {
 	return p.closeAll(idle)
 }
 
-// closeAll closes slabs that were taken out of their arenas. The device is called without the lock: it may take its time.
+// closeAll closes slabs that have been removed from their arenas. It calls the device without the lock, because that
+// may be slow.
 func (p *Pool) closeAll(out []*slab) error {
 	var errs []error
 	for _, s := range out {
@@ -212,7 +214,7 @@ func (p *Pool) closeAll(out []*slab) error {
 	return errors.Join(errs...)
 }
 
-// closedLocked takes an arena out of the tables. What it is still registering counts until that is undone.
+// closedLocked removes an arena from the tables. What it is still registering counts until that is undone.
 func (p *Pool) closedLocked(a *Arena) {
 	delete(p.peers, a)
 	delete(a.quota.arenas, a)
@@ -221,7 +223,7 @@ func (p *Pool) closedLocked(a *Arena) {
 	}
 }
 
-// Owners returns what each owner holds; the owner of an arena that was opened without is the arena.
+// Owners returns what each owner holds. An arena that was opened without an owner is its own.
 func (p *Pool) Owners() map[any]ArenaStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -237,8 +239,8 @@ func (p *Pool) Owners() map[any]ArenaStats {
 	return all
 }
 
-// reserveLocked takes n bytes of the limit and the owner's quota. When the limit is reached, slabs that lie empty in
-// any arena are released first. Those are returned: the caller closes them without the lock.
+// reserveLocked reserves n bytes of the limit and of the owner's quota. If a bound is reached, it first removes empty
+// slabs from arenas and returns them; the caller closes them without the lock.
 func (p *Pool) reserveLocked(a *Arena, n int64) (empty []*slab, err error) {
 	if a.quota.reserved+n > p.cfg.PeerLimit {
 		for other := range a.quota.arenas {

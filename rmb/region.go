@@ -6,8 +6,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Region is a piece of registered memory handed out by an arena, or borrowed by it. Its owner is the caller that allocated it; the peer
-// may write to it as soon as it knows its key.
+// Region is a piece of registered memory that an arena has handed out or borrowed. The caller that allocated it owns
+// it. The peer may write to it as soon as it knows its key.
 type Region struct {
 	buf        []byte
 	addr       uint64
@@ -15,7 +15,7 @@ type Region struct {
 
 	slab   *slab
 	offset int
-	own    verbs.MR // the registration of this region alone; nil: that of the slab
+	own    verbs.MR // the registration of this region alone; nil: that of the slab is used
 
 	// Guarded by the pool's lock.
 	freed, quarantined bool
@@ -42,7 +42,7 @@ func (r *Region) register(keys Registrar) error {
 // Bytes returns the memory. It must not be used after Free.
 func (r *Region) Bytes() []byte { return r.buf }
 
-// Addr returns the address of the first byte as keys name it.
+// Addr returns the address of the first byte for use with the keys.
 func (r *Region) Addr() uint64 { return r.addr }
 
 // LKey returns the key for local use.
@@ -51,7 +51,7 @@ func (r *Region) LKey() uint32 { return r.lkey }
 // RKey returns the key for the peer.
 func (r *Region) RKey() uint32 { return r.rkey }
 
-// Quarantine marks the region as given up by its owner while its peer may still write to it. It stays reserved, and
+// Quarantine marks the region as given up by its owner while its peer may still write to it. It remains reserved, and
 // counts against quota and limit, until Free.
 func (r *Region) Quarantine() {
 	p := r.slab.arena.pool
@@ -63,9 +63,9 @@ func (r *Region) Quarantine() {
 	}
 }
 
-// Free makes the bytes available to other connections of the same peer; a key of its own ends before. Call it only when
-// the peer has stopped writing. Free is idempotent. Bytes whose key does not end are no other connection's: they stay
-// reserved for good.
+// Free makes the memory available to other connections of the same peer. If the region has a key of its own, it first
+// invalidates that. Call it only when the peer has stopped writing. Free is idempotent. If the key cannot be
+// invalidated, the memory is not reused and remains reserved.
 func (r *Region) Free() error {
 	a := r.slab.arena
 	a.pool.mu.Lock()
@@ -78,7 +78,7 @@ func (r *Region) Free() error {
 	if r.slab.borrowed() {
 		return r.slab.returned()
 	}
-	if r.own != nil { // without the lock: the device may take its time
+	if r.own != nil { // without the lock, because the device may be slow
 		if err := r.own.Close(); err != nil {
 			return err
 		}
@@ -100,7 +100,7 @@ func (r *Region) Free() error {
 	return a.pool.closeAll(out)
 }
 
-// returned gives borrowed memory back. What the device does not let go stays borrowed for good.
+// returned returns borrowed memory to its owner. If the device does not release it, it remains borrowed.
 func (s *slab) returned() error {
 	if err := s.mr.Close(); err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Errors of a ring. Both mean that a user of the ring miscounted; the ring is unchanged.
+// Errors of a ring. Both mean that a user of the ring has miscounted. The ring is unchanged.
 var (
 	ErrOverrun  = errors.New("ring overrun")
 	ErrUnderrun = errors.New("ring underrun")
@@ -15,12 +15,13 @@ var (
 // MaxRing is the largest ring: counts fit the 29-bit lengths of rsocket immediates with room to spare.
 const MaxRing = 1 << 28
 
-// Ring is a byte ring over memory it does not own: the producer fills the span returned by [Ring.WriteSpan] and calls
-// [Ring.Produce], the consumer empties [Ring.ReadSpan] and calls [Ring.Consume]. The producer may be a peer's RDMA
-// write, in which case only Produce is called here. The zero Ring has no room. A Ring is not safe for concurrent use.
+// Ring is a byte ring over memory that it does not own. The producer fills the span that [Ring.WriteSpan] returns and
+// calls [Ring.Produce]; the consumer empties [Ring.ReadSpan] and calls [Ring.Consume]. The producer may be a peer's
+// RDMA write, in which case only Produce is called here. The zero Ring has no room. A Ring is not safe for concurrent
+// use.
 type Ring struct {
 	buf []byte
-	// head and tail are the cursors of produced and consumed, kept beside them to spare a division per operation.
+	// head and tail are the cursors of produced and consumed. They are stored to save a division per operation.
 	head, tail         Cursor
 	produced, consumed uint64
 }
@@ -33,7 +34,7 @@ func NewRing(buf []byte) Ring {
 	return Ring{buf: slices.Clip(buf)}
 }
 
-// NewRingAt returns an empty ring over buf whose first byte has the absolute offset.
+// NewRingAt returns an empty ring over buf whose first byte has the given absolute offset.
 func NewRingAt(buf []byte, offset uint64) Ring {
 	r := NewRing(buf)
 	r.produced, r.consumed = offset, offset
@@ -73,7 +74,7 @@ func (r *Ring) ReadSpan() []byte {
 	return r.span(r.tail, r.Len())
 }
 
-// First returns the first n bytes of the memory, whatever they are. Nil beyond the ring.
+// First returns the first n bytes of the memory, whatever they contain, or nil if the ring is smaller.
 func (r *Ring) First(n int) []byte {
 	if n < 0 || n > len(r.buf) {
 		return nil
@@ -81,8 +82,8 @@ func (r *Ring) First(n int) []byte {
 	return r.buf[:n:n]
 }
 
-// At returns the longest contiguous run of retained bytes that starts at the absolute offset, or nothing when the
-// offset is not retained. A sender that changes its carrier resends from here.
+// At returns the longest contiguous run of retained bytes that starts at the absolute offset, or nil if the offset is
+// not retained. A sender that changes its carrier resends from here.
 func (r *Ring) At(offset uint64) []byte {
 	if offset < r.consumed || offset >= r.produced {
 		return nil
@@ -90,15 +91,15 @@ func (r *Ring) At(offset uint64) []byte {
 	return r.span(r.tail.Add(uint32(len(r.buf)), uint32(offset-r.consumed)), int(r.produced-offset))
 }
 
-// span returns up to n contiguous bytes from the cursor; its capacity ends there too, so that an append cannot reach
-// its neighbours.
+// span returns up to n contiguous bytes from the cursor. Its capacity ends there, too, so that an append cannot
+// overwrite the bytes that follow.
 func (r *Ring) span(c Cursor, n int) []byte {
 	start := int(c.Count)
 	end := start + min(n, len(r.buf)-start)
 	return r.buf[start:end:end]
 }
 
-// Produce records that n bytes were put after the data. More than [Ring.Free] is [ErrOverrun].
+// Produce records that n bytes were added to the data. It returns [ErrOverrun] for more than [Ring.Free].
 func (r *Ring) Produce(n int) error {
 	if n < 0 || n > r.Free() {
 		return ErrOverrun
@@ -110,7 +111,7 @@ func (r *Ring) Produce(n int) error {
 	return nil
 }
 
-// Consume records that the n oldest bytes are no longer needed. More than [Ring.Len] is [ErrUnderrun].
+// Consume records that the n oldest bytes are no longer needed. It returns [ErrUnderrun] for more than [Ring.Len].
 func (r *Ring) Consume(n int) error {
 	if n < 0 || n > r.Len() {
 		return ErrUnderrun
@@ -122,8 +123,8 @@ func (r *Ring) Consume(n int) error {
 	return nil
 }
 
-// ConsumeTo records that everything before the absolute offset is no longer needed. An offset outside of the data is
-// [ErrUnderrun].
+// ConsumeTo records that everything before the absolute offset is no longer needed. It returns [ErrUnderrun] for an
+// offset outside the data.
 func (r *Ring) ConsumeTo(offset uint64) error {
 	if offset < r.consumed || offset-r.consumed > math.MaxInt32 {
 		return ErrUnderrun

@@ -1,16 +1,14 @@
-// Package comparison does works in interleaved rounds ([Runner]), keeps the results and writes
-// them as a table for a terminal and as JSON.
+// Package comparison does works in interleaved rounds ([Runner]), keeps the results, and writes them as tables for a
+// terminal and as JSON.
 //
-// It exists because every benchmark of the project says the same kind of thing:
-// this work, done these ways, took that much, in so many interleaved rounds, on
-// this machine. A result is a [Series], the value of every round, and not a
-// number: what is printed are medians with their spread, and ratios of values
-// of the same round, since the noise of a shared machine hits both sides of a
-// round alike.
+// Every benchmark of the project has the same kind of result: this work, done in these ways, took this much, in so many
+// interleaved rounds, on this machine. A result is therefore not a number but a [Series], the value of every round.
+// What is printed are medians with their spread, and ratios of values of the same round, because the noise of a shared
+// machine affects both sides of a round alike.
 //
-// It measures nothing by itself, and knows neither gateways nor networks: works and the ways to
-// do them are the caller's.
+// The package measures nothing itself, and knows neither gateways nor networks: the caller provides the works and the
+// ways of doing them.
 //
-// The trap: a round that failed is a NaN at its place in [Series.Values], not a
-// missing value. Leaving it out would pair the rounds of two series wrongly.
+// A round that failed is a NaN at its place in [Series.Values]. Leaving it out would pair the rounds of two series
+// wrongly.
 package comparison

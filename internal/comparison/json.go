@@ -7,8 +7,8 @@ import (
 	"math"
 )
 
-// seriesJSON is a series as it is in the document. Spread repeats what the
-// values say, for readers that only want that; it is not read back.
+// seriesJSON is a series in the document. Spread is derived from the values, for readers that only want that; it is not
+// read back.
 type seriesJSON struct {
 	Work    string      `json:"work"`
 	Variant string      `json:"variant"`
@@ -26,8 +26,7 @@ type spreadJSON struct {
 	N      int     `json:"n"`
 }
 
-// MarshalJSON writes a round that failed as null, which JSON has and NaN it has
-// not.
+// MarshalJSON encodes a round that failed as null, since JSON has no NaN.
 func (s Series) MarshalJSON() ([]byte, error) {
 	doc := seriesJSON{Work: s.Work, Variant: s.Variant, Unit: s.Unit, Better: s.Better.String(), Values: []*float64{}, Note: s.Note}
 	for _, v := range s.Values {
@@ -43,7 +42,7 @@ func (s Series) MarshalJSON() ([]byte, error) {
 	return json.Marshal(doc)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes what MarshalJSON has encoded.
 func (s *Series) UnmarshalJSON(b []byte) error {
 	var doc seriesJSON
 	if err := json.Unmarshal(b, &doc); err != nil {
@@ -67,8 +66,8 @@ func (s *Series) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// JSON writes the report as one document on one line, with everything that a document has: its
-// schema, and lists where there is nothing to list.
+// JSON writes the report as one document on one line. All fields are present: the schema, and lists even if they are
+// empty.
 func (r *Report) JSON(w io.Writer) error {
 	doc := *r
 	if doc.Schema == "" {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ThisMachine describes the machine it is called on, now. What cannot be found
-// out stays empty. An empty congestion control means the system's default.
+// ThisMachine describes the machine as it is now. What cannot be determined remains empty. An empty congestion control
+// means the system's default.
 func ThisMachine(congestionControl string) Machine {
 	m := Machine{
 		CPUs: runtime.NumCPU(), Arch: runtime.GOARCH, GoVersion: runtime.Version(),
@@ -23,14 +23,14 @@ func ThisMachine(congestionControl string) Machine {
 	}
 	m.CPU = cpuModel(text("/proc/cpuinfo"))
 	first, _, _ := strings.Cut(text("/proc/loadavg"), " ")
-	m.Load1, _ = strconv.ParseFloat(first, 64) // 0 where it is not known
+	m.Load1, _ = strconv.ParseFloat(first, 64) // 0 if unknown
 	if m.CongestionControl == "" {
 		m.CongestionControl = strings.TrimSpace(text("/proc/sys/net/ipv4/tcp_congestion_control"))
 	}
 	return m
 }
 
-// text reads a file of the kernel; empty if none.
+// text returns the contents of a kernel file, or "" if it cannot be read.
 func text(file string) string {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -39,7 +39,7 @@ func text(file string) string {
 	return string(b)
 }
 
-// cpuModel finds the first processor's model.
+// cpuModel returns the model of the first processor.
 func cpuModel(cpuinfo string) string {
 	for line := range strings.Lines(cpuinfo) {
 		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {

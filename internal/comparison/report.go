@@ -5,18 +5,16 @@ import (
 	"time"
 )
 
-// Schema names the version of the JSON document.
+// Schema is the version of the JSON document.
 const Schema = "smcgw.bench/v1"
 
-// TCP is the variant that everything else is compared with: the same programs
-// on the same hosts with nothing of ours in the way.
+// TCP is the variant with which everything else is compared: the same programs on the same hosts without smcgw.
 const TCP = "tcp"
 
-// Better says which way the values of a series are better.
+// Better says in which direction the values of a series are better.
 type Better int
 
-// The directions. Rates are better when they are higher, times and costs when
-// they are lower.
+// The directions. Rates are better when higher, times and costs when lower.
 const (
 	More Better = iota
 	Less
@@ -30,40 +28,36 @@ func (b Better) String() string {
 	return "more"
 }
 
-// Series is one work done one way: a value per round.
+// Series is one work done in one way: one value per round.
 type Series struct {
-	// Work names what was done, such as "bulk, 1 stream". All series of one
-	// work have the same unit and direction.
+	// Work says what was done, such as "bulk, 1 stream". All series of one work have the same unit and direction.
 	Work string
-	// Variant names how it was done, such as [TCP] or "shm".
+	// Variant says how it was done, such as [TCP] or "shm".
 	Variant string
 	// Unit is the unit of the values, such as "MB/s" or "µs".
 	Unit string
 	// Better is the direction in which values are better.
 	Better Better
-	// Values has the value of each round, in the order of the rounds. NaN is a
-	// round that failed. It is empty where the work could not be done this way
-	// at all; Note says why.
+	// Values has the value of each round, in the order of the rounds; NaN for a round that failed. It is empty if the
+	// work could not be done in this way at all; Note then says why.
 	Values []float64
-	// Note is what a reader must know about this row, such as
-	// "fallback: peer_no_option" or "not installed". It may be empty.
+	// Note is what a reader must know about this row, such as "fallback: peer_no_option" or "not installed". It may be
+	// empty.
 	Note string
 }
 
-// Machine is where a report was made.
+// Machine describes where a report was made.
 type Machine struct {
-	// CPU is the model of the processor, CPUs the number of them in use.
+	// CPU is the model of the processor, CPUs the number of processors in use.
 	CPU  string `json:"cpu"`
 	CPUs int    `json:"cpus"`
-	// Kernel is the release of the kernel, Arch the architecture in Go's
-	// terms, GoVersion the compiler's version.
+	// Kernel is the kernel release, Arch the architecture in Go's terms, and GoVersion the version of the compiler.
 	Kernel    string `json:"kernel"`
 	Arch      string `json:"arch"`
 	GoVersion string `json:"go_version"`
-	// CongestionControl is TCP's, of every variant.
+	// CongestionControl is that of TCP in every variant.
 	CongestionControl string `json:"congestion_control"`
-	// Load1 is the load average of the minute before the first round: how
-	// quiet the machine was.
+	// Load1 is the load average of the minute before the first round. It shows how quiet the machine was.
 	Load1 float64 `json:"load1"`
 	// Time is when the first round began.
 	Time time.Time `json:"time"`
@@ -75,18 +69,18 @@ type Report struct {
 	Schema string `json:"schema"`
 	// Machine is where it was made.
 	Machine Machine `json:"machine"`
-	// Commands are the command lines that make it again.
+	// Commands are the command lines that reproduce the report.
 	Commands []string `json:"commands"`
-	// Rounds is the number of rounds that were asked for.
+	// Rounds is the requested number of rounds.
 	Rounds int `json:"rounds"`
 	// Series are the results. Works and variants are printed in the order of
 	// their first appearance.
 	Series []Series `json:"series"`
-	// Notes are remarks about the whole.
+	// Notes are remarks about the whole report.
 	Notes []string `json:"notes"`
 }
 
-// Works lists the works in the order of their first appearance.
+// Works returns the works in the order of their first appearance.
 func (r *Report) Works() (works []string) {
 	for _, s := range r.Series {
 		if !slices.Contains(works, s.Work) {
@@ -96,7 +90,7 @@ func (r *Report) Works() (works []string) {
 	return works
 }
 
-// Of lists the series of one work.
+// Of returns the series of one work.
 func (r *Report) Of(work string) (list []Series) {
 	for _, s := range r.Series {
 		if s.Work == work {

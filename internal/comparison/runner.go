@@ -10,62 +10,60 @@ import (
 	"time"
 )
 
-// Metric is one number that a work yields.
+// Metric is one of the numbers that a work yields.
 type Metric struct {
-	Name   string // how the report calls the work by this number
+	Name   string // what the report calls the work with this number
 	Unit   string
 	Better Better
 }
 
-// Work is something that two programs do with each other, and the ways they do it.
+// Work is something that two programs do together, and the ways of doing it.
 type Work struct {
 	Name string
-	// Metrics are the numbers of a run, in the order in which cells return them.
+	// Metrics are the numbers of a run, in the order in which Cell.Run returns them.
 	Metrics []Metric
-	// Times is how often a round does it: short works and those whose ratios must be exact are
-	// repeated. Default: 1.
+	// Times is how often a round does it. Short works, and those whose ratios must be exact, are repeated. Default: 1.
 	Times int
-	// Rounds is how many rounds do it at most. Default: all.
+	// Rounds bounds how many rounds do it. Default: all.
 	Rounds int
-	// Limit is how long a run may take, if not what the others may.
+	// Limit is how long a run may take, if different from the Runner's.
 	Limit time.Duration
-	// NoWarmUp leaves the work out of the round that does not count.
+	// NoWarmUp omits the work from the round that does not count.
 	NoWarmUp bool
-	// Cells are the ways. Their order turns from round to round.
+	// Cells are the ways of doing it. Their order rotates from round to round.
 	Cells []Cell
 }
 
-// Cell is one work done one way.
+// Cell is one work done in one way.
 type Cell struct {
 	Variant string
-	// Missing is why it is not done; empty: it is.
+	// Missing is why the work cannot be done in this way; empty if it can.
 	Missing string
-	// Run does the work for about that long and returns a number per metric; NaN for one that
-	// this way has not. It fails unless the run was of this variant.
+	// Run does the work for about d and returns one number per metric; NaN for a metric that this way does not have. It
+	// fails if the run turns out to be of another variant.
 	Run func(ctx context.Context, d time.Duration) ([]float64, error)
-	// Note is what a reader must know after all rounds. nil: how many failed.
+	// Note returns what a reader must know after all rounds. If nil, the note says how many runs failed.
 	Note func() string
 }
 
-// Runner does works in interleaved rounds. One goroutine uses it, and once.
+// Runner does works in interleaved rounds. It is for one goroutine and one use.
 type Runner struct {
 	Rounds   int
 	Duration time.Duration // of a run
-	Limit    time.Duration // beyond which a run has failed; 0: no limit
-	Budget   time.Duration // no round begins that would not end within it; 0: no limit
+	Limit    time.Duration // after which a run has failed; 0: no limit
+	Budget   time.Duration // no round begins that would end after it; 0: no limit
 	Log      io.Writer
-	// Progress is told how many runs of all are done, before each that counts. It may be nil.
+	// Progress, if not nil, is told before each run that counts how many of all runs are done.
 	Progress func(done, total int)
-	// KeepEmpty has a series also where no run failed and none gave the number.
+	// KeepEmpty keeps series for which no run failed and none returned a number.
 	KeepEmpty bool
 
-	Done int // rounds that were done whole
+	Done int // rounds that were completed
 }
 
-// Run does every work in every round and returns a series per metric and cell. Before the first
-// round is a short one that is not counted: caches fill, peers get to know each other. A run that
-// fails is NaN and noted; only the end of the context ends everything, and is an error with the
-// series so far.
+// Run does every work in every round and returns one series per metric and cell. A short round that does not count
+// precedes the first one, so that caches fill and peers get to know each other. A run that fails yields NaN and is
+// noted. Only the end of the context ends everything; Run then returns an error with the series so far.
 func (r *Runner) Run(ctx context.Context, works []Work) ([]Series, error) {
 	all := make([]*results, len(works))
 	for i := range works {
@@ -76,7 +74,7 @@ func (r *Runner) Run(ctx context.Context, works []Work) ([]Series, error) {
 	for _, res := range all {
 		list = append(list, res.series(r.KeepEmpty)...)
 	}
-	if err != nil && !r.KeepEmpty { // what was not begun is not there
+	if err != nil && !r.KeepEmpty { // omit what was not begun
 		list = slices.DeleteFunc(list, func(s Series) bool { return len(s.Values) == 0 })
 	}
 	return list, err
@@ -115,7 +113,7 @@ func (r *Runner) all(ctx context.Context, works []Work, all []*results) error {
 	return nil
 }
 
-// runs is how often a work is done in so many rounds.
+// runs returns how many runs of a work there are in a number of rounds.
 func (w *Work) runs(rounds int) int {
 	if w.Rounds > 0 {
 		rounds = min(rounds, w.Rounds)
@@ -123,11 +121,10 @@ func (w *Work) runs(rounds int) int {
 	return rounds * max(1, w.Times) * len(w.Cells)
 }
 
-// WarmUp is the duration of a run that is not counted, at most.
+// WarmUp bounds the duration of a run that does not count.
 const WarmUp = 200 * time.Millisecond
 
-// round does one work every way, in an order that depends on the round; before is called before
-// each run.
+// round does one work in every way, in an order that depends on the round. It calls before ahead of each run.
 func (r *Runner) round(ctx context.Context, round int, w *Work, res *results, before func()) error {
 	if w.Rounds > 0 && round >= w.Rounds || w.NoWarmUp && round < 0 {
 		return nil
@@ -165,7 +162,7 @@ func (r *Runner) round(ctx context.Context, round int, w *Work, res *results, be
 	return nil
 }
 
-// cell does one work one way, within its limit.
+// cell does one work in one way, within its limit.
 func (r *Runner) cell(ctx context.Context, w *Work, c *Cell, d time.Duration) ([]float64, error) {
 	limit := r.Limit
 	if w.Limit > 0 {
@@ -181,7 +178,7 @@ func (r *Runner) cell(ctx context.Context, w *Work, c *Cell, d time.Duration) ([
 
 var errTooLong = errors.New("the run took too long")
 
-// results are the numbers of one work by metric and cell.
+// results has the numbers of one work by metric and cell.
 type results struct {
 	work   *Work
 	values [][][]float64 // by cell, metric
@@ -211,8 +208,7 @@ func (r *results) add(cell int, values []float64, err error) {
 	}
 }
 
-// series leaves out what a way has not, unless it is to be kept: numbers that are NaN though no
-// run failed.
+// series omits what a way does not have, unless it is to be kept: numbers that are NaN although no run failed.
 func (r *results) series(keep bool) (list []Series) {
 	for m, metric := range r.work.Metrics {
 		for i, c := range r.work.Cells {

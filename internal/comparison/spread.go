@@ -5,22 +5,21 @@ import (
 	"slices"
 )
 
-// Spread is what a number of rounds amounts to.
+// Spread summarizes a number of rounds.
 type Spread struct {
-	// Median is the middle value, the mean of the two middle ones where the
-	// Number is even. Min and Max are the extremes. All are NaN where N is 0.
+	// Median is the middle value, or the mean of the two middle ones if their Number is even. Min and Max are the
+	// extremes. All are NaN if N is 0.
 	Median, Min, Max float64
 	// N is the number of rounds that counted.
 	N int
 }
 
-// Spread sums up the rounds that did not fail.
+// Spread summarizes the rounds that did not fail.
 func (s Series) Spread() Spread { return spreadOf(s.Values) }
 
-// Ratio compares two ways of the same work round by round: each value divided
-// by the base's value of the same round, whichever way is better. Rounds that
-// failed on either side, or whose base is zero, do not count. It is false if no
-// round counts.
+// Ratio compares two ways of doing the same work round by round: each value is divided by the base's value of the same
+// round, whichever direction is better. Rounds that failed on either side, or whose base is zero, do not count. It
+// returns false if no round counts.
 func (r *Report) Ratio(work, variant, base string) (Spread, bool) {
 	v, ok := r.find(work, variant)
 	if !ok {
@@ -40,7 +39,7 @@ func (r *Report) Ratio(work, variant, base string) (Spread, bool) {
 	return s, s.N > 0
 }
 
-// spreadOf leaves out what is not a finite number.
+// spreadOf ignores values that are not finite.
 func spreadOf(values []float64) Spread {
 	sorted := slices.DeleteFunc(slices.Clone(values), func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) })
 	n := len(sorted)

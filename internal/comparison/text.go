@@ -8,8 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// Text writes the report for a terminal: a table per work, and under each the
-// line that says where plain TCP wins.
+// Text writes the report for a terminal: a table per work, each followed by the line that says where plain TCP wins.
 func (r *Report) Text(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	for _, line := range r.Machine.Lines() {

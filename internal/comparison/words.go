@@ -8,8 +8,7 @@ import (
 	"unicode"
 )
 
-// plain makes a name fit for one line of a terminal: whatever the name, it
-// moves no cursor and ends no line.
+// plain makes a name fit for one line of a terminal: whatever it contains, it moves no cursor and ends no line.
 func plain(s string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {
@@ -23,7 +22,7 @@ func plain(s string) string {
 	}, s))
 }
 
-// Number writes a value with about three digits that mean something.
+// Number formats a value with about three significant digits.
 func Number(v float64) string {
 	a := math.Abs(v)
 	switch {
@@ -42,7 +41,7 @@ func Number(v float64) string {
 	}
 }
 
-// times writes a ratio with its spread.
+// times formats a ratio with its spread.
 func times(s Spread) string {
 	if s.N == 1 {
 		return factor(s.Median) + "×"
@@ -50,7 +49,7 @@ func times(s Spread) string {
 	return fmt.Sprintf("%s× (%s–%s)", factor(s.Median), factor(s.Min), factor(s.Max))
 }
 
-// factor writes a ratio: two decimals, unless that leaves nothing of it.
+// factor formats a ratio with two decimals, unless that would leave nothing of it.
 func factor(v float64) string {
 	if a := math.Abs(v); a < 0.1 || a >= 100 {
 		return Number(v)
@@ -58,10 +57,10 @@ func factor(v float64) string {
 	return strconv.FormatFloat(v, 'f', 2, 64)
 }
 
-// direction tells how a series wants to be read.
+// direction says how to read a series.
 func direction(b Better) string { return b.String() + " is better" }
 
-// rounds tells how many rounds a series is made of, and how many failed.
+// rounds says how many rounds a series has, and how many of them failed.
 func rounds(s Series, sp Spread) string {
 	if sp.N == len(s.Values) {
 		return strconv.Itoa(sp.N)
@@ -69,8 +68,8 @@ func rounds(s Series, sp Spread) string {
 	return fmt.Sprintf("%d of %d", sp.N, len(s.Values))
 }
 
-// versus is the cell that compares a series with plain TCP; empty for plain TCP
-// itself and where there is nothing to compare.
+// versus returns the cell that compares a series with plain TCP. It is empty for plain TCP itself, and if there is
+// nothing to compare.
 func (r *Report) versus(s Series) string {
 	ratio, ok := r.Ratio(s.Work, s.Variant, TCP)
 	if s.Variant == TCP || !ok {
@@ -79,8 +78,7 @@ func (r *Report) versus(s Series) string {
 	return times(ratio)
 }
 
-// Verdict says in one line where plain TCP wins a work and by how much, and
-// where the rounds do not tell.
+// Verdict says in one line where plain TCP wins a work and by how much, and where the rounds are inconclusive.
 func (r *Report) Verdict(work string) string {
 	if base, ok := r.find(work, TCP); !ok || base.Spread().N == 0 {
 		return "plain TCP was not measured: nothing to compare with"
@@ -121,7 +119,7 @@ func (r *Report) Verdict(work string) string {
 	return strings.Join(parts, "; ")
 }
 
-// Lines describes the machine, without what is not known.
+// Lines describes the machine, without what is unknown.
 func (m Machine) Lines() (list []string) {
 	cpu := plain(m.CPU)
 	if m.CPUs > 0 {
@@ -142,7 +140,7 @@ func (m Machine) Lines() (list []string) {
 	return list
 }
 
-// with puts a word before a text that is not empty.
+// with prepends a word to a text, unless the text is empty.
 func with(word, s string) string {
 	if s = plain(s); s == "" {
 		return ""

@@ -11,11 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// File is a descriptor that a process holds and passes on; it closes it. The runtime's poller watches an [os.File] that is
-// non-blocking, and a TUN there wakes the process with every packet. A File has no watcher. It is one goroutine's.
+// File is a descriptor that a process holds, passes on and finally closes. Unlike a non-blocking [os.File] it is not
+// watched by the runtime's poller, so a TUN in a File does not wake the process with every packet. It is not safe for
+// concurrent use.
 type File struct{ fd int }
 
-// Own makes a file of a descriptor, which it takes over.
+// Own returns a File that takes ownership of a descriptor.
 func Own(fd int) *File { return &File{fd: fd} }
 
 // Duplicate returns a close-on-exec duplicate of fd.
@@ -27,10 +28,10 @@ func Duplicate(fd int) (*File, error) {
 	return Own(n), nil
 }
 
-// FD is the descriptor, which stays the file's; -1 when it is closed.
+// FD returns the descriptor, which f still owns, or -1 if it is closed.
 func (f *File) FD() int { return f.fd }
 
-// Close closes the descriptor, once.
+// Close closes the descriptor. Further calls return os.ErrClosed.
 func (f *File) Close() error {
 	if f.fd < 0 {
 		return os.ErrClosed
@@ -43,7 +44,7 @@ func (f *File) Close() error {
 // MaxFiles is how many files a packet may have; the kernel passes at most 253.
 const MaxFiles = 128
 
-// Pair makes a connection whose far end is a file for a child.
+// Pair returns the two ends of a connection; far is a file for a child process.
 func Pair(name string) (near, far *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -52,7 +53,7 @@ func Pair(name string) (near, far *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name), nil
 }
 
-// Conn makes a connection of a socket, whose file it closes.
+// Conn returns a connection for a socket, and closes its file.
 func Conn(f *os.File) (*net.UnixConn, error) {
 	c, err := net.FileConn(f)
 	if err := errors.Join(err, f.Close()); err != nil {
@@ -69,15 +70,15 @@ func Conn(f *os.File) (*net.UnixConn, error) {
 	return u, nil
 }
 
-// The processes of a user have only so many files under way between them (ETOOMANYREFS of
-// unix(7)), each for a moment.
+// The kernel bounds how many files a user's processes have in flight (ETOOMANYREFS of unix(7)). Files are in flight
+// only for a moment.
 const (
 	crowdedTries = 50
 	crowdedPause = 10 * time.Millisecond
 )
 
-// Send writes a packet; its files stay the caller's. It waits up to half a second while
-// the processes of the user have too many files under way.
+// Send sends a packet. The caller keeps owning the files. It waits up to half a second while the user's processes have
+// too many files in flight.
 func Send(c *net.UnixConn, body []byte, files ...*File) error {
 	fds := make([]int, len(files))
 	for i, f := range files {
@@ -86,7 +87,7 @@ func Send(c *net.UnixConn, body []byte, files ...*File) error {
 	return SendFDs(c, body, fds)
 }
 
-// SendFDs is Send for descriptors that have no File.
+// SendFDs is Send for plain descriptors.
 func SendFDs(c *net.UnixConn, body []byte, fds []int) error {
 	var oob []byte
 	if len(fds) > 0 {
@@ -103,19 +104,17 @@ func SendFDs(c *net.UnixConn, body []byte, fds []int) error {
 	return nil
 }
 
-// Why a part of a packet is missing, whose rest has been received.
+// Why part of a received packet is missing.
 var (
-	// ErrTooLong means that the body was too short, or that more than MaxFiles came: the
-	// kernel closed the rest.
+	// ErrTooLong means that the body did not fit, or that more than MaxFiles files came. The kernel closed the rest.
 	ErrTooLong = errors.New("packet is too long")
-	// ErrNoDescriptor means that this process has no descriptors for all of the files:
-	// the kernel closed the rest.
+	// ErrNoDescriptor means that this process has too few free descriptors for the files. The kernel closed the rest.
 	ErrNoDescriptor = fmt.Errorf("files of a packet: %w", unix.EMFILE)
 )
 
-// Receive waits for a packet and reads it into body; io.EOF when the other end has
-// closed. The descriptors are the caller's, and close-on-exec. cut is why a part of the
-// packet is missing, nil if none is; the next packet is whole.
+// Receive waits for a packet and reads it into body. It returns io.EOF when the other end has been closed. The caller
+// owns the descriptors, which are close-on-exec. cut says why part of the packet is missing, and is nil if none is; the
+// next packet is not affected.
 func Receive(c *net.UnixConn, body []byte) (n int, fds []int, cut, err error) {
 	oob := make([]byte, unix.CmsgSpace(4*MaxFiles))
 	n, oobn, flags, _, err := c.ReadMsgUnix(body, oob)
@@ -130,7 +129,7 @@ func Receive(c *net.UnixConn, body []byte) (n int, fds []int, cut, err error) {
 		}
 		fds = append(fds, got...)
 	}
-	if err != nil { // an empty packet, which is io.EOF, has files, too
+	if err != nil { // an empty packet, which means io.EOF, may have files, too
 		CloseFDs(fds)
 		return 0, nil, nil, fmt.Errorf("receive: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 //go:embed testdata/*.hex
 var vectors embed.FS
 
-// Vector returns the bytes of the vector of that name.
+// Vector returns the bytes of the vector with that name.
 func Vector(t testing.TB, name string) []byte {
 	t.Helper()
 	text, err := vectors.ReadFile("testdata/" + name + ".hex")
@@ -22,7 +22,7 @@ func Vector(t testing.TB, name string) []byte {
 	return Unhex(t, string(text))
 }
 
-// Names lists the vectors whose names begin with prefix, in order.
+// Names returns the names of the vectors with that prefix, in order.
 func Names(t testing.TB, prefix string) (names []string) {
 	t.Helper()
 	files, err := vectors.ReadDir("testdata")
@@ -38,7 +38,7 @@ func Names(t testing.TB, prefix string) (names []string) {
 	return names
 }
 
-// Unhex reads bytes in the notation of the vectors.
+// Unhex parses bytes in the notation of the vectors.
 func Unhex(t testing.TB, text string) []byte {
 	t.Helper()
 	var digits strings.Builder

@@ -1,2 +1,2 @@
-// Package nearest finds the known name that a mistyped one probably stands for.
+// Package nearest finds the known name that a mistyped name probably stands for.
 package nearest

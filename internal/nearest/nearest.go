@@ -2,13 +2,12 @@ package nearest
 
 import "strings"
 
-// longest bounds the names that are compared: the work grows with the square.
+// longest bounds the names that are compared, because the work grows with the square of their length.
 const longest = 64
 
-// Name returns the known name that is closest to the given one, "" if none is close: a
-// third of its letters, at least one and at most three, are wrong, missing, too many or
-// in the place of their neighbours. Of equally close ones the first with as many letters
-// is taken, else the first.
+// Name returns the known name that is closest to the given one, or "" if none is close. A name is close if a third of
+// the letters, at least one and at most three, are wrong, missing, superfluous, or swapped with their neighbours. Among
+// equally close names it prefers the first of the same length, or else the first.
 func Name(given string, known []string) string {
 	given = strings.ToLower(strings.NewReplacer("-", "_", " ", "_").Replace(given))
 	if given == "" || len(given) > longest {
@@ -27,8 +26,7 @@ func Name(given string, known []string) string {
 	return best
 }
 
-// distance counts the edits between two names: letters replaced, inserted and removed,
-// and neighbours swapped.
+// distance counts the edits between two names: replaced, inserted and removed letters, and swapped neighbours.
 func distance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

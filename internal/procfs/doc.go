@@ -1,4 +1,4 @@
-// Package procfs reads what the kernel tells of processes in /proc (proc(5)). It keeps nothing open.
+// Package procfs reads information about processes from /proc (proc(5)). It keeps nothing open.
 //
-// The trap: a process number can become another process's between two calls.
+// A process number may be reused by another process between two calls.
 package procfs

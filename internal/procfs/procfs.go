@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Cgroup returns the path in the hierarchy of cgroup2 that the text of a /proc/PID/cgroup
-// names: its line has the number 0 and no controllers.
+// Cgroup returns the path in the cgroup2 hierarchy from the text of a /proc/PID/cgroup: that of the line with number 0
+// and no controllers.
 func Cgroup(text string) (at string, ok bool) {
 	for line := range strings.Lines(text) {
 		if at, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "0::"); ok {
@@ -23,11 +23,11 @@ func Cgroup(text string) (at string, ok bool) {
 	return "", false
 }
 
-// Living returns the directory of a process, or of one of its threads where the first one has ended: that has no memory,
-// no program and no namespaces any more.
+// Living returns the directory of a process, or of one of its other threads if the first one has ended. A thread that
+// has ended no longer has memory, a program, or namespaces.
 func Living(pid int) string { return LivingIn(file(pid, "")) }
 
-// LivingIn is [Living] by the directory of a process.
+// LivingIn is [Living] for the directory of a process.
 func LivingIn(dir string) string {
 	if _, err := os.Readlink(filepath.Join(dir, "exe")); !errors.Is(err, fs.ErrNotExist) {
 		return dir
@@ -42,14 +42,14 @@ func LivingIn(dir string) string {
 	return dir
 }
 
-// CgroupOf returns the control group of a process; empty where it cannot be known.
+// CgroupOf returns the cgroup of a process, or "" if it cannot be determined.
 func CgroupOf(pid int) string {
 	text, _ := os.ReadFile(file(pid, "cgroup"))
 	at, _ := Cgroup(string(text))
 	return at
 }
 
-// CgroupMount returns where this process sees the first mount of cgroup2.
+// CgroupMount returns where the first cgroup2 mount is for this process.
 func CgroupMount() (string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -58,8 +58,8 @@ func CgroupMount() (string, error) {
 	return CgroupIn(string(text))
 }
 
-// CgroupIn returns the first mount of cgroup2 in the text of a mountinfo: what follows the
-// separator " - " are type, source and options. It is [fs.ErrNotExist] where there is none.
+// CgroupIn returns the first cgroup2 mount in the text of a mountinfo file, where type, source and options follow the
+// separator " - ". It returns [fs.ErrNotExist] if there is none.
 func CgroupIn(mountinfo string) (string, error) {
 	for line := range strings.Lines(mountinfo) {
 		left, _, ok := strings.Cut(line, " - cgroup2 ")
@@ -70,20 +70,20 @@ func CgroupIn(mountinfo string) (string, error) {
 	return "", fmt.Errorf("cgroup2 mount: %w", fs.ErrNotExist)
 }
 
-// Stat is the text of the stat of a process or thread (proc_pid_stat(5)).
+// Stat is the contents of the stat file of a process or thread (proc_pid_stat(5)).
 type Stat string
 
-// StatOf reads the numbers of a process; empty if there is none.
+// StatOf returns the stat of a process, or "" if there is none.
 func StatOf(pid int) Stat { return StatIn(file(pid, "")) }
 
-// StatIn reads the numbers of a process or thread by its directory.
+// StatIn returns the stat of a process or thread, given its directory.
 func StatIn(dir string) Stat {
 	text, _ := os.ReadFile(filepath.Join(dir, "stat"))
 	return Stat(text)
 }
 
-// Field returns a field by its number, from the third on; empty if it is missing. The second
-// is a name in brackets that may hold anything.
+// Field returns field number n, from the third on, or "" if it is missing. The second field is a name in parentheses
+// that may contain anything.
 func (s Stat) Field(n int) string {
 	i := strings.LastIndexByte(string(s), ')')
 	fields := strings.Fields(string(s[i+1:]))
@@ -93,37 +93,38 @@ func (s Stat) Field(n int) string {
 	return fields[n-3]
 }
 
-// State returns the letter of the state; empty: there is no such process.
+// State returns the letter of the state, or "" if there is no such process.
 func (s Stat) State() string { return s.Field(3) }
 
-// Parent returns the process that has started this one; 0: unknown.
+// Parent returns the parent process, or 0 if unknown.
 func (s Stat) Parent() int {
 	n, _ := strconv.Atoi(s.Field(4))
 	return n
 }
 
-// Started tells processes of one number apart; empty: there is no such process.
+// Started returns the start time, which distinguishes processes with the same number, or "" if there is no such
+// process.
 func (s Stat) Started() string { return s.Field(22) }
 
 // exiting is PF_EXITING of linux/sched.h.
 const exiting = 4
 
-// ends reports whether a thread has begun to end: it has let go of its files then, or is about to.
+// ends reports whether a thread has begun to exit: it has released its files, or is about to.
 func (s Stat) ends() bool {
 	flags, err := strconv.ParseUint(s.Field(9), 10, 64)
 	return err != nil || flags&exiting != 0
 }
 
-// Ends reports whether all threads of a process have begun to end, or there is none.
+// Ends reports whether all threads of a process have begun to exit, or there is no such process.
 func Ends(pid int) bool {
 	threads, _ := os.ReadDir(file(pid, "task"))
 	return !slices.ContainsFunc(threads, func(t fs.DirEntry) bool { return !StatIn(filepath.Join(file(pid, "task"), t.Name())).ends() })
 }
 
-// tick is the unit of processor time on every architecture that Go knows.
+// tick is the unit of processor time on every architecture that Go supports.
 const tick = time.Second / 100
 
-// CPU returns the processor time that the process has had; false: unknown.
+// CPU returns the processor time that the process has used, or false if unknown.
 func (s Stat) CPU() (time.Duration, bool) {
 	user, err := strconv.ParseUint(s.Field(14), 10, 48)
 	system, errSystem := strconv.ParseUint(s.Field(15), 10, 48)
@@ -133,7 +134,7 @@ func (s Stat) CPU() (time.Duration, bool) {
 	return time.Duration(user+system) * tick, true
 }
 
-// Children lists the processes that the threads of a process have started.
+// Children returns the processes that the threads of a process have started.
 func Children(pid int) (pids []int) {
 	files, _ := filepath.Glob(file(pid, "task/*/children"))
 	for _, name := range files {

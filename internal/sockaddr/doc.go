@@ -1,4 +1,4 @@
-// Package sockaddr turns addresses into those of system calls and back, and reads those of sockets.
+// Package sockaddr converts addresses from and to those of system calls, and reads the addresses of sockets.
 //
-// The trap: zones of IPv6 addresses are left out.
+// It drops the zones of IPv6 addresses.
 package sockaddr

@@ -15,7 +15,7 @@ func Family(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// Of returns an address as system calls take it.
+// Of returns an address in the form that system calls take.
 func Of(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
@@ -23,8 +23,8 @@ func Of(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
 }
 
-// AddrPort returns the address that a system call has given, an IPv4 one unmapped; the zero
-// value if it is of another family.
+// AddrPort converts an address that a system call has returned. IPv4 is unmapped. It returns the zero value for another
+// family.
 func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 	switch sa := sa.(type) {
 	case *unix.SockaddrInet4:
@@ -36,7 +36,7 @@ func AddrPort(sa unix.Sockaddr) netip.AddrPort {
 	}
 }
 
-// Local returns the own address of a socket.
+// Local returns the local address of a socket.
 func Local(fd int) (netip.AddrPort, error) {
 	sa, err := unix.Getsockname(fd)
 	if err != nil {
@@ -45,7 +45,7 @@ func Local(fd int) (netip.AddrPort, error) {
 	return AddrPort(sa), nil
 }
 
-// Err takes the error of a socket, such as that of a connect() that was not waited for.
+// Err returns and clears the pending error of a socket, such as that of a non-blocking connect().
 func Err(fd int) error {
 	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && errno != 0 {

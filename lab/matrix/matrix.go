@@ -12,17 +12,16 @@ import (
 )
 
 const (
-	// SeedVariable names the environment variable with the seed of a run, a
-	// decimal number.
+	// SeedVariable is the environment variable with the seed of a run, a decimal number.
 	SeedVariable = "SMCGW_SEED"
-	// WholeVariable names the environment variable that asks for every cell: all.
+	// WholeVariable is the environment variable that requests every cell, with the value all.
 	WholeVariable = "SMCGW_FAULTS"
 )
 
 // Whole reports whether every cell is to be tested.
 func Whole() bool { return os.Getenv(WholeVariable) == "all" }
 
-// runSeed is the seed of this run: given, or of the time.
+// runSeed is the seed of this run: the given one, or one derived from the time.
 var runSeed = sync.OnceValues(func() (uint64, error) {
 	if text := os.Getenv(SeedVariable); text != "" {
 		return strconv.ParseUint(text, 10, 64)
@@ -30,7 +29,7 @@ var runSeed = sync.OnceValues(func() (uint64, error) {
 	return uint64(time.Now().UnixNano()) % 1_000_000, nil
 })
 
-// Seed returns the seed of the run and logs how to repeat it.
+// Seed returns the seed of the run, and logs how to repeat the run.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
 	seed, err := runSeed()
@@ -41,8 +40,8 @@ func Seed(t testing.TB) uint64 {
 	return seed
 }
 
-// Rand returns random numbers that depend on the seed of the run and the name
-// of the test alone. They are not safe for concurrent use.
+// Rand returns random numbers that depend only on the seed of the run and the name of the test. They are not safe for
+// concurrent use.
 func Rand(t testing.TB) *rand.Rand {
 	t.Helper()
 	return of(Seed(t), t.Name())
@@ -54,8 +53,7 @@ func of(seed uint64, name string) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
-// Cells returns the cells to test, in their order: all if [Whole], else n of
-// them drawn by the seed.
+// Cells returns the cells to test, in their order: all of them if [Whole], or else n of them, drawn by the seed.
 func Cells[T any](t testing.TB, cells []T, n int) []T {
 	t.Helper()
 	if Whole() {

@@ -12,17 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Box is what the middlebox does to the packets that a host sends. The zero
-// value does nothing. "Our option" is the TCP option of docs/PROTOCOL.md in any role.
+// Box says what the middlebox does to the packets that a host sends. The zero value does nothing. "Our option" is the
+// TCP option of docs/PROTOCOL.md in any role.
 //
-// Everything applies to IP packets only; neighbour discovery always passes, so
-// that a lossy or dead path stays distinguishable from an absent host.
+// A Box affects only IP packets. Neighbour discovery always passes, so that a lossy or dead path can be distinguished
+// from an absent host.
 type Box struct {
-	// Loss and Dup are the chances, per mille, to lose or double a packet.
-	// With offloads on (see [Config]) one packet may be 64 KiB of TCP.
+	// Loss and Dup are the probabilities, per mille, of losing or duplicating a packet. With offloads enabled (see
+	// [Config]) one packet may be 64 KiB of TCP.
 	Loss, Dup int
-	// Port, if not 0, leaves everything alone but TCP segments from or to
-	// that port.
+	// Port, if not 0, restricts everything to TCP segments from or to that port.
 	Port uint16
 
 	EatOffers   bool // drop SYNs with our option
@@ -33,58 +32,54 @@ type Box struct {
 	DropRest    bool // drop all segments without SYN
 	Blackhole   bool // drop everything
 
-	// Mirror copies our option from a flow's SYN onto its SYN-ACK when that
-	// has none, as boxes do that echo what they do not know. The hosts at both
-	// ends need it set.
+	// Mirror copies our option from a flow's SYN to its SYN-ACK if that has none, as boxes do that echo unknown
+	// options. It must be set for the hosts at both ends.
 	Mirror bool
 
-	// Delay is added to the way of every packet, and a random part of Jitter;
-	// neither changes the order of packets.
+	// Delay and a random part of Jitter are added to the latency of every packet. Neither changes the order of packets.
 	Delay, Jitter time.Duration
-	// Reorder is the chance, per mille, of a packet to be held back for
-	// another ReorderBy (default: 2 ms) while later ones overtake it.
+	// Reorder is the probability, per mille, that a packet is held back for another ReorderBy (default: 2 ms) while
+	// later ones overtake it.
 	Reorder   int
 	ReorderBy time.Duration
 
-	// UDP is what happens besides to the datagrams of one port.
+	// UDP is applied in addition to the datagrams of one port.
 	UDP Datagrams
 
-	// What follows looks at single packets of the wire's size: it needs
-	// [Config].NoOffload, and super-packets pass as they are. It happens in this
-	// order. What keeps state (Firewall, Proxy, Sequences) sees a connection only
-	// if both hosts have it set; those that began with Proxy or Sequences go on
-	// so for as long as both hosts have any of the fields below set.
+	// The fields below act on single packets of the wire's size, in this order. They need [Config].NoOffload;
+	// super-packets pass unchanged. What keeps state (Firewall, Proxy, Sequences) sees a connection only if both hosts
+	// have it set. Connections that began with Proxy or Sequences keep being translated as long as both hosts have any
+	// of the fields below set.
 	Firewall  Firewall
 	Proxy     Proxy
-	Sequences bool // shift the sequence numbers of connections that begin now
+	Sequences bool // shift the sequence numbers of new connections
 	Options   Options
-	Split     bool // cut segments at other places
-	Join      bool // join small segments that follow each other within 1 ms
+	Split     bool // split segments at other places
+	Join      bool // join small consecutive segments that are less than 1 ms apart
 	PathMTU   PathMTU
 	Corrupt   Corruption
-	// Watch does nothing to packets but shows them to what keeps state.
+	// Watch does not change packets but shows them to what keeps state.
 	Watch bool
 }
 
-// Datagrams is what the user space hop does to UDP datagrams from or to Port.
-// Trains that a host has left to be cut by its device (UDP_SEGMENT) are cut
-// before, so that every datagram has its own luck. The same Seed gives a sender
-// the same luck, as far as its datagrams come in the same order.
+// Datagrams says what the user-space hop does to UDP datagrams from or to Port. Trains that a host has left to its
+// device to segment (UDP_SEGMENT) are segmented first, so that each datagram is treated on its own. With the same Seed
+// the same datagrams of a sender are affected, as long as they come in the same order.
 type Datagrams struct {
 	Port uint16 // 0: nothing happens
-	// Loss, Dup and Reorder are chances, per mille.
+	// Loss, Dup and Reorder are probabilities, per mille.
 	Loss, Dup, Reorder int
 	// ReorderBy is how long a datagram is held back. Default: 2 ms.
 	ReorderBy time.Duration
 	Seed      uint64
-	// Larger, if not 0, drops datagrams with a longer payload than that.
+	// Larger, if not 0, drops datagrams with a longer payload.
 	Larger int
-	// Rate, if not 0, is how many datagrams may pass in a second; a tenth of that
-	// at once. The others are dropped.
+	// Rate, if not 0, is how many datagrams may pass per second, with bursts of a tenth of that. The others are
+	// dropped.
 	Rate int
 }
 
-// Validate reports every problem of the box.
+// Validate returns all problems of the box.
 func (b Box) Validate() error {
 	var errs []error
 	perMille := func(name string, v int) {
@@ -111,10 +106,10 @@ func (b Box) Validate() error {
 	return errors.Join(errs...)
 }
 
-// slow tells whether the user space hop is needed for all packets.
+// slow reports whether all packets must take the user-space hop.
 func (b Box) slow() bool { return b.Delay > 0 || b.Jitter > 0 || b.Reorder > 0 || b.single() }
 
-// single tells whether packets are looked at one by one.
+// single reports whether packets must be handled one by one.
 func (b Box) single() bool {
 	return b.Watch || b.Firewall.Idle > 0 || b.Proxy.On || b.Sequences || b.Options.any() || b.Split || b.Join ||
 		b.PathMTU.Bytes > 0 || b.Corrupt.Chance > 0
@@ -143,11 +138,10 @@ func (b Box) kernel() boxBox {
 	return k
 }
 
-// BoxStats counts what the middlebox has seen and done, over all hosts, since
-// the network was made.
+// BoxStats counts what the middlebox has seen and done, for all hosts, since the network was made.
 type BoxStats struct {
 	Segments uint64 // TCP segments
-	SYNs     uint64 // SYNs, with our option or not
+	SYNs     uint64 // SYNs with and without our option
 	Offers   uint64 // SYNs with an offer
 	Accepts  uint64 // SYN-ACKs with an accept
 	Confirms uint64 // segments without SYN with a confirm
@@ -157,7 +151,7 @@ type BoxStats struct {
 	Stripped         uint64
 	DroppedAccepts   uint64
 	Blackholed       uint64 // by Blackhole and DropRest
-	Hopped           uint64 // packets that took the user space hop
+	Hopped           uint64 // packets that took the user-space hop
 	Mirrored         uint64
 	Reordered        uint64
 	HopDropped       uint64 // the hop's queue was full
@@ -168,11 +162,11 @@ type BoxStats struct {
 	Options          uint64 // segments, by Options
 	Proxied          uint64 // segments that Proxy changed or kept
 	Expired          uint64 // segments, by Firewall
-	Cut, Joined      uint64 // pieces more, segments fewer, by Split and Join
+	Cut, Joined      uint64 // additional pieces by Split, segments saved by Join
 	Errors           uint64 // the middlebox itself failed
 }
 
-// middlebox is the attached programs.
+// middlebox has the attached programs.
 type middlebox struct {
 	obj   boxObjects
 	links []link.Link
@@ -215,8 +209,8 @@ func (m *middlebox) load(hopIndex int) error {
 	return nil
 }
 
-// attach has a program see what a device receives. A kernel before Linux 6.6 does it by a
-// filter, which ends with the device; what programs return means the same there.
+// attach makes a program see what a device receives. On kernels before Linux 6.6 it uses a filter, which ends with the
+// device and gives the programs' return values the same meaning.
 func (m *middlebox) attach(nl *netlink.Handle, ifindex int, prog *ebpf.Program) error {
 	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: ebpf.AttachTCXIngress})
 	if errors.Is(err, link.ErrNotSupported) {
@@ -243,8 +237,7 @@ func attachFilter(nl *netlink.Handle, ifindex int, prog *ebpf.Program) error {
 	})
 }
 
-// addPort attaches the program to the port of a host; the caller is in the
-// namespace of the switch.
+// addPort attaches the program to the port of a host. The caller is in the namespace of the switch.
 func (m *middlebox) addPort(sw *node, h *Host) error {
 	port, err := sw.nl.LinkByName(portDevice(h.Name))
 	if err != nil {
@@ -276,8 +269,7 @@ func (m *middlebox) close() error {
 	return errors.Join(append(errs, m.obj.Close())...)
 }
 
-// SetBox sets what the middlebox does to what this host sends, from the next
-// packet on.
+// SetBox sets what the middlebox does to packets that this host sends, from the next packet on.
 func (h *Host) SetBox(b Box) error {
 	if err := b.Validate(); err != nil {
 		return fmt.Errorf("box of %s: %w", h.Name, err)
@@ -293,7 +285,7 @@ func (h *Host) SetBox(b Box) error {
 	return nil
 }
 
-// SetBox sets what the middlebox does to what every host sends.
+// SetBox sets what the middlebox does to packets that any host sends.
 func (n *Network) SetBox(b Box) error {
 	var errs []error
 	for _, h := range n.hosts {

@@ -6,9 +6,8 @@ import (
 	"net/netip"
 )
 
-// Cable connects two hosts directly, without switch and middlebox, by a veth
-// pair of its own, and returns the IPv4 addresses of its ends, 10.78.N.1 and
-// 10.78.N.2. What is measured over it is the hosts'.
+// Cable connects two hosts directly, without switch and middlebox, by a veth pair of its own, and returns the IPv4
+// addresses of its ends, 10.78.N.1 and 10.78.N.2. Measurements over it show only the hosts.
 func (n *Network) Cable(a, b *Host, mtu int) (addrA, addrB netip.Addr, err error) {
 	i := byte(n.cables.Add(1))
 	device := fmt.Sprintf("cable%d", i)

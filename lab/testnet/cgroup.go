@@ -14,17 +14,16 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// Cgroup is a control group of the unified hierarchy, for policies that select
-// programs by it.
+// Cgroup is a cgroup of the unified hierarchy, for policies that select programs by cgroup.
 type Cgroup struct {
-	// Path is absolute in the file system; Name is relative to the root of
-	// the hierarchy and begins with a slash, as in /proc/PID/cgroup.
+	// Path is the absolute path in the file system. Name is relative to the root of the hierarchy and begins with a
+	// slash, as in /proc/PID/cgroup.
 	Path, Name string
 
 	dir *os.File
 }
 
-// NewCgroup makes a control group below the root of the hierarchy.
+// NewCgroup creates a cgroup below the root of the hierarchy.
 func NewCgroup(name string) (*Cgroup, error) {
 	root, err := procfs.CgroupMount()
 	if err != nil {
@@ -41,13 +40,13 @@ func NewCgroup(name string) (*Cgroup, error) {
 	return &Cgroup{Path: path, Name: "/" + name, dir: dir}, nil
 }
 
-// Hold makes the command start inside the control group.
+// Hold makes the command start inside the cgroup.
 func (g *Cgroup) Hold(cmd *Cmd) {
 	cmd.SysProcAttr.UseCgroupFD = true
 	cmd.SysProcAttr.CgroupFD = int(g.dir.Fd())
 }
 
-// Processes lists those in the control group, by ID; none where it is gone.
+// Processes returns the ids of the processes in the cgroup, or none if the cgroup is gone.
 func (g *Cgroup) Processes() (pids []int) {
 	b, err := os.ReadFile(filepath.Join(g.Path, "cgroup.procs"))
 	if err != nil {
@@ -61,7 +60,7 @@ func (g *Cgroup) Processes() (pids []int) {
 	return pids
 }
 
-// Kill ends all processes in the control group.
+// Kill kills all processes in the cgroup.
 func (g *Cgroup) Kill() error {
 	if err := os.WriteFile(filepath.Join(g.Path, "cgroup.kill"), []byte("1"), 0); err != nil {
 		return fmt.Errorf("kill cgroup: %w", err)
@@ -69,8 +68,8 @@ func (g *Cgroup) Kill() error {
 	return nil
 }
 
-// Close removes the control group. Its processes must have ended, or been killed: on a
-// busy machine they need a moment.
+// Close removes the cgroup. Its processes must have ended or been killed; it waits a moment for them, since a busy
+// machine needs that.
 func (g *Cgroup) Close() error {
 	_ = g.dir.Close()
 	var err error

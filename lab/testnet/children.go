@@ -7,7 +7,7 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// Children lists the processes that live on the host and were started by parent.
+// Children returns the processes on the host that were started by parent.
 func (h *Host) Children(parent int) []int {
 	var pids []int
 	for _, pid := range h.Processes() {
@@ -18,8 +18,7 @@ func (h *Host) Children(parent int) []int {
 	return pids
 }
 
-// ChildrenAnywhere lists the processes that parent has started, in whatever namespace
-// they live.
+// ChildrenAnywhere returns the processes that parent has started, in any namespace.
 func ChildrenAnywhere(parent int) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {

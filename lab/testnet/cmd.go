@@ -13,17 +13,15 @@ import (
 	"time"
 )
 
-// Cmd is an [exec.Cmd] whose process starts inside a host's network namespace,
-// and is killed when the host is closed or the test process dies. Only the
-// network namespace changes: mounts, users and process ids are the machine's.
+// Cmd is an [exec.Cmd] whose process starts inside a host's network namespace, and is killed when the host is closed or
+// the test process dies. Only the network namespace differs; mounts, users and process ids are those of the machine.
 type Cmd struct {
 	*exec.Cmd
 
 	node *node
 }
 
-// Command prepares a process on the host. Set it up like an [exec.Cmd]; do not
-// clear SysProcAttr.
+// Command prepares a process on the host. Set it up like an [exec.Cmd], but do not clear SysProcAttr.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 	cmd := h.node.command(ctx, name, args...)
 	h.mu.Lock()
@@ -40,8 +38,8 @@ func (h *Host) Command(ctx context.Context, name string, args ...string) *Cmd {
 func (nd *node) command(ctx context.Context, name string, args ...string) *Cmd {
 	c := exec.CommandContext(ctx, name, args...)
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// A grandchild may keep our pipe open: do not wait for it for ever. A reader without a
-	// processor needs its time.
+	// A grandchild may keep our pipe open, so do not wait for it forever. But allow time for a reader that gets no
+	// processor.
 	c.WaitDelay = 10 * time.Second
 	return &Cmd{Cmd: c, node: nd}
 }
@@ -65,7 +63,7 @@ func (c *Cmd) Output() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// CombinedOutput is Output with the standard error included.
+// CombinedOutput is Output including the standard error.
 func (c *Cmd) CombinedOutput() ([]byte, error) {
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
@@ -73,8 +71,7 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// Run runs a program on the host and returns its standard output. An error
-// holds what it wrote to its standard error.
+// Run runs a program on the host and returns its standard output. An error includes its standard error.
 func (h *Host) Run(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := h.Command(ctx, name, args...)
 	var out, errs bytes.Buffer
@@ -94,17 +91,16 @@ type Proc struct {
 	stdin io.WriteCloser
 	out   *transcript
 	done  chan struct{}
-	err   error // valid after done
+	err   error // valid once done is closed
 }
 
-// Start starts a program in the background of the host. What it prints, on
-// both streams, is kept; it is killed with the host at the latest.
+// Start starts a program in the background of the host. The output of both streams is kept. The program is killed with
+// the host at the latest.
 func (h *Host) Start(name string, args ...string) (*Proc, error) {
 	return h.StartCmd(h.Command(context.Background(), name, args...))
 }
 
-// StartCmd starts a prepared command in the background of the host. Streams
-// that the caller has not set are captured.
+// StartCmd starts a prepared command in the background of the host. Streams that the caller has not set are captured.
 func (h *Host) StartCmd(cmd *Cmd) (*Proc, error) {
 	p := &Proc{Name: strings.Join(cmd.Args, " "), cmd: cmd, out: newTranscript(), done: make(chan struct{})}
 	if cmd.Stdout == nil {
@@ -136,19 +132,19 @@ func (p *Proc) reap() {
 	close(p.done)
 }
 
-// Pid is the process id.
+// Pid returns the process id.
 func (p *Proc) Pid() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended.
+// Done returns a channel that is closed when the process has ended.
 func (p *Proc) Done() <-chan struct{} { return p.done }
 
-// Wait returns how the process ended, once it has.
+// Wait waits for the process to end, and returns how it ended.
 func (p *Proc) Wait() error {
 	<-p.done
 	return p.err
 }
 
-// Signal sends a signal; it is no error when the process is gone.
+// Signal sends a signal. It returns nil if the process is gone.
 func (p *Proc) Signal(sig os.Signal) error {
 	err := p.cmd.Process.Signal(sig)
 	if err == os.ErrProcessDone { //nolint:errorlint // documented to be returned as is
@@ -160,8 +156,7 @@ func (p *Proc) Signal(sig os.Signal) error {
 // Kill sends SIGKILL.
 func (p *Proc) Kill() error { return p.Signal(os.Kill) }
 
-// Stop ends the process by SIGTERM, after the grace period by SIGKILL, and
-// returns how it ended.
+// Stop ends the process with SIGTERM, and after the grace period with SIGKILL. It returns how the process ended.
 func (p *Proc) Stop(grace time.Duration) error {
 	_ = p.Signal(syscall.SIGTERM)
 	select {
@@ -183,8 +178,7 @@ func (p *Proc) Send(line string) error {
 // CloseInput closes the standard input of the process.
 func (p *Proc) CloseInput() error { return p.stdin.Close() }
 
-// Output is everything the process has printed so far, bounded to the last
-// megabyte.
+// Output returns everything that the process has printed so far, bounded to the last megabyte.
 func (p *Proc) Output() string { return p.out.String() }
 
 // WaitOutput waits until the process has printed a text.
@@ -195,7 +189,7 @@ func (p *Proc) WaitOutput(ctx context.Context, text string) error {
 	return nil
 }
 
-// transcript keeps the last part of what a process prints.
+// transcript keeps the last part of a process's output.
 type transcript struct {
 	mu      sync.Mutex
 	text    []byte
@@ -207,7 +201,7 @@ const transcriptLimit = 1 << 20
 
 func newTranscript() *transcript { return &transcript{changed: make(chan struct{})} }
 
-// Write appends; it never fails, so that a process is never stopped by us.
+// Write appends b. It never fails, so that capturing never stops a process.
 func (t *transcript) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -238,7 +232,8 @@ func (t *transcript) String() string {
 	return string(t.text)
 }
 
-// state must be read before the text, or a change may be missed.
+// state returns whether the process has ended, and a channel for the next change. Call it before reading the text, or a
+// change may be missed.
 func (t *transcript) state() (changed <-chan struct{}, ended bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

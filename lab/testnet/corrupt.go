@@ -2,21 +2,20 @@ package testnet
 
 import "math/rand/v2"
 
-// Corruption flips a bit in some packets, as bad memory in a box does: the check
-// of the Ethernet frame is right, what is in it is not.
+// Corruption flips a bit in some packets, as faulty memory in a box does: the checksum of the Ethernet frame is valid,
+// but its contents are not.
 type Corruption struct {
-	// Chance, per mille, of a packet.
+	// Chance is the probability, per mille, for each packet.
 	Chance int
 	// Headers flips a bit in the IP or transport header instead of the payload.
 	Headers bool
-	// Mend makes the transport's checksum right again, as a box does that
-	// computes it after it has gone wrong.
+	// Mend corrects the transport's checksum afterwards, as a box does that computes the checksum after the corruption.
 	Mend bool
-	// UDPPort, if not 0, leaves everything else than datagrams from or to it alone.
+	// UDPPort, if not 0, restricts it to datagrams from or to that port.
 	UDPPort uint16
 }
 
-// apply reports whether it flipped a bit.
+// apply flips a bit, and reports whether it did.
 func (c Corruption) apply(frame []byte, luck *rand.Rand) bool {
 	if c.Chance == 0 || luck.IntN(1000) >= c.Chance {
 		return false

@@ -2,8 +2,8 @@ package testnet
 
 import "github.com/smcgw/smcgw/packet"
 
-// isDatagram tells whether a frame (virtio header, Ethernet, IP, UDP) is a UDP
-// datagram from or to a port. Fragments are not: only the first has ports.
+// isDatagram reports whether a frame (virtio header, Ethernet, IP, UDP) is a UDP datagram from or to a port. Fragments
+// are not, since only the first has ports.
 func isDatagram(frame []byte, port uint16) bool {
 	p, ok := ipOf(frame)
 	if !ok || p.Proto != packet.ProtoUDP || len(p.Payload) < packet.UDPLen {

@@ -1,12 +1,9 @@
-// Package testnet builds small networks of Linux network namespaces for tests
-// and demonstrations: hosts with true IPv4 and IPv6 addresses, a switch
-// between them, and in the switch the middleboxes that real networks have.
+// Package testnet builds small networks of Linux network namespaces for tests and demonstrations: hosts with real IPv4
+// and IPv6 addresses, a switch between them, and in the switch the middleboxes that real networks have.
 //
-// It exists because the interesting failures of smcgw happen in the network
-// and on the boundary to the kernel: a firewall that drops SYNs with unknown
-// options, a box that strips or mirrors them, loss, duplication, reordering, a
-// host that dies. The package makes them on demand, in ordinary kernel
-// networking, and starts unmodified programs on the hosts.
+// The interesting failures of smcgw happen in the network and at the boundary to the kernel: a firewall that drops SYNs
+// with unknown options, a box that strips or mirrors them, loss, duplication, reordering, a host that dies. The package
+// creates them on demand with ordinary kernel networking, and runs unmodified programs on the hosts.
 //
 //	    h1              h2              h3
 //	10.77.0.1       10.77.0.2       10.77.0.3
@@ -19,9 +16,8 @@
 //	                  [hop0, TAP]                user space: delay, reordering,
 //	                   switch namespace          mirrored options
 //
-// It does not simulate hosts in memory (netstack has a wire of its own) and it
-// knows nothing about the gateway.
+// It does not simulate hosts in memory (see package wire for that), and knows nothing about the gateway.
 //
-// The trap: a namespace belongs to a thread. Work in a host's namespace only
-// inside [Host.Do], and do not start goroutines there that need it.
+// A namespace belongs to a thread. Work in a host's namespace only inside [Host.Do], and do not start goroutines there
+// that need it.
 package testnet

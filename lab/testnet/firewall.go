@@ -5,29 +5,27 @@ import (
 	"time"
 )
 
-// Firewall keeps the state of TCP connections and forgets those that say nothing.
-// What comes later of a forgotten connection is dropped in silence, until Resets
-// says that the sender deserves an answer.
+// Firewall tracks TCP connections and forgets idle ones. It silently drops later segments of a forgotten connection
+// until Resets says that the sender gets an answer.
 type Firewall struct {
-	// Idle is how long a connection may be silent. 0: there is no firewall.
+	// Idle is how long a connection may be idle. 0 means that there is no firewall.
 	Idle time.Duration
-	// Resets is how long the segments of a forgotten connection are dropped
-	// before they are answered by a reset. 0: always dropped.
+	// Resets is how long the segments of a forgotten connection are dropped before they are answered with a reset. 0
+	// means that they are always dropped.
 	Resets time.Duration
-	// Since is when it began to watch: a connection of which it has seen nothing
-	// has been silent since then. Zero: until now.
+	// Since is when the firewall began to watch: a connection of which it has seen nothing has been idle since then.
+	// Zero means until now.
 	Since time.Time
 }
 
-// connections is what a firewall knows, of all connections that it has seen. The
-// zero value is ready.
+// connections is the state of a firewall: all connections that it has seen. The zero value is ready to use.
 type connections struct {
 	seen map[string]*seen // under the keys of both directions
 }
 
 type seen struct {
 	last    time.Time // of a segment that passed
-	expired time.Time // when one was dropped for the first time
+	expired time.Time // when a segment was first dropped
 }
 
 type judgement int
@@ -38,7 +36,7 @@ const (
 	resetsIt
 )
 
-// pass judges one frame.
+// pass decides about one frame.
 func (c *connections) pass(f Firewall, frame []byte, now time.Time) judgement {
 	v, ok := viewFrame(frame)
 	if f.Idle == 0 || !ok {
@@ -49,7 +47,7 @@ func (c *connections) pass(f Firewall, frame []byte, now time.Time) judgement {
 		return passes
 	}
 	s := c.seen[v.key(false)]
-	if s == nil { // one under way when the firewall starts is known to it
+	if s == nil { // the firewall knows a connection that is older than itself
 		s = &seen{last: now}
 		if !f.Since.IsZero() {
 			s.last = f.Since
@@ -76,8 +74,7 @@ func (c *connections) note(v frameView, s *seen) {
 	c.seen[v.key(false)], c.seen[v.key(true)] = s, s
 }
 
-// answer is a segment without payload and options from the receiver of v to its
-// sender.
+// answer returns a segment without payload from the receiver of v to its sender.
 func (v frameView) answer(flags byte, seq, ack uint32, window uint16, options []byte) []byte {
 	out := append(make([]byte, vnetHeaderLen, v.tcp+20+len(options)), v.frame[vnetHeaderLen:v.tcp+20]...)
 	out = append(out, options...)
@@ -94,7 +91,7 @@ func (v frameView) answer(flags byte, seq, ack uint32, window uint16, options []
 	return finish(out, v, flags, seq, ack, window, options)
 }
 
-// onward is a segment without payload in the direction of v.
+// onward returns a segment without payload in the direction of v.
 func (v frameView) onward(flags byte, seq, ack uint32, window uint16, options []byte) []byte {
 	out := append(make([]byte, vnetHeaderLen, v.tcp+20+len(options)), v.frame[vnetHeaderLen:v.tcp+20]...)
 	return finish(append(out, options...), v, flags, seq, ack, window, options)
@@ -111,7 +108,7 @@ func finish(out []byte, v frameView, flags byte, seq, ack uint32, window uint16,
 	return out
 }
 
-// reset answers a segment by a reset that its sender believes.
+// reset returns a reset that the sender of v accepts.
 func (v frameView) reset() []byte {
 	seq := binary.BigEndian.Uint32(v.frame[v.tcp+4:])
 	ack := binary.BigEndian.Uint32(v.frame[v.tcp+8:])

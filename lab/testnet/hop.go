@@ -23,12 +23,10 @@ const (
 	maxFrame       = vnetHeaderLen + 14 + 65535
 )
 
-// hop is the part of the middlebox that needs time: a TAP device in the switch
-// to which the tcx program diverts frames, and which returns them later or in
-// another order. The kernel's own tool for that, netem, is not everywhere.
+// hop is the part of the middlebox that needs time: a TAP device in the switch to which the tcx program diverts frames,
+// and which returns them later or in another order. The kernel's own tool for this, netem, is not available everywhere.
 //
-// Frames keep their virtio header, so super-packets and checksums that are yet
-// to be completed pass through unchanged.
+// Frames keep their virtio header, so super-packets and incomplete checksums pass through unchanged.
 type hop struct {
 	ifindex int
 	tap     *os.File
@@ -37,11 +35,11 @@ type hop struct {
 	joined  sync.WaitGroup
 
 	mu     sync.Mutex // guards everything below
-	did    BoxStats   // the hop's part
+	did    BoxStats   // what the hop itself has done
 	single single
 	boxes  map[[6]byte]Box
 	last   map[[6]byte]time.Time  // when the last frame of a host leaves
-	luck   map[[6]byte]*rand.Rand // of a host's datagrams
+	luck   map[[6]byte]*rand.Rand // for a host's datagrams
 	queue  frameQueue
 	serial uint64
 	mirror mirror
@@ -98,7 +96,7 @@ func (p *hop) bringUp(sw *node, mtu int) error {
 		return fmt.Errorf("device %s: %w", hopDevice, err)
 	}
 	p.ifindex = link.Attrs().Index
-	// The switch itself has nothing to say here.
+	// The switch itself sends nothing here.
 	if err := sw.sysctl("net.ipv6.conf."+hopDevice+".disable_ipv6", "1"); err != nil {
 		return err
 	}
@@ -146,7 +144,7 @@ func (p *hop) readLoop() {
 	}
 }
 
-// take decides what happens to a frame and queues it.
+// take decides what happens to a frame, and queues it.
 func (p *hop) take(frame []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +168,7 @@ func (p *hop) take(frame []byte) {
 	}
 }
 
-// leaveLocked queues a frame that the box lets pass.
+// leaveLocked queues a frame that the box passes.
 func (p *hop) leaveLocked(sender [6]byte, b Box, frame []byte) {
 	due := p.dueLocked(sender, b)
 	if b.UDP.Port != 0 && isDatagram(frame, b.UDP.Port) {
@@ -187,18 +185,17 @@ func (p *hop) wakeLocked() {
 	}
 }
 
-// counters adds what the hop has done.
+// counters adds the counts of the hop.
 func (p *hop) counters(s *BoxStats) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.add(p.did)
 }
 
-// datagramLocked lets one datagram take its chances.
+// datagramLocked applies d to one datagram.
 func (p *hop) datagramLocked(sender [6]byte, d Datagrams, frame []byte, due time.Time) {
 	luck := p.luck[sender]
-	// All three are drawn, so that the luck of later ones does not depend on which
-	// of them are in use.
+	// Draw all three, so that the fate of later datagrams does not depend on which of them are in use.
 	lost, dup, reorder := luck.IntN(1000) < d.Loss, luck.IntN(1000) < d.Dup, luck.IntN(1000) < d.Reorder
 	size := len(frame) - vnetHeaderLen - 14 - 28
 	if binary.BigEndian.Uint16(frame[vnetHeaderLen+12:]) == unix.ETH_P_IPV6 {
@@ -240,8 +237,7 @@ func (p *hop) queueLocked(frame []byte, due time.Time) {
 	p.wakeLocked()
 }
 
-// dueLocked says when a frame leaves. Only frames chosen for reordering may
-// leave after one that came later.
+// dueLocked returns when a frame leaves. Only frames chosen for reordering may leave after a later one.
 func (p *hop) dueLocked(sender [6]byte, b Box) time.Time {
 	due := time.Now().Add(b.Delay)
 	if b.Jitter > 0 {
@@ -277,14 +273,14 @@ func (p *hop) writeLoop() {
 	}
 }
 
-// flush writes every frame that is due and returns how long the next one has.
+// flush writes every frame that is due, and returns how long until the next one is.
 func (p *hop) flush() time.Duration {
 	for {
 		frame, wait := p.next()
 		if frame == nil {
 			return wait
 		}
-		// A frame that the kernel refuses is a lost frame; networks lose some.
+		// A frame that the kernel rejects counts as lost.
 		_, _ = p.tap.Write(frame)
 	}
 }
@@ -311,8 +307,7 @@ type queuedFrame struct {
 	data   []byte
 }
 
-// frameQueue is a heap by due time; frames due at the same time keep their
-// order.
+// frameQueue is a heap by due time. Frames that are due at the same time keep their order.
 type frameQueue []queuedFrame
 
 func (q frameQueue) Len() int { return len(q) }

@@ -18,11 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is one network namespace that plays a machine. Its methods may be
-// called from any goroutine.
+// Host is a network namespace that acts as a machine. It is safe for concurrent use.
 type Host struct {
 	Name   string
-	Device string // its device towards the switch
+	Device string // its device at the switch
 	Addr4  netip.Addr
 	Addr6  netip.Addr
 
@@ -33,50 +32,45 @@ type Host struct {
 	mu      sync.Mutex
 	procs   []*Proc
 	cgroup  *Cgroup
-	through []string // what apps are run by
-	// environment changes that of programs; nil: they have that of this process.
+	through []string // program that runs the apps
+	// environment changes that of programs. If nil, they have that of this process.
 	environment func(env []string) []string
 }
 
-// Namespace is the name of the host's network namespace, as `ip netns` lists
-// it.
+// Namespace returns the name of the host's network namespace, as `ip netns` lists it.
 func (h *Host) Namespace() string { return h.node.nsName }
 
-// NamespacePath is the file that names the host's network namespace.
+// NamespacePath returns the file of the host's network namespace.
 func (h *Host) NamespacePath() string { return filepath.Join(runDir, h.node.nsName) }
 
-// AddrPort4 and AddrPort6 are the host's addresses with a port.
+// AddrPort4 returns the host's IPv4 address with a port.
 func (h *Host) AddrPort4(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.Addr4, port) }
 
-// AddrPort6 is the host's IPv6 address with a port.
+// AddrPort6 returns the host's IPv6 address with a port.
 func (h *Host) AddrPort6(port uint16) netip.AddrPort { return netip.AddrPortFrom(h.Addr6, port) }
 
-// Within puts every process that is started on the host from now on into a
-// control group. A host of its own has programs of its own attached there; a
-// host that shares the root with others runs theirs too.
+// Within puts every process that is started on the host from now on into a cgroup. A gateway on a host with a cgroup of
+// its own attaches its programs there; hosts that share the root run each other's programs, too.
 func (h *Host) Within(g *Cgroup) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.cgroup = g
 }
 
-// Environment has programs of the host, from now on, begin with a changed environment;
-// apps have that of this process.
+// Environment makes programs of the host start with a changed environment from now on. Apps have that of this process.
 func (h *Host) Environment(change func(env []string) []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.environment = change
 }
 
-// Do runs fn in the host's namespace, on the calling goroutine with its thread
-// locked. When the thread cannot be brought back it dies with the goroutine.
-// Sockets made by fn stay in the namespace for life; goroutines it starts do
-// not run there.
+// Do runs fn in the host's namespace, on the calling goroutine with its thread locked. If the thread cannot be moved
+// back, it ends with the goroutine. Sockets that fn creates stay in the namespace; goroutines that it starts do not run
+// there.
 func (h *Host) Do(fn func() error) error { return doIn(h.node.ns, fn) }
 
-// Stay moves the calling goroutine into the host's namespace for the rest of
-// its life, with its thread, which ends with it. It is for goroutines that open
-// sockets when they like; goroutines they start do not run there.
+// Stay moves the calling goroutine and its thread into the host's namespace for good; the thread ends with the
+// goroutine. It is for goroutines that create sockets at any time. Goroutines that they start do not run there.
 func (h *Host) Stay() error {
 	runtime.LockOSThread()
 	if err := netns.Set(h.node.ns); err != nil {
@@ -86,8 +80,7 @@ func (h *Host) Stay() error {
 	return nil
 }
 
-// Dial opens a native connection from the host to an address with a literal
-// IP.
+// Dial opens a native connection from the host to an address with a literal IP.
 func (h *Host) Dial(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	err = h.Do(func() error {
 		var d net.Dialer
@@ -98,9 +91,9 @@ func (h *Host) Dial(ctx context.Context, network, address string) (conn net.Conn
 	return conn, err
 }
 
-// Listen opens a native listener on the host. A program that is being started has
-// every listener of this process until it runs, also one that was closed just now:
-// such an address is asked for again, for a second.
+// Listen opens a native listener on the host. A child process that is just being started holds copies of all listeners
+// of this process until it executes its program, including those just closed. So Listen retries for a second if the
+// address is in use.
 func (h *Host) Listen(network, address string) (ln net.Listener, err error) {
 	err = h.Do(func() error {
 		var c net.ListenConfig
@@ -115,8 +108,7 @@ func (h *Host) Listen(network, address string) (ln net.Listener, err error) {
 	return ln, err
 }
 
-// SetSysctl sets a sysctl of the host; the name is written with dots, and a
-// device name within it may not contain one.
+// SetSysctl sets a sysctl of the host. The name is written with dots, so a device name in it must not contain one.
 func (h *Host) SetSysctl(name, value string) error { return h.node.sysctl(name, value) }
 
 // Sysctl reads a sysctl of the host.
@@ -167,7 +159,7 @@ func (h *Host) RemoveAddress(p netip.Prefix) error {
 	return nil
 }
 
-// SetMTU changes the MTU of the host's device, on the host's side only.
+// SetMTU changes the MTU of the host's device, only on the host's side.
 func (h *Host) SetMTU(mtu int) error {
 	link, err := h.node.nl.LinkByName(h.Device)
 	if err != nil {
@@ -176,7 +168,7 @@ func (h *Host) SetMTU(mtu int) error {
 	return h.node.nl.LinkSetMTU(link, mtu)
 }
 
-// SetLink takes the host's cable out (false) or plugs it back in.
+// SetLink unplugs the host's cable (false) or plugs it in again.
 func (h *Host) SetLink(up bool) error {
 	link, err := h.net.sw.nl.LinkByName(portDevice(h.Name))
 	if err != nil {
@@ -188,8 +180,7 @@ func (h *Host) SetLink(up bool) error {
 	return h.net.sw.nl.LinkSetDown(link)
 }
 
-// SetOffload switches TSO, GSO and GRO of the host's device, and of the
-// switch's end of the link, on or off.
+// SetOffload enables or disables TSO, GSO and GRO on the host's device and on the switch's end of the link.
 func (h *Host) SetOffload(on bool) error {
 	state := "off"
 	if on {
@@ -212,8 +203,7 @@ func ethtool(nd *node, device string, features []string) error {
 	return nil
 }
 
-// Links lists the names of the host's network devices. A gateway that is gone
-// must have taken its own along.
+// Links returns the names of the host's network devices. A gateway that is gone must have removed its own.
 func (h *Host) Links() ([]string, error) {
 	links, err := h.node.nl.LinkList()
 	if err != nil {
@@ -226,7 +216,7 @@ func (h *Host) Links() ([]string, error) {
 	return names, nil
 }
 
-// Rules lists the host's policy routing rules of both families, one a line.
+// Rules returns the host's policy routing rules of both families, one per line.
 func (h *Host) Rules() ([]string, error) {
 	rules, err := h.node.nl.RuleList(netlink.FAMILY_ALL)
 	if err != nil {
@@ -239,7 +229,7 @@ func (h *Host) Rules() ([]string, error) {
 	return lines, nil
 }
 
-// Processes lists the processes that live on the host.
+// Processes returns the processes on the host.
 func (h *Host) Processes() []int { return processesIn(h.node.ns) }
 
 // close ends the host's processes and removes its namespace.
@@ -251,7 +241,7 @@ func (h *Host) close() error {
 	for _, p := range procs {
 		_ = p.Kill()
 	}
-	// What they left behind may hold our pipes open, so comes first.
+	// What they have left behind may hold our pipes open, so kill it first.
 	killIn(h.node.ns)
 	for _, p := range procs {
 		_ = p.Wait()

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// ModuleRoot is the directory of the sources around the working directory.
+// ModuleRoot returns the root directory of the sources that contain the working directory.
 func ModuleRoot() (string, error) {
 	dir, err := os.Getwd()
 	for err == nil {
@@ -22,7 +22,7 @@ func ModuleRoot() (string, error) {
 	return "", err
 }
 
-// BuildLibrary builds the library that programs are preloaded with.
+// BuildLibrary builds the library that is preloaded into programs.
 func BuildLibrary(file string) error {
 	root, err := ModuleRoot()
 	if err != nil {
@@ -43,7 +43,7 @@ func BuildLibrary(file string) error {
 	return nil
 }
 
-// Library returns the library that programs are preloaded with: that of the Makefile, or one built for the test.
+// Library returns the library that is preloaded into programs: that of the Makefile, or one built for the test.
 func Library(tb TB) string {
 	tb.Helper()
 	if file := made("libsmcgw.so"); file != "" {
@@ -57,7 +57,7 @@ func Library(tb TB) string {
 	return file
 }
 
-// temporary is a directory for one test.
+// temporary returns a directory for one test.
 func temporary(tb TB) string {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "smcgw-built-")
@@ -81,7 +81,7 @@ func Program(tb TB) string {
 	return file
 }
 
-// made is a file that the Makefile has made and names by its program, or "".
+// made returns a file that the Makefile has built next to its program, or "".
 func made(name string) string {
 	program := os.Getenv("SMCGW_BINARY")
 	if program == "" {

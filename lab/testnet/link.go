@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	hostDevice   = "eth0" // what a host calls its link to the switch
+	hostDevice   = "eth0" // a host's name for its link to the switch
 	bridgeDevice = "br0"
 	routerNumber = 254
 	prefix4Bits  = 24
@@ -26,16 +26,16 @@ func addr6(n int) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfd, 1: 0x77, 15: byte(n)})
 }
 
-// hostMAC gives host n its hardware address: the middlebox finds hosts by it.
+// hostMAC returns the hardware address of host n, by which the middlebox recognises hosts.
 func hostMAC(n int) net.HardwareAddr { return net.HardwareAddr{2, 0x77, 0, 0, 0, byte(n)} }
 
 func portMAC(n int) net.HardwareAddr { return net.HardwareAddr{2, 0x77, 0, 0, 1, byte(n)} }
 
-// portDevice is the switch's end of the link to a host.
+// portDevice returns the name of the switch's end of the link to a host.
 func portDevice(host string) string { return "p-" + host }
 
-// quietIPv6 keeps the kernel from waiting (duplicate address detection) and
-// from talking on its own (router solicitations).
+// quietIPv6 keeps the kernel from waiting (duplicate address detection) and from sending on its own (router
+// solicitations).
 func (nd *node) quietIPv6() error {
 	return nd.sysctls(map[string]string{
 		"net.ipv6.conf.all.accept_dad":               "0",
@@ -69,12 +69,12 @@ func (n *Network) buildSwitch() error {
 	if err := n.sw.quietIPv6(); err != nil {
 		return err
 	}
-	// The router of the package documentation: it forwards, has no route but
-	// its own, and so answers with ICMP errors.
+	// The router of the package documentation: it forwards but has no route except its own, so it answers with ICMP
+	// errors.
 	if err := n.sw.sysctls(map[string]string{"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1"}); err != nil {
 		return err
 	}
-	snooping := false // multicast must flood: neighbour discovery uses it
+	snooping := false // multicast must flood, for neighbour discovery
 	br := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
 	br.Name, br.MTU, br.HardwareAddr = bridgeDevice, n.cfg.MTU, portMAC(routerNumber)
 	if err := n.sw.nl.LinkAdd(br); err != nil {
@@ -84,7 +84,7 @@ func (n *Network) buildSwitch() error {
 		netip.PrefixFrom(n.RouterAddr4, prefix4Bits), netip.PrefixFrom(n.RouterAddr6, prefix6Bits))
 }
 
-// configure gives a device its addresses and brings it and loopback up.
+// configure gives a device its addresses, and brings it and loopback up.
 func (nd *node) configure(device string, prefixes ...netip.Prefix) error {
 	link, err := nd.nl.LinkByName(device)
 	if err != nil {
@@ -116,7 +116,7 @@ func (nd *node) addAddress(link netlink.Link, p netip.Prefix) error {
 	return nil
 }
 
-// addDefaultRoute sends everything else of a host through a router.
+// addDefaultRoute sets the default route of a host.
 func (nd *node) addDefaultRoute(via netip.Addr) error {
 	link, err := nd.nl.LinkByName(hostDevice)
 	if err != nil {
@@ -142,8 +142,8 @@ func addVeth(na *node, a string, macA net.HardwareAddr, nb *node, b string, macB
 	return nil
 }
 
-// addHost makes host number i with its link to the switch. On error it also
-// returns what there is, to be closed.
+// addHost creates host number i with its link to the switch. On error it also returns what has been created, to be
+// closed.
 func (n *Network) addHost(name string, i int) (*Host, error) {
 	nd, err := newNode(n.prefix + name)
 	if err != nil {
@@ -191,10 +191,9 @@ func (n *Network) plugPort(device string) error {
 	return nil
 }
 
-// Behind adds a host that reaches the network only through another one, which
-// forwards for it as a machine does for its containers: 10.77.N.2 and
-// fd77:0:0:N::2. Whether its addresses are translated is up to nftables rules
-// of the test; without translation the switch's router routes back to it.
+// Behind adds a host that reaches the network only through another one, which forwards for it as a machine does for its
+// containers. Its addresses are 10.77.N.2 and fd77:0:0:N::2. Nftables rules of the test decide whether they are
+// translated; without translation the switch's router routes back to it.
 func (n *Network) Behind(via *Host, name string) (*Host, error) {
 	if !plainName(name) || n.Host(name) != nil {
 		return nil, fmt.Errorf("host %s: bad or taken name", name)
@@ -232,7 +231,7 @@ func (n *Network) connectBehind(via, h *Host) error {
 	)
 }
 
-// routeBack tells the switch and every host the way to a host behind another.
+// routeBack gives the switch and every host the route to a host behind another.
 func (n *Network) routeBack(addr netip.Addr, bits int, via netip.Addr) error {
 	prefix := netip.PrefixFrom(addr, bits).Masked()
 	route := func() *netlink.Route {

@@ -9,17 +9,15 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// mirror remembers the option of each flow's SYN and puts it onto the SYN-ACK.
-// The zero value is ready. Flows are never forgotten before mirrorLimit of
-// them are known, which is plenty for a test.
+// mirror remembers the option of each flow's SYN and adds it to the SYN-ACK. The zero value is ready to use. It forgets
+// flows only when it knows mirrorLimit of them, which is plenty for a test.
 type mirror struct {
-	options map[string][]byte // by the addresses and ports of the SYN
+	options map[string][]byte // by addresses and ports of the SYN
 }
 
 const mirrorLimit = 65536
 
-// pass handles one frame (virtio header, Ethernet, IP, TCP). It returns the
-// frame to send on, and whether that was grown.
+// pass handles one frame (virtio header, Ethernet, IP, TCP). It returns the frame to send, and whether it has grown.
 func (m *mirror) pass(frame []byte) ([]byte, bool) {
 	v, ok := viewFrame(frame)
 	if !ok || v.flags()&0x02 == 0 {
@@ -42,7 +40,7 @@ func (m *mirror) remember(v frameView, option []byte) {
 		m.options = map[string][]byte{}
 	}
 	if option == nil {
-		// A bare retransmission leaves nothing to echo.
+		// A retransmission without the option leaves nothing to echo.
 		delete(m.options, v.key(false))
 		return
 	}
@@ -55,8 +53,8 @@ func findOption(options []byte) []byte {
 	return ours
 }
 
-// walkOptions looks for our option, and tells whether the list is whole: one
-// that ends early or is malformed cannot be appended to.
+// walkOptions finds our option, and reports whether the list is whole: a list that ends early or is malformed cannot be
+// appended to.
 func walkOptions(options []byte) (ours []byte, whole bool) {
 	end := 0
 	for at, o := range packet.OptionList(options).All() {
@@ -73,7 +71,7 @@ func walkOptions(options []byte) (ours []byte, whole bool) {
 	return ours, true
 }
 
-// frameView locates the headers of a TCP frame without payload restrictions.
+// frameView has the offsets of the headers of a TCP frame.
 type frameView struct {
 	frame  []byte
 	ip     int // offset of the IP header
@@ -95,7 +93,7 @@ func viewFrame(frame []byte) (frameView, bool) {
 	return v, err == nil
 }
 
-// ipOf reads the IP packet of a frame.
+// ipOf parses the IP packet of a frame.
 func ipOf(frame []byte) (packet.IP, bool) {
 	const at = vnetHeaderLen + 14
 	if len(frame) < at {
@@ -110,7 +108,7 @@ func (v frameView) flags() byte { return v.frame[v.tcp+13] }
 
 func (v frameView) options() []byte { return v.frame[v.tcp+20 : v.end] }
 
-// addresses returns source and destination.
+// addresses returns the source and destination.
 func (v frameView) addresses() (src, dst []byte) {
 	if v.v6 {
 		return v.frame[v.ip+8 : v.ip+24], v.frame[v.ip+24 : v.ip+40]
@@ -118,7 +116,7 @@ func (v frameView) addresses() (src, dst []byte) {
 	return v.frame[v.ip+12 : v.ip+16], v.frame[v.ip+16 : v.ip+20]
 }
 
-// key names the flow, seen from the sender or (reverse) from the receiver.
+// key identifies the flow as seen from the sender or, if reverse, from the receiver.
 func (v frameView) key(reverse bool) string {
 	src, dst := v.addresses()
 	sport, dport := v.frame[v.tcp:v.tcp+2], v.frame[v.tcp+2:v.tcp+4]
@@ -128,8 +126,8 @@ func (v frameView) key(reverse bool) string {
 	return string(src) + string(sport) + string(dst) + string(dport)
 }
 
-// grow appends options (a whole number of words) to the TCP header, if there
-// is room, and completes every length and checksum.
+// grow appends options (a whole number of words) to the TCP header if there is room, and updates all lengths and
+// checksums.
 func (v frameView) grow(options []byte) ([]byte, bool) {
 	size := v.end - v.tcp + len(options)
 	if size > 60 {

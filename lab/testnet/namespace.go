@@ -21,12 +21,11 @@ import (
 // runDir is where iproute2 and this package keep named namespaces.
 const runDir = "/run/netns"
 
-// namePrefix starts the name of every namespace made here. What follows is the
-// owner: its process id and start time, so that a later process can tell a
-// leftover from a namespace in use even when process ids are recycled.
+// namePrefix begins the name of every namespace that this package makes. The owner follows: its process id and start
+// time, so that a later process can tell a leftover from a namespace in use even if process ids are reused.
 const namePrefix = "smcgwt-"
 
-// ownerName is the part of namespace names that identifies this process.
+// ownerName returns the part of namespace names that identifies a process.
 func ownerName(pid int) (string, error) {
 	start, err := startTime(pid)
 	if err != nil {
@@ -35,7 +34,7 @@ func ownerName(pid int) (string, error) {
 	return fmt.Sprintf("%s%d-%s", namePrefix, pid, start), nil
 }
 
-// startTime is when a process began, in clock ticks since boot.
+// startTime returns when a process began, in clock ticks since boot.
 func startTime(pid int) (string, error) {
 	start := procfs.StatOf(pid).Field(22)
 	if start == "" {
@@ -44,7 +43,7 @@ func startTime(pid int) (string, error) {
 	return start, nil
 }
 
-// orphaned tells whether a namespace name is ours and its owner is gone.
+// orphaned reports whether a namespace was made by this package and its owner is gone.
 func orphaned(name string) bool {
 	rest, ok := strings.CutPrefix(name, namePrefix)
 	if !ok {
@@ -62,8 +61,8 @@ func orphaned(name string) bool {
 	return err != nil || start != parts[1]
 }
 
-// Sweep removes the namespaces (and ends the processes in them) that test
-// processes which no longer exist have left behind.
+// Sweep removes the namespaces that test processes which no longer exist have left behind, and ends the processes in
+// them.
 func Sweep() error {
 	entries, err := os.ReadDir(runDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -89,8 +88,8 @@ func Sweep() error {
 
 func deleteNamespace(name string) error {
 	path := filepath.Join(runDir, name)
-	// Not mounted (EINVAL) is what an interrupted creation leaves behind; gone
-	// (ENOENT) is what another process has swept at the same time.
+	// EINVAL (not mounted) means that its creation was interrupted; ENOENT (gone), that another process has swept it
+	// concurrently.
 	err := unix.Unmount(path, unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount namespace %s: %w", name, err)
@@ -101,9 +100,8 @@ func deleteNamespace(name string) error {
 	return nil
 }
 
-// shareNames makes the directory of names a mount point, as the first "ip netns add"
-// of a host does. One that did it later would mount the names of all namespaces there
-// a second time, and none of them could be removed.
+// shareNames makes the directory of names a mount point, as the first "ip netns add" on a host does. If a process did
+// that later, it would mount the names of all namespaces there a second time, and none of them could be removed.
 var shareNames = sync.OnceValue(func() error {
 	if err := os.MkdirAll(runDir, 0o755); err != nil {
 		return err
@@ -113,7 +111,7 @@ var shareNames = sync.OnceValue(func() error {
 		return err
 	}
 	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil { // beside other tests
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil { // other tests may run concurrently
 		return err
 	}
 	err = unix.Mount("", runDir, "none", unix.MS_SHARED|unix.MS_REC, "")
@@ -126,7 +124,7 @@ var shareNames = sync.OnceValue(func() error {
 	return unix.Mount("", runDir, "none", unix.MS_SHARED|unix.MS_REC, "")
 })
 
-// newNamespace creates a named namespace without leaving the caller in it.
+// newNamespace creates a named namespace. The caller stays in its own.
 func newNamespace(name string) (h netns.NsHandle, err error) {
 	if err := shareNames(); err != nil {
 		return netns.None(), fmt.Errorf("directory of namespaces %s: %w", runDir, err)
@@ -145,9 +143,8 @@ func newNamespace(name string) (h netns.NsHandle, err error) {
 	return h, nil
 }
 
-// goHome puts a locked thread back into its own namespace. When that fails the
-// thread stays locked, and so dies with its goroutine: no other goroutine can
-// ever run in the wrong namespace.
+// goHome returns a locked thread to its own namespace. If that fails, the thread remains locked and so ends with its
+// goroutine; no other goroutine can ever run in the wrong namespace.
 func goHome(home netns.NsHandle) error {
 	err := netns.Set(home)
 	_ = home.Close()
@@ -166,7 +163,7 @@ func doIn(h netns.NsHandle, fn func() error) (err error) {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("current namespace: %w", err)
 	}
-	// Deferred, so that fn may also end by t.FailNow or a panic.
+	// Deferred, so that fn may also end with t.FailNow or a panic.
 	defer func() { err = errors.Join(err, goHome(home)) }()
 	if err := netns.Set(h); err != nil {
 		return fmt.Errorf("enter namespace: %w", err)
@@ -174,7 +171,7 @@ func doIn(h netns.NsHandle, fn func() error) (err error) {
 	return fn()
 }
 
-// inodeOf identifies a namespace by the inode of its nsfs file.
+// inodeOf returns the inode of a namespace's nsfs file, which identifies the namespace.
 func inodeOf(fd int) (uint64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -183,8 +180,7 @@ func inodeOf(fd int) (uint64, error) {
 	return st.Ino, nil
 }
 
-// processesIn lists the processes whose main thread lives in the namespace h,
-// but never this process.
+// processesIn returns the processes whose main thread is in the namespace h, except this process.
 func processesIn(h netns.NsHandle) []int {
 	want, err := inodeOf(int(h))
 	if err != nil {
@@ -208,8 +204,8 @@ func processesIn(h netns.NsHandle) []int {
 	return pids
 }
 
-// killIn ends every process in the namespace h and waits, bounded, until they
-// are gone. Daemons that detached from their parent are caught this way.
+// killIn kills every process in the namespace h, and waits for a bounded time until they are gone. This includes
+// daemons that have detached from their parent.
 func killIn(h netns.NsHandle) {
 	for range 100 {
 		pids := processesIn(h)

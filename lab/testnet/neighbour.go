@@ -11,16 +11,15 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// Neighbours are programs of others on a host's device and in the control group
-// of everything, as monitoring and networking agents attach them: they count
-// packets and pass them on, and write a TCP option of their own on each segment
-// of connections that are made while they are attached.
+// Neighbours are foreign programs on a host's device and in the root cgroup, such as monitoring and networking agents
+// attach. They count packets and pass them on, and write a TCP option of their own on each segment of connections that
+// are made while they are attached.
 type Neighbours struct {
 	seen, wrote *ebpf.Map
 	closers     []func() error
 }
 
-// Operations of struct bpf_sock_ops and what its program asks for (linux/bpf.h).
+// Operations of struct bpf_sock_ops, and the flag with which its program requests them (linux/bpf.h).
 const (
 	sockOpsConnect    = 3
 	sockOpsOptionLen  = 14
@@ -28,12 +27,11 @@ const (
 	sockOpsWantOption = 1 << 6
 )
 
-// NeighbourOption is what the neighbours write: kind 253 (RFC 4727), four bytes.
+// NeighbourOption is the option that the neighbours write: kind 253 (RFC 4727), four bytes.
 var NeighbourOption = [4]byte{253, 4, 0xab, 0xcd}
 
-// NewNeighbours attaches them to the host's device in front of what is there and
-// after it, both ways, and to the root of the control groups. Close detaches
-// them.
+// NewNeighbours attaches the programs to the host's device, both before and after the programs there and in both
+// directions, and to the root cgroup. Close detaches them.
 func NewNeighbours(h *Host) (*Neighbours, error) {
 	n := &Neighbours{}
 	if err := n.attach(h); err != nil {
@@ -59,7 +57,7 @@ func (n *Neighbours) attach(h *Host) (err error) {
 	return n.attachSockOps()
 }
 
-// attachDevice attaches a program at each place: none can be at two of a hook.
+// attachDevice attaches one program at each position, since a program cannot be at two positions of a hook.
 func (n *Neighbours) attachDevice(ifindex int) error {
 	for _, way := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		for _, where := range []link.Anchor{link.Head(), link.Tail()} {
@@ -80,8 +78,7 @@ func (n *Neighbours) attachDevice(ifindex int) error {
 	return nil
 }
 
-// attachSockOps attaches the program that writes the option. Others share the
-// control group.
+// attachSockOps attaches the program that writes the option. Other programs may be attached to the same cgroup.
 func (n *Neighbours) attachSockOps() error {
 	write, err := n.program(&ebpf.ProgramSpec{
 		Name: "neighbour_option", Type: ebpf.SockOps, AttachType: ebpf.AttachCGroupSockOps, License: "GPL",
@@ -102,8 +99,7 @@ func (n *Neighbours) attachSockOps() error {
 	return nil
 }
 
-// writeOption reserves and writes the option on every segment of sockets that
-// connect.
+// writeOption returns instructions that reserve and write the option on every segment of sockets that connect.
 func (n *Neighbours) writeOption() asm.Instructions {
 	option := int32(NeighbourOption[0]) | int32(NeighbourOption[1])<<8 | int32(NeighbourOption[2])<<16 |
 		int32(uint32(NeighbourOption[3])<<24)
@@ -138,7 +134,7 @@ func (n *Neighbours) writeOption() asm.Instructions {
 	return append(ins, asm.Mov.Imm(asm.R0, 1).WithSymbol("end"), asm.Return())
 }
 
-// count adds one to a counter; it leaves R6 to R9 alone.
+// count returns instructions that add one to a counter. They preserve R6 to R9.
 func count(m *ebpf.Map) asm.Instructions {
 	done := m.String() + "-done"
 	return asm.Instructions{
@@ -172,14 +168,14 @@ func (n *Neighbours) program(spec *ebpf.ProgramSpec) (*ebpf.Program, error) {
 	return p, nil
 }
 
-// Counts returns the packets that passed, each counted in front and behind, and
-// the options written.
+// Counts returns how many packets passed, each counted before and after the programs in between, and how many options
+// were written.
 func (n *Neighbours) Counts() (seen, wrote uint64, err error) {
 	err = errors.Join(n.seen.Lookup(uint32(0), &seen), n.wrote.Lookup(uint32(0), &wrote))
 	return seen, wrote, err
 }
 
-// Close detaches them.
+// Close detaches the programs.
 func (n *Neighbours) Close() error {
 	var errs []error
 	for _, c := range n.closers {

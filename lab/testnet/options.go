@@ -11,12 +11,12 @@ const (
 	OptionTimestamps  = 8
 )
 
-// Options is what a box does to the TCP options of all hosts.
+// Options says what a box does to the TCP options of all hosts.
 type Options struct {
-	// StripSYN, StripSYNACK and StripRest are kinds that become NOPs on SYNs,
-	// SYN-ACKs and all other segments.
+	// StripSYN, StripSYNACK and StripRest are kinds that are overwritten by NOPs on SYNs, on SYN-ACKs and on all other
+	// segments.
 	StripSYN, StripSYNACK, StripRest []byte
-	// Turn reverses the order of the options, ours included.
+	// Turn reverses the order of the options, including ours.
 	Turn bool
 }
 
@@ -24,7 +24,7 @@ func (o Options) any() bool {
 	return o.Turn || len(o.StripSYN)+len(o.StripSYNACK)+len(o.StripRest) > 0
 }
 
-// apply reports whether it changed the frame.
+// apply changes the frame, and reports whether it did.
 func (o Options) apply(frame []byte) bool {
 	v, ok := viewFrame(frame)
 	if !ok || len(v.options()) == 0 {
@@ -52,7 +52,7 @@ func (o Options) apply(frame []byte) bool {
 		for _, one := range slices.Backward(list) {
 			turned = append(turned, one...)
 		}
-		copy(v.options(), turned) // an end of the list is never reached
+		copy(v.options(), turned) // without NOPs it always fits
 		fillNOPs(v.options()[len(turned):])
 	}
 	if slices.Equal(before, v.options()) {
@@ -68,8 +68,7 @@ func fillNOPs(b []byte) {
 	}
 }
 
-// splitOptions returns the options of a list, NOPs left out, as parts of it, and
-// whether the list is well formed.
+// splitOptions returns the options of a list, except NOPs, as subslices of it, and whether the list is well-formed.
 func splitOptions(options []byte) (list [][]byte, ok bool) {
 	for len(options) > 0 && options[0] != 0 {
 		if options[0] == 1 {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrOutput says that a program printed something else than it does.
+// ErrOutput says that the output of a program has an unexpected form.
 var ErrOutput = errors.New("not the output of the program")
 
 // iperf3 is the output of iperf3 -J.
@@ -38,13 +38,13 @@ type IPerf3 struct {
 	Seconds                  float64
 	SentBytes, ReceivedBytes int64
 	BitsPerSecond            float64 // at the receiver
-	Congestion               string  // control of the socket that sent, of a stream
-	// Of datagrams only (-u): how many were sent, and were not received. The
-	// receiver counts to the highest number it has seen.
+	Congestion               string  // congestion control of the sending socket, for streams
+	// For datagrams only (-u): how many were sent, and how many of them were not received. The receiver counts up to
+	// the highest number it has seen.
 	Packets, Lost int64
 }
 
-// ParseIPerf3 reads what iperf3 -J prints.
+// ParseIPerf3 parses the output of iperf3 -J.
 func ParseIPerf3(out string) (IPerf3, error) {
 	var r iperf3
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
@@ -60,7 +60,8 @@ func ParseIPerf3(out string) (IPerf3, error) {
 	}, nil
 }
 
-// ParseIPerf3Rate is ParseIPerf3 of a run that is to have a rate: of a short one iperf3 may say that nothing was received.
+// ParseIPerf3Rate is ParseIPerf3 for a run that must have a rate. For a short run iperf3 may report that nothing was
+// received.
 func ParseIPerf3Rate(out string) (IPerf3, error) {
 	r, err := ParseIPerf3(out)
 	if err == nil && (r.ReceivedBytes <= 0 || r.Seconds <= 0) {
@@ -69,11 +70,11 @@ func ParseIPerf3Rate(out string) (IPerf3, error) {
 	return r, err
 }
 
-// iperf3Interrupted is what iperf3 says when a signal has ended it.
+// iperf3Interrupted is the error of an iperf3 that a signal has ended.
 const iperf3Interrupted = "interrupt - the client has terminated"
 
-// ParseInterruptedIPerf3 returns the rate in Gbit/s of an iperf3 -J that a signal has
-// ended. It knows only what it has sent.
+// ParseInterruptedIPerf3 returns the rate in Gbit/s of an iperf3 -J that a signal has ended. Such an iperf3 only knows
+// what it has sent.
 func ParseInterruptedIPerf3(out string) (float64, error) {
 	var r iperf3
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
@@ -82,7 +83,7 @@ func ParseInterruptedIPerf3(out string) (float64, error) {
 	if r.Error != iperf3Interrupted {
 		return 0, fmt.Errorf("iperf3: not interrupted: %s", r.Error)
 	}
-	// Until it hears of the server it counts both as received.
+	// Until it hears from the server, it counts what it has sent as received instead.
 	sum := r.End.Sent
 	if sum.Bytes == 0 {
 		sum = r.End.Received
@@ -93,7 +94,7 @@ func ParseInterruptedIPerf3(out string) (float64, error) {
 	return float64(sum.Bytes) * 8 / 1e9 / sum.Seconds, nil
 }
 
-// number accepts what can be a measurement.
+// number parses a text that can be a measurement.
 func number(text string) (float64, error) {
 	v, err := strconv.ParseFloat(text, 64)
 	if err != nil || v <= 0 || math.IsInf(v, 0) || math.IsNaN(v) {
@@ -102,8 +103,8 @@ func number(text string) (float64, error) {
 	return v, nil
 }
 
-// ParseRedis reads the CSV of redis-benchmark: requests per second by the name of the
-// test, like "GET". Of one that took no time there are infinitely many.
+// ParseRedis parses the CSV of redis-benchmark and returns requests per second by the name of the test, such as "GET".
+// A test that took no time has an infinite rate.
 func ParseRedis(out string) (map[string]float64, error) {
 	rows, err := csv.NewReader(strings.NewReader(out)).ReadAll()
 	if err != nil {
@@ -130,8 +131,7 @@ var (
 	wrkErrors = regexp.MustCompile(`(?m)^ *(Socket errors: .*|Non-2xx or 3xx responses: .*)$`)
 )
 
-// ParseWrk returns the requests per second, and how many there were; errors of single requests
-// fail it.
+// ParseWrk returns the requests per second, and their number. It fails if single requests failed.
 func ParseWrk(out string) (rate, count float64, err error) {
 	if m := wrkErrors.FindStringSubmatch(out); m != nil {
 		return 0, 0, fmt.Errorf("wrk: %s", m[1])
@@ -148,8 +148,7 @@ func ParseWrk(out string) (rate, count float64, err error) {
 	return rate, count, nil
 }
 
-// Sockperf is the result of a run of sockperf ping-pong. Messages are all, those included
-// whose times do not count.
+// Sockperf is the result of a run of sockperf ping-pong. The counts include messages whose times do not count.
 type Sockperf struct {
 	Sent, Received, Dropped, Duplicated, OutOfOrder int64
 	// Half of the time from a message to its answer, or all of it with --full-rtt.
@@ -162,7 +161,7 @@ var sockperfLines = []*regexp.Regexp{
 	regexp.MustCompile(`percentile 99\.000 = +([\d.]+)\n(?s:.*)percentile 50\.000 = +([\d.]+)\n`),
 }
 
-// ParseSockperf reads what sockperf ping-pong prints.
+// ParseSockperf parses the output of sockperf ping-pong.
 func ParseSockperf(out string) (s Sockperf, err error) {
 	var texts []string
 	for _, line := range sockperfLines {

@@ -8,12 +8,12 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// packetView locates the parts of a frame (virtio header, Ethernet, IP without
-// extension headers) of any protocol. Fragments have no view.
+// packetView has the offsets in a frame (virtio header, Ethernet, IP without extension headers) of any protocol.
+// Fragments have no view.
 type packetView struct {
 	frame []byte
 	ip    int // offset of the IP header
-	l4    int // offset of what the IP packet carries
+	l4    int // offset of the IP payload
 	last  int // end of the IP packet
 	proto byte
 	v6    bool
@@ -29,7 +29,7 @@ func viewPacket(frame []byte) (packetView, bool) {
 	return v, true
 }
 
-// payload is the offset of what TCP or UDP carries, or of what IP carries.
+// payload returns the offset of the payload of TCP or UDP, or else of IP.
 func (v packetView) payload() int {
 	switch {
 	case v.proto == unix.IPPROTO_UDP:
@@ -40,18 +40,18 @@ func (v packetView) payload() int {
 	return v.l4
 }
 
-// isUDP tells whether the packet is a datagram from or to a port.
+// isUDP reports whether the packet is a datagram from or to a port.
 func (v packetView) isUDP(port uint16) bool {
 	return v.proto == unix.IPPROTO_UDP && v.last >= v.l4+8 &&
 		(binary.BigEndian.Uint16(v.frame[v.l4:]) == port || binary.BigEndian.Uint16(v.frame[v.l4+2:]) == port)
 }
 
-// neighbour tells whether the packet is neighbour discovery, which boxes leave alone.
+// neighbour reports whether the packet is neighbour discovery, which boxes leave alone.
 func (v packetView) neighbour() bool {
 	return v.v6 && v.proto == unix.IPPROTO_ICMPV6 && v.l4 < v.last && v.frame[v.l4] >= 133 && v.frame[v.l4] <= 137
 }
 
-// checksum is the offset of the transport's checksum, or 0.
+// checksum returns the offset of the transport's checksum, or 0.
 func (v packetView) checksum() int {
 	switch {
 	case v.proto == unix.IPPROTO_TCP && v.last >= v.l4+20:
@@ -62,7 +62,7 @@ func (v packetView) checksum() int {
 	return 0
 }
 
-// mend makes the transport's checksum right.
+// mend sets the correct checksum of the transport.
 func (v packetView) mend() {
 	at := v.checksum()
 	if at == 0 {
@@ -77,9 +77,8 @@ func (v packetView) mend() {
 	binary.BigEndian.PutUint16(v.frame[at:], whole)
 }
 
-// complete does what a frame has left to the hardware: the checksum. A frame
-// that is still to be cut (see [Config].NoOffload) stays as it is and false is
-// returned.
+// complete computes the checksum that a frame has left to the hardware. For a frame that must still be segmented (see
+// [Config].NoOffload) it returns false and changes nothing.
 func complete(frame []byte) bool {
 	if frame[1] != unix.VIRTIO_NET_HDR_GSO_NONE {
 		return false

@@ -10,21 +10,18 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// PathMTU drops packets that are longer than a link on the way. It never
-// fragments.
+// PathMTU drops packets that are longer than the MTU of a link on the path. It never fragments.
 type PathMTU struct {
-	// Bytes is the longest IP packet that passes. 0: any.
+	// Bytes is the size of the longest IP packet that passes; 0 means any.
 	Bytes int
-	// Silent makes it a black hole: otherwise the sender is told by ICMP, from
-	// the address of the router.
+	// Silent makes the link a black hole. Otherwise the sender gets an ICMP error from the address of the router.
 	Silent bool
 }
 
 // icmpQuote is how much of a packet an ICMP error quotes.
 const icmpQuote = 512
 
-// drops reports whether a frame is dropped; if the sender is to be told, with the
-// frame that does.
+// drops reports whether a frame is dropped, and returns the frame that tells the sender, unless Silent is set.
 func (p PathMTU) drops(frame []byte, router4, router6 netip.Addr) (answer []byte, dropped bool) {
 	v, ok := viewPacket(frame)
 	if p.Bytes == 0 || !ok || v.last-v.ip <= p.Bytes {
@@ -36,7 +33,7 @@ func (p PathMTU) drops(frame []byte, router4, router6 netip.Addr) (answer []byte
 	return v.tooBig(p.Bytes, router4, router6), true
 }
 
-// tooBig is the ICMP error for a packet, back to its sender.
+// tooBig returns the ICMP error about a packet, addressed to its sender.
 func (v packetView) tooBig(mtu int, router4, router6 netip.Addr) []byte {
 	quote := v.frame[v.ip:min(v.last, v.ip+icmpQuote)]
 	out := make([]byte, vnetHeaderLen, vnetHeaderLen+14+40+8+len(quote))
@@ -68,7 +65,7 @@ func (v packetView) tooBig(mtu int, router4, router6 netip.Addr) []byte {
 	return append(append(out, ip...), icmp...)
 }
 
-// backTo turns a frame's Ethernet addresses round.
+// backTo swaps a frame's Ethernet addresses.
 func backTo(frame []byte) {
 	eth := frame[vnetHeaderLen:]
 	dst := append(net.HardwareAddr(nil), eth[:6]...)

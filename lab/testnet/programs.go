@@ -16,36 +16,34 @@ import (
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
-// AppCommand prepares one of the programs of package apps; see there for the
-// arguments. The process's TestMain or main must call [apps.Init].
+// AppCommand prepares one of the programs of package apps; see there for the arguments. The process's TestMain or main
+// must call [apps.Init].
 func (h *Host) AppCommand(ctx context.Context, args ...string) *Cmd {
 	h.mu.Lock()
 	through := h.through
 	h.mu.Unlock()
 	words := append(append(slices.Clone(through), "/proc/self/exe"), args...)
 	cmd := h.Command(ctx, words[0], words[1:]...)
-	if len(through) > 0 { // it would execute itself
+	if len(through) > 0 { // /proc/self would be that program
 		cmd.Args[len(through)] = fmt.Sprintf("/proc/%d/exe", os.Getpid())
 	}
-	// The child resolves /proc/self/exe before it executes: this program, even
-	// if its file has been deleted (as `go test` may have done).
+	// The child resolves /proc/self/exe before it executes, so it runs this program even if its file has been deleted,
+	// as `go test` may have done.
 	cmd.Env = append(os.Environ(), apps.Variable+"=1",
-		// A test binary with the race detector sleeps a second before it
-		// exits, otherwise.
+		// Otherwise a test binary with the race detector sleeps a second before it exits.
 		"GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
-// Through makes the apps of the host, from now on, run by a program that takes them
-// and their arguments after its own, such as ip vrf exec.
+// Through makes a program such as `ip vrf exec` run the apps of the host from now on. It gets the app and its arguments
+// after its own arguments.
 func (h *Host) Through(program ...string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.through = program
 }
 
-// StartApp starts an app in the background of the host. A server is ready when
-// this returns.
+// StartApp starts an app in the background of the host. If it is a server, StartApp returns when it is ready.
 func (h *Host) StartApp(args ...string) (*Proc, error) {
 	p, err := h.StartCmd(h.AppCommand(context.Background(), args...))
 	if err != nil || !strings.HasPrefix(args[0], "serve") {
@@ -63,8 +61,8 @@ func (h *Host) StartApp(args ...string) (*Proc, error) {
 	return p, err
 }
 
-// RunApp runs a client app on the host to its end and returns its result. That
-// the app failed is in the result, not in the error.
+// RunApp runs a client app on the host to its end and returns its result. A failure of the app itself is part of the
+// result, not of the error.
 func (h *Host) RunApp(ctx context.Context, args ...string) (apps.Event, error) {
 	cmd := h.AppCommand(ctx, args...)
 	var stderr strings.Builder
@@ -92,8 +90,7 @@ func parseEvents(text string) []apps.Event {
 // Events returns what an app has reported so far.
 func (p *Proc) Events() []apps.Event { return parseEvents(p.Output()) }
 
-// WaitEvents waits until an app has reported n events that match, and returns
-// all that do.
+// WaitEvents waits until an app has reported n matching events, and returns all matching ones.
 func (p *Proc) WaitEvents(ctx context.Context, n int, match func(apps.Event) bool) ([]apps.Event, error) {
 	for {
 		changed, ended := p.out.state()
@@ -117,8 +114,8 @@ func (p *Proc) WaitEvents(ctx context.Context, n int, match func(apps.Event) boo
 	}
 }
 
-// Ask has the app hold do a command with its connections, and returns what came of that: of
-// connect, which it does by itself, when it has.
+// Ask makes the app hold execute a command on its connections, and returns the result. The app executes connect by
+// itself; Ask returns its result once it has.
 func (p *Proc) Ask(ctx context.Context, command string) (apps.Event, error) {
 	done := func(e apps.Event) bool { return e.Event == "done" && e.Mode == command }
 	before := 0
@@ -139,8 +136,7 @@ func (p *Proc) Ask(ctx context.Context, command string) (apps.Event, error) {
 	return all[before], nil
 }
 
-// StartReady starts a program in the background of the host and waits until it says that
-// it is ready.
+// StartReady starts a program in the background of the host and waits until it prints that it is ready.
 func (h *Host) StartReady(says string, program ...string) (*Proc, error) {
 	p, err := h.Start(program[0], program[1:]...)
 	if err != nil {
@@ -151,14 +147,14 @@ func (h *Host) StartReady(says string, program ...string) (*Proc, error) {
 	return p, p.WaitOutput(ctx, says)
 }
 
-// What servers say when they are ready.
+// What servers print when they are ready.
 const (
 	RedisReady  = "eady to accept connections"
 	IPerf3Ready = "Server listening"
 	NginxReady  = "start worker process "
 )
 
-// RedisServer is the command line of an ordinary redis-server, nothing on disk.
+// RedisServer returns the command line of an ordinary redis-server that writes nothing to disk.
 func RedisServer(port string, bind ...string) []string {
 	return append([]string{
 		"redis-server", "--port", port, "--protected-mode", "no", "--save", "", "--appendonly", "no", "--daemonize", "no",
@@ -166,7 +162,7 @@ func RedisServer(port string, bind ...string) []string {
 	}, bind...)
 }
 
-// Redis starts one on the host, all addresses, and waits until it answers.
+// Redis starts a redis-server on all addresses of the host, and waits until it is ready.
 func (h *Host) Redis(port uint16) (*Proc, error) {
 	return h.StartReady(RedisReady, RedisServer(strconv.Itoa(int(port)), "*", "-::*")...)
 }
@@ -181,8 +177,8 @@ func redisServer(server netip.AddrPort) []string {
 	return []string{"-h", server.Addr().String(), "-p", strconv.Itoa(int(server.Port()))}
 }
 
-// RedisBenchmark runs redis-benchmark on the host and returns requests per
-// second by the name of the test, like "GET".
+// RedisBenchmark runs redis-benchmark on the host and returns requests per second by the name of the test, such as
+// "GET".
 func (h *Host) RedisBenchmark(ctx context.Context, server netip.AddrPort, args ...string) (map[string]float64, error) {
 	args = append(append(redisServer(server), "--csv"), args...)
 	out, err := h.Run(ctx, "redis-benchmark", args...)
@@ -197,8 +193,8 @@ func (h *Host) IPerf3Server(port uint16) (*Proc, error) {
 	return h.StartReady(IPerf3Ready, "iperf3", "-s", "-p", strconv.Itoa(int(port)), "--forceflush")
 }
 
-// webServer is nginx as a package installs it, but for files and logs. It has one worker: with
-// two it is chance how many connections each accepts, and that decides the rate.
+// webServer configures nginx as a package installs it, except for files and logs. It has one worker: with two, chance
+// decides how many connections each of them accepts, and thereby the rate.
 const webServer = `daemon off; %[3]s
 worker_processes 1;
 pid %[1]s/nginx.pid;
@@ -218,9 +214,8 @@ http {
 }
 `
 
-// Nginx makes a directory for an nginx that listens at an address, and returns its command line.
-// It serves a short answer, and files of 1 KiB and 1 MiB. Its worker is a user's; empty: the one
-// that it was built for.
+// Nginx creates a directory for an nginx that listens on an address, and returns its command line. It serves a short
+// answer, and files of 1 KiB and 1 MiB. Its worker runs as the given user, or as the built-in one if that is empty.
 func Nginx(dir, listen, user string) ([]string, error) {
 	if user != "" {
 		user = "user " + user + ";"
@@ -238,7 +233,7 @@ func Nginx(dir, listen, user string) ([]string, error) {
 func (h *Host) IPerf3(ctx context.Context, server netip.AddrPort, args ...string) (IPerf3, error) {
 	args = append([]string{"-J", "-c", server.Addr().String(), "-p", strconv.Itoa(int(server.Port()))}, args...)
 	cmd := h.Command(ctx, "iperf3", args...)
-	out, runErr := cmd.Output() // errors are in the JSON, and status 1
+	out, runErr := cmd.Output() // errors are in the JSON, with exit status 1
 	r, err := ParseIPerf3(string(out))
 	if errors.Is(err, ErrOutput) {
 		err = errors.Join(err, runErr)

@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// DNSServer starts an ordinary dnsmasq on the host, all addresses, that knows
-// the names of records and nothing else, asks no other server, and logs every
-// query with its source. A record is an option of dnsmasq without its dashes,
-// like "address=/www.test/192.0.2.1".
+// DNSServer starts an ordinary dnsmasq on all addresses of the host. It knows only the names in records, asks no other
+// server, and logs every query with its source. A record is an option of dnsmasq without its dashes, such as
+// "address=/www.test/192.0.2.1".
 func (h *Host) DNSServer(port uint16, records ...string) (*Proc, error) {
 	args := []string{
 		"--keep-in-foreground", "--conf-file=/dev/null", "--no-resolv", "--no-hosts", "--no-dhcp-interface=*",
@@ -24,8 +23,8 @@ func (h *Host) DNSServer(port uint16, records ...string) (*Proc, error) {
 	return h.StartReady("started, version", append([]string{"dnsmasq"}, args...)...)
 }
 
-// Dig runs dig on the host and returns what it prints; args are added to its
-// command line. It asks by UDP alone and once.
+// Dig runs dig on the host and returns its output; args are added to its command line. It queries once, and only by
+// UDP.
 func (h *Host) Dig(ctx context.Context, server netip.AddrPort, name, kind string, args ...string) (string, error) {
 	args = append([]string{
 		"@" + server.Addr().String(), "-p", strconv.Itoa(int(server.Port())), name, kind,
@@ -35,22 +34,19 @@ func (h *Host) Dig(ctx context.Context, server netip.AddrPort, name, kind string
 	return strings.TrimSpace(out), err
 }
 
-// Memcached starts an ordinary memcached on the host, all addresses, that
-// listens by UDP as well as by TCP.
+// Memcached starts an ordinary memcached on all addresses of the host, listening on UDP as well as on TCP.
 func (h *Host) Memcached(port uint16) (*Proc, error) {
 	number := strconv.Itoa(int(port))
-	// It listens to datagrams last.
+	// It opens its UDP sockets last.
 	return h.StartReady("server listening (udp)", "memcached", "-u", "root", "-p", number, "-U", number, "-l", "0.0.0.0,::", "-t", "2", "-vv")
 }
 
-// SockperfServer starts a sockperf server on one address of the host. The
-// program knows IPv4 alone.
+// SockperfServer starts a sockperf server on one address of the host. The program supports only IPv4.
 func (h *Host) SockperfServer(port uint16) (*Proc, error) {
 	return h.StartReady("using recvfrom() to block on socket", "sockperf", "server", "-i", h.Addr4.String(), "-p", strconv.Itoa(int(port)))
 }
 
-// Sockperf runs a ping-pong by UDP on the host; args are added to its command
-// line.
+// Sockperf runs a UDP ping-pong on the host; args are added to its command line.
 func (h *Host) Sockperf(ctx context.Context, server netip.AddrPort, args ...string) (Sockperf, error) {
 	args = append([]string{
 		"ping-pong", "-i", server.Addr().String(), "-p", strconv.Itoa(int(server.Port())), "--data-integrity", "--pre-warmup-wait", "1",

@@ -5,24 +5,23 @@ import (
 	"math/rand/v2"
 )
 
-// Proxy answers SYNs for the servers, as boxes do that keep floods away from
-// them: only when the client has acknowledged is the server asked, and from then on
-// the server's sequence numbers are translated. Neither side gets window scaling,
-// SACK or timestamps. A client may not send before the server has answered.
+// Proxy answers SYNs on behalf of the servers, as boxes do that protect them from floods. It contacts the server only
+// when the client has acknowledged, and from then on translates the server's sequence numbers. Neither side gets window
+// scaling, SACK or timestamps. A client cannot send before the server has answered.
 type Proxy struct {
 	On bool
-	// Offers leaves our option on the SYN that the server gets.
+	// Offers keeps our option on the SYN that the server gets.
 	Offers bool
 }
 
-// proxied is one connection, under the keys of both directions. The zero value of
-// proxies is ready.
+// proxied is one connection. proxies has it under the keys of both directions; the zero value of proxies is ready to
+// use.
 type proxied struct {
 	syn    []byte // the client's
-	isn    uint32 // what the client knows as the server's
-	by     uint32 // to be added to the server's numbers
-	asked  bool   // the server has been sent its SYN
-	joined bool   // ... and has answered
+	isn    uint32 // the server's ISN as the client knows it
+	by     uint32 // added to the server's sequence numbers
+	asked  bool   // the server has been sent a SYN
+	joined bool   // the server has answered it
 }
 
 type proxies struct {
@@ -31,8 +30,8 @@ type proxies struct {
 
 var onlyMSS = []byte{2, 4, 0x05, 0xb4}
 
-// pass handles a frame: it may go on (changed, or not), and others may have to be
-// sent to the hosts that their Ethernet headers name.
+// pass handles a frame. It reports whether the frame, possibly changed, is passed on, and returns further frames to
+// send to the hosts in their Ethernet headers. did reports whether it did anything.
 func (x *proxies) pass(p Proxy, frame []byte, luck *rand.Rand) (goesOn bool, others [][]byte, did bool) {
 	v, ok := viewFrame(frame)
 	if !ok || !p.On && len(x.flows) == 0 {
@@ -83,7 +82,7 @@ func (x *proxies) client(p Proxy, f *proxied, v frameView, ack uint32) (bool, []
 	if v.flags()&0x14 != 0x10 || ack != f.isn+1 {
 		return false, nil, true
 	}
-	// Also again, when the client probes the window: the SYN may have been lost.
+	// Also again, when the client probes the window, since the SYN may have been lost.
 	f.asked = true
 	options := onlyMSS
 	if ours := findOption(s.options()); p.Offers && ours != nil {

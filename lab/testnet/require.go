@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TB is the part of [testing.TB] that this package uses, so that programs which
-// are no tests, like the demonstration, can use it without that package.
+// TB is the part of [testing.TB] that this package uses, so that programs that are not tests, such as the
+// demonstration, can use this package without importing testing.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -26,16 +26,14 @@ type TB interface {
 	Skipf(format string, args ...any)
 }
 
-// RequireVariable names the environment variable that lists, separated by
-// commas, what must be there: a missing one fails tests instead of skipping
-// them.
+// RequireVariable is the environment variable that lists, separated by commas, what must be available. If something
+// listed is missing, tests fail instead of being skipped.
 const RequireVariable = "SMCGW_REQUIRE"
 
-// Require skips the test unless everything it needs is there: "root", "bpf"
-// (programs can be loaded and attached by tcx), "vm" (an emulated machine can
-// be started on a tap), or the name of a program. It
-// fails the test instead if SMCGW_REQUIRE lists what is missing; root is
-// counted to require every program too, since `make test` installs them then.
+// Require skips the test unless everything that it needs is available: "root", "bpf" (programs can be loaded and
+// attached by tcx), "vm" (an emulated machine can be started on a tap), or the name of a program. It fails the test
+// instead if SMCGW_REQUIRE lists what is missing. Listing root requires every program, too, since `make test` installs
+// them then.
 func Require(tb TB, needs ...string) {
 	tb.Helper()
 	for _, need := range needs {
@@ -45,9 +43,8 @@ func Require(tb TB, needs ...string) {
 	}
 }
 
-// Lack skips the test because it lacks what it needs, or fails it where
-// SMCGW_REQUIRE lists that, like [Require]. It is for what a test finds lacking
-// itself: "kernel", what kernels of distributions have.
+// Lack skips the test because something that it needs is missing, or fails it if SMCGW_REQUIRE lists that, like
+// [Require]. It is for what a test itself finds missing: "kernel" means a feature of the kernels of distributions.
 func Lack(tb TB, need string, err error) {
 	tb.Helper()
 	if Required(need) {
@@ -57,7 +54,7 @@ func Lack(tb TB, need string, err error) {
 	tb.Skipf("SKIPPED: needs %s: %v (%s=%s would make this a failure)", need, err, RequireVariable, need)
 }
 
-// Required reports whether SMCGW_REQUIRE promises something.
+// Required reports whether SMCGW_REQUIRE lists need.
 func Required(need string) bool {
 	required := strings.Split(os.Getenv(RequireVariable), ",")
 	program := !slices.Contains([]string{"root", "bpf", "vm", "kernel"}, need)
@@ -81,7 +78,7 @@ func have(need string) error {
 	}
 }
 
-// haveBPF asks for what the gateway needs: tcx came with Linux 6.6.
+// haveBPF checks for what the gateway needs: tcx came with Linux 6.6.
 func haveBPF() error {
 	if err := features.HaveProgramType(ebpf.SchedCLS); err != nil {
 		return fmt.Errorf("load a tcx program: %w", err)
@@ -92,8 +89,7 @@ func haveBPF() error {
 	return nil
 }
 
-// InNamespace runs fn on a thread of its own in a new network namespace, which ends with
-// that. It needs root.
+// InNamespace runs fn on a thread of its own in a new network namespace, which ends with the thread. It needs root.
 func InNamespace(tb TB, fn func()) {
 	tb.Helper()
 	Require(tb, "root")
@@ -114,7 +110,7 @@ func InNamespace(tb TB, fn func()) {
 // Emulator is the program that runs emulated machines.
 const Emulator = "qemu-system-x86_64"
 
-// haveVM asks for root, for taps, and for the emulator.
+// haveVM checks for root, for taps, and for the emulator.
 func haveVM() error {
 	if err := have("root"); err != nil {
 		return err
@@ -125,8 +121,8 @@ func haveVM() error {
 	return have(Emulator)
 }
 
-// Start builds a network for a test and removes it at its end. If the test
-// fails, what the programs on the hosts printed goes to the log.
+// Start builds a network for a test and removes it at the end of the test. If the test fails, it logs the output of the
+// programs on the hosts.
 func Start(tb TB, cfg Config) *Network {
 	tb.Helper()
 	Require(tb, "root", "bpf")
@@ -148,7 +144,7 @@ func Start(tb TB, cfg Config) *Network {
 	return n
 }
 
-// logTail bounds what one program contributes to a failure report.
+// logTail bounds how much output of one program is logged.
 const logTail = 8 << 10
 
 func (n *Network) logTo(tb TB) {

@@ -5,14 +5,14 @@ import (
 	"math/rand/v2"
 )
 
-// resegmenter cuts TCP segments at other places and joins them, as boxes and
-// network cards with offloads do. Every piece of a segment has its options; of two
-// joined segments the first's options remain. The zero value is ready.
+// resegmenter splits TCP segments at other places and joins them, as boxes and network cards with offloads do. Every
+// piece of a segment has the segment's options; two joined segments have those of the first. The zero value is ready to
+// use.
 type resegmenter struct {
-	held map[string][]byte // the last segment of each direction, not yet sent
+	held map[string][]byte // the last segment of each direction that is held back
 }
 
-// cut returns a segment in pieces of random sizes, at least 64 bytes each but for the last.
+// cut splits a segment into pieces of random sizes, each except the last at least 64 bytes.
 func cut(frame []byte, luck *rand.Rand) [][]byte {
 	v, ok := viewFrame(frame)
 	size := v.ipLast - v.end
@@ -28,7 +28,7 @@ func cut(frame []byte, luck *rand.Rand) [][]byte {
 	return pieces
 }
 
-// piece is a segment with n bytes of v's payload.
+// piece returns a segment with n bytes of v's payload from offset at on.
 func (v frameView) piece(at, n int) []byte {
 	out := append(make([]byte, vnetHeaderLen, v.end+n), v.frame[vnetHeaderLen:v.end]...)
 	out = append(out, v.frame[v.end+at:v.end+at+n]...)
@@ -40,8 +40,8 @@ func (v frameView) piece(at, n int) []byte {
 	return out
 }
 
-// join returns the segment of held and frame in one, or nil if they do not follow
-// each other or have too many bytes for mtu.
+// join returns held and frame as one segment, or nil if frame does not directly follow held or the result would exceed
+// mtu.
 func join(held, frame []byte, mtu int) []byte {
 	a, okA := viewFrame(held)
 	b, okB := viewFrame(frame)
@@ -64,8 +64,8 @@ func join(held, frame []byte, mtu int) []byte {
 	return out
 }
 
-// pass takes a segment and returns those that go on now. What is held goes with
-// the next packet of that direction, or with the next flush.
+// pass takes a segment and returns those to send now. What is held is sent with the next packet of that direction, or
+// by the next flush.
 func (r *resegmenter) pass(frame []byte, mtu int) (out [][]byte, joined bool) {
 	v, ok := viewFrame(frame)
 	if !ok {
@@ -90,7 +90,7 @@ func (r *resegmenter) pass(frame []byte, mtu int) (out [][]byte, joined bool) {
 	return append(out, frame), false
 }
 
-// flush returns all that is held.
+// flush returns everything that is held.
 func (r *resegmenter) flush() (out [][]byte) {
 	for _, frame := range r.held {
 		out = append(out, frame)

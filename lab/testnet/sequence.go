@@ -5,20 +5,18 @@ import (
 	"math/rand/v2"
 )
 
-// sequences rewrites sequence numbers as firewalls do that do not trust the
-// hosts' own: each direction of a connection is shifted by a number drawn at its
-// SYN. SACK blocks are left alone, which is what many of them do, too, so
-// acknowledged blocks make no sense to their receiver. A connection whose SYN was
-// not seen is left alone. The zero value is ready.
+// sequences rewrites sequence numbers, as firewalls do that do not trust those of the hosts: each direction of a
+// connection is shifted by a number drawn at its SYN. Like many firewalls it does not rewrite SACK blocks, so these
+// make no sense to their receiver. It leaves a connection alone whose SYN it has not seen. The zero value is ready to
+// use.
 type sequences struct {
 	shifts map[string]shift // by frameView.key of a direction
 }
 
-// shift is what one direction's numbers are changed by.
+// shift is the change of one direction's numbers.
 type shift struct{ isn, by uint32 }
 
-// pass rewrites one frame in place and reports whether it did. begin: connections
-// that begin now are rewritten.
+// pass rewrites one frame in place and reports whether it did. begin says whether to rewrite new connections.
 func (s *sequences) pass(frame []byte, begin bool, luck *rand.Rand) bool {
 	if len(s.shifts) == 0 && !begin {
 		return false
@@ -45,13 +43,13 @@ func (s *sequences) pass(frame []byte, begin bool, luck *rand.Rand) bool {
 	return true
 }
 
-// begin notes the SYN of a direction.
+// begin handles the SYN of a direction.
 func (s *sequences) begin(there, back string, isn uint32, answer, begin bool, luck *rand.Rand) {
 	if s.shifts == nil || len(s.shifts) > mirrorLimit {
 		s.shifts = map[string]shift{}
 	}
 	if old, ok := s.shifts[there]; ok && old.isn == isn {
-		return // sent again
+		return // a retransmission
 	}
 	_, opened := s.shifts[back]
 	switch {

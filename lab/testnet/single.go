@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// single is the part of the hop that looks at single packets and keeps state
-// about connections.
+// single is the part of the hop that handles single packets and keeps state about connections.
 type single struct {
 	luck *rand.Rand
 	mtu  int // of the links
@@ -15,16 +14,15 @@ type single struct {
 	proxies   proxies
 	sequences sequences
 	join      resegmenter
-	heldSince time.Time // of what join holds
+	heldSince time.Time // since when join holds something
 	buckets   map[[6]byte]*bucket
 }
 
 // joinPatience is how long a segment is held for its successor.
 const joinPatience = time.Millisecond
 
-// pass takes a frame whose checksum is complete through everything that its
-// sender's box does, and returns the frames that leave now, in their order: also
-// answers to the sender.
+// pass applies everything in its sender's box to a frame with a complete checksum. It returns the frames to send now,
+// in order, including answers to the sender.
 func (s *single) pass(b Box, frame []byte, did *BoxStats) [][]byte {
 	switch s.firewall.pass(b.Firewall, frame, time.Now()) {
 	case dropsIt:
@@ -81,7 +79,7 @@ func (s *single) resegment(b Box, frame []byte, did *BoxStats) [][]byte {
 	return out
 }
 
-// last is what happens to a packet on its way out: nil if it is dropped.
+// last handles a packet on its way out. It returns nil if the packet is dropped.
 func (s *single) last(b Box, frame []byte, did *BoxStats) []byte {
 	if answer, dropped := b.PathMTU.drops(frame, addr4(routerNumber), addr6(routerNumber)); dropped {
 		did.TooBig++
@@ -101,7 +99,7 @@ func (s *single) due(now time.Time) [][]byte {
 	return s.join.flush()
 }
 
-// wait is how long until something is due.
+// wait returns how long until something is due.
 func (s *single) wait() time.Duration {
 	if len(s.join.held) == 0 {
 		return time.Hour
@@ -119,7 +117,7 @@ func (s *single) bucket(sender [6]byte) *bucket {
 	return s.buckets[sender]
 }
 
-// bucket lets a rate pass, and a tenth of a second's at once.
+// bucket is a token bucket for a rate, with bursts of a tenth of a second.
 type bucket struct {
 	tokens float64
 	last   time.Time
@@ -135,7 +133,7 @@ func (b *bucket) take(rate int, now time.Time) bool {
 	return true
 }
 
-// add adds what the hop has done to what the programs have.
+// add adds the counts of the hop to those of the programs.
 func (s *BoxStats) add(o BoxStats) {
 	s.Mirrored += o.Mirrored
 	s.Lost += o.Lost

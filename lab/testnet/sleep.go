@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Sleep waits for d, or less if ctx ends before, with its cause as the error.
+// Sleep waits for d. If ctx ends earlier, it returns the cause.
 func Sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// standstillLeast is the shortest time without a turn for this process that a failure report tells of.
+// standstillLeast is the shortest time without a turn of this process that a failure report mentions.
 const standstillLeast = 500 * time.Millisecond
 
-// standstills notes when the machine, or this process, stood still: the times that a test sets
-// are then no fault of what it tests.
+// standstills records when the machine, or this process, stood still. A timeout of a test at such a time is not the
+// fault of what it tests.
 type standstills struct {
 	stop chan struct{}
 	done sync.WaitGroup
-	seen []string // of watch's goroutine
+	seen []string // owned by watch's goroutine
 }
 
 func watchStandstills() *standstills {
@@ -39,7 +39,7 @@ func (s *standstills) watch() {
 	}
 }
 
-// turns notes the time between two turns, if it is long.
+// turns records the time between two turns, if it is long.
 func (s *standstills) turns(last, now time.Time) {
 	if gap := now.Sub(last); gap >= standstillLeast {
 		s.seen = append(s.seen, fmt.Sprintf("%v up to %s", gap.Round(time.Millisecond), now.UTC().Format(time.StampMilli)))

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TapDevice is what a tapped host calls its device.
+// TapDevice is the name of a tapped host's device.
 const TapDevice = "tap0"
 
 // SecondTap is the second tap of a tapped host; see [Tapped.AddSecond].
@@ -18,14 +18,12 @@ const SecondTap = "tap1"
 // tapBridge joins the taps of a tapped host that has two.
 const tapBridge = "br0"
 
-// Tapped is a host on no switch: its only device is a tap, and the program that
-// opens the tap is the other end of the cable: an emulated machine for
-// instance, started by Command. It has the addresses of host number 1; SetLink
-// and SetOffload, which concern the switch, are not for it.
+// Tapped is a host that is not on a switch. Its only device is a tap, and the program that opens the tap is the other
+// end of the cable, for instance an emulated machine started by Command. It has the addresses of host number 1. Do not
+// use SetLink and SetOffload, which are about the switch.
 type Tapped struct{ *Host }
 
-// NewTapped builds the host with a device of that MTU; Close removes it. It
-// needs root.
+// NewTapped builds the host with a device of the given MTU; Close removes it. It needs root.
 func NewTapped(mtu int) (*Tapped, error) {
 	if err := Sweep(); err != nil {
 		return nil, err
@@ -52,7 +50,7 @@ func (t *Tapped) addTap(mtu int) error {
 	}
 	tap := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TAP}
 	tap.Name, tap.MTU = TapDevice, mtu
-	// The device is made by an open file, so in the thread's namespace.
+	// The device is created through an open file, so it is in the thread's namespace.
 	if err := t.Do(func() error { return netlink.LinkAdd(tap) }); err != nil {
 		return fmt.Errorf("add tap: %w", err)
 	}
@@ -62,8 +60,8 @@ func (t *Tapped) addTap(mtu int) error {
 	return t.node.configure(TapDevice, netip.PrefixFrom(t.Addr4, prefix4Bits), netip.PrefixFrom(t.Addr6, prefix6Bits))
 }
 
-// AddSecond gives the host a second tap, and joins both by a bridge that has the
-// addresses of the host from then on: the programs that open them are on one network.
+// AddSecond gives the host a second tap, and joins both with a bridge that has the host's addresses from then on. The
+// programs that open the taps are on one network.
 func (t *Tapped) AddSecond(mtu int) error {
 	second := &netlink.Tuntap{LinkAttrs: netlink.NewLinkAttrs(), Mode: netlink.TUNTAP_MODE_TAP}
 	second.Name, second.MTU = SecondTap, mtu

@@ -13,17 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config describes a network. The zero value is the network in the package
-// documentation.
+// Config describes a network. The zero value is the network in the package documentation.
 type Config struct {
 	// Hosts are the names of the hosts, at most 200, letters and digits only
 	// and at most 8 of them. Default: h1, h2, h3.
 	Hosts []string
-	// MTU of every link. Default: 1500.
+	// MTU is that of every link. Default: 1500.
 	MTU int
-	// NoOffload switches TSO, GSO and GRO off on the hosts' devices, so that
-	// every packet the middlebox sees is a packet of the wire's size. By
-	// default they are on, and one loss takes a whole super-packet.
+	// NoOffload disables TSO, GSO and GRO on the hosts' devices, so that every packet that the middlebox sees has the
+	// size of a packet on the wire. By default they are enabled, and one loss takes a whole super-packet.
 	NoOffload bool
 }
 
@@ -37,7 +35,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate reports every problem of the configuration.
+// Validate returns all problems of the configuration.
 func (c Config) Validate() error {
 	var errs []error
 	if len(c.Hosts) > 200 {
@@ -57,8 +55,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// plainName keeps names short enough for device names and free of dashes,
-// which separate the parts of a namespace's name.
+// plainName reports whether a name is short enough for device names and free of dashes, which separate the parts of a
+// namespace's name.
 func plainName(s string) bool {
 	if len(s) < 1 || len(s) > 8 {
 		return false
@@ -71,11 +69,10 @@ func plainName(s string) bool {
 	return true
 }
 
-// Network is a switch and the hosts connected to it. Its methods may be called
-// from any goroutine.
+// Network is a switch and the hosts connected to it. It is safe for concurrent use.
 type Network struct {
-	// RouterAddr4 and RouterAddr6 are the hosts' default gateway. It answers
-	// packets to anywhere else with ICMP "network unreachable".
+	// RouterAddr4 and RouterAddr6 are the hosts' default gateway, which answers packets to anywhere else with ICMP
+	// "network unreachable".
 	RouterAddr4, RouterAddr6 netip.Addr
 
 	prefix string
@@ -88,7 +85,7 @@ type Network struct {
 	cables atomic.Uint32
 }
 
-// networks counts the networks of this process: namespace names must differ.
+// networks counts the networks of this process, to make the names of namespaces unique.
 var networks atomic.Uint32
 
 // New builds a network; Close removes it. It needs root.
@@ -141,7 +138,7 @@ func (n *Network) build() (err error) {
 	return nil
 }
 
-// Host returns the host of that name, or nil.
+// Host returns the host with that name, or nil.
 func (n *Network) Host(name string) *Host {
 	for _, h := range append(slices.Clone(n.hosts), n.behind...) {
 		if h.Name == name {
@@ -157,8 +154,7 @@ func (n *Network) Hosts() []*Host { return slices.Clone(n.hosts) }
 // Switch runs fn in the namespace of the switch, for instance to capture.
 func (n *Network) Switch(fn func() error) error { return doIn(n.sw.ns, fn) }
 
-// Close ends every process on the hosts and removes the network. It is
-// idempotent and returns after everything is gone.
+// Close ends every process on the hosts and removes the network. It is idempotent and returns when everything is gone.
 func (n *Network) Close() error {
 	var errs []error
 	for _, h := range append(slices.Clone(n.behind), n.hosts...) {

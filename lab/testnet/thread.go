@@ -9,11 +9,10 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// thread is one operating system thread that lives in a namespace for good.
+// thread is an operating system thread that stays in a namespace.
 //
-// Processes are started from it, because the parent-death signal of a child is
-// tied to the thread that forked it: when this thread ends, deliberately or
-// with a crashed test, the children end too.
+// Processes are started from it, because the parent-death signal of a child depends on the thread that forked it: when
+// this thread ends, deliberately or with a crashed test, its children end, too.
 type thread struct {
 	work chan func()
 	stop chan struct{}
@@ -31,7 +30,7 @@ func startThread(h netns.NsHandle) (*thread, error) {
 	return t, nil
 }
 
-// run never unlocks its thread, so the thread ends with the goroutine.
+// run executes functions in the namespace. It never unlocks its thread, so the thread ends with the goroutine.
 func (t *thread) run(h netns.NsHandle, ready chan<- error) {
 	defer close(t.done)
 	runtime.LockOSThread()

@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/netstack/link"
 )
 
-// bare is what the ends of wires and pipes have in common: a link endpoint that keeps nothing.
+// bare is what the ends of wires and pipes have in common: a link endpoint that stores no packets.
 type bare struct {
 	*channel.Endpoint
 	mu      sync.RWMutex // read-held while a packet is delivered
@@ -36,7 +36,7 @@ func (l *bare) Detach() {
 	l.Attach(nil)
 }
 
-// deliver hands a copy of a raw IP packet up.
+// deliver passes up a copy of a raw IP packet.
 func (l *bare) deliver(raw []byte) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -48,11 +48,10 @@ func (l *bare) deliver(raw []byte) {
 	l.InjectInbound(link.Protocol(raw), p)
 }
 
-// PacketFunc receives one raw IP packet, which belongs to it.
+// PacketFunc receives a raw IP packet and owns it.
 type PacketFunc func(pkt []byte)
 
-// Pipe connects a stack to functions, so that a model of the steering can stand
-// between several of them.
+// Pipe connects a stack to functions, so that a model of the steering can be between several stacks.
 type Pipe struct{ end packetEnd }
 
 type packetEnd struct {
@@ -60,18 +59,16 @@ type packetEnd struct {
 	out *pump
 }
 
-// NewPipe makes a link whose outbound packets are given to out, in order,
-// on one goroutine of the link. out may call Inject of any link; it must not
-// block for long and must not close the link's own Stack.
+// NewPipe returns a link that passes outbound packets to out, in order, on one goroutine of the link. out may call
+// Inject of any link. It must not block for long, and must not close the link's own Stack.
 func NewPipe(mtu int, out PacketFunc) *Pipe {
 	l := &Pipe{end: packetEnd{out: newPump(out)}}
 	l.end.init(mtu)
 	return l
 }
 
-// Inject delivers a copy of an inbound raw IP packet, with complete checksums,
-// on the caller's goroutine. Before the link is used and after its Stack was
-// closed the packet is dropped.
+// Inject delivers a copy of an inbound raw IP packet, with complete checksums, on the caller's goroutine. Before the
+// link is used, and after its Stack has been closed, it drops the packet.
 func (l *Pipe) Inject(pkt []byte) { l.end.deliver(pkt) }
 
 // Endpoint implements link.Link.

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// pumpLimit bounds the packets waiting in a pump; a real link drops, too.
+// pumpLimit bounds the packets waiting in a pump. Like a real link, a pump drops the rest.
 const pumpLimit = 8192
 
-// pump delivers packets on one goroutine, each when its time has come and in
-// the order of their times.
+// pump delivers packets on one goroutine, each when it is due, and in the order of their due times.
 type pump struct {
 	deliver PacketFunc
 	wake    chan struct{}
@@ -40,7 +39,7 @@ func newPump(deliver PacketFunc) *pump {
 	return p
 }
 
-// push queues pkt to be delivered after d; false: the pump is full or closed.
+// push queues pkt for delivery after d. It returns false if the pump is full or closed.
 func (p *pump) push(pkt []byte, d time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,7 +60,7 @@ func (p *pump) push(pkt []byte, d time.Duration) bool {
 	return true
 }
 
-// next returns the packet that is due, or how long to wait; wait < 0: for ever.
+// next returns the packet that is due, or how long to wait; wait < 0 means forever.
 func (p *pump) next() (pkt []byte, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +83,7 @@ func (p *pump) run() {
 			p.deliver(pkt)
 			continue
 		}
-		select { // what is due at the end still goes out
+		select { // deliver what is due before ending
 		case <-p.quit:
 			return
 		default:

@@ -11,26 +11,25 @@ import (
 	"github.com/smcgw/smcgw/netstack/link"
 )
 
-// Impairment is what a direction of a Wire does to packets. Rates are
-// probabilities per packet.
+// Impairment says what a direction of a Wire does to packets. Rates are probabilities per packet.
 type Impairment struct {
 	Loss, Dup, Reorder float64
 	// Delay is added to every packet.
 	Delay time.Duration
-	// Filter sees every packet that was not lost and returns what goes on; nil
-	// drops it. It runs on the goroutine of the direction.
+	// Filter is called with every packet that was not lost, and returns what to pass on; nil drops the packet. It runs
+	// on the goroutine of the direction.
 	Filter func(pkt []byte) []byte
 }
 
-// reorderBy is how far a reordered packet falls back.
+// reorderBy is how long a reordered packet is held back.
 const reorderBy = 2 * time.Millisecond
 
-// Wire joins two stacks in memory: a cable with seeded faults.
+// Wire joins two stacks in memory, like a cable with seeded faults.
 type Wire struct {
 	a, b End
 }
 
-// End is one end of a Wire; it is a link.Link.
+// End is one end of a Wire. It is a link.Link.
 type End struct {
 	end  endpoint
 	peer *End
@@ -47,8 +46,7 @@ type endpoint struct {
 	send PacketFunc
 }
 
-// New makes a wire for packets of up to mtu bytes. Faults of both directions
-// follow from seed.
+// New returns a wire for packets of up to mtu bytes. seed determines the faults of both directions.
 func New(mtu int, seed uint64) *Wire {
 	w := &Wire{}
 	for i, e := range []*End{&w.a, &w.b} {
@@ -67,8 +65,7 @@ func (w *Wire) A() *End { return &w.a }
 // B returns the second end.
 func (w *Wire) B() *End { return &w.b }
 
-// Close ends the goroutines of the wire. The stacks at its ends are closed
-// first.
+// Close ends the goroutines of the wire. Close the stacks at its ends first.
 func (w *Wire) Close() {
 	w.a.out.close()
 	w.b.out.close()
@@ -101,7 +98,7 @@ func (e *End) Send(pkt []byte) {
 	}
 }
 
-// carry delivers at the other end.
+// carry delivers a packet at the other end.
 func (e *End) carry(pkt []byte) {
 	e.mu.Lock()
 	filter := e.imp.Filter
@@ -114,8 +111,8 @@ func (e *End) carry(pkt []byte) {
 	}
 }
 
-// Handle gives what arrives at this end to fn instead of a stack, so that a
-// model of the steering can sit there. It is set before traffic flows.
+// Handle passes what arrives at this end to fn instead of a stack, so that a model of the steering can be there. Call
+// it before there is traffic.
 func (e *End) Handle(fn PacketFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -144,5 +141,5 @@ func (l *endpoint) WritePackets(pkts stack.PacketBufferList) (int, tcpip.Error) 
 	return pkts.Len(), nil
 }
 
-// Stop implements link.Endpoint: the wire ends by Close.
+// Stop implements link.Endpoint. Wire.Close ends the wire.
 func (*endpoint) Stop() {}

@@ -19,8 +19,8 @@ type Mode uint8
 
 // The modes.
 const (
-	ModeOff     Mode = iota // policy is evaluated and counted; nothing is offered or accepted
-	ModeObserve             // policy is evaluated and counted, nothing is offered or accepted
+	ModeOff     Mode = iota // nothing is offered or accepted
+	ModeObserve             // policy is evaluated and counted; nothing is offered or accepted
 	ModeEnforce             // offers are made and accepted
 )
 

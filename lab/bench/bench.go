@@ -15,42 +15,40 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// Options say what is compared, and how long.
+// Options say what to compare, and for how long.
 type Options struct {
 	// Executable is the smcgw that the hosts run.
 	Executable string
-	// Library is what programs are preloaded with. Default: libsmcgw.so beside the executable, or where
+	// Library is the library that is preloaded into programs. Default: libsmcgw.so next to the executable, or where
 	// installations have it.
 	Library string
-	// Other is another smcgw to compare with: hosts of their own run it, and its
-	// ways have names that begin with "other-". Default: none.
+	// Other is another smcgw to compare with. Hosts of its own run it, and the names of its ways begin with "other-".
+	// Default: none.
 	Other string
-	// Quick does only what [Ratios] need.
+	// Quick does only what [Ratios] needs.
 	Quick bool
 	// Rounds is how often everything is done. Default: 7, or 4 with Quick.
 	Rounds int
-	// Budget is how long it may take; rounds that would not fit are not begun.
-	// What takes longer nevertheless, because runs fail by time, ends as if it
-	// was interrupted. Default: 34 minutes; that of [Quick] is its own.
+	// Budget is how long everything may take; a round that would not fit is not begun. If it takes longer nevertheless,
+	// because runs time out, it ends as if interrupted. Default: 34 minutes; [Quick] has its own.
 	Budget time.Duration
-	// Duration is that of a run. Default: a second.
+	// Duration is the duration of a run. Default: one second.
 	Duration time.Duration
-	// Only are the names of the works that are done. Default: all.
+	// Only has the names of the works to do. Default: all.
 	Only []string
-	// Variants are those that are compared. Default: all.
+	// Variants has those to compare. Default: all.
 	Variants []string
-	// CongestionControl of TCP on all hosts. Default: the machine's.
+	// CongestionControl is that of TCP on all hosts. Default: the machine's.
 	CongestionControl string
-	// Profile is a directory, which is made: after the rounds works are done once more while perf
-	// looks at the machine, and what it saw is put there. The time that takes is part of the
-	// budget. Default: none.
+	// Profile is a directory to create for profiles: after the rounds, works are done once more while perf samples the
+	// machine, and the results go there. The time that this takes is part of the budget. Default: none.
 	Profile string
-	// Log receives what happens, as it happens. Default: nothing.
+	// Log receives progress messages. Default: none.
 	Log io.Writer
-	// Command is what the report says makes it again.
+	// Command is the command line that reproduces the report.
 	Command string
 
-	passes pass // those of which Quick does what is needed; 0: both
+	passes pass // the passes for which Quick does what is needed; 0: both
 }
 
 func (o Options) withDefaults() Options {
@@ -75,24 +73,22 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ErrRoot says that there is no comparison without root: there are no network
-// namespaces.
+// ErrRoot means that a comparison needs root for network namespaces.
 var ErrRoot = errors.New("a comparison on this machine needs root, for network namespaces and eBPF")
 
-// limit is how much longer than it should a run may take.
+// limit is how much longer than planned a run may take.
 const limit = 15 * time.Second
 
-// grace is how much more than the budget a round may take that had been thought
-// to fit.
+// grace is how much more than the budget a round may take that was expected to fit.
 const grace = 20 * time.Second
 
 var errBudget = errors.New("the time for all rounds is over")
 
 var errNothing = errors.New("nothing to compare")
 
-// Run makes the hosts, compares, and cleans up whatever happens. Runs that
-// failed are in the report as such and no error; [Ratios] says what they cost.
-// If ctx ends before all is done there is an error, and a report of what is.
+// Run creates the hosts, compares, and always cleans up. Runs that failed are reported as such and are no error;
+// [Ratios] says what they cost. If ctx ends before everything is done, Run returns an error and a report of what is
+// done.
 func Run(ctx context.Context, opts Options) (_ *comparison.Report, err error) {
 	o := opts.withDefaults()
 	if os.Geteuid() != 0 {
@@ -148,7 +144,7 @@ func Run(ctx context.Context, opts Options) (_ *comparison.Report, err error) {
 		rep.Notes = append(rep.Notes, fmt.Sprintf("%d of %d rounds were done whole: %s", r.Done, o.Rounds, why))
 	}
 	if errors.Is(err, errBudget) {
-		err = nil // which the notes say
+		err = nil // the notes say so
 	}
 	if o.Profile != "" && err == nil && ctx.Err() == nil {
 		var said []string
@@ -158,19 +154,18 @@ func Run(ctx context.Context, opts Options) (_ *comparison.Report, err error) {
 	return rep, err
 }
 
-// job is a work that was chosen, and the ways it is done.
+// job is a selected work, and the ways in which to do it.
 type job struct {
 	work
 	by []way
 }
 
-// quickBudget is the budget of [Quick], of both passes.
+// quickBudget is the budget of [Quick] for both passes.
 const quickBudget = 520 * time.Second
 
-// Quick does what [Ratios] need: once with the congestion control that most
-// hosts have, on all hosts, and then, on hosts and gateways made again, with one
-// that paces. It returns the report of each. A congestion control in the options
-// is the only one.
+// Quick does what [Ratios] needs: first with the default congestion control of most hosts on all hosts, and then, with
+// new hosts and gateways, with one that paces. It returns both reports. If the options have a congestion control, there
+// is only one pass, with that.
 func Quick(ctx context.Context, o Options) (list []*comparison.Report, err error) {
 	o.Quick = true
 	if o.Budget == 0 {
@@ -181,7 +176,7 @@ func Quick(ctx context.Context, o Options) (list []*comparison.Report, err error
 		return appendReport(nil, r), err
 	}
 	begin, budget := time.Now(), o.Budget
-	// The second pass has what time the first left.
+	// The second pass has the time that the first has left.
 	o.passes, o.CongestionControl, o.Budget = usualPass, Usual, budget*3/5
 	r, err := Run(ctx, o)
 	list = appendReport(list, r)
@@ -190,7 +185,7 @@ func Quick(ctx context.Context, o Options) (list []*comparison.Report, err error
 	}
 	o.passes, o.CongestionControl, o.Budget = pacedPass, pacing(), budget-time.Since(begin)
 	r, err = Run(ctx, o)
-	if errors.Is(err, errNothing) && len(list) > 0 { // of the works that are wanted the first pass had all
+	if errors.Is(err, errNothing) && len(list) > 0 { // the first pass did all wanted works
 		err = nil
 	}
 	return appendReport(list, r), err
@@ -203,7 +198,7 @@ func appendReport(list []*comparison.Report, r *comparison.Report) []*comparison
 	return append(list, r)
 }
 
-// choose picks works and variants. What lacks its program is noted.
+// choose selects works and variants. It notes those for which a program is missing.
 func (o *Options) choose(ways map[string]way) (chosen []job, notes []string, err error) {
 	need := needed(o.passes)
 	var names []string
@@ -234,7 +229,7 @@ func (o *Options) choose(ways map[string]way) (chosen []job, notes []string, err
 	return chosen, notes, nil
 }
 
-// variants are the names of the ways that works are done.
+// variants returns the names of the ways in which works are done.
 func variants(jobs []job) (list []string) {
 	for _, j := range jobs {
 		for _, by := range j.by {
@@ -244,7 +239,7 @@ func variants(jobs []job) (list []string) {
 	return list
 }
 
-// needs tells whether one of a work's metrics is needed of a way.
+// needs reports whether one of a work's metrics is needed for a way.
 func (w *work) needs(need map[string][]string, variant string) bool {
 	return slices.ContainsFunc(w.metrics(), func(m comparison.Metric) bool {
 		return slices.Contains(need[m.Name], strings.TrimPrefix(variant, otherPrefix))

@@ -9,16 +9,16 @@ import (
 	"sync"
 )
 
-// allowedCC is what namespaces other than the first may have as their default.
+// allowedCC lists the defaults that are permitted in namespaces other than the initial one.
 const (
 	allowedCC = "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
 	defaultCC = "/proc/sys/net/ipv4/tcp_congestion_control"
 )
 
-// congestion returns the congestion control that all hosts get: the one that is
-// wanted, or else the machine's own, so that without a gateway is what users have.
-// Where the kernel does not allow namespaces the one that is wanted it is told to,
-// until restore is called: that only lets unprivileged programs choose it too.
+// congestion returns the congestion control for all hosts: the wanted one, or by default the machine's own, so that
+// hosts without a gateway are as users have them. If the kernel does not permit the wanted one in namespaces,
+// congestion permits it until restore is called. The only other effect is that unprivileged programs can choose it,
+// too.
 func congestion(want string) (name string, restore func(), err error) {
 	restore = func() {}
 	if want == "" {
@@ -42,8 +42,7 @@ func congestion(want string) (name string, restore func(), err error) {
 	return want, func() { _ = os.WriteFile(allowedCC, []byte(before), 0) }, nil
 }
 
-// pacing is a congestion control other than [Usual]: bbr, which paces, or else the
-// one that every kernel has.
+// pacing returns a congestion control other than [Usual]: bbr, which paces, or else the one that every kernel has.
 func pacing() string {
 	const available = "/proc/sys/net/ipv4/tcp_available_congestion_control"
 	if b, err := os.ReadFile(available); err == nil && slices.Contains(strings.Fields(string(b)), "bbr") {
@@ -52,11 +51,11 @@ func pacing() string {
 	return "reno"
 }
 
-// used collects what a report must say of what was used: the congestion control of
-// the sockets of programs by variant, and remarks.
+// used collects what a report must say about what was used: the congestion control of the programs' sockets by variant,
+// and remarks.
 type used struct {
 	mu   sync.Mutex
-	by   map[string][]string // variants, by congestion control, in the order they came
+	by   map[string][]string // variants by congestion control, in the order in which they came
 	said []string
 }
 
@@ -80,7 +79,7 @@ func (u *used) add(variant, congestion string) {
 	}
 }
 
-// notes says it for a report; nothing where no program told.
+// notes returns the notes for a report. It returns none if no program reported a congestion control.
 func (u *used) notes() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -20,17 +20,17 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// connectProgram measures connect(2) alone, which no usual program does: ADDRESS COUNT GAP. It
-// blocks, as programs of a thread per connection do: times of goroutines would be those of Go's
-// scheduler. It prints the median in microseconds.
+// connectProgram measures connect(2) alone, which no common program does: ADDRESS COUNT GAP. It blocks, as programs
+// with a thread per connection do, because times of goroutines would include those of Go's scheduler. It prints the
+// median in microseconds.
 const connectProgram = "bench-connect"
 
-// Apps lists the programs of the comparisons, for [apps.Init].
+// Apps returns the programs of the comparisons, for [apps.Init].
 func Apps() []apps.App {
 	return []apps.App{ours(connectProgram, connectAll), ours(rcProgram, rcMain)}
 }
 
-// ours is a program that prints a value as JSON, or an error.
+// ours returns a program that prints a value as JSON, or an error.
 func ours(name string, run func(args []string) (any, error)) apps.App {
 	return apps.App{Name: name, Run: func(args []string, _ func(apps.Event)) error {
 		v, err := run(args)
@@ -44,7 +44,7 @@ func ours(name string, run func(args []string) (any, error)) apps.App {
 	}}
 }
 
-// runOurs runs one of them on a host and reads what it prints into v.
+// runOurs runs one of our programs on a host and decodes its output into v.
 func (h *host) runOurs(ctx context.Context, v any, args ...string) error {
 	cmd := h.AppCommand(ctx, args...)
 	var stderr strings.Builder

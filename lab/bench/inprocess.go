@@ -17,7 +17,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// spin is how long libraries of [InProcessSpin] look at a ring before they sleep.
+// spin is how long libraries of [InProcessSpin] poll a ring before they sleep.
 const spin = 50 * time.Microsecond
 
 // promotion is a broker in this process, and the library of the programs of some hosts.
@@ -29,7 +29,8 @@ type promotion struct {
 	ended   chan error
 }
 
-// promote starts a broker. What names connections across hosts is the same for all brokers, and made by the first.
+// promote starts a broker. All brokers share the sequences that name connections across hosts, which the first one
+// loads.
 func (n *network) promote(library, name string, spin time.Duration) (*promotion, error) {
 	if n.sequences == nil {
 		root, err := procfs.CgroupMount()
@@ -41,7 +42,7 @@ func (n *network) promote(library, name string, spin time.Duration) (*promotion,
 		}
 	}
 	p := &promotion{library: library, socket: filepath.Join(n.dir, name+".in-process"), ended: make(chan error, 1)}
-	l, err := broker.Listen(p.socket, 0o666) // workers of nginx are another user's
+	l, err := broker.Listen(p.socket, 0o666) // workers of nginx run as another user
 	if err != nil {
 		return nil, err
 	}
@@ -58,15 +59,15 @@ func (p *promotion) close() error {
 	return <-p.ended
 }
 
-// environment is env with the library. A program that becomes another hands it on.
+// environment returns env with the library added. A program that executes another one passes it on.
 func (p *promotion) environment(env []string) []string {
 	return adopt.Environment(env, p.library, p.socket, 0)
 }
 
-// moved is what a broker knows of all that was so far.
+// moved is what a broker has counted so far.
 type moved struct {
 	counters broker.Counters
-	ring     uint64 // bytes by rings, as the libraries say
+	ring     uint64 // bytes through rings, as reported by the libraries
 }
 
 func (p *promotion) moved() moved {
@@ -74,14 +75,15 @@ func (p *promotion) moved() moved {
 	return moved{s.Counters, s.Counters.MovedBytes + s.RingBytes()}
 }
 
-// fewestRingBytes are fewer than a run of any promoted work moves: a run of a moment has some hundred requests.
+// fewestRingBytes is less than what a run of any promoted work moves: even a very short run has several hundred
+// requests.
 const fewestRingBytes = 16 << 10
 
-// reckoning bounds the wait for what libraries say of connections that have ended.
+// reckoning bounds the wait for what libraries report about connections that have ended.
 const reckoning = time.Second
 
-// promoted watches that connections of a run are promoted, bytes go by their rings, and none that asked is left
-// to the kernel.
+// promoted checks that connections of a run are promoted, that their bytes use the rings, and that the kernel keeps
+// none that asked.
 func (p *promotion) promoted(ctx context.Context) (func(ctx context.Context) error, error) {
 	before := p.moved()
 	return func(ctx context.Context) error {
@@ -107,14 +109,14 @@ func whollyPromoted(before, after moved) error {
 	}
 	for _, why := range inprocess.Whys() {
 		n := after.counters.Denied[why] + after.counters.Returned[why] - before.counters.Denied[why] - before.counters.Returned[why]
-		if n > 0 && why != inprocess.WhyNoPeer { // the other end of one that has just begun to count had ended
+		if n > 0 && why != inprocess.WhyNoPeer { // the other end had ended when this one began to count
 			errs = append(errs, fmt.Errorf("%w: %d ends native, %v", errOtherWay, n, why))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// unpromoted watches that the servers of a host have the library, and that it promotes no connection of a run.
+// unpromoted checks that the servers of a host have the library, and that it promotes no connection of a run.
 func (p *promotion) unpromoted(server *host) func(ctx context.Context) (func(ctx context.Context) error, error) {
 	return func(context.Context) (func(context.Context) error, error) {
 		if err := p.loaded(server); err != nil {
@@ -132,7 +134,7 @@ func (p *promotion) unpromoted(server *host) func(ctx context.Context) (func(ctx
 
 var errNoLibrary = errors.New("the library is not loaded")
 
-// loaded fails unless every program of a host has the library, those of ours apart.
+// loaded fails unless every program of a host, except our own, has the library.
 func (p *promotion) loaded(h *host) error {
 	own, err := os.Stat("/proc/self/exe")
 	if err != nil {
@@ -142,7 +144,7 @@ func (p *promotion) loaded(h *host) error {
 	for _, pid := range h.cgroup.Processes() {
 		exe, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 		if err != nil || os.SameFile(own, exe) {
-			continue // it has just ended
+			continue // the process has just ended
 		}
 		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 		if err != nil {

@@ -19,18 +19,18 @@ import (
 
 // load is what programs do, and what that measures.
 type load struct {
-	programs string              // that it takes
-	metrics  []comparison.Metric // whose names follow the title of a work
+	programs string              // programs that it needs
+	metrics  []comparison.Metric // their names follow the title of a work
 	do       run
-	lead     time.Duration // that the programs take until they do the work itself
+	lead     time.Duration // time until the programs do the work itself
 	noWarmUp bool
-	native   bool // with the library, too: nothing is promoted
+	native   bool // native even with the library: nothing is promoted
 }
 
-// run is a work done one way for about that long.
+// run does a work in one way for about d.
 type run func(ctx context.Context, w way, d time.Duration) ([]float64, error)
 
-// What the names of metrics end in.
+// Suffixes of the names of metrics.
 const (
 	median      = ", median"
 	p99         = ", 99 %"
@@ -47,13 +47,13 @@ func less(name, unit string) comparison.Metric {
 	return comparison.Metric{Name: name, Unit: unit, Better: comparison.Less}
 }
 
-// costs are processor times in a unit: of the whole machine, of the gateways, of the programs.
+// costs returns the metrics of processor time in a unit: of the whole machine, of the gateways, and of the programs.
 func costs(unit string) []comparison.Metric {
 	return []comparison.Metric{less(cpu, unit), less(gatewaysCPU, unit), less(programsCPU, unit)}
 }
 
-// costing does a work and adds what it cost to its first number: what it returns beside that is
-// how many units of work there were.
+// costing returns a run that does a work and appends what it cost to its first number. do also returns the number of
+// units of work done.
 func costing(do func(ctx context.Context, w way, d time.Duration) (value, units float64, err error)) run {
 	return func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
 		m, err := w.meter()
@@ -69,7 +69,7 @@ func costing(do func(ctx context.Context, w way, d time.Duration) (value, units 
 	}
 }
 
-// bulk is one stream of iperf3, or what a way has instead: Gbit/s, and processor time for 10^9 bytes.
+// bulk is one stream of iperf3, or of what a way has instead: Gbit/s, and processor time per 10^9 bytes.
 var bulk = load{programs: "iperf3", metrics: append([]comparison.Metric{more("", "Gbit/s")}, costs("s/GB")...), do: costing(
 	func(ctx context.Context, w way, d time.Duration) (rate, gb float64, err error) {
 		stream := w.stream
@@ -80,11 +80,11 @@ var bulk = load{programs: "iperf3", metrics: append([]comparison.Metric{more("",
 		return bytes * 8 / 1e9 / seconds, bytes / 1e9, err
 	})}
 
-// iperf runs iperf3 and returns what arrived, and how long it took.
+// iperf runs iperf3, and returns the bytes received and how long that took.
 func (w way) iperf(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) {
 	ip, port := w.address(iperfPort)
 	cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", whole(d))
-	out, runErr := cmd.Output() // what went wrong is in the JSON
+	out, runErr := cmd.Output() // errors are in the JSON
 	r, err := testnet.ParseIPerf3Rate(string(out))
 	if err != nil {
 		return 0, 0, errors.Join(err, runErr)
@@ -95,17 +95,16 @@ func (w way) iperf(ctx context.Context, d time.Duration) (bytes, seconds float64
 	return float64(r.ReceivedBytes), r.Seconds, nil
 }
 
-// whole is a duration for programs that know whole seconds only, and for which
-// none is no limit.
+// whole formats a duration for programs that only accept whole seconds, and for which 0 means no limit.
 func whole(d time.Duration) string { return strconv.Itoa(max(1, int(math.Round(d.Seconds())))) }
 
-// sockperfMost is how many messages a second sockperf sends at most: it ends without a result
-// where there are more than it has set memory aside for.
+// sockperfMost is the message rate that sockperf is limited to. It ends without a result if there are more messages
+// than it has allocated memory for.
 const sockperfMost = "1000000"
 
-// pingPong is sockperf, one message of 64 bytes and its answer at a time: the median and the 99th
-// percentile of round trips, and the processor time of the gateways for one. Sockperf sleeps for two
-// seconds before it counts, whatever it is told, and never counts the first 400 ms.
+// pingPong is sockperf with one message of 64 bytes and its answer at a time: the median and the 99th percentile of
+// round trips, and the processor time of the gateways for one. Sockperf always sleeps for two seconds before it counts,
+// and never counts the first 400 ms.
 var pingPong = load{
 	programs: "sockperf", lead: 2400 * time.Millisecond, noWarmUp: true,
 	metrics: []comparison.Metric{less(median, "µs"), less(p99, "µs"), less(gatewaysCPU, "µs")},
@@ -130,13 +129,13 @@ var pingPong = load{
 	},
 }
 
-// requests are thousands a second, and processor time for one.
+// requests returns the metrics of requests: thousands per second, and processor time for one.
 func requests() []comparison.Metric {
 	return append([]comparison.Metric{more("", "kreq/s")}, costs("µs")...)
 }
 
-// redis is redis-benchmark. It does a number of requests and not a time: the rate of the last run
-// of the same way says how many.
+// redis is redis-benchmark, which does a number of requests rather than running for a time. The rate of the last run of
+// the same way determines the number.
 func redis(start int, args ...string) load {
 	var mu sync.Mutex
 	rates := map[string]float64{}
@@ -166,8 +165,7 @@ func redis(start int, args ...string) load {
 		})}
 }
 
-// web is wrk and nginx: a path over so many connections, which are kept, or made again for every
-// request.
+// web is wrk and nginx: a path over a number of connections, which are kept, or reopened for every request.
 func web(path string, connections int, closing bool) load {
 	args := []string{"-t", "1", "-c", strconv.Itoa(connections)}
 	if closing {
@@ -184,7 +182,7 @@ func web(path string, connections int, closing bool) load {
 		})}
 }
 
-// connects is connect(2) alone: the median.
+// connects measures the median of connect(2) alone.
 func connects(count int, gap time.Duration) load {
 	return load{metrics: []comparison.Metric{less("", "µs")}, do: func(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
 		var v float64
@@ -193,16 +191,16 @@ func connects(count int, gap time.Duration) load {
 	}}
 }
 
-// ahead is how long the stream flows before a work beside it.
+// ahead is how long the stream runs before the work beside it begins.
 const ahead = 300 * time.Millisecond
 
 var errStreamEnded = errors.New("the stream ended before the work beside it")
 
-// beside is a load while one stream of iperf3 goes the same way, from before it until after it: so
-// many numbers of it, and the rate of the stream.
+// beside is a load while one stream of iperf3 uses the same way, from before the load until after it. It keeps the
+// first numbers metrics of the load, and adds the rate of the stream.
 func beside(l load, numbers int) load {
 	do := l.do
-	l.programs, l.noWarmUp = "iperf3 "+l.programs, true // the load by itself has it
+	l.programs, l.noWarmUp = "iperf3 "+l.programs, true // the load alone is warmed up already
 	l.metrics = append(slices.Clone(l.metrics[:numbers]), more(", the stream", "Gbit/s"))
 	l.do = func(ctx context.Context, w way, d time.Duration) ([]float64, error) {
 		streaming, enough := context.WithCancel(ctx)
@@ -234,12 +232,12 @@ func beside(l load, numbers int) load {
 	return l
 }
 
-// endless is a stream of iperf3 until the context ends, and its rate in Gbit/s.
+// endless runs a stream of iperf3 until the context ends, and returns its rate in Gbit/s.
 func (w way) endless(ctx context.Context) (float64, error) {
 	ip, port := w.address(iperfPort)
 	cmd := w.client.Command(ctx, "iperf3", "-J", "-c", ip, "-p", port, "-t", strconv.Itoa(int(time.Hour.Seconds())))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	out, runErr := cmd.Output() // what went wrong is in the JSON
+	out, runErr := cmd.Output() // errors are in the JSON
 	rate, err := testnet.ParseInterruptedIPerf3(string(out))
 	if err != nil {
 		return 0, errors.Join(err, runErr)
@@ -247,11 +245,11 @@ func (w way) endless(ctx context.Context) (float64, error) {
 	return rate, nil
 }
 
-// coldConnections is how many connections a run makes that are each the first.
+// coldConnections is how many connections a run makes, each of which is the first with its peer.
 const coldConnections = 10
 
-// coldPeer is connections with one request each, one after the other, each the first with the peer
-// where gateways carry it: how many a second, and how long one takes.
+// coldPeer makes connections with one request each, one after the other. If gateways carry it, each is the first with
+// its peer. It measures the rate, and the time that one takes.
 var coldPeer = load{metrics: []comparison.Metric{more("", "1/s"), less(median, "µs")}, do: func(ctx context.Context, w way, _ time.Duration) ([]float64, error) {
 	service := uint16(echoPort)
 	if carrier := w.coldBy(); carrier != report.CarrierNone {
@@ -279,7 +277,7 @@ var coldPeer = load{metrics: []comparison.Metric{more("", "1/s"), less(median, "
 	return []float64{coldConnections / total, took[coldConnections/2]}, nil
 }}
 
-// coldBy is the carrier by which the peers of a way meet; none: they need not.
+// coldBy returns the carrier by which the peers of a way meet, or CarrierNone if they need not meet.
 func (w way) coldBy() report.Carrier {
 	switch w.kind() {
 	case Shm:
@@ -291,8 +289,7 @@ func (w way) coldBy() report.Carrier {
 	}
 }
 
-// coldTrial has each connection to coldPort be carried as the first with its peer, until end is
-// called.
+// coldTrial makes each connection to coldPort be carried as the first with its peer, until end is called.
 func (w way) coldTrial(ctx context.Context, carrier report.Carrier) (end func(), err error) {
 	at := w.to(coldPort)
 	client, err := w.client.gateway.admin.Try(ctx, config.Trial{Peer: at.Addr(), Port: at.Port(), Action: report.ActionAccelerate, Carrier: carrier, Cold: true})
@@ -307,14 +304,14 @@ func (w way) coldTrial(ctx context.Context, carrier report.Carrier) (end func(),
 	return func() { client.Close(); server.Close() }, nil
 }
 
-// Connections that idle: what the targets speak of, or what the limit of open
-// files, of which a program has one each, leaves. The soft device holds a region
-// for each: fewer, so that an ordinary machine has the memory.
+// Idle connections: as many as the targets state, or as the limit of open files permits, since a program has one file
+// for each. The soft device needs a region for each connection, so there are fewer of those, to fit the memory of an
+// ordinary machine.
 const (
 	idleCount  = 20_000
 	idleSoft   = 4_000
-	idleSpare  = 500 // descriptors besides
-	idleWarmUp = 200 // of the round that does not count
+	idleSpare  = 500 // descriptors for other purposes
+	idleWarmUp = 200 // in the round that does not count
 )
 
 // Parts of the memory of an idle connection.
@@ -324,9 +321,8 @@ const (
 	idleKernel = ", kernel objects of the machine"
 )
 
-// idleConnections opens many connections, each of which has carried something there and back, and
-// looks at the gateways for a while: the memory there is more than before by connection, in parts,
-// and the processor time they take.
+// idleConnections opens many connections, transfers something in both directions on each, and observes the gateways for
+// a while. It measures the additional memory per connection, in parts, and the processor time of the gateways.
 var idleConnections = load{
 	metrics: []comparison.Metric{
 		less(", memory of both gateways", "KiB each"), less(idleOwn, "KiB each"), less(idleShared, "KiB each"),
@@ -360,7 +356,7 @@ var idleConnections = load{
 				return nil, fmt.Errorf("idle connections: %d failed to %s", e.Failed, e.Mode)
 			}
 		}
-		if err := testnet.Sleep(ctx, time.Second); err != nil { // what follows connections settles
+		if err := testnet.Sleep(ctx, time.Second); err != nil { // let what follows from new connections settle
 			return nil, err
 		}
 		after, err := w.memory()

@@ -15,15 +15,15 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// ticks are the processor times of the whole machine in USER_HZ, a hundredth of
-// a second, as proc(5) counts them since the start.
+// ticks are the processor times of the whole machine since its start, in USER_HZ (hundredths of a second) as in
+// proc(5).
 type ticks struct{ busy, all uint64 }
 
 const ticksPerSecond = 100
 
 var errNoCPU = errors.New("no line of all processors in /proc/stat")
 
-// machineCPU reads what the machine has worked so far.
+// machineCPU reads the processor times of the machine.
 func machineCPU() (ticks, error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -32,9 +32,8 @@ func machineCPU() (ticks, error) {
 	return parseCPU(string(b))
 }
 
-// parseCPU reads the first line: user, nice, system, idle, iowait, irq, softirq,
-// steal; what guests use is counted in user already. Time stolen by other
-// machines is not this one's work.
+// parseCPU parses the first line: user, nice, system, idle, iowait, irq, softirq, steal. Time of guests is included in
+// user. Time stolen by other machines does not count as busy.
 func parseCPU(text string) (t ticks, err error) {
 	line, _, _ := strings.Cut(text, "\n")
 	f := strings.Fields(line)
@@ -56,13 +55,13 @@ func parseCPU(text string) (t ticks, err error) {
 	return t, nil
 }
 
-// busySince returns the processor seconds worked since then.
+// busySince returns the busy processor seconds since then.
 func (t ticks) busySince(then ticks) float64 { return float64(t.busy-then.busy) / ticksPerSecond }
 
-// errStat says that the processor time of a control group cannot be read.
+// errStat means that the processor time of a cgroup cannot be read.
 var errStat = errors.New("no usage_usec in cpu.stat")
 
-// hostsCPU is the processor time of everything on both hosts so far, in seconds: programs and gateways.
+// hostsCPU returns the processor time of everything on both hosts so far, in seconds: programs and gateways.
 func (w way) hostsCPU() (total float64, err error) {
 	hosts := []*host{w.client, w.server}
 	if w.client == w.server {
@@ -82,7 +81,7 @@ func (w way) hostsCPU() (total float64, err error) {
 	return total, nil
 }
 
-// parseUsage reads the processor time in seconds from cpu.stat of a control group.
+// parseUsage parses the processor time in seconds from cpu.stat of a cgroup.
 func parseUsage(text string) (float64, error) {
 	for line := range strings.Lines(text) {
 		if value, ok := strings.CutPrefix(line, "usage_usec "); ok {
@@ -96,7 +95,7 @@ func parseUsage(text string) (float64, error) {
 	return 0, errStat
 }
 
-// meter reads processor times before and after a run.
+// meter holds the processor times at the beginning of a run.
 type meter struct {
 	w        way
 	machine  ticks
@@ -118,12 +117,12 @@ func (w way) meter() (m meter, err error) {
 
 // effort is processor time in seconds.
 type effort struct {
-	machine  float64 // all of it
-	gateways float64 // of the way; NaN where there are none
+	machine  float64 // of the whole machine
+	gateways float64 // of the way's gateways; NaN if there are none
 	programs float64 // of both hosts
 }
 
-// spent is what was worked since.
+// spent returns the processor time used since m was taken.
 func (m meter) spent() (e effort, err error) {
 	now, err := m.w.meter()
 	if err != nil {
@@ -137,7 +136,8 @@ func (m meter) spent() (e effort, err error) {
 	return e, nil
 }
 
-// openFiles is the limit of a process of ours: Go raises the soft limit to the hard one.
+// openFiles returns the limit of open files of a process of this program, for which Go raises the soft limit to the
+// hard limit.
 func openFiles() int {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
@@ -146,11 +146,10 @@ func openFiles() int {
 	return int(min(l.Cur, 1<<30))
 }
 
-// daemons are the processes of both gateways.
+// daemons returns the processes of both gateways.
 func (w way) daemons() []int { return append(w.client.daemons(), w.server.daemons()...) }
 
-// daemons are the processes of a gateway: the guardian is the one that was
-// started, the daemon its child.
+// daemons returns the processes of a gateway: the guardian, which was started, and its child, the daemon.
 func (h *host) daemons() []int {
 	if h.gateway == nil {
 		return nil
@@ -159,15 +158,15 @@ func (h *host) daemons() []int {
 	return append([]int{pid}, h.Children(pid)...)
 }
 
-// memory is what both gateways have, and the kernel on the whole machine, in KiB.
+// memory is the memory of both gateways, and of the kernel of the whole machine, in KiB.
 type memory struct {
 	all    float64 // of the gateways
-	own    float64 // of it, what a process has for itself: heap, with garbage, and stacks
-	shared float64 // of it, what they share: rings, queue pairs
-	kernel float64 // objects of the kernel, mostly of sockets
+	own    float64 // private part of it: heap, including garbage, and stacks
+	shared float64 // shared part of it: rings, queue pairs
+	kernel float64 // kernel objects, mostly of sockets
 }
 
-// memory reads it. What processes share with each other counts once.
+// memory reads the current values. Memory that processes share counts once.
 func (w way) memory() (m memory, err error) {
 	for _, pid := range w.daemons() {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -193,8 +192,8 @@ func (w way) memory() (m memory, err error) {
 	return m, err
 }
 
-// parseKiB reads a line of smaps_rollup, where a proportional set size counts what
-// two processes share half for each, or of meminfo (proc(5)).
+// parseKiB parses a line of smaps_rollup, in whose proportional set size each of two processes has half of what they
+// share, or of meminfo (proc(5)).
 func parseKiB(text, name string) (float64, error) {
 	for line := range strings.Lines(text) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == name {
@@ -208,7 +207,7 @@ func parseKiB(text, name string) (float64, error) {
 	return 0, fmt.Errorf("memory: %w: no %s", testnet.ErrOutput, name)
 }
 
-// gatewayCPU is the processor time of the gateways so far, in seconds.
+// gatewayCPU returns the processor time of the gateways so far, in seconds.
 func (w way) gatewayCPU() (float64, error) {
 	total := 0.0
 	for _, pid := range w.daemons() {

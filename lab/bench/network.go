@@ -18,23 +18,23 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// host is a host of the network with a control group of its own.
+// host is a host of the network with a cgroup of its own.
 type host struct {
 	*testnet.Host
 
 	cgroup  *testnet.Cgroup
-	gateway *gatewayProcess // nil where none runs
+	gateway *gatewayProcess // nil if there is none
 	pins    pins
-	// promotion is that of its programs; nil: they run without the library.
+	// promotion is that of its programs, or nil if they run without the library.
 	promotion *promotion
 }
 
 // cable connects a client's host with a server's.
 type cable struct {
 	client, server *host
-	local          netip.Addr // the client's
-	addr           netip.Addr // the server's
-	device         string     // at both ends
+	local          netip.Addr // the client's address
+	addr           netip.Addr // the server's address
+	device         string     // its name at both ends
 	mtu            int
 }
 
@@ -47,10 +47,10 @@ type network struct {
 	net        *testnet.Network
 	hosts      []*host
 	promotions []*promotion
-	sequences  *witness.Sequences // nil until a broker needs it
+	sequences  *witness.Sequences // nil until a broker needs them
 }
 
-// newNetwork makes a network without hosts.
+// newNetwork returns a network without hosts.
 func newNetwork(congestion string) (*network, error) {
 	dir, err := os.MkdirTemp("", "smcgw-bench-")
 	if err != nil {
@@ -62,7 +62,7 @@ func newNetwork(congestion string) (*network, error) {
 	return &network{dir: dir, congestion: congestion, pins: thesePins()}, nil
 }
 
-// makeHosts makes hosts of these names.
+// makeHosts creates hosts with these names.
 func (n *network) makeHosts(names []string) (err error) {
 	if n.net, err = testnet.New(testnet.Config{Hosts: names}); err != nil {
 		return fmt.Errorf("make hosts: %w", err)
@@ -77,8 +77,8 @@ func (n *network) makeHosts(names []string) (err error) {
 	return nil
 }
 
-// prepare gives a host its control group, and what all hosts have in common:
-// the congestion control, and room for many short connections.
+// prepare gives a host its cgroup and the settings that all hosts share: the congestion control, and room for many
+// short connections.
 func (n *network) prepare(h *host) (err error) {
 	if h.cgroup, err = testnet.NewCgroup(filepath.Base(n.dir) + "-" + h.Name); err != nil {
 		return err
@@ -102,7 +102,7 @@ func (n *network) host(name string) *host {
 	return n.hosts[i]
 }
 
-// connect lays a cable between two hosts.
+// connect connects two hosts with a cable.
 func (n *network) connect(client, server string, mtu int) (c cable, err error) {
 	c.client, c.server = n.host(client), n.host(server)
 	c.mtu = mtu
@@ -144,7 +144,7 @@ func (n *network) close() error {
 	return errors.Join(errs...)
 }
 
-// setup is a gateway's program and how it is configured.
+// setup is a gateway's program and configuration.
 type setup struct {
 	executable string
 	devices    []string
@@ -175,7 +175,7 @@ type gatewayProcess struct {
 	admin *admin.Client
 }
 
-// broker is where the gateway of a host serves programs with the library.
+// broker returns the path where the gateway of a host serves programs with the library.
 func (n *network) broker(h *host) string { return filepath.Join(n.dir, h.Name+".broker") }
 
 // up starts a gateway on a host and waits until it carries.
@@ -204,8 +204,8 @@ func (n *network) up(ctx context.Context, h *host, s setup) error {
 	return err
 }
 
-// lastWords is how a gateway that is gone ended, and the beginning of the end of
-// what it printed; empty if it runs.
+// lastWords says how a gateway ended that is gone, with the relevant part of its output, or returns "" if it is
+// running.
 func (d *gatewayProcess) lastWords() string {
 	select {
 	case <-d.proc.Done():

@@ -12,7 +12,7 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// The markers of a page: what is between them is written.
+// Markers of a page, between which the text is generated.
 const (
 	pageBegin = "<!-- what follows is written by make bench -->\n"
 	pageEnd   = "<!-- what make bench writes ends here -->\n"
@@ -20,8 +20,8 @@ const (
 
 var errMarkers = errors.New("no markers of generated text")
 
-// WritePage writes the tables of reports, each a file of JSON and of another congestion control,
-// into the page, between its markers.
+// WritePage writes the tables of reports into the page, between its markers. Each file is a JSON report with a
+// different congestion control.
 func WritePage(page string, files []string) error {
 	var list []*comparison.Report
 	for _, file := range files {
@@ -47,7 +47,7 @@ func WritePage(page string, files []string) error {
 	return os.WriteFile(page, []byte(updated), 0o644)
 }
 
-// rank puts the congestion control of most users first.
+// rank sorts the congestion control of most users first.
 func rank(r *comparison.Report) int {
 	if r.Machine.CongestionControl == Usual {
 		return 0
@@ -55,7 +55,7 @@ func rank(r *comparison.Report) int {
 	return 1
 }
 
-// between replaces what is between the markers.
+// between replaces the text between the markers.
 func between(old, text string) (string, error) {
 	head, rest, ok := strings.Cut(old, pageBegin)
 	_, tail, ok2 := strings.Cut(rest, pageEnd)
@@ -65,10 +65,10 @@ func between(old, text string) (string, error) {
 	return head + pageBegin + text + pageEnd + tail, nil
 }
 
-// row is a metric of a table, and what a reader calls it.
+// row is a metric of a table, and its title for readers.
 type row struct{ metric, title string }
 
-// promotedRows are the table of programs with the library, each with the way whose ratio it has.
+// promotedRows is the table of programs with the library. Each row has the way whose ratio it shows.
 var promotedRows = []struct {
 	row
 	variant string
@@ -106,22 +106,22 @@ var (
 	}
 )
 
-// costRows are units of work and the metrics that say what they take of all of both hosts, and of
-// the gateways; empty: none does.
+// costRows are units of work, with the metrics for what they cost on both hosts in all, and in the gateways; empty if
+// there is none.
 var costRows = []struct{ title, machine, gateways string }{
 	{"10⁹ bytes of one stream", bulk1 + cpu, bulk1 + gatewaysCPU},
 	{"64 bytes there and back", "", ping64 + gatewaysCPU},
 	{"connect, request, close", rate8 + cpu, rate8 + gatewaysCPU},
 }
 
-// idleRows are what the memory of an idle connection is in.
+// idleRows are the parts of the memory of an idle connection.
 var idleRows = []row{
 	{idle + idleOwn, "heap (with garbage) and stacks, of each gateway"},
 	{idle + idleShared, "rings and queue pairs, of both"},
 	{idle + idleKernel, "objects of the kernel, on the whole machine: sockets"},
 }
 
-// front is the written part of the page.
+// front returns the generated part of the page.
 func front(list []*comparison.Report) string {
 	var b strings.Builder
 	b.WriteString("\n× is the ratio to TCP of the same round: above 1 is better for rates, below 1 for times and processor time.\n")
@@ -171,8 +171,7 @@ func steered(b *strings.Builder, r *comparison.Report) {
 	}
 }
 
-// gatewayCosts says what gateways take when the transport is free, and what follows for owners of
-// adapters.
+// gatewayCosts reports what gateways cost when the transport is free, and what follows for users of adapters.
 func gatewayCosts(b *strings.Builder, list []*comparison.Report) {
 	r := having(list, func(r *comparison.Report) string { return value(r, costRows[0].gateways, Shm) })
 	if r == nil {
@@ -207,7 +206,7 @@ func idleMemory(b *strings.Builder, list []*comparison.Report) {
 		fmt.Fprintf(b, "| %s |", w.title)
 		for _, variant := range []string{comparison.TCP, Shm, Soft1500} {
 			text := value(r, w.metric, variant)
-			if strings.HasPrefix(text, "-") { // the machine's memory also changes by itself
+			if strings.HasPrefix(text, "-") { // the machine's memory also changes on its own
 				text = none
 			}
 			fmt.Fprintf(b, " %s |", strings.TrimSuffix(text, " KiB each"))
@@ -216,10 +215,10 @@ func idleMemory(b *strings.Builder, list []*comparison.Report) {
 	}
 }
 
-// none is what a table has where nothing was measured.
+// none is the cell of what was not measured.
 const none = "–"
 
-// having is the first report of which a cell is not empty; nil: there is none.
+// having returns the first report in which a cell is not empty, or nil.
 func having(list []*comparison.Report, cell func(*comparison.Report) string) *comparison.Report {
 	i := slices.IndexFunc(list, func(r *comparison.Report) bool { return cell(r) != none })
 	if i < 0 {
@@ -228,7 +227,7 @@ func having(list []*comparison.Report, cell func(*comparison.Report) string) *co
 	return list[i]
 }
 
-// value is the median of a metric with its unit.
+// value returns the median of a metric with its unit.
 func value(r *comparison.Report, metric, variant string) string {
 	for _, s := range r.Of(metric) {
 		if sp := s.Spread(); s.Variant == variant && sp.N > 0 {
@@ -238,7 +237,7 @@ func value(r *comparison.Report, metric, variant string) string {
 	return none
 }
 
-// versus is a way's ratio to TCP, with its extremes where there is more than one round.
+// versus returns a way's ratio to TCP, with its extremes if there is more than one round.
 func versus(r *comparison.Report, metric, variant string) string {
 	sp, ok := r.Ratio(metric, variant, comparison.TCP)
 	switch {

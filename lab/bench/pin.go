@@ -10,20 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Programs that wait for each other, a message and its answer at a time, have
-// two speeds: the scheduler puts both on one processor, where a message is a
-// switch of tasks, or on two, where it wakes a processor up, which takes ten
-// times as long. Which one it is is chance, and the more so the fewer processes
-// there are besides. Hosts of a real network do not share a processor: clients
-// have one, servers another, in every variant. Gateways and proxies run where
-// the scheduler likes.
+// Programs that exchange one message and its answer at a time have two speeds. If the scheduler puts both on one
+// processor, a message is a task switch; if it puts them on two, it wakes up a processor, which takes ten times as
+// long. Which one happens is chance, the more so the fewer other processes there are. Hosts of a real network do not
+// share a processor, so in every variant clients have one processor and servers another. Gateways and proxies run
+// wherever the scheduler puts them.
 type pins struct {
 	client, server int
-	all            int // processors that we may use
+	all            int // number of usable processors
 }
 
-// choosePins takes the first processor, and the first that is no part of the same
-// core; or the second where all are. With one processor there is no choice.
+// choosePins selects the first processor, and the first that does not belong to the same core, or the second if all do.
+// With one processor there is no choice.
 func choosePins(allowed []int, siblings func(cpu int) string) pins {
 	p := pins{all: len(allowed)}
 	if len(allowed) < 2 {
@@ -39,7 +37,7 @@ func choosePins(allowed []int, siblings func(cpu int) string) pins {
 	return p
 }
 
-// thesePins are those of this machine.
+// thesePins returns the pins for this machine.
 func thesePins() pins {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -54,13 +52,13 @@ func thesePins() pins {
 	return choosePins(allowed, func(cpu int) string {
 		b, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
 		if err != nil {
-			return strconv.Itoa(cpu) // not known: a core of its own
+			return strconv.Itoa(cpu) // unknown: assume a core of its own
 		}
 		return strings.TrimSpace(string(b))
 	})
 }
 
-// String says it in a note.
+// String returns a note for the report.
 func (p pins) String() string {
 	if p.all < 2 {
 		return "one processor: the programs of latency works share it, and round trips are switches of tasks"
@@ -68,7 +66,7 @@ func (p pins) String() string {
 	return fmt.Sprintf("programs of latency works: clients on processor %d, servers on %d; gateways and proxies on any", p.client, p.server)
 }
 
-// pinned is a program and its arguments, which may use one processor only.
+// pinned returns a command line that runs a program on one processor only.
 func (p pins) pinned(cpu int, program ...string) []string {
 	if p.all < 2 {
 		return program
@@ -76,7 +74,7 @@ func (p pins) pinned(cpu int, program ...string) []string {
 	return append([]string{"taskset", "--cpu-list", strconv.Itoa(cpu)}, program...)
 }
 
-// runPinned runs a client on the clients' processor and returns what it printed.
+// runPinned runs a client on the clients' processor and returns its output.
 func (h *host) runPinned(ctx context.Context, program ...string) (string, error) {
 	words := h.pins.pinned(h.pins.client, program...)
 	return h.Run(ctx, words[0], words[1:]...)

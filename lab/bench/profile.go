@@ -19,29 +19,29 @@ import (
 // perf is the program that samples; Debian's package linux-perf has it.
 const perf = "perf"
 
-// A profile is of a run of its own, after the rounds: sampling makes a run slower.
+// Profiles are made in separate runs after the rounds, because sampling slows a run down.
 const (
 	settle  = 500 * time.Millisecond  // from the beginning of a run to the first sample
-	looking = 1300 * time.Millisecond // while samples are taken
-	lasting = 2 * time.Second         // of the run; some programs know whole seconds only
-	// overhead is what a profile takes besides.
+	looking = 1300 * time.Millisecond // duration of the sampling
+	lasting = 2 * time.Second         // duration of the run; some programs accept only whole seconds
+	// overhead is the additional time that a profile takes.
 	overhead = 1500 * time.Millisecond
-	// sampleRate is how often a second each processor is looked at: no multiple of what timers of
-	// programs and kernels are set to.
+	// sampleRate is how often per second each processor is sampled. It is not a multiple of common timer rates of
+	// programs and kernels.
 	sampleRate = 997
 )
 
-// sampled are the variants that a profile looks at.
+// sampled are the variants that are profiled.
 var sampled = []string{comparison.TCP, InProcess, Shm, Soft1500, Attached}
 
-// profiler does works once more and looks at the machine with perf.
+// profiler does works once more and samples the machine with perf.
 type profiler struct {
 	directory string
 	jobs      []job
 	log       io.Writer
 }
 
-// runs calls each for every way of every work that is looked at, until it returns false.
+// runs calls each for every way of every profiled work, until it returns false.
 func (p *profiler) runs(each func(j *job, by way) bool) {
 	for i := range p.jobs {
 		for _, by := range p.jobs[i].by {
@@ -52,7 +52,7 @@ func (p *profiler) runs(each func(j *job, by way) bool) {
 	}
 }
 
-// takes is how long all profiles will take.
+// takes returns how long all profiles will take.
 func (p *profiler) takes() (d time.Duration) {
 	p.runs(func(j *job, _ way) bool {
 		d += j.load.lead + lasting + overhead
@@ -61,8 +61,7 @@ func (p *profiler) takes() (d time.Duration) {
 	return d
 }
 
-// all makes the profiles. Those that come to nothing are among the remarks; an error is that of
-// the directory.
+// all makes the profiles. Failures of single profiles are among the remarks; an error is about the directory.
 func (p *profiler) all(ctx context.Context) (remarks []string, err error) {
 	if !installed(perf) {
 		return []string{"no profiles: " + perf + " is not installed"}, nil
@@ -84,15 +83,14 @@ func (p *profiler) all(ctx context.Context) (remarks []string, err error) {
 	return remarks, nil
 }
 
-// one does a work one way and looks at it: samples with their stacks in NAME.data, as perf script
-// and tools for flame graphs read them, and in NAME.txt what share of the processors' time which
-// function of which program had.
+// one does a work in one way and samples it. NAME.data has samples with their stacks, for perf script and tools for
+// flame graphs; NAME.txt has the share of processor time of each function of each program.
 func (p *profiler) one(ctx context.Context, j *job, by way) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, j.load.lead+lasting+limit, errors.New("the run took too long"))
 	defer cancel()
 	name := filepath.Join(p.directory, j.name+"."+by.variant)
-	// No build IDs: what is looked up is still where it was. It ends with sleep, also if this
-	// process has ended before.
+	// No build IDs, since the files that symbols are looked up in are still there. The sampling ends with sleep, even
+	// if this process ends before.
 	first := j.load.lead + settle
 	record := exec.CommandContext(ctx, perf, "record", "--quiet", "--all-cpus", "--call-graph", "fp", "--event", "cpu-clock",
 		"--freq", strconv.Itoa(sampleRate), "--no-buildid", "--no-buildid-cache", "--delay", strconv.FormatInt(first.Milliseconds(), 10),

@@ -13,20 +13,20 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// Usual is the congestion control that Linux has unless it is told otherwise.
+// Usual is Linux's default congestion control.
 const Usual = "cubic"
 
-// pass is a comparison with one congestion control. A quick comparison has two.
+// pass is a comparison with one congestion control. A quick comparison has two passes.
 type pass uint8
 
 const (
 	usualPass  pass = 1 << iota // with [Usual]
-	pacedPass                   // with bbr, or reno where the kernel has no bbr
+	pacedPass                   // with bbr, or reno if the kernel has no bbr
 	bothPasses = usualPass | pacedPass
 )
 
-// of finds the report of a pass: the first with [Usual], or the last one. A
-// comparison with a single congestion control is the paced pass, whatever it is.
+// of returns the report of a pass: the first one with [Usual], or the last one. A comparison with a single congestion
+// control is the paced pass, whichever it is.
 func (p pass) of(reports []*comparison.Report) *comparison.Report {
 	if p == pacedPass {
 		return reports[len(reports)-1]
@@ -38,23 +38,22 @@ func (p pass) of(reports []*comparison.Report) *comparison.Report {
 	return reports[i]
 }
 
-// quotient is a ratio of two ways of the same metric, of one pass.
+// quotient is a ratio of two ways for the same metric in one pass.
 type quotient struct {
 	pass          pass
 	metric        string
 	variant, base string
 }
 
-// target is a ratio that the project aims at: that of one quotient, or of
-// several the worst.
+// target is a ratio at which the project aims: that of a quotient, or the worst of several.
 type target struct {
 	key    string
 	better comparison.Better
-	aim    float64 // at least, or at most; 0: none
+	aim    float64 // at least, or at most; 0: no aim
 	of     []quotient
 }
 
-// paced makes a target of the pass of P1 to P5.
+// paced returns a target for the paced pass.
 func paced(key string, better comparison.Better, aim float64, of ...quotient) target {
 	for i := range of {
 		of[i].pass = pacedPass
@@ -62,7 +61,7 @@ func paced(key string, better comparison.Better, aim float64, of ...quotient) ta
 	return target{key, better, aim, of}
 }
 
-// usual makes a target of the pass with what most hosts have.
+// usual returns a target for the pass with the default of most hosts.
 func usual(key string, better comparison.Better, aim float64, of ...quotient) target {
 	for i := range of {
 		of[i].pass = usualPass
@@ -70,24 +69,23 @@ func usual(key string, better comparison.Better, aim float64, of ...quotient) ta
 	return target{key, better, aim, of}
 }
 
-// vs is a quotient to plain TCP.
+// vs returns a quotient with respect to plain TCP.
 func vs(metric string, variant string) quotient {
 	return quotient{metric: metric, variant: variant, base: comparison.TCP}
 }
 
-// vsChain is a quotient to two HAProxies.
+// vsChain returns a quotient with respect to two HAProxies.
 func vsChain(metric string, variant string) quotient {
 	return quotient{metric: metric, variant: variant, base: TwoProxies}
 }
 
-// targets are the ratios of the last line, in its order: by key, the median of those of the
-// rounds, or null where a program is missing or every round failed. Of several quotients it is
-// the worst. Paced ones are with bbr, or with reno where the kernel has no bbr.
+// targets are the ratios of the last line, in its order: for each key the median over the rounds, or null if a program
+// is missing or every round failed. Of several quotients it is the worst. Paced ones use bbr, or reno if the kernel has
+// no bbr.
 //
-// P3 with action auto and P4 are promises about several works or ways at once;
-// their ratio is that of the one that keeps the promise worst. P5 is a reliable
-// connection of the soft device beside one stream of iperf3 over a link of the
-// same MTU; its whole path, iperf3 through both gateways, is among the details.
+// P3 with action auto and P4 are promises about several works or ways at once; their ratio is that of the one that
+// keeps the promise worst. P5 is a reliable connection of the soft device compared with one stream of iperf3 over a
+// link of the same MTU; its whole path, iperf3 through both gateways, is among the details.
 var targets = []target{
 	usual("inproc_bulk_vs_tcp", comparison.More, 2.5, vs(bulk1, InProcess), vs(local+bulk1, InProcess)),
 	usual("inproc_cpu_vs_tcp", comparison.Less, 0.4, vs(bulk1+programsCPU, InProcess), vs(local+bulk1+programsCPU, InProcess)),
@@ -122,8 +120,7 @@ var targets = []target{
 	{"auto_worst_vs_tcp", comparison.More, 0.97, autoEverywhere()},
 }
 
-// autoWorks are the works of a quick comparison that rules with action auto do,
-// by their first figure.
+// autoWorks are the metrics of a quick comparison that are also measured with action auto: the first one of each work.
 var autoWorks = []string{bulk1, ping64 + median, redisC1, redisC50, redisP16, rate8, besidePing + median}
 
 func autoEverywhere() (list []quotient) {
@@ -133,7 +130,7 @@ func autoEverywhere() (list []quotient) {
 	return list
 }
 
-// beside are ratios that are aimed at too, and only told.
+// told are ratios that are only reported.
 var told = []target{
 	usual("64 bytes in process, 99 %", comparison.Less, 0, vs(ping64+p99, InProcess), vs(local+ping64+p99, InProcess)),
 	usual("redis -c50 in process, processor time of a request", comparison.Less, 0, vs(redisC50+programsCPU, InProcess), vs(local+redisC50+programsCPU, InProcess)),
@@ -145,7 +142,7 @@ var told = []target{
 	usual("small beside bulk over soft, median", comparison.Less, 0, vs(besidePing+median, Soft1500)),
 }
 
-// needed are the ways of each metric that the ratios of some passes are made of.
+// needed returns the ways of each metric that the ratios of the given passes need.
 func needed(passes pass) map[string][]string {
 	need := map[string][]string{}
 	for _, t := range slices.Concat(targets, told) {
@@ -158,14 +155,11 @@ func needed(passes pass) map[string][]string {
 	return need
 }
 
-// ErrMissing says that a ratio could not be made: every round of it failed, or a
-// program is missing.
+// ErrMissing means that a ratio is missing, because every round failed or a program is not installed.
 var ErrMissing = errors.New("ratios are missing")
 
-// Ratios writes the ratios of the targets, medians of those of the rounds, as
-// one line of JSON to line, and each with its spread to details. One that cannot
-// be had is null, and makes the error. The reports are those of [Quick], or one
-// of [Run].
+// Ratios writes the ratios of the targets, medians over the rounds, as one line of JSON to line, and each with its
+// spread to details. A missing ratio is null, and causes an error. The reports are those of [Quick], or one of [Run].
 func Ratios(reports []*comparison.Report, line, details io.Writer) error {
 	var missing []string
 	var out strings.Builder
@@ -198,7 +192,7 @@ func Ratios(reports []*comparison.Report, line, details io.Writer) error {
 	return nil
 }
 
-// spread is that of the worst quotient; none if one is missing.
+// spread returns the spread of the worst quotient, or none if one is missing.
 func (t *target) spread(reports []*comparison.Report, details io.Writer) comparison.Spread {
 	var all comparison.Spread
 	for i, q := range t.of {
@@ -238,8 +232,8 @@ func (t *target) verdict(median float64) string {
 	return "met"
 }
 
-// sides are what is divided by what: figures of which less is better are turned
-// over where the target is a ratio of which more is.
+// sides returns what to divide by what. Figures that are better when lower are inverted if the target is better when
+// higher.
 func (q *quotient) sides(r *comparison.Report, better comparison.Better) (variant, base string) {
 	if list := r.Of(q.metric); len(list) > 0 && list[0].Better != better {
 		return q.base, q.variant
@@ -247,8 +241,8 @@ func (q *quotient) sides(r *comparison.Report, better comparison.Better) (varian
 	return q.variant, q.base
 }
 
-// versusOther tells the same ratio of the other gateway, and the ratio of the two
-// gateways, of values of the same round.
+// versusOther writes the same ratio for the other gateway, and the ratio of the two gateways, from values of the same
+// rounds.
 func (q *quotient) versusOther(t *target, r *comparison.Report, details io.Writer) {
 	o := *q
 	o.variant = otherPrefix + q.variant

@@ -18,31 +18,30 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
-// rcProgram is a reliable connection of the soft device by itself, in a process a side, without a
-// TCP program: "serve ADDRESS", and "send LOCAL SERVER MTU SECONDS", which writes for that long
-// and prints an [rcStream].
+// rcProgram is a reliable connection of the soft device alone, without a TCP program, with one process per side: "serve
+// ADDRESS", and "send LOCAL SERVER MTU SECONDS", which writes for that long and prints an [rcStream].
 const rcProgram = "bench-rc"
 
-// rcServing is what the server says when it is ready.
+// rcServing is what the server prints when it is ready.
 const rcServing = "serving"
 
-// rcPort is where the two sides tell each other of their queue pairs.
+// rcPort is the port on which the two sides exchange the data of their queue pairs.
 const rcPort = 7100
 
-// The memory that is written to, again and again, and the WRITEs under way.
+// The memory that is written to repeatedly, and the number of WRITEs in flight.
 const (
 	rcRegion = 1 << 20
 	rcSize   = 256 << 10
 	rcDepth  = 16
 )
 
-// rcStream is what came of a stream.
+// rcStream is the result of a stream.
 type rcStream struct {
-	Bytes   int64   `json:"bytes"` // that were acknowledged
+	Bytes   int64   `json:"bytes"` // acknowledged ones
 	Seconds float64 `json:"seconds"`
 }
 
-// bareStream is a stream of RDMA WRITEs from the client's host to the server's.
+// bareStream sends a stream of RDMA WRITEs from the client's host to the server's.
 func (c cable) bareStream(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) {
 	mtu := 1024
 	if c.mtu >= 4096+80 {
@@ -80,7 +79,7 @@ func rcMain(args []string) (any, error) {
 	}
 }
 
-// rcDevice is an open device with its loop. Only the loop touches turn.
+// rcDevice is an open device with its loop. Only the loop accesses turn.
 type rcDevice struct {
 	*soft.Device
 	pd   verbs.PD
@@ -109,7 +108,7 @@ func (d *rcDevice) doing(f func() error) (err error) {
 	return err
 }
 
-// rcEnd is what one side tells the other of its queue pair.
+// rcEnd is what one side tells the other about its queue pair.
 type rcEnd struct {
 	QPN, RKey uint32
 	Addr      uint64
@@ -143,7 +142,7 @@ func (d *rcDevice) pair() (p *rcPair, err error) {
 	return p, verbs.Init(p.qp, verbs.AccessRemoteWrite)
 }
 
-// talk is the connection over which the two sides agree.
+// talk is the connection over which the two sides exchange rcEnds.
 type talk struct {
 	net.Conn
 	*json.Encoder
@@ -152,7 +151,7 @@ type talk struct {
 
 func newTalk(c net.Conn) talk { return talk{c, json.NewEncoder(c), json.NewDecoder(c)} }
 
-// meet tells the other side of the pair, connects with what it tells, and returns that.
+// meet sends the other side the data of the pair, connects with the data that it gets, and returns that.
 func (p *rcPair) meet(t talk, ip netip.Addr, mtu int) (peer rcEnd, err error) {
 	if err := t.Encode(rcEnd{p.qp.Num(), p.mr.RKey(), p.mr.Addr(), ip, mtu}); err != nil {
 		return peer, err
@@ -175,7 +174,7 @@ func (p *rcPair) close() error {
 	})
 }
 
-// rcServe is the far side of any number of streams, one after the other.
+// rcServe is the receiving side of any number of streams, one after the other.
 func rcServe(addr netip.Addr) error {
 	d, err := rcOpen(addr)
 	if err != nil {
@@ -208,7 +207,7 @@ func rcServeOne(d *rcDevice, c net.Conn, addr netip.Addr) error {
 		err = t.Encode("ready")
 	}
 	if err == nil {
-		_ = t.Decode(new(string)) // until it is over
+		_ = t.Decode(new(string)) // wait until the stream is over
 	}
 	return errors.Join(err, p.close())
 }
@@ -248,8 +247,8 @@ func rcSend(local, server netip.Addr, mtu int, d time.Duration) (r rcStream, err
 	return r, errors.Join(err, p.close())
 }
 
-// stream is a turn of the loop: WRITEs are under way, as many as there may be, until the time is
-// over and the last of them has come back. It counts their bytes.
+// stream returns a turn function of the loop. It keeps as many WRITEs in flight as possible until the time is over,
+// waits for the last of them, and counts their bytes.
 func (p *rcPair) stream(peer rcEnd, end time.Time, bytes *int64, done chan<- error) func() bool {
 	wcs := make([]verbs.WC, rcDepth)
 	sge, at, under := make([]verbs.SGE, 1), 0, 0

@@ -13,29 +13,28 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// Services of a server's host, by the port they have where nothing is added.
+// Ports of the services on a server's host, with an offset of 0.
 const (
 	iperfPort    = 5201 + iota
 	sockperfPort // sockperf server --tcp
 	redisPort
 	echoPort // answers a request of any size
 	webPort
-	coldPort // as echoPort; no policy names it: trials are refused the ports of rules
+	coldPort // like echoPort, but in no policy: trials are refused for ports of rules
 )
 
-// services are the ports that policies name, and proxies forward.
+// services are the ports that policies name and proxies forward.
 var services = []uint16{iperfPort, sockperfPort, redisPort, echoPort, webPort}
 
-// What is added to the port of a service. A policy selects by port: the same
-// programs run at several, so that one pair of gateways does for several ways.
+// Offsets of the ports of services. A policy selects by port, so the same programs run on several ports, and one pair
+// of gateways serves several ways.
 const (
 	selected   = 0
 	unselected = 100
 	learned    = 200 // action auto
 )
 
-// Ports of proxies: at 127.0.0.1 of the client's host, and at the address of the
-// server's.
+// Offsets of the ports of proxies: at 127.0.0.1 of the client's host, and at the address of the server's host.
 const (
 	firstProxy  = 2000
 	secondProxy = 7000
@@ -49,7 +48,7 @@ func plus(ports []uint16, offset uint16) []uint16 {
 	return list
 }
 
-// serve starts every service that is installed, once for each offset.
+// serve starts every installed service, once for each offset.
 func (n *network) serve(h *host, offsets ...uint16) error {
 	var errs []error
 	start := func(says string, program ...string) {
@@ -77,8 +76,8 @@ func (n *network) serve(h *host, offsets ...uint16) error {
 	return nil
 }
 
-// listening waits until a program listens on a port, for those that do not say
-// so at once. It looks instead of connecting: the program would count that.
+// listening waits until a program listens on a port, for programs that do not report it at once. It looks at the port
+// rather than connecting to it, because the program would count the connection.
 func (h *host) listening(ctx context.Context, port uint16) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -88,7 +87,7 @@ func (h *host) listening(ctx context.Context, port uint16) error {
 		err := h.Do(func() error {
 			b, err := os.ReadFile("/proc/thread-self/net/tcp")
 			for line := range strings.Lines(string(b)) {
-				// Address and port, of the other side, and the state LISTEN.
+				// The local and the remote address with port, and the state LISTEN.
 				f := strings.Fields(line)
 				found = found || len(f) > 3 && strings.HasSuffix(f[1]+" ", want) && f[3] == "0A"
 			}
@@ -103,8 +102,8 @@ func (h *host) listening(ctx context.Context, port uint16) error {
 	}
 }
 
-// proxyHead is how HAProxy forwards streams by default; 9000 connections are what an ordinary
-// limit of 20,000 descriptors allows.
+// proxyHead configures HAProxy to forward streams as it does by default. An ordinary limit of 20,000 descriptors
+// permits 9000 connections.
 const proxyHead = `global
   maxconn 9000
 defaults
@@ -115,7 +114,7 @@ defaults
   timeout server 10m
 `
 
-// proxies starts the chain over a cable: an HAProxy on each host.
+// proxies starts the chain over a cable: one HAProxy on each host.
 func (n *network) proxies(ctx context.Context, c cable) error {
 	var first, second strings.Builder
 	for _, p := range services {
@@ -130,7 +129,7 @@ func (n *network) proxies(ctx context.Context, c cable) error {
 		n.haproxy(ctx, c.client, first.String(), webPort+firstProxy))
 }
 
-// haproxy starts one and waits until it listens on the last of its ports.
+// haproxy starts an HAProxy and waits until it listens on the last of its ports.
 func (n *network) haproxy(ctx context.Context, h *host, listens string, last uint16) error {
 	file := filepath.Join(n.dir, h.Name+".haproxy")
 	if err := os.WriteFile(file, []byte(proxyHead+listens), 0o600); err != nil {

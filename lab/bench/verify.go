@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// verified does a work a way; it fails unless the run was of that way.
+// verified does a work in one way, and fails unless the run really took that way.
 func (w way) verified(ctx context.Context, do run, d time.Duration) ([]float64, error) {
 	if w.begin == nil {
 		return do(ctx, w, d)
@@ -27,24 +27,23 @@ func (w way) verified(ctx context.Context, do run, d time.Duration) ([]float64, 
 	return values, err
 }
 
-// claim is what is true of every connection of a variant: the carriers it may
-// use and the reasons for which it may stay native.
+// claim is what must be true for every connection of a variant: the carriers it may use, and the reasons for which it
+// may stay native.
 type claim struct {
 	carriers []report.Carrier
 	reasons  []string
-	// some: at least one connection was counted so. Otherwise nothing need
-	// have been counted.
+	// some says that at least one such connection must have been counted. Otherwise none need be.
 	some bool
 }
 
-// errOtherWay says that a run was not what its variant claims.
+// errOtherWay means that a run was not what its variant claims.
 var errOtherWay = errors.New("connections went another way")
 
-// clientGone is no other way: a program ended while it still connected, as load
-// generators do when their time is up.
+// clientGone is acceptable for every variant: a program ended while it was still connecting, as load generators do when
+// their time is up.
 const clientGone = "client_gone"
 
-// verify reports what the counters between two readings say against the claim.
+// verify compares the changes of the counters between two readings with the claim.
 func (c claim) verify(before, after report.Status) error {
 	counted := uint64(0)
 	var errs []error
@@ -73,13 +72,12 @@ func (c claim) verify(before, after report.Status) error {
 	return errors.Join(errs...)
 }
 
-// settling is how long what the eBPF programs decided may take to be counted:
-// the gateway collects ten times a second.
+// settling is how long it may take until decisions of the eBPF programs are counted. The gateway collects them ten
+// times a second.
 const settling = 150 * time.Millisecond
 
-// watch reads the counters of gateways before a run; what it returns verifies
-// the claim after it. The first gateway is that of the client, which decides:
-// the others need not have counted anything.
+// watch reads the counters of gateways before a run, and returns a function that verifies the claim after it. The first
+// gateway is that of the client, which decides; the others need not have counted anything.
 func watch(c claim, of ...*host) func(ctx context.Context) (func(ctx context.Context) error, error) {
 	return func(ctx context.Context) (func(ctx context.Context) error, error) {
 		before, err := statuses(ctx, of)
@@ -106,7 +104,7 @@ func watch(c claim, of ...*host) func(ctx context.Context) (func(ctx context.Con
 	}
 }
 
-// rings is watch for connections that are promoted between hosts, whose bytes go by rings at both.
+// rings is watch for connections that are promoted between hosts, whose bytes use rings on both hosts.
 func rings(of ...*host) func(ctx context.Context) (func(ctx context.Context) error, error) {
 	return func(ctx context.Context) (func(ctx context.Context) error, error) {
 		before, err := statuses(ctx, of)

@@ -17,56 +17,55 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// Names of the variants. [comparison.TCP] is the same programs on hosts with
-// nothing of ours.
+// Names of the variants. [comparison.TCP] is the same programs on hosts without smcgw.
 const (
-	InProcess     = "inprocess"      // the programs have the library: connections are promoted to shared memory
-	Between1500   = "between1500"    // the same between hosts, carried over RoCEv2, link MTU 1500
+	InProcess     = "inprocess"      // programs with the library: connections are promoted to shared memory
+	Between1500   = "between1500"    // likewise between hosts, carried over RoCEv2, link MTU 1500
 	Between9000   = "between9000"    // link MTU 9000
-	InProcessSpin = "inprocess-spin" // the same, whose ends look at their rings for a while before they sleep
+	InProcessSpin = "inprocess-spin" // as inprocess, but the ends poll their rings for a while before they sleep
 
 	TwoProxies = "chain2"   // one HAProxy per host
 	Shm        = "shm"      // carried over shared memory
 	Soft1500   = "soft1500" // carried over RoCEv2, link MTU 1500
 	Soft9000   = "soft9000" // link MTU 9000
 	TCP9000    = "tcp9000"  // as tcp, link MTU 9000
-	RC1500     = "rc1500"   // a bare stream of the soft device, no TCP program, link MTU 1500
+	RC1500     = "rc1500"   // a bare stream of the soft device, without a TCP program, link MTU 1500
 	RC9000     = "rc9000"   // link MTU 9000
 	Attached   = "attached" // gateways on both hosts, not selecting the port
-	Released   = "released" // selected, but the server's host has no gateway, and the client's knows
-	Plain      = "plain"    // the same, and the client's offers every time
+	Released   = "released" // selected, but the server's host has no gateway, and the client's gateway knows that
+	Plain      = "plain"    // as released, but the client's gateway offers every time
 	Auto       = "auto"     // action auto
 )
 
-// otherPrefix begins the names of the ways of [Options.Other].
+// otherPrefix is the prefix of the names of the ways of [Options.Other].
 const otherPrefix = "other-"
 
-// loopback begins the names, among ways, of those whose client is on the host of the server. They are other works,
-// whose variants are called the same.
+// loopback is the prefix of the names of ways whose client is on the server's host. They belong to works of their own,
+// whose variants have the same names.
 const loopback = "loopback-"
 
 // way is how a variant's programs reach a server's.
 type way struct {
 	variant        string
-	place          string // loopback, or nothing
+	place          string // loopback, or empty
 	client, server *host
-	from           netip.Addr // the client's own
+	from           netip.Addr // the client's address
 	to             func(service uint16) netip.AddrPort
 	begin          func(ctx context.Context) (func(ctx context.Context) error, error)
 	used           *used
 	stream         func(ctx context.Context, d time.Duration) (bytes, seconds float64, err error) // instead of iperf3's
 }
 
-// address splits an address for programs that take host and port apart.
+// address returns an address as host and port, for programs that take them separately.
 func (w way) address(service uint16) (ip, port string) {
 	at := w.to(service)
 	return at.Addr().String(), strconv.Itoa(int(at.Port()))
 }
 
-// name is that among ways.
+// name returns the name of the way.
 func (w way) name() string { return w.place + w.variant }
 
-// kind is the variant, whichever gateway it is of.
+// kind returns the variant, regardless of the gateway it belongs to.
 func (w way) kind() string { return strings.TrimPrefix(w.variant, otherPrefix) }
 
 func installed(program string) bool {
@@ -74,8 +73,8 @@ func installed(program string) bool {
 	return err == nil
 }
 
-// groups are the hosts, and the variants that they are for: a client and a server
-// for each group of variants that cannot share them; "plain" serves two clients.
+// groups are the hosts, and the variants for which they are: a client and a server for each group of variants that
+// cannot share them. "plain" serves two clients.
 var groups = []struct {
 	hosts, variants []string
 	gateway         bool
@@ -96,7 +95,7 @@ var groups = []struct {
 	{[]string{"offera"}, []string{Plain}, true},
 }
 
-// everyWay is a way without hosts for every variant there can be.
+// everyWay returns a way without hosts for every possible variant.
 func everyWay(other bool) map[string]way {
 	ways := map[string]way{}
 	for _, g := range groups {
@@ -114,8 +113,8 @@ func everyWay(other bool) map[string]way {
 	return ways
 }
 
-// build makes the hosts that some variants need, lays the cables, and starts
-// servers, proxies and gateways, those of another program on hosts of their own.
+// build creates the hosts and cables that the wanted variants need, and starts servers, proxies and gateways. Those of
+// another program get hosts of their own.
 func (n *network) build(ctx context.Context, executable, other, library string, wanted []string) (map[string]way, error) {
 	b := &builder{ctx: ctx, n: n, wanted: wanted, executable: executable, library: library, ways: map[string]way{}}
 	var names []string
@@ -144,10 +143,10 @@ func (n *network) build(ctx context.Context, executable, other, library string, 
 	return b.ways, nil
 }
 
-// otherHost begins the names of hosts with another gateway.
+// otherHost is the prefix of the names of hosts with the other gateway.
 const otherHost = "o"
 
-// builder makes ways and collects what goes wrong.
+// builder makes ways and collects errors.
 type builder struct {
 	ctx  context.Context
 	n    *network
@@ -155,12 +154,12 @@ type builder struct {
 	errs []error
 
 	wanted  []string // names of ways
-	library string   // empty if none
-	// The gateways' program, and what begins the names of its hosts and ways.
+	library string   // empty if there is none
+	// The gateways' program, and the prefixes of the names of its hosts and ways.
 	executable, hosts, variants string
 }
 
-// wants tells whether one of some variants is to be compared.
+// wants reports whether one of some variants is to be compared.
 func (b *builder) wants(variants ...string) bool {
 	return slices.ContainsFunc(variants, func(v string) bool { return slices.Contains(b.wanted, b.variants+v) })
 }
@@ -184,8 +183,7 @@ func (b *builder) add(variant string, c cable, at netip.Addr, offset uint16, beg
 	}}
 }
 
-// native are the ways without anything of ours. Plain TCP is there for all that is
-// on its hosts.
+// native makes the ways without smcgw. Plain TCP is present for everything that uses its hosts.
 func (b *builder) native() {
 	if b.wants(comparison.TCP, TwoProxies, RC1500) {
 		c := b.cable("tcpa", "tcpb", 1500)
@@ -206,7 +204,7 @@ func (b *builder) native() {
 	}
 }
 
-// local is plain TCP on one host.
+// local makes the way of plain TCP on one host.
 func (b *builder) local() {
 	if b.wants(loopback + comparison.TCP) {
 		h := b.n.host("lo")
@@ -223,7 +221,7 @@ func (b *builder) addLocal(variant string, h *host, begin func(ctx context.Conte
 	b.ways[w.name()] = w
 }
 
-// inProcess are the ways whose programs have the library.
+// inProcess makes the ways whose programs have the library.
 func (b *builder) inProcess() {
 	for _, v := range []struct {
 		variant, client, server, local string
@@ -246,7 +244,7 @@ func (b *builder) inProcess() {
 	}
 }
 
-// promote gives hosts a broker; nil if that cannot be.
+// promote gives hosts a broker. It returns nil if it fails.
 func (b *builder) promote(name string, spin time.Duration, hosts ...*host) *promotion {
 	p, err := b.n.promote(b.library, name, spin)
 	b.must(err)
@@ -257,7 +255,7 @@ func (b *builder) promote(name string, spin time.Duration, hosts ...*host) *prom
 	return p
 }
 
-// chain is the way through proxies.
+// chain makes the way through proxies.
 func (b *builder) chain(c cable) {
 	if installed("haproxy") {
 		b.must(b.n.proxies(b.ctx, c))
@@ -265,7 +263,7 @@ func (b *builder) chain(c cable) {
 	}
 }
 
-// bare is the way of a reliable connection of the soft device by itself.
+// bare makes the way of a reliable connection of the soft device alone.
 func (b *builder) bare(variant string, c cable) {
 	p, err := c.server.StartApp(rcProgram, "serve", c.addr.String())
 	if err == nil {
@@ -275,7 +273,7 @@ func (b *builder) bare(variant string, c cable) {
 	b.ways[variant] = way{variant: variant, client: c.client, server: c.server, stream: c.bareStream}
 }
 
-// up starts a gateway on each of some hosts, at once.
+// up starts a gateway on each of some hosts concurrently.
 func (b *builder) up(s setup, hosts ...*host) {
 	s.executable, s.shm = b.executable, b.variants+s.shm
 	var all errgroup.Group
@@ -290,7 +288,7 @@ func only(carrier report.Carrier) claim {
 	return claim{carriers: []report.Carrier{carrier}, some: true}
 }
 
-// carried are the ways by the soft device: through gateways on both hosts, and from ring to ring.
+// carried makes the ways through the soft device: through gateways on both hosts, and from ring to ring.
 func (b *builder) carried() {
 	for _, v := range []struct {
 		variant, client, server string
@@ -319,11 +317,10 @@ func (b *builder) carried() {
 	}
 }
 
-// stale is why a flow is native while the gateway gets no processor.
+// stale is the reason why a flow is native while the gateway gets no processor.
 const stale = "gateway_stale"
 
-// shared are the ways of a pair of gateways by shared memory, and those to a host
-// that has no gateway.
+// shared makes the ways through a pair of gateways with shared memory, and those to a host without a gateway.
 func (b *builder) shared() {
 	if b.wants(Released, Plain) {
 		b.must(b.n.serve(b.n.host(b.hosts+"plain"), 0))

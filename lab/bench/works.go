@@ -9,20 +9,20 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// work is a load and the ways it is done: a row of the table of all that is measured.
+// work is a load and the ways of doing it: a row in the table of everything that is measured.
 type work struct {
-	name  string // what --only selects by
-	title string // of it in reports; the names of the load's metrics follow
+	name  string // selects it in --only
+	title string // its name in reports, which the names of the load's metrics follow
 	load  load
 	ways  []string
-	// Of [comparison.Work].
+	// See [comparison.Work].
 	times, rounds int
 	limit         time.Duration
-	// profiled: perf looks at it, done the ways in sampled.
+	// profiled says that perf samples it, done in the ways of sampled.
 	profiled bool
 }
 
-// Titles of works of which tables of ratios and of the page speak.
+// Titles of works that tables of ratios and the page refer to.
 const (
 	bulk1      = "bulk, 1 stream"
 	ping64     = "ping-pong 64 B"
@@ -43,10 +43,10 @@ const (
 	idle       = "idle connections"
 )
 
-// local begins the titles of works on one host.
+// local is the prefix of the titles of works on one host.
 const local = "loopback: "
 
-// Ways of most works, and of those past a gateway.
+// Ways of most works, and of those that bypass a gateway.
 var (
 	most = []string{comparison.TCP, TwoProxies, Shm, Soft1500, Between1500, Auto}
 	past = []string{comparison.TCP, Attached, Released}
@@ -54,7 +54,7 @@ var (
 
 func and(list []string, more ...string) []string { return append(slices.Clone(list), more...) }
 
-// works lists everything, in the order of the rounds.
+// works returns all works, in the order of the rounds.
 func works() []work {
 	promoted := []work{
 		{name: "bulk", title: bulk1, load: bulk, ways: and(most, InProcess, TCP9000, Soft9000, Between9000, RC1500, RC9000), profiled: true},
@@ -79,7 +79,7 @@ func works() []work {
 	})
 }
 
-// onLoopback are works on one host, by programs with the library and without.
+// onLoopback returns works on one host, for programs with the library and without.
 func onLoopback(list []work) (all []work) {
 	for _, w := range list {
 		w.name, w.title, w.profiled = loopback+w.name, local+w.title, false
@@ -95,7 +95,7 @@ func onLoopback(list []work) (all []work) {
 	return all
 }
 
-// metrics are those of a work, by what reports call them.
+// metrics returns the metrics of a work, with their names in reports.
 func (w *work) metrics() (list []comparison.Metric) {
 	for _, m := range w.load.metrics {
 		m.Name = w.title + m.Name
@@ -104,7 +104,7 @@ func (w *work) metrics() (list []comparison.Metric) {
 	return list
 }
 
-// among are the ways of a work that there are, each with that of the other gateway.
+// among returns the ways of a work that exist in ways, each followed by that of the other gateway.
 func (w *work) among(ways map[string]way) (list []way) {
 	for _, name := range w.ways {
 		for _, name := range []string{name, otherPrefix + name} {
@@ -116,14 +116,14 @@ func (w *work) among(ways map[string]way) (list []way) {
 	return list
 }
 
-// done makes a work of the ways it is done.
+// done returns the work, done in the given ways.
 func (w *work) done(ways []way) comparison.Work {
 	r := comparison.Work{Name: w.name, Metrics: w.metrics(), Times: w.times, Rounds: w.rounds, Limit: w.limit, NoWarmUp: w.load.noWarmUp}
 	for _, by := range ways {
 		if w.load.native && by.server != nil && by.server.promotion != nil {
 			by.begin = by.server.promotion.unpromoted(by.server)
 		}
-		if w.load.native && by.kind() == Between1500 { // of such connections few live long enough to be promoted
+		if w.load.native && by.kind() == Between1500 { // few such connections live long enough to be promoted
 			by.begin = nil
 		}
 		r.Cells = append(r.Cells, comparison.Cell{Variant: by.variant, Run: func(ctx context.Context, d time.Duration) ([]float64, error) {
@@ -133,7 +133,7 @@ func (w *work) done(ways []way) comparison.Work {
 	return r
 }
 
-// missing is a program of a work that is not installed; empty: none is.
+// missing returns a program of a work that is not installed, or "".
 func (w *work) missing() string {
 	for p := range strings.FieldsSeq(w.load.programs) {
 		if !installed(p) {

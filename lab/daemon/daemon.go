@@ -14,27 +14,26 @@ import (
 const (
 	// startTimeout bounds the start of a gateway.
 	startTimeout = 10 * time.Second
-	// heartbeat is how long an admin socket that answers must be left until the
-	// heart has beaten, without which nothing is offered.
+	// heartbeat is how long to wait after the admin socket answers for the first heartbeat, before which nothing is
+	// offered.
 	heartbeat = 200 * time.Millisecond
-	// askAgain is how often an admin socket is tried.
+	// askAgain is the interval between attempts to reach an admin socket.
 	askAgain = 20 * time.Millisecond
 )
 
-// Spec is a gateway to be started.
+// Spec describes a gateway to start.
 type Spec struct {
 	Executable    string // the program
-	File          string // where its configuration is written
-	Configuration string // YAML; its admin socket is Socket, and it names a socket in in_process
+	File          string // where to write its configuration
+	Configuration string // YAML; must set its admin socket to Socket, and name a socket in in_process
 	Socket        string
-	TakeOver      bool // from the one that runs on the socket
+	TakeOver      bool // from the gateway that serves the socket
 }
 
-// Start starts a gateway on host h and returns when it carries. Process and
-// client are the caller's to end, also those returned with an error; the host
-// ends the process at the latest.
+// Start starts a gateway on host h and returns when it carries. The caller must end the process and the client, even if
+// Start also returns an error; the host ends the process at the latest.
 func Start(ctx context.Context, h *testnet.Host, s Spec) (*testnet.Proc, *admin.Client, error) {
-	if !strings.Contains(s.Configuration, "in_process:") { // the default is the machine's, which is not a laboratory's to serve or to remove
+	if !strings.Contains(s.Configuration, "in_process:") { // the default belongs to the machine, not to the laboratory
 		return nil, nil, fmt.Errorf("configuration of %s: no in_process", h.Name)
 	}
 	if err := os.WriteFile(s.File, []byte(s.Configuration), 0o600); err != nil {
@@ -60,7 +59,7 @@ func Start(ctx context.Context, h *testnet.Host, s Spec) (*testnet.Proc, *admin.
 	return p, admin, nil
 }
 
-// answers waits until the admin socket does, and the heart beats.
+// answers waits until the admin socket answers and there is a heartbeat.
 func answers(ctx context.Context, admin *admin.Client) error {
 	for {
 		if _, err := admin.Status(ctx); err == nil {

@@ -1,2 +1,2 @@
-// Package daemon starts gateways, processes of the program, on simulated hosts.
+// Package daemon starts gateways, as processes of the program, on simulated hosts.
 package daemon

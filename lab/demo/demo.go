@@ -16,11 +16,11 @@ import (
 
 // Options say where the demonstration writes and what it runs.
 type Options struct {
-	// Out receives what happens, as it happens, and the table.
+	// Out receives progress messages and the table.
 	Out io.Writer
 	// Executable is the smcgw that the hosts run.
 	Executable string
-	// Rounds is how often each measurement is taken both ways. Default: 3.
+	// Rounds is how often each measurement is taken in both ways. Default: 3.
 	Rounds int
 }
 
@@ -35,9 +35,9 @@ func (o Options) withDefaults() Options {
 }
 
 var (
-	// ErrExpectation is returned when something did not happen as it should.
+	// ErrExpectation means that something did not happen as expected.
 	ErrExpectation = errors.New("an expectation was not met")
-	// ErrNoPrograms is returned when nothing could be shown.
+	// ErrNoPrograms means that nothing could be shown.
 	ErrNoPrograms = errors.New("none of the programs that it shows is installed")
 )
 
@@ -48,7 +48,7 @@ const (
 	iperfPort = 5201
 )
 
-// show is one demonstration under way.
+// show is one demonstration in progress.
 type show struct {
 	Options
 	ctx        context.Context
@@ -67,9 +67,8 @@ type host struct {
 	admin *admin.Client
 }
 
-// Run makes four hosts between network namespaces, which takes root, and shows
-// everything on them. It cleans up whatever happens. The error is
-// ErrExpectation when a line of the table says so.
+// Run makes four hosts from network namespaces, which needs root, and shows everything on them. It always cleans up. It
+// returns ErrExpectation if a line of the table is not as expected.
 func Run(ctx context.Context, opts Options) (err error) {
 	s := &show{Options: opts.withDefaults(), ctx: ctx}
 	s.report.out = s.Out
@@ -85,7 +84,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	return s.report.print()
 }
 
-// build makes the hosts and starts programs and gateways.
+// build creates the hosts and starts programs and gateways.
 func (s *show) build() (err error) {
 	s.say("four hosts: h1, h2 and h4 run smcgw, h3 does not; h4 shares no memory with the others, as another machine")
 	if s.dir, err = os.MkdirTemp("", "smcgw-demo-"); err != nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// RunInProcess shows programs of this machine promoted by smcgw run, over loopback and without any privilege: each
-// work by plain TCP and with the library, in turns. Its broker and files are its own. The
-// error is ErrExpectation when a line of the table says so, ErrNoPrograms when there is none.
+// RunInProcess shows how smcgw run promotes programs of this machine, over loopback and without any privilege: each
+// work with plain TCP and with the library, in turns. It uses a broker and files of its own. It returns ErrExpectation
+// if a line of the table is not as expected, and ErrNoPrograms if there is no line.
 func RunInProcess(ctx context.Context, opts Options) (err error) {
 	s := &processShow{Options: opts.withDefaults(), ctx: ctx}
 	s.report.out = s.Out
@@ -56,10 +56,10 @@ type processShow struct {
 	report table
 }
 
-// processWork is a server and a client of it; both are ordinary programs.
+// processWork is a server and a client of it, both ordinary programs.
 type processWork struct {
 	name, unit string
-	packages   []string // Debian's, of the programs
+	packages   []string // Debian packages of the programs
 	programs   []string
 	server     func(s *processShow, port string) ([]string, error)
 	client     func(port string) []string
@@ -105,7 +105,7 @@ func webPair(name, path, connections string) processWork {
 	}
 }
 
-// webServer is nginx. Under root it stays root's, as the broker is.
+// webServer returns an nginx. As root, its worker stays root, like the broker.
 func webServer(s *processShow, port string) ([]string, error) {
 	user := ""
 	if os.Geteuid() == 0 {
@@ -114,7 +114,7 @@ func webServer(s *processShow, port string) ([]string, error) {
 	return testnet.Nginx(filepath.Join(s.dir, "nginx-"+port), "127.0.0.1:"+port, user)
 }
 
-// lacking are the packages of programs that are not there.
+// lacking returns the packages of missing programs.
 func (w *processWork) lacking() (packages []string) {
 	for _, p := range w.programs {
 		if _, err := find(p); err != nil {
@@ -124,7 +124,7 @@ func (w *processWork) lacking() (packages []string) {
 	return nil
 }
 
-// find looks for a program where servers are, too, which not every user's $PATH has.
+// find looks up a program, also where servers are, which is not in every user's $PATH.
 func find(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
@@ -144,7 +144,7 @@ func unique(list []string) (out []string) {
 	return out
 }
 
-// compare does a work both ways, in turns, with a server each.
+// compare does a work in both ways, in turns, with one server for each.
 func (s *processShow) compare(w processWork) (l line, err error) {
 	s.say("%s: over loopback, %d rounds by plain TCP and by smcgw run", w.name, s.Rounds)
 	l = line{name: w.name + ", one host", unit: w.unit, higher: true, what: "promoted"}
@@ -171,7 +171,7 @@ func (s *processShow) compare(w processWork) (l line, err error) {
 	return l, err
 }
 
-// serve starts the server of a work, with the library or without, until end is called.
+// serve starts the server of a work, with the library or without. end stops it.
 func (s *processShow) serve(w processWork, run bool) (end func(), port string, err error) {
 	if port, err = freePort(); err != nil {
 		return nil, "", err
@@ -205,7 +205,7 @@ func (s *processShow) serve(w processWork, run bool) (end func(), port string, e
 	return end, port, nil
 }
 
-// command prepares a program, by smcgw run or as it is; the report of smcgw run is put into a file.
+// command prepares a program, with smcgw run or directly. The report of smcgw run goes into a file.
 func (s *processShow) command(ctx context.Context, args []string, run bool) (cmd *exec.Cmd, report string, err error) {
 	path, err := find(args[0])
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *processShow) command(ctx context.Context, args []string, run bool) (cmd
 	cmd = exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 2 * time.Second
-	// No daemon's broker and no other run's: one of its own.
+	// A broker of its own rather than a daemon's or another run's.
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+s.dir, "SMCGW_SOCKET="+filepath.Join(s.dir, "none"))
 	return cmd, report, nil
 }
@@ -253,7 +253,7 @@ func (s *processShow) visit(ctx context.Context, w processWork, port string, run
 	return rate, p, err
 }
 
-// promoted is what smcgw run says in its report.
+// promoted is what the report of smcgw run says.
 type promoted struct {
 	Promoted uint64 `json:"promoted"`
 	Bytes    uint64 `json:"bytes"`
@@ -280,7 +280,7 @@ func (p *promoted) add(of promoted) {
 	}
 }
 
-// String says it in a cell of the table.
+// String returns the cell of the table.
 func (p *promoted) String() string {
 	if p.Promoted == 0 && p.Obstacle != "" {
 		return p.Obstacle
@@ -299,8 +299,8 @@ func freePort() (string, error) {
 
 var errServerEnded = errors.New("the server ended before it listened")
 
-// listening waits until something listens on a port of the loopback device. iperf3 takes a connection that only
-// looks for a client that has gone.
+// listening waits until something listens on a port of the loopback device. iperf3 takes a connection that is merely a
+// probe for a client that has gone away.
 func (s *processShow) listening(ended context.Context, port string) error {
 	for end := time.Now().Add(10 * time.Second); ; {
 		c, err := net.Dial("tcp4", "127.0.0.1:"+port)

@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// work is something two ordinary programs do with each other.
+// work is something that two ordinary programs do together.
 type work struct {
 	name   string
 	unit   string
@@ -20,7 +20,7 @@ type work struct {
 	run    func(ctx context.Context, from, to *testnet.Host) (float64, error)
 }
 
-// works is what the demonstration runs, as far as the programs are installed.
+// works returns what the demonstration runs, as far as the programs are installed.
 func works() []work {
 	all := []work{
 		{name: "HTTP download, 512 MiB", unit: "Gbit/s", higher: true, run: download},
@@ -80,8 +80,8 @@ func redisWork(command string, args ...string) func(context.Context, *testnet.Ho
 	}
 }
 
-// measure does every work between the gateways' hosts, by direct TCP and
-// carried, in turns: the kill switch of h1 makes the difference.
+// measure does every work between the gateways' hosts, over direct TCP and carried, in turns. The off switch of h1
+// makes the difference.
 func (s *show) measure() error {
 	for _, w := range works() {
 		if err := s.compare(w, w.name, s.g2, report.CarrierShm); err != nil {
@@ -91,7 +91,7 @@ func (s *show) measure() error {
 	return nil
 }
 
-// machines does some of it between hosts that share no memory.
+// machines does some works between hosts that share no memory.
 func (s *show) machines() error {
 	for _, w := range works()[:2] {
 		if err := s.compare(w, w.name+", to another machine", s.g4, report.CarrierSoft); err != nil {
@@ -138,7 +138,7 @@ func (s *show) round(w work, to *host, by report.Carrier, off bool) (float64, er
 	return v, nil
 }
 
-// noRelay reports whether everything that was carried was carried by RDMA.
+// noRelay reports whether everything that was carried used RDMA.
 func (s *show) noRelay(to *host) (bool, string) {
 	for _, g := range []*host{s.g1, to} {
 		st, err := g.admin.Status(s.ctx)

@@ -33,8 +33,8 @@ func (s *show) plainPeer() error {
 	return nil
 }
 
-// nativeBecause looks for connections to h3 in h1's list and their reason. The
-// gateway collects what the programs decided ten times a second.
+// nativeBecause looks for connections to h3 in h1's list and checks their reason. The gateway collects the decisions of
+// the programs ten times a second.
 func (s *show) nativeBecause(reason string) (bool, string) {
 	if err := testnet.Sleep(s.ctx, 300*time.Millisecond); err != nil {
 		return false, err.Error()
@@ -51,7 +51,7 @@ func (s *show) nativeBecause(reason string) (bool, string) {
 		switch c.Reason {
 		case reason:
 			found = true
-		case "off", "rate_limit": // begun beside the demo's switch, or beside more than limits.new_flows_at_once
+		case "off", "rate_limit": // begun while the demo switched the gateway, or beyond limits.new_flows_at_once
 		default:
 			return false, fmt.Sprintf("a connection to h3 is %s, reason %q", c.State, c.Reason)
 		}
@@ -73,7 +73,7 @@ func (s *show) death() error {
 		return err
 	}
 	start := time.Now()
-	for _, pid := range s.g2.Children(s.g2.proc.Pid()) { // the guardian is the one that was started, the daemon its child
+	for _, pid := range s.g2.Children(s.g2.proc.Pid()) { // the guardian was started, and the daemon is its child
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			return fmt.Errorf("kill: %w", err)
 		}
@@ -108,7 +108,7 @@ func (s *show) carrying() error {
 	}
 }
 
-// next connects right after the death, and once more when it has settled.
+// next connects right after the death, and once more when the host has settled.
 func (s *show) next() error {
 	for _, step := range []struct {
 		name, what string

@@ -14,12 +14,12 @@ type line struct {
 	unit            string
 	higher          bool
 	direct, carried []float64
-	what            string // what is expected
+	what            string // the expectation
 	ok              bool
 	note            string
 }
 
-// rounds measures by direct TCP and by smcgw in turns.
+// rounds measures with direct TCP and with smcgw in turns.
 func (l *line) rounds(n int, measure func(direct bool) (float64, error)) error {
 	for range n {
 		direct, err := measure(true)
@@ -43,7 +43,7 @@ type table struct {
 
 func (r *table) add(l line) { r.lines = append(r.lines, l) }
 
-// print writes the table; ErrExpectation if a line is not as expected.
+// print writes the table. It returns ErrExpectation if a line is not as expected.
 func (r *table) print() error {
 	fmt.Fprintln(r.out)
 	w := tabwriter.NewWriter(r.out, 0, 4, 2, ' ', 0)
@@ -72,7 +72,7 @@ func (l *line) value(v []float64) string {
 	return fmt.Sprintf("%.1f %s", s.Median, l.unit)
 }
 
-// ratio is smcgw's part by direct TCP's, of throughput; of times, too.
+// ratio returns smcgw's value divided by that of direct TCP.
 func (l *line) ratio() string {
 	r := comparison.Report{Series: []comparison.Series{{Variant: comparison.TCP, Values: l.direct}, {Values: l.carried}}}
 	s, ok := r.Ratio("", "", comparison.TCP)

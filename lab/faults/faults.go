@@ -11,23 +11,22 @@ import (
 	"github.com/smcgw/smcgw/gateway/faults"
 )
 
-// prefix begins the names of the environment variables.
+// prefix is the prefix of the environment variables.
 const prefix = "SMCGW_DEBUG_"
 
-// knobs are the faults asked for. They do not change, but by the counts that
-// points use up.
+// knobs are the requested faults. They do not change, except for the counts of points.
 type knobs struct {
-	// panics is where the work for a flow panics, hold where a flow stays until it
-	// is ended from outside.
+	// panics has the points where the work for a flow panics, hold those where a flow stays until it is ended from
+	// outside.
 	panics, hold points
 
-	// takeover is the step of a takeover at which the successor stays; empty: none.
+	// takeover is the step of a takeover at which the successor stays; empty if none.
 	takeover string
 
-	trace *tracing // nil: none
+	trace *tracing // nil if none
 }
 
-// parsers are the knobs by name, without prefix.
+// parsers are the parsers of the knobs by name, without the prefix.
 var parsers = map[string]func(*knobs, string) error{
 	"PANIC": func(k *knobs, v string) (err error) { k.panics, err = parsePoints(v); return err },
 	"HOLD":  func(k *knobs, v string) (err error) { k.hold, err = parsePoints(v); return err },
@@ -46,9 +45,8 @@ var (
 	errPoint       = errors.New("want STEP:PORT or STEP:PORT:COUNT, or more of them with commas between")
 )
 
-// Parse reads the knobs out of an environment, NAME=value each. Nothing that
-// looks like one is ignored: a test must not pass because of a typing error. The
-// result is nil if none is set.
+// Parse parses the knobs from an environment of NAME=value strings. It ignores nothing that looks like a knob, because
+// a test must not pass due to a typo. It returns nil if none is set.
 func Parse(environ []string) (faults.Injector, error) {
 	k := &knobs{}
 	var errs []error
@@ -75,14 +73,14 @@ func Parse(environ []string) (faults.Injector, error) {
 	return k, errors.Join(errs...)
 }
 
-// point names a step in the life of the connections of one service.
+// point is a step in the life of the connections of one service.
 type point struct {
 	step string        // one of [faults.Steps]
 	port uint16        // of the server
-	left *atomic.Int64 // how many more connections it is about; nil: all
+	left *atomic.Int64 // how many more connections it applies to; nil: all
 }
 
-// points are some of them.
+// points is a set of points.
 type points []*point
 
 func parsePoints(v string) (list points, err error) {
@@ -117,8 +115,7 @@ func parsePoint(v string) (*point, error) {
 	return p, nil
 }
 
-// meet reports whether one of the points is about this step of a connection, and
-// counts it if so.
+// meet reports whether one of the points applies to this step of a connection, and counts the connection if so.
 func (ps points) meet(step string, port uint16) bool {
 	for _, p := range ps {
 		if p.step == step && p.port == port && (p.left == nil || p.left.Add(-1) >= 0) {

@@ -16,7 +16,7 @@ var errTracing = errors.New("want PORT:FILE")
 
 // tracing writes a trace of the runtime to a file.
 type tracing struct {
-	port uint16 // a connection to it ends the trace when it carries bytes
+	port uint16 // the trace ends when a connection to it carries bytes
 	name string
 
 	mu           sync.Mutex // guards everything below
@@ -33,7 +33,7 @@ func parseTracing(v string) (*tracing, error) {
 	return &tracing{port: uint16(n), name: file}, nil
 }
 
-// at is called where a connection arrives at a step.
+// at is called when a connection reaches a step.
 func (t *tracing) at(step string, port uint16) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

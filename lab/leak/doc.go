@@ -1,12 +1,12 @@
 // Package leak fails tests that leave goroutines or file descriptors behind.
 //
-// A gateway that leaks one of either per connection works in every test and
-// dies in production, so every package's TestMain ends in [Main]:
+// A gateway that leaks one of either per connection passes every test and dies in production, so every package's
+// TestMain ends with [Main]:
 //
 //	func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 //
-// What every idle connection has of the heap is bounded too, by [SizeAtMost].
+// [SizeAtMost] bounds the heap memory of every idle connection, too.
 //
-// The trap: what is closed asynchronously needs a moment, which the checks
-// give; what is closed by a finalizer only is counted as a leak, and is one.
+// What is closed asynchronously needs a moment, which the checks allow. What only a finalizer closes counts as a leak,
+// and is one.
 package leak

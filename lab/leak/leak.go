@@ -28,8 +28,8 @@ const ExitLeak = 99
 // patience is how long asynchronous closing may take.
 const patience = 20 * time.Second
 
-// Main runs the tests and then looks for leaks. Its result is for [os.Exit].
-// Failed tests may leak: their cleanup cannot be trusted.
+// Main runs the tests and then checks for leaks. Its result is for [os.Exit]. If tests failed, it does not check, since
+// their cleanup cannot be trusted.
 func Main(m Runner, options ...goleak.Option) int { return run(m, patience, options...) }
 
 func run(m Runner, patience time.Duration, options ...goleak.Option) int {
@@ -49,9 +49,8 @@ func run(m Runner, patience time.Duration, options ...goleak.Option) int {
 	return code
 }
 
-// Check looks for leaks at the end of one test, which must not be parallel: the
-// goroutines and descriptors of others would count as its own. What there is
-// when Check is called is no leak.
+// Check checks for leaks at the end of one test. The test must not be parallel, because the goroutines and descriptors
+// of others would count as its own. What exists when Check is called is not a leak.
 func Check(tb TB) {
 	tb.Helper()
 	check(tb, patience)
@@ -75,7 +74,7 @@ func check(tb TB, patience time.Duration) {
 	})
 }
 
-// leakedGoroutines waits for the goroutines that should be gone to go.
+// leakedGoroutines waits for goroutines that should end.
 func leakedGoroutines(patience time.Duration, options ...goleak.Option) (err error) {
 	for end := time.Now().Add(patience); ; {
 		if err = goleak.Find(options...); err == nil || time.Now().After(end) {
@@ -84,7 +83,7 @@ func leakedGoroutines(patience time.Duration, options ...goleak.Option) (err err
 	}
 }
 
-// leakedFiles waits for the descriptors that were not there before to go.
+// leakedFiles waits for new descriptors to be closed.
 func leakedFiles(patience time.Duration, before map[string]string) []string {
 	var leaked []string
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -96,7 +95,7 @@ func leakedFiles(patience time.Duration, before map[string]string) []string {
 	}
 }
 
-// OpenFiles maps descriptor numbers to what they are open on.
+// OpenFiles returns the open descriptors and what they refer to.
 func OpenFiles() map[string]string {
 	const dir = "/proc/self/fd"
 	entries, err := os.ReadDir(dir)
@@ -105,7 +104,7 @@ func OpenFiles() map[string]string {
 	}
 	files := make(map[string]string, len(entries))
 	for _, e := range entries {
-		// The descriptor that reads the directory is gone by now.
+		// The descriptor for reading the directory is closed by now.
 		if target, err := os.Readlink(dir + "/" + e.Name()); err == nil {
 			files[e.Name()] = target
 		}
@@ -113,9 +112,8 @@ func OpenFiles() map[string]string {
 	return files
 }
 
-// newFiles lists descriptors that are new, or open on something else than
-// before. The runtime's own poller appears with the first use of the network
-// and stays.
+// newFiles returns descriptors that are new, or refer to something else than before. It permits the runtime's own
+// poller, which appears with the first use of the network and stays.
 func newFiles(before, now map[string]string) []string {
 	epolls := func(m map[string]string) (n int) {
 		for _, target := range m {
@@ -141,7 +139,7 @@ func newFiles(before, now map[string]string) []string {
 	return leaked
 }
 
-// runtimePollers is one epoll instance and the eventfd that wakes it.
+// runtimePollers is the number of files of the runtime's poller: an epoll instance and the eventfd that wakes it.
 const runtimePollers = 2
 
 func runtimeFile(target string) bool {

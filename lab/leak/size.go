@@ -2,10 +2,9 @@ package leak
 
 import "reflect"
 
-// SizeAtMost fails the test if a value of type T takes more bytes: it bounds what every idle
-// connection has of the heap. What is rare belongs in an object that its first use makes. The
-// bound is a class that the allocator rounds up to, and what is larger than 512 bytes and has
-// pointers takes a word more.
+// SizeAtMost fails the test if a value of type T takes more than the given bytes. It bounds the heap memory of every
+// idle connection; what is rarely needed belongs in an object that is created on first use. bytes should be a size
+// class of the allocator. Objects above 512 bytes that contain pointers take one word more.
 func SizeAtMost[T any](t TB, bytes uintptr) {
 	t.Helper()
 	if of := reflect.TypeFor[T](); of.Size() > bytes {

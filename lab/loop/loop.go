@@ -11,9 +11,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Loop is one goroutine that drives one vector of a device. Everything that
-// belongs to the vector's loop is done by functions given to Do, or by the turn
-// function.
+// Loop is a goroutine that drives one vector of a device. Functions passed to Do, and the turn function, do everything
+// that belongs to the vector's loop.
 type Loop struct {
 	driver verbs.Driver
 	turn   func() bool
@@ -26,9 +25,8 @@ type Loop struct {
 	closed bool
 }
 
-// New takes the vector and starts its goroutine, which lives until Close.
-// turn, if not nil, is called in the goroutine after every Progress: it polls
-// CQs, posts work and tells whether it found any.
+// New takes the vector and starts its goroutine, which lives until Close. If turn is not nil, the goroutine calls it
+// after every Progress: it polls CQs, posts work, and reports whether it found any.
 func New(dev verbs.Device, vector int, turn func() bool) (*Loop, error) {
 	l := &Loop{turn: turn, ep: -1, kick: -1, done: make(chan struct{})}
 	if l.turn == nil {
@@ -67,8 +65,8 @@ func (l *Loop) Remove(fd int) error {
 	return unix.EpollCtl(l.ep, unix.EPOLL_CTL_DEL, fd, nil)
 }
 
-// Do runs f in the loop's goroutine and waits until it returned. It must not be
-// called by the loop itself. It returns verbs.ErrClosed after Close.
+// Do runs f in the loop's goroutine and waits until it has returned. The loop itself must not call it. After Close it
+// returns verbs.ErrClosed.
 func (l *Loop) Do(f func()) error {
 	ran := make(chan struct{})
 	if err := l.post(func() { defer close(ran); f() }); err != nil {
@@ -98,13 +96,13 @@ func (l *Loop) post(f func()) error {
 	return nil
 }
 
-// wake makes the loop look at its jobs. mu keeps kick open meanwhile.
+// wake makes the loop run its jobs. The caller holds mu, which keeps kick open.
 func (l *Loop) wake() {
 	one := [8]byte{1}
 	_, _ = unix.Write(l.kick, one[:])
 }
 
-// Close stops the goroutine, gives the vector back and returns when both are done.
+// Close stops the goroutine and returns the vector. It waits until both are done.
 func (l *Loop) Close() error {
 	l.mu.Lock()
 	if !l.closed {
@@ -148,8 +146,7 @@ func (l *Loop) take() ([]func(), bool) {
 	return jobs, l.closed
 }
 
-// sleep waits for an fd or for next. The kick eventfd is never drained: edge
-// triggered, it reports each write once.
+// sleep waits for an fd, or until next. The kick eventfd is never drained: edge-triggered, it reports each write once.
 func (l *Loop) sleep(next time.Time) {
 	timeout := -1
 	if !next.IsZero() {

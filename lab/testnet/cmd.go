@@ -47,7 +47,7 @@ func (nd *node) command(ctx context.Context, name string, args ...string) *Cmd {
 // Start starts the process; see [exec.Cmd.Start].
 func (c *Cmd) Start() error { return c.node.th.do(c.Cmd.Start) }
 
-// Run starts the process and waits; see [exec.Cmd.Run].
+// Run starts the process and waits for it; see [exec.Cmd.Run].
 func (c *Cmd) Run() error {
 	if err := c.Start(); err != nil {
 		return err

@@ -52,7 +52,7 @@ func (o Options) apply(frame []byte) bool {
 		for _, one := range slices.Backward(list) {
 			turned = append(turned, one...)
 		}
-		copy(v.options(), turned) // without NOPs it always fits
+		copy(v.options(), turned) // an end of the list is never reached
 		fillNOPs(v.options()[len(turned):])
 	}
 	if slices.Equal(before, v.options()) {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// client is a client app: its flags and its streams.
+// client is a client app: its flags and streams.
 type client struct {
 	dialer
 
@@ -38,7 +38,7 @@ type client struct {
 	out *printer
 }
 
-// parseClient parses the flags that all clients share; each uses what it needs.
+// parseClient parses the flags that all clients share. Each client uses what it needs.
 func parseClient(name string, args []string) (*client, error) {
 	c := &client{}
 	var to, bind string
@@ -86,13 +86,13 @@ func (c *client) resolve(to, bind string) (err error) {
 	return nil
 }
 
-// parseAddr unmaps IPv4; whether a socket maps it again is another flag.
+// parseAddr unmaps IPv4. Another flag says whether a socket maps it again.
 func parseAddr(s string) (netip.AddrPort, error) {
 	ap, err := netip.ParseAddrPort(s)
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), err
 }
 
-// open dials and notes the outcome in an event.
+// open connects and records the outcome in an event.
 func (c *client) open(e *Event) (*net.TCPConn, error) {
 	conn, took, err := c.dial(c.to)
 	e.Micros = took.Microseconds()
@@ -109,7 +109,7 @@ func (c *client) open(e *Event) (*net.TCPConn, error) {
 	return conn, nil
 }
 
-// repeated is how many segments of a connection were sent again.
+// repeated returns how many segments of a connection were retransmitted.
 func repeated(conn *net.TCPConn) (n int) {
 	rc, err := conn.SyscallConn()
 	if err != nil {
@@ -130,7 +130,7 @@ func (c *client) finish(conn *net.TCPConn) {
 	_ = conn.Close()
 }
 
-// outcome counts one operation into an event.
+// outcome counts an operation in an event.
 func (e Event) outcome(err error) Event {
 	if err == nil {
 		e.OK++
@@ -140,8 +140,7 @@ func (e Event) outcome(err error) Event {
 	return e.withError(err)
 }
 
-// connect opens and closes connections, one after the other, until one fails;
-// the times are those of connect().
+// connect opens and closes connections, one after the other, until one fails. The times are those of connect().
 func (c *client) connect() Event {
 	var e Event
 	var took []int64
@@ -216,7 +215,7 @@ func (c *client) roundTrip(conn *net.TCPConn, i int, e *Event) error {
 	n, err := io.ReadFull(conn, reply)
 	e.Received += int64(n)
 	if err != nil {
-		// The writer ends by the same error, the deadline or this.
+		// The writer ends with the same error, at this deadline.
 		_ = conn.SetWriteDeadline(time.Now())
 		return errors.Join(fmt.Errorf("read: %w", err), <-written)
 	}
@@ -243,7 +242,7 @@ func (c *client) write(conn *net.TCPConn, req []byte) error {
 	return nil
 }
 
-// transfer moves a stream each way over one connection, checking every byte.
+// transfer moves a stream in each direction over one connection, and checks every byte.
 func (c *client) transfer() Event {
 	var e Event
 	conn, err := c.open(&e)
@@ -260,8 +259,7 @@ func (c *client) transfer() Event {
 // mostFailures is how many failed operations are described.
 const mostFailures = 8
 
-// churn opens many short connections to a transfer server, each with a small
-// transfer of random sizes.
+// churn opens many short connections to a transfer server, each with a small transfer of random sizes.
 func (c *client) churn() Event {
 	var (
 		mu    sync.Mutex
@@ -301,7 +299,7 @@ func (e Event) add(one Event) Event {
 	e.Repeated += one.Repeated
 	e.Sent += one.Sent
 	e.Received += one.Received
-	if one.Failed > 0 { // the last one is described
+	if one.Failed > 0 { // describe the last one
 		e.Error, e.Errno, e.Local, e.Remote = one.Error, one.Errno, one.Local, one.Remote
 		name := one.Errno
 		if name == "" {
@@ -322,9 +320,8 @@ func (c *client) churnOne(i int) Event {
 	return one.transfer()
 }
 
-// hold opens connections to an echo server and keeps them, until its input
-// ends. Lines of the input are commands for all connections: ping, fin, rst,
-// close. Every connection that ends, however it does, is an event at once.
+// hold opens connections to an echo server and keeps them until its input ends. Lines of the input are commands for all
+// connections: ping, fin, rst, close. Whenever a connection ends, for whatever reason, it prints an event immediately.
 func (c *client) hold() Event {
 	var e Event
 	var held []*heldConn
@@ -361,7 +358,7 @@ func command(held []*heldConn, name string) Event {
 	return e
 }
 
-// heldConn is one connection of hold; readAll alone reads from it.
+// heldConn is one connection of hold. Only readAll reads from it.
 type heldConn struct {
 	id   int
 	conn *net.TCPConn
@@ -379,7 +376,7 @@ func (h *heldConn) readAll() {
 		if n > 0 {
 			select {
 			case h.got <- buf[:n]:
-			case <-time.After(time.Second): // not asked for
+			case <-time.After(time.Second): // nobody has asked for it
 			}
 		}
 		if err != nil {

@@ -13,19 +13,18 @@ import (
 	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
-// dialer opens client sockets by the system calls themselves: the exact errno,
-// IPv4 peers through IPv6 sockets, MPTCP and TCP Fast Open are what package net
-// hides or decides on its own.
+// dialer opens client sockets with plain system calls, because package net hides, or decides on its own about, the
+// exact errno, IPv4 peers through IPv6 sockets, MPTCP and TCP Fast Open.
 type dialer struct {
 	bind    netip.AddrPort // local address, port 0 for any
 	mapped  bool           // IPv4 peer through an AF_INET6 socket
 	mptcp   bool
 	tfo     bool
-	timeout time.Duration // give up and close after it; 0: the kernel's own
+	timeout time.Duration // give up and close after this time; 0: the kernel's own limit
 }
 
-// dial connects, and tells how long connect() took. The error wraps the errno that
-// connect(2) gave or would have given.
+// dial connects, and returns how long connect() took. The error wraps the errno that connect(2) returned or would have
+// returned.
 func (d dialer) dial(to netip.AddrPort) (*net.TCPConn, time.Duration, error) {
 	family := unix.AF_INET6
 	if to.Addr().Is4() && !d.mapped {
@@ -82,7 +81,7 @@ func (d dialer) prepare(fd, family int) error {
 	if !d.bind.IsValid() {
 		return nil
 	}
-	if d.bind.Port() != 0 { // a port that the kernel chooses is to be nobody's
+	if d.bind.Port() != 0 { // a port chosen by the kernel must be unused
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return os.NewSyscallError("setsockopt", err)
 		}
@@ -90,8 +89,7 @@ func (d dialer) prepare(fd, family int) error {
 	return os.NewSyscallError("bind", unix.Bind(fd, of(family, d.bind)))
 }
 
-// of is an address as a socket of a family takes it: As16 writes an IPv4 address in its
-// mapped form.
+// of returns an address for a socket of a family. As16 returns an IPv4 address in its mapped form.
 func of(family int, a netip.AddrPort) unix.Sockaddr {
 	if family == unix.AF_INET6 {
 		a = netip.AddrPortFrom(netip.AddrFrom16(a.Addr().As16()), a.Port())
@@ -99,12 +97,12 @@ func of(family int, a netip.AddrPort) unix.Sockaddr {
 	return sockaddr.Of(a)
 }
 
-// errGaveUp is the application's own decision, not the network's.
+// errGaveUp is a decision of the application, not of the network.
 var errGaveUp = errors.New("gave up connecting")
 
-// await waits for the outcome of a connect in progress. Of an ICMP error over IPv4 the
-// kernel tells that there is one before it tells which (ip_icmp_error, tcp_v4_err): no
-// error is a connection only where the SYN was acknowledged.
+// await waits for the outcome of a connect in progress. For an ICMP error over IPv4 the kernel first signals that there
+// is an error, and only then sets it (ip_icmp_error, tcp_v4_err). So no error means a connection only if the SYN was
+// acknowledged.
 func (d dialer) await(fd int) error {
 	deadline := time.Now().Add(d.timeout)
 	for {
@@ -133,7 +131,7 @@ func (d dialer) await(fd int) error {
 	}
 }
 
-// addrText writes an address with IPv4 unmapped.
+// addrText formats an address with IPv4 unmapped.
 func addrText(a net.Addr) string {
 	switch a := a.(type) {
 	case *net.TCPAddr:
@@ -149,7 +147,7 @@ func plainText(a netip.AddrPort) string {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port()).String()
 }
 
-// reset makes the close of a connection a RST.
+// reset closes a connection with a RST.
 func reset(c *net.TCPConn) {
 	_ = c.SetLinger(0)
 	_ = c.Close()

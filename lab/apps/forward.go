@@ -15,11 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwardPatience bounds a dial of a proxy.
+// forwardPatience bounds a proxy's dial.
 const forwardPatience = time.Minute
 
-// forward is a proxy that connections are redirected to (a sidecar). It dials the address
-// they were meant for and copies both ways, each direction to its end:
+// forward is a proxy to which connections are redirected (a sidecar). It dials the address for which they were meant,
+// and copies both directions, each to its end:
 //
 //	forward [-tproxy] [-from4 ADDRESS] [-from6 ADDRESS] [-as-client] [-mark MARK] [-to ADDRESS] ADDRESS...
 func forward(args []string, out *printer) error {
@@ -58,10 +58,10 @@ func (p proxy) listen(address string) (net.Listener, error) {
 	return lc.Listen(context.Background(), "tcp", address)
 }
 
-// option is one of a socket, to be set to a number.
+// option is a socket option to set to a number.
 type option struct{ level, name, value int }
 
-// transparent lets a socket have addresses that are not the host's.
+// transparent permits a socket to have addresses that are not the host's.
 func transparent(network string) option {
 	if network == "tcp6" {
 		return option{unix.SOL_IPV6, unix.IPV6_TRANSPARENT, 1}
@@ -74,7 +74,7 @@ func set(c syscall.RawConn, o option) (err error) {
 	return errors.Join(ctlErr, err)
 }
 
-// pass forwards one connection. A server that cannot be reached is a reset to the client.
+// pass forwards one connection. If the server cannot be reached, it resets the client.
 func (p proxy) pass(in *net.TCPConn, _ *Event) error {
 	meant := p.to
 	if meant == "" {
@@ -132,7 +132,7 @@ func (p proxy) dial(to string, in *net.TCPConn) (*net.TCPConn, error) {
 	return c.(*net.TCPConn), nil
 }
 
-// source is what a connection is made from; none: what the kernel chooses.
+// source returns the address from which to connect, or none to let the kernel choose.
 func (p proxy) source(to string, in *net.TCPConn) (netip.Addr, error) {
 	if p.asClient {
 		return in.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), nil
@@ -151,8 +151,8 @@ func (p proxy) source(to string, in *net.TCPConn) (netip.Addr, error) {
 	return netip.ParseAddr(from)
 }
 
-// meant is the address that a connection was meant for: by TPROXY its own
-// address, else what connection tracking remembers.
+// meant returns the address for which a connection was meant: with TPROXY its local address, otherwise what connection
+// tracking remembers.
 func (p proxy) meant(c *net.TCPConn) (to string, err error) {
 	if p.tproxy {
 		return addrText(c.LocalAddr()), nil
@@ -169,8 +169,8 @@ func (p proxy) meant(c *net.TCPConn) (to string, err error) {
 	return to, err
 }
 
-// originalDestination asks with SO_ORIGINAL_DST. Its structures are of the size
-// and layout of other options that package unix can read.
+// originalDestination queries SO_ORIGINAL_DST. Its structures have the size and layout of other options that package
+// unix can read.
 func originalDestination(fd int, v4 bool) (string, error) {
 	if v4 {
 		a, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// memcachedHead is the header of every datagram of memcached's UDP protocol
-// (doc/protocol.txt, "UDP protocol"): request id, number of the datagram within
-// the answer, datagrams of the answer, reserved; 16 bits each, big-endian.
+// memcachedHead is the length of the header of every datagram of memcached's UDP protocol (doc/protocol.txt, "UDP
+// protocol"): request id, number of the datagram within the answer, number of datagrams of the answer, reserved; 16
+// bits each, big-endian.
 const memcachedHead = 8
 
 // memcachedAnswers bounds the datagrams of an answer.
@@ -20,7 +20,7 @@ const memcachedAnswers = 256
 
 var errMemcached = errors.New("no answer of memcached")
 
-// memcached stores values on a memcached server and gets them back, by UDP.
+// memcached stores values on a memcached server and gets them back, over UDP.
 func memcached(args []string, p *printer) error {
 	var to string
 	var count, size int
@@ -60,7 +60,7 @@ type memcachedClient struct {
 	buf   []byte
 }
 
-// roundTrip stores value number i and gets it.
+// roundTrip stores value number i and gets it back.
 func (c *memcachedClient) roundTrip(e *Event, i, size int) error {
 	value := make([]byte, size)
 	stream{uint64(i)}.fill(value, 0)
@@ -104,7 +104,7 @@ func (c *memcachedClient) ask(request []byte) ([]byte, error) {
 		case err != nil:
 			return nil, err
 		case part.id != c.id:
-			continue // of an earlier request
+			continue // the answer to an earlier request
 		case missing < 0:
 			missing = part.total
 		}

@@ -7,13 +7,12 @@ import (
 	"fmt"
 )
 
-// numbered is one datagram of a reproducible sequence: its receiver can tell
-// which one it is and check every byte, so that nothing but what an app has
-// sent goes unnoticed. It is
+// numbered is one datagram of a reproducible sequence. Its receiver can tell which one it is and check every byte, and
+// so detects anything that no app has sent. It is
 //
 //	magic (4), size of the datagram (4), seed (8), number (8), stream
 //
-// big-endian. A datagram too short for that is a fixed pattern.
+// big-endian. A datagram that is too short for that is a fixed pattern.
 type numbered struct {
 	seed, number uint64
 	size         int
@@ -45,11 +44,10 @@ func (d numbered) append(b []byte) []byte {
 	return b
 }
 
-// errAlien says that a datagram is not ours, or not as it was sent.
+// errAlien means that a datagram was not sent by an app, or not in this form.
 var errAlien = errors.New("no datagram of an app")
 
-// parseNumbered checks a datagram to its last byte. One without a number has
-// seed and number 0.
+// parseNumbered checks a datagram up to its last byte. One without a number has seed and number 0.
 func parseNumbered(b []byte) (numbered, error) {
 	if len(b) < numberedHead {
 		for i := range b {

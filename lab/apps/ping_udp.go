@@ -18,8 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpClient sends numbered datagrams from one socket, to one peer or to several
-// in turn, and waits for each one's answer.
+// udpClient sends numbered datagrams from one socket to one peer, or to several in turn, and waits for each answer.
 type udpClient struct {
 	to        []netip.AddrPort
 	bind      netip.AddrPort
@@ -186,7 +185,7 @@ func (c *udpClient) setup(fd int) error {
 	return errors.Join(errs...)
 }
 
-// run sends until the count or the time is over, or an error ends it.
+// run sends until the count is reached, the time is over, or an error occurs.
 func (c *udpClient) run(e Event) Event {
 	e.Local = addrText(c.conn.LocalAddr())
 	c.started = time.Now()
@@ -209,7 +208,7 @@ func (c *udpClient) run(e Event) Event {
 	return c.times(e)
 }
 
-// more tells whether there is another datagram to send.
+// more reports whether to send another datagram.
 func (c *udpClient) more(i int) bool {
 	select {
 	case <-c.ended:

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arrival reads from control messages which address a datagram was sent to and
-// the index of the device it came by (ip(7) and ipv6(7), PKTINFO).
+// arrival parses from control messages to which address a datagram was sent, and the index of the device on which it
+// arrived (ip(7) and ipv6(7), PKTINFO).
 func arrival(oob []byte) (to netip.Addr, device int) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -28,12 +28,11 @@ func arrival(oob []byte) (to netip.Addr, device int) {
 	return to, device
 }
 
-// departure makes the control message that lets a datagram leave from an
-// address.
+// departure returns the control message that makes a datagram leave from an address.
 func departure(from netip.Addr, conn *net.UDPConn) []byte {
 	if a, ok := conn.LocalAddr().(*net.UDPAddr); ok && a.IP.To4() != nil {
 		return unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: from.As4()})
 	}
-	// An IPv4 address is mapped.
+	// IPv4 addresses are mapped.
 	return unix.PktInfo6(&unix.Inet6Pktinfo{Addr: from.As16()})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
-// Modes of servers, what they do with a connection:
+// Modes of servers, which say what they do with a connection:
 //
 //	echo      sends back what it reads, then its FIN after the client's
 //	first     greets with [Banner], then echoes
@@ -40,22 +40,22 @@ var serverModes = map[string]handler{
 	"bound":    nil,
 }
 
-// handler serves a connection and notes in the event what it did.
+// handler serves a connection, and records in the event what it did.
 type handler func(*net.TCPConn, *Event) error
 
-// Banner is what a server of mode first says.
+// Banner is the greeting of a server in mode first.
 const Banner = "220 ready\r\n"
 
 type server struct {
 	out   *printer
-	tag   string // its name, which transfer tells
+	tag   string // its name, which transfer reports
 	quiet bool
 	mptcp bool
 	tfo   bool
 	count atomic.Int64
 }
 
-// serve runs until it is killed. Arguments are MODE=ADDRESS pairs.
+// serve runs until it is killed. Its arguments are MODE=ADDRESS pairs.
 func serve(args []string, p *printer) error {
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	s := &server{out: p}
@@ -80,7 +80,7 @@ func serve(args []string, p *printer) error {
 	})
 }
 
-// run listens where each argument says, and serves until it is killed.
+// run listens as each argument says, and serves until it is killed.
 func (s *server) run(args []string, listen func(arg string) (ln net.Listener, mode string, do handler, err error)) error {
 	var all sync.WaitGroup
 	for i, arg := range args {
@@ -141,14 +141,13 @@ func (s *server) handle(c *net.TCPConn, mode string, do handler) {
 	err := do(c, &e)
 	_ = c.Close()
 	e.Event, e.Micros = "closed", time.Since(start).Microseconds()
-	// A quiet server still tells what went wrong.
+	// Even a quiet server reports errors.
 	if e = e.withError(err); !s.quiet || e.Error != "" {
 		s.out.print(e)
 	}
 }
 
-// echo copies by hand: io.Copy would splice within the kernel, which is one
-// way to do it, but not what most servers do.
+// echo copies in user space. io.Copy would splice within the kernel, which most servers do not do.
 func echo(c *net.TCPConn, e *Event) error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -183,8 +182,8 @@ func serveReset(c *net.TCPConn, _ *Event) error {
 	return err
 }
 
-// serveHold waits for the client's end without reading what it sent: the
-// kernel reports a hang-up or an error, not readability.
+// serveHold waits for the client's end without reading what it has sent: the kernel reports a hang-up or an error, not
+// readability.
 func serveHold(c *net.TCPConn, _ *Event) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modes of servers of datagrams:
+// Modes of datagram servers:
 //
 //	echo  sends back what comes, from the address it came to
 //	sink  answers nothing
 //	join  echo in a multicast group, the address it is bound to
 var udpModes = []string{"echo", "sink", "join"}
 
-// udpServer checks and counts what comes to one socket.
+// udpServer checks and counts what arrives on one socket.
 type udpServer struct {
 	out    *printer
 	mode   string
@@ -37,15 +37,14 @@ type udpServer struct {
 	tallies map[tallyKey]*Event
 }
 
-// tallyKey is the source and destination of datagrams, and the device by which they came.
+// tallyKey is the source and destination of datagrams, and the device on which they arrived.
 type tallyKey struct {
 	from, to netip.AddrPort
 	device   int
 }
 
-// serveUDP runs until it is killed. It tells of every new peer, of every
-// datagram that no app has sent, and, for each line "report" it reads, what
-// each peer has sent so far.
+// serveUDP runs until it is killed. It reports every new peer, every datagram that no app has sent, and, for each line
+// "report" that it reads, what each peer has sent so far.
 func serveUDP(args []string, in io.Reader, p *printer) error {
 	var device string
 	fs := flag.NewFlagSet("serve-udp", flag.ContinueOnError)
@@ -102,7 +101,7 @@ func (s *udpServer) listen(addr string) error {
 	return nil
 }
 
-// setup asks for the address and the device of what comes in.
+// setup makes the kernel report the address and the device of arriving datagrams.
 func (s *udpServer) setup(fd int, a netip.Addr) error {
 	level, info := unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO
 	if a.Is4() {
@@ -128,8 +127,7 @@ func (s *udpServer) join(fd int, group netip.Addr) error {
 		&unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(dev.Index)}))
 }
 
-// run answers until the socket fails: errors of single peers (ICMP) are not
-// told to a socket that is not connected.
+// run answers until the socket fails. An unconnected socket does not get errors of single peers (ICMP).
 func (s *udpServer) run() {
 	buf, oob := make([]byte, 1<<16), make([]byte, 256)
 	port := s.conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()
@@ -152,12 +150,12 @@ func (s *udpServer) run() {
 	}
 }
 
-// single tells whether an address is that of one host, in the test networks.
+// single reports whether an address is that of one host, in the test networks.
 func single(a netip.Addr) bool {
 	return a.IsValid() && !a.IsMulticast() && (!a.Is4() || a.As4()[3] != 255)
 }
 
-// count notes a datagram and tells whether it is one of an app.
+// count counts a datagram, and reports whether an app has sent it.
 func (s *udpServer) count(key tallyKey, b []byte) bool {
 	_, err := parseNumbered(b)
 	s.mu.Lock()

@@ -8,13 +8,12 @@ import (
 	"time"
 )
 
-// short opens connections to an echo server, each for one request and its
-// answer, some at a time. A time is that of the whole: connect, request, answer,
-// close; beside the slowest and the median the result has the 99th percentile,
-// the median of connect, and how long all took together.
+// short opens connections to an echo server, each for one request and its answer, several at a time. A time covers all
+// of it: connect, request, answer, close. Besides the longest and the median, the result has the 99th percentile, the
+// median of connect, and how long everything took.
 func (c *client) short() Event {
 	var (
-		mu    sync.Mutex // guards what follows
+		mu    sync.Mutex // guards everything below
 		e     Event
 		left  = c.count
 		took  []time.Duration

@@ -2,12 +2,11 @@ package apps
 
 import "encoding/binary"
 
-// stream is a reproducible sequence of bytes: the same seed gives the same
-// bytes at the same offsets, so a receiver can check every byte and name the
-// first wrong one. (A checksum could only say that one exists.)
+// stream is a reproducible sequence of bytes: the same seed yields the same bytes at the same offsets, so a receiver
+// can check every byte and name the first wrong one. (A checksum could only tell that there is one.)
 type stream struct{ seed uint64 }
 
-// word is the splitmix64 generator, evaluated at index i.
+// word returns the output of the splitmix64 generator at index i.
 func (s stream) word(i uint64) uint64 {
 	z := s.seed + (i+1)*0x9e3779b97f4a7c15
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
@@ -33,8 +32,7 @@ func (s stream) fill(p []byte, off int64) {
 	}
 }
 
-// check returns the index of the first byte in p that is not the one at that
-// place after offset off, or -1.
+// check returns the index of the first byte in p that differs from the stream at offset off, or -1.
 func (s stream) check(p []byte, off int64) int {
 	i := 0
 	for ; i < len(p) && (off+int64(i))%8 != 0; i++ {

@@ -11,17 +11,16 @@ import (
 	"net"
 )
 
-// The transfer protocol: the client sends an order and then its stream, the
-// server its own stream and then its verdict on the client's, and a [Server] as
-// JSON if it has a name. Each half-closes when it has sent everything.
+// The transfer protocol: the client sends an order and then its stream; the server sends its own stream, its verdict on
+// the client's, and if it has a name a [Server] as JSON. Each side half-closes when it has sent everything.
 
 // order is the client's header.
 type order struct {
-	seed     uint64 // of the stream to the server; inverted, of that to the client
+	seed     uint64 // of the stream to the server; inverted, of the one to the client
 	up, down int64  // stream bytes from and to the client
-	// late makes the server send only after it has seen the client's FIN.
+	// late makes the server wait for the client's FIN before it sends.
 	late bool
-	// write is the size of every write; 0: random sizes up to 64 KiB.
+	// write is the size of every write; 0 means random sizes up to 64 KiB.
 	write int64
 }
 
@@ -67,8 +66,8 @@ func parseOrder(b []byte) (order, error) {
 	return o, nil
 }
 
-// Send writes n bytes of the stream of a seed and counts them; write is the size of every
-// write, or 0 for random sizes.
+// Send writes n bytes of the stream of a seed, and counts them. write is the size of every write, or 0 for random
+// sizes.
 func Send(w io.Writer, seed uint64, n, write int64, sent *int64) error {
 	s, rnd := stream{seed}, rand.New(rand.NewPCG(seed, 1))
 	buf := make([]byte, max(write, randomWrite))
@@ -89,7 +88,7 @@ func Send(w io.Writer, seed uint64, n, write int64, sent *int64) error {
 	return nil
 }
 
-// wrongByteError says where a stream went wrong.
+// wrongByteError says where a stream differs.
 type wrongByteError struct{ off int64 }
 
 // Error implements error.
@@ -132,7 +131,7 @@ func expectEnd(r io.Reader) error {
 	}
 }
 
-// Receive reads the stream of a seed to its end after n bytes, and checks and counts them.
+// Receive reads the n bytes of the stream of a seed and its end. It checks and counts the bytes.
 func Receive(r io.Reader, seed uint64, n int64, got *int64) error {
 	if err := receive(r, stream{seed}, n, got); err != nil {
 		return err
@@ -160,7 +159,7 @@ func serveTransfer(c *net.TCPConn, e *Event) error {
 	downErr := Send(c, ^o.seed, o.down, o.write, &e.Sent)
 	if !o.late {
 		if downErr != nil {
-			reset(c) // ends the receiver too
+			reset(c) // also ends the receiver
 		}
 		upErr = <-up
 	}
@@ -210,7 +209,7 @@ func clientTransfer(c *net.TCPConn, o order, e *Event) error {
 		err = readVerdict(c, e)
 	}
 	if err != nil {
-		reset(c) // ends the sender too
+		reset(c) // also ends the sender
 	}
 	return errors.Join(err, <-up)
 }

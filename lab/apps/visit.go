@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// Server is what a transfer server with a name tells of itself and a connection.
+// Server is what a transfer server with a name reports about itself and a connection.
 type Server struct {
 	Tag    string `json:"tag"`
 	Local  string `json:"local"`  // its own address
-	Remote string `json:"remote"` // of the client, as it sees it
+	Remote string `json:"remote"` // the client's address as the server sees it
 }
 
-// visitSize is how many bytes the first two visits and the last move each way; others move few.
+// visitSize is how many bytes the first two visits and the last one move in each direction; others move few.
 const visitSize = 200_000
 
-// visit makes connections to transfer servers with names, one after the other, until one takes
-// too long, and tells everything that an application can observe of each: with a gateway and
-// without, the same server must answer, see the same address, and get every byte.
+// visit makes connections to transfer servers with names, one after the other, until the time is over, and reports
+// everything that an application can observe of each. With a gateway and without, the same server must answer, see the
+// same address, and get every byte.
 func (c *client) visit() Event {
 	e := Event{Errnos: map[string]int{}}
 	end := time.Now().Add(c.budget)
@@ -43,8 +43,8 @@ func (c *client) visit() Event {
 	return e
 }
 
-// Outcome is everything of a visit that must be the same with and without a gateway, in words:
-// no times, and no ports that the kernel chooses.
+// Outcome returns, in words, everything about a visit that must be the same with and without a gateway: no times, and
+// no ports chosen by the kernel.
 func (e Event) Outcome() string {
 	switch {
 	case e.Failed > 0 && e.Local == "":
@@ -58,11 +58,11 @@ func (e Event) Outcome() string {
 	}
 }
 
-// TookTooLong reports whether the client lost its patience.
+// TookTooLong reports whether the client gave up waiting.
 func (e Event) TookTooLong() bool { return e.Errno == "GAVE_UP" || e.Errno == "TIMEOUT" }
 
-// seen is the client as the server saw it: client if it is the true address and
-// port, else the address, with another port if only that differs.
+// seen returns how the server saw the client: "client" if with its true address and port, or else the address, or that
+// only the port differs.
 func (e Event) seen() string {
 	if e.Server.Remote == e.Local {
 		return "client"

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// web is an ordinary net/http server: GET /N answers N bytes, GET /N?seed=S those
-// of a stream.
+// web is an ordinary net/http server: GET /N returns N bytes, and GET /N?seed=S those of a stream.
 func web(args []string, p *printer) error {
 	if len(args) != 1 {
 		return errUsage
@@ -26,7 +25,7 @@ func web(args []string, p *printer) error {
 	return NewWeb().Serve(ln)
 }
 
-// NewWeb is the server of the web app.
+// NewWeb returns the server of the web app.
 func NewWeb() *http.Server {
 	return &http.Server{Handler: http.HandlerFunc(serveBytes), ReadHeaderTimeout: time.Minute}
 }
@@ -53,9 +52,8 @@ func serveBytes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fetch is an ordinary net/http client: it gets a URL a number of times over one
-// connection and reports the median of the times. With a seed it checks every
-// byte.
+// fetch is an ordinary net/http client: it gets a URL a number of times over one connection and reports the median
+// time. With a seed it checks every byte.
 func fetch(args []string, p *printer) error {
 	var to string
 	var count int

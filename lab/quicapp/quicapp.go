@@ -20,12 +20,12 @@ import (
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
-// protocol is what both sides name in their handshake.
+// protocol is the protocol that both sides name in their handshake.
 const protocol = "smcgw-test"
 
 var errUsage = errors.New("usage: serve-quic quic=ADDRESS | get-quic -to ADDRESS [flags]")
 
-// Apps are the programs: serve-quic and get-quic.
+// Apps returns the programs: serve-quic and get-quic.
 func Apps() []apps.App {
 	return []apps.App{{Name: "serve-quic", Run: serve}, {Name: "get-quic", Run: get}}
 }
@@ -109,8 +109,7 @@ func answerStream(s *quic.Stream) (int64, error) {
 	return o.size, o.send(s, true)
 }
 
-// get makes one connection and exchanges a number of bytes on each of a number
-// of streams, one after the other.
+// get makes one connection and exchanges a number of bytes on each of several streams, one after the other.
 func get(args []string, tell func(apps.Event)) error {
 	var to string
 	var count int
@@ -144,8 +143,7 @@ func exchangeAll(ctx context.Context, to string, count int, size int64, e *apps.
 	begun := time.Now()
 	conn, err := endpoint.Dial(ctx, "udp", to, &quic.Config{TLSConfig: &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, ServerName: protocol,
-		// The certificate is made by the server for its own lifetime; that the
-		// bytes are the right ones is checked.
+		// The server makes the certificate for its own lifetime. The bytes are checked instead.
 		InsecureSkipVerify: true,
 	}})
 	if err != nil {

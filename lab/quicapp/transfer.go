@@ -10,8 +10,8 @@ import (
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
-// order is what a client sends at the head of a stream: the seed of the bytes
-// and how many of them go each way.
+// order is what a client sends at the beginning of a stream: the seed of the bytes, and how many of them go in each
+// direction.
 type order struct {
 	seed uint64
 	size int64
@@ -41,7 +41,7 @@ func parseOrder(b []byte) (order, error) {
 	return o, nil
 }
 
-// send writes one direction and its end.
+// send sends one direction and its end.
 func (o order) send(s *quic.Stream, down bool) error {
 	if err := apps.Send(s, o.of(down), o.size, chunkLen, new(int64)); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (o order) send(s *quic.Stream, down bool) error {
 	return s.CloseWrite()
 }
 
-// of is the seed of one direction.
+// of returns the seed of one direction.
 func (o order) of(down bool) uint64 {
 	if down {
 		return ^o.seed

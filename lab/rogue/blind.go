@@ -11,10 +11,10 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-const blindTTL = 33 // by which the ear knows what the blind one has sent
+const blindTTL = 33 // by which an Ear recognises what a Blind has sent
 
-// Blind sends RoCEv2 packets with the address of another host, as one can where
-// no router looks at that. It sees no answer.
+// Blind sends RoCEv2 packets with the address of another host, which is possible if no router checks source addresses.
+// It sees no answers.
 type Blind struct {
 	fd   int
 	from netip.Addr
@@ -22,8 +22,8 @@ type Blind struct {
 	b    []byte
 }
 
-// NewBlind makes a socket on the host that within runs functions on; from is
-// another's address, to where the device receives.
+// NewBlind opens a socket on the host on which within runs functions. from is another host's address; to is where the
+// device receives.
 func NewBlind(within func(func() error) error, from netip.Addr, to netip.AddrPort) (*Blind, error) {
 	s := &Blind{from: from, to: to}
 	err := within(func() (err error) {
@@ -36,8 +36,7 @@ func NewBlind(within func(func() error) error, from netip.Addr, to netip.AddrPor
 	return s, nil
 }
 
-// Send sends a packet from a UDP port, with everything right around it. A full
-// queue on the way is waited for.
+// Send sends a packet from a UDP port, with valid surrounding headers. If a queue on the way is full, it waits.
 func (s *Blind) Send(port uint16, h *wire.Header, payload []byte) error {
 	const identification = 1 // the kernel would fill in 0
 	b := append(s.b[:0], make([]byte, packet.IPv4MinLen+packet.UDPLen)...)
@@ -55,7 +54,7 @@ func (s *Blind) Send(port uint16, h *wire.Header, payload []byte) error {
 	return unix.Sendto(s.fd, b, 0, &unix.SockaddrInet4{Addr: s.to.Addr().As4()})
 }
 
-// Close ends the socket.
+// Close closes the socket.
 func (s *Blind) Close() error { return unix.Close(s.fd) }
 
 // Overheard is a packet as a host on the path sees it.
@@ -64,16 +63,15 @@ type Overheard struct {
 	From, To netip.AddrPort
 }
 
-// Ear hears the RoCEv2 packets that come to a host, but those of a [Blind]: what
-// that would have to guess.
+// Ear hears the RoCEv2 packets that arrive at a host, except those of a [Blind], and so knows what a Blind would have
+// to guess.
 type Ear struct {
 	fd   int
 	port uint16 // of the device
 	b    []byte
 }
 
-// NewEar listens on the host that within runs functions on, whose device receives at
-// a port.
+// NewEar listens on the host on which within runs functions, whose device receives on port.
 func NewEar(within func(func() error) error, port uint16) (*Ear, error) {
 	e := &Ear{port: port, b: make([]byte, 1<<16)}
 	err := within(func() (err error) {
@@ -86,8 +84,7 @@ func NewEar(within func(func() error) error, port uint16) (*Ear, error) {
 	return e, unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20)
 }
 
-// Heard returns the next packet, false if none now. Of a train it is the
-// first one.
+// Heard returns the next packet, or false if there is none now. Of a train it returns only the first packet.
 func (e *Ear) Heard() (o Overheard, ok bool) {
 	for {
 		n, _, err := unix.Recvfrom(e.fd, e.b, 0)
@@ -109,5 +106,5 @@ func (e *Ear) Heard() (o Overheard, ok bool) {
 	}
 }
 
-// Close ends the socket.
+// Close closes the socket.
 func (e *Ear) Close() error { return unix.Close(e.fd) }

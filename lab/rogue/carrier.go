@@ -16,11 +16,11 @@ import (
 
 const (
 	memorySize  = 1 << 20
-	targetsSize = 4096 // of it, at the beginning: where the peer's grants go
+	targetsSize = 4096 // at its beginning: where the peer writes its grants
 	depth       = 512
 )
 
-// Device is an RDMA device of a rogue, driven by a goroutine of its own.
+// Device is an RDMA device of a rogue, driven by its own goroutine.
 type Device struct {
 	Soft *soft.Device // nil on shm
 	Shm  *shm.Device  // nil on soft
@@ -29,7 +29,7 @@ type Device struct {
 	cq   verbs.CQ
 }
 
-// OpenSoft opens a device on an address of the host that within runs functions on.
+// OpenSoft opens a device on an address of the host on which within runs functions.
 func OpenSoft(within func(func() error) error, addr netip.Addr) (*Device, error) {
 	d := &Device{addr: addr}
 	err := within(func() (err error) {
@@ -66,14 +66,14 @@ func (d *Device) start(dev verbs.Device) error {
 	return nil
 }
 
-// turn throws completions away.
+// turn discards completions.
 func (d *Device) turn() bool {
 	var wcs [64]verbs.WC
 	n, _ := d.cq.Poll(wcs[:])
 	return n > 0
 }
 
-// Close ends the device.
+// Close closes the device.
 func (d *Device) Close() error {
 	err := d.loop.Close()
 	if d.Soft != nil {
@@ -82,7 +82,7 @@ func (d *Device) Close() error {
 	return errors.Join(err, d.Shm.Close())
 }
 
-// Carrier is a queue pair with memory, for one connection.
+// Carrier is a queue pair with memory for one connection.
 type Carrier struct {
 	dev  *Device
 	peer *shm.Peer
@@ -91,13 +91,12 @@ type Carrier struct {
 	psn  uint32
 
 	Offer negotiate.CarrierOffer
-	// Peer is what the server has answered, PeerConn its memory.
+	// Peer is the server's answer, and PeerConn its memory.
 	Peer     negotiate.CarrierOffer
 	PeerConn rsocket.ConnData
 }
 
-// NewCarrier makes a queue pair and what a PROPOSAL says of it. On shm each has an
-// offer of its own.
+// NewCarrier makes a queue pair, and its description for a PROPOSAL. On shm each queue pair has an offer of its own.
 func (d *Device) NewCarrier() (*Carrier, error) {
 	c := &Carrier{dev: d, psn: rand.Uint32() & 0xffffff}
 	var pd verbs.PD
@@ -173,7 +172,7 @@ func (c *Carrier) Connect(a negotiate.Accept) error {
 	return c.Do(func(qp verbs.QP) error { return verbs.Connect(qp, attr) })
 }
 
-// Do runs fn with the queue pair, which it may use as it likes.
+// Do runs fn with the queue pair, which it may use in any way.
 func (c *Carrier) Do(fn func(qp verbs.QP) error) (err error) {
 	if lerr := c.dev.loop.Do(func() { err = fn(c.qp) }); lerr != nil {
 		return lerr
@@ -193,10 +192,10 @@ func (c *Carrier) Say(imm rsocket.Imm, to rsocket.SGE, n int) error {
 	return c.Do(func(qp verbs.QP) error { return qp.PostSend(&wr) })
 }
 
-// Fill puts bytes where Say takes them from.
+// Fill sets the bytes that Say sends.
 func (c *Carrier) Fill(b []byte) { copy(c.mr.Bytes(), b) }
 
-// Down is closed when the peer of shm is down; nil on soft.
+// Down returns a channel that is closed when the shm peer is down; nil on soft.
 func (c *Carrier) Down() <-chan struct{} {
 	if c.peer == nil {
 		return nil

@@ -14,20 +14,20 @@ type Self struct {
 	GatewayID, HostID [16]byte
 }
 
-// NewSelf makes up a gateway.
+// NewSelf invents a gateway.
 func NewSelf(hostID [16]byte) Self {
 	s := Self{HostID: hostID}
 	_, _ = rand.Read(s.GatewayID[:])
 	return s
 }
 
-// DeclineError is an offer that the server's gateway declined.
+// DeclineError means that the server's gateway declined the offer.
 type DeclineError struct{ Reason negotiate.Reason }
 
 // Error implements error.
 func (e *DeclineError) Error() string { return "declined: " + e.Reason.String() }
 
-// Proposal is a proposal with these carriers.
+// Proposal returns a proposal with the given carriers.
 func (w *Wire) Proposal(s Self, carriers ...negotiate.CarrierOffer) negotiate.Proposal {
 	return negotiate.Proposal{
 		Nonce: w.nonce, MinVersion: 1, MaxVersion: 1, GatewayID: s.GatewayID, HostID: s.HostID,
@@ -59,7 +59,7 @@ func (w *Wire) Propose(p negotiate.Proposal) (negotiate.Accept, error) {
 	return a, err
 }
 
-// Confirm says by what the connection is carried.
+// Confirm says which carrier is used.
 func (w *Wire) Confirm(by negotiate.CarrierKind) error {
 	_, err := w.Write(negotiate.AppendConfirm(nil, negotiate.Confirm{Version: 1, Carrier: by}))
 	return err

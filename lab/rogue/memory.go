@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Memory is all that this process shares with others by the shm device, mapped
-// once more: what the device would never write, the holder of it can.
+// Memory is a second mapping of everything that this process shares with others through the shm device. Its holder can
+// write what the device never would.
 type Memory struct {
 	maps [][]byte
 }
 
-// SharedMemory finds it. It needs the right to look into map_files.
+// SharedMemory maps it. It needs permission to read map_files.
 func SharedMemory() (*Memory, error) {
 	entries, err := os.ReadDir("/proc/self/map_files")
 	if err != nil {
@@ -59,11 +59,11 @@ func (m *Memory) add(name string, seen map[uint64]bool) error {
 	return nil
 }
 
-// Parts is the number of shared files.
+// Parts returns the number of shared files.
 func (m *Memory) Parts() int { return len(m.maps) }
 
-// Spoil overwrites n words that are not zero, which are those in use, or their
-// neighbours, in all shared files.
+// Spoil overwrites n words in each shared file: words that are not zero, and so in use, or their neighbours. It returns
+// how many words it has overwritten.
 func (m *Memory) Spoil(rng *rand.Rand, n int) (spoiled int) {
 	for _, b := range m.maps {
 		used := inUse(b)
@@ -82,8 +82,7 @@ func (m *Memory) Spoil(rng *rand.Rand, n int) (spoiled int) {
 	return spoiled
 }
 
-// Where the first vector area of a shared file is, and in it the ready bits, by
-// queue pair (verbs/shm/layout.go).
+// Offsets of the first vector area in a shared file, and of the ready bits of queue pairs in it (verbs/shm/layout.go).
 const (
 	areaAt    = 4096
 	summaryAt = areaAt + 256
@@ -92,8 +91,7 @@ const (
 	bitmap    = 1024 * 8
 )
 
-// MarkAll says that every queue pair has something to look at: once more over
-// everything for the loop that is rung.
+// MarkAll marks every queue pair as having work, which makes the loop that is rung look at all of them.
 func (m *Memory) MarkAll() {
 	for _, b := range m.maps {
 		for _, part := range [][]byte{b[bitmapAt : bitmapAt+bitmap], b[summaryAt : summaryAt+summaries]} {
@@ -104,9 +102,8 @@ func (m *Memory) MarkAll() {
 	}
 }
 
-// inUse finds words that are not zero, without touching holes: a page that was
-// never written costs nothing to look at with SEEK_DATA, but a mapping has no such
-// thing, so pages that are not resident are left out.
+// inUse returns the offsets of words that are not zero, without touching holes. In a file, SEEK_DATA would skip pages
+// that were never written; for a mapping there is nothing like it, so pages that are not resident are skipped.
 func inUse(b []byte) (at []int) {
 	page := os.Getpagesize()
 	resident := make([]byte, (len(b)+page-1)/page)

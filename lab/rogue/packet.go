@@ -9,13 +9,13 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// Packets sends RoCEv2 packets made by hand, from one UDP port to another.
+// Packets sends hand-made RoCEv2 packets from one UDP port to another.
 type Packets struct {
 	conn *net.UDPConn
 	icrc wire.ICRC
 }
 
-// NewPackets makes a socket on the host that within runs functions on.
+// NewPackets opens a socket on the host on which within runs functions.
 func NewPackets(within func(func() error) error, from netip.Addr, to netip.AddrPort) (*Packets, error) {
 	p := &Packets{}
 	err := within(func() (err error) {
@@ -39,23 +39,23 @@ func (p *Packets) Send(h wire.Header, payload []byte) error {
 	return p.SendRaw(wire.AppendICRC(b, state))
 }
 
-// SendRaw sends bytes. A missing listener is no error.
+// SendRaw sends bytes. It is no error if there is no listener.
 func (p *Packets) SendRaw(b []byte) error {
 	_, err := p.conn.Write(b)
 	if err != nil {
-		_, err = p.conn.Write(b) // the first reports an ICMP error of before
+		_, err = p.conn.Write(b) // the first attempt may report an earlier ICMP error
 	}
 	return err
 }
 
-// opcodes are those that packets of a storm have, most of them for connections.
+// opcodes are those of the packets of a storm, most of them for connections.
 var opcodes = []wire.Opcode{
 	wire.RCSendOnly, wire.RCSendFirst, wire.RCSendLastImm, wire.RCWriteOnly, wire.RCWriteFirst, wire.RCWriteMiddle,
 	wire.RCWriteOnlyImm, wire.RCReadRequest, wire.RCAcknowledge, wire.RCAtomicAcknowledge, wire.RCCompareSwap, wire.UCWriteOnly,
 	wire.UDSendOnly, wire.UDSendOnlyImm, wire.CNP, 0xff,
 }
 
-// Storm sends n packets with whatever in them, to the queue pairs that pick names.
+// Storm sends n packets with random contents to the queue pairs that pick returns.
 func (p *Packets) Storm(rng *rand.Rand, n int, pick func() uint32) error {
 	payload := make([]byte, 1024)
 	for i := range n {
@@ -81,5 +81,5 @@ func (p *Packets) Storm(rng *rand.Rand, n int, pick func() uint32) error {
 	return nil
 }
 
-// Close ends the socket.
+// Close closes the socket.
 func (p *Packets) Close() error { return p.conn.Close() }

@@ -16,10 +16,10 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// mark is what packets of a Wire have and those of the kernel have not.
+// mark is the mark on packets of a Wire, which packets of the kernel do not have.
 const mark = 0x726f
 
-// Quiet is the nftables ruleset of a host with Wires.
+// Quiet is the nftables ruleset for a host with Wires.
 const Quiet = `table ip rogue {
 	chain out {
 		type filter hook output priority 0;
@@ -28,7 +28,7 @@ const Quiet = `table ip rogue {
 }
 `
 
-// ErrNative is a server that did not accept the offer.
+// ErrNative means that the server did not accept the offer.
 var ErrNative = errors.New("the offer was not accepted")
 
 const (
@@ -38,9 +38,8 @@ const (
 	closeTime  = 10 * time.Second
 )
 
-// Wire is a TCP connection made by hand, whose first segments carry offer and
-// confirm. What it sends it repeats until it is acknowledged. Its methods may be
-// called by any goroutine.
+// Wire is a TCP connection made by hand, whose first segments carry offer and confirm. It retransmits what it sends
+// until that is acknowledged. It is safe for concurrent use.
 type Wire struct {
 	fd            int
 	local, remote netip.AddrPort
@@ -56,13 +55,13 @@ type Wire struct {
 	echo     uint32
 	in       []byte
 	accepted bool
-	open     bool // the handshake of TCP is over
+	open     bool // the TCP handshake is complete
 	err      error
 	closed   bool
 }
 
-// Dial connects from an address of the host that within runs functions on, which
-// has the rules of Quiet. Without the accept it fails with ErrNative.
+// Dial connects from an address of the host on which within runs functions, and which must have the rules of Quiet.
+// Without the accept it fails with ErrNative.
 func Dial(within func(func() error) error, local, remote netip.AddrPort, patience time.Duration) (*Wire, error) {
 	w := &Wire{
 		local: local, remote: remote, nonce: uint16(rand.Uint32()), iss: rand.Uint32(), done: make(chan struct{}),
@@ -114,7 +113,7 @@ func (w *Wire) connect(patience time.Duration) error {
 
 func (w *Wire) stamp() uint32 { return uint32(time.Now().UnixMilli()) }
 
-// sendLocked sends a segment; what cannot be sent is lost.
+// sendLocked sends a segment. A segment that cannot be sent is lost.
 func (w *Wire) sendLocked(s segment) {
 	if w.closed {
 		return
@@ -122,8 +121,7 @@ func (w *Wire) sendLocked(s segment) {
 	_, _ = unix.Write(w.fd, s.bytes(w.local, w.remote))
 }
 
-// dataLocked sends payload from an offset of what is not acknowledged. Segments at
-// ISN+1 confirm.
+// dataLocked sends n bytes of the unacknowledged data from an offset on. Segments at ISN+1 have the confirm option.
 func (w *Wire) dataLocked(at, n int) {
 	s := segment{
 		seq: w.una + uint32(at), ack: w.rcv, flags: packet.FlagACK, options: timestamps(w.stamp(), w.echo),
@@ -145,8 +143,7 @@ func (w *Wire) pushLocked(at int) {
 	w.resend = time.Now().Add(resendTime)
 }
 
-// Write sends b; it waits for nothing but for room when a megabyte is not yet
-// acknowledged.
+// Write sends b. It waits only if a megabyte is unacknowledged.
 func (w *Wire) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,8 +157,8 @@ func (w *Wire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Read returns what has arrived, in order; io.EOF after the end of the peer's
-// direction, ECONNRESET after a reset.
+// Read returns what has arrived, in order. It returns io.EOF after the end of the peer's direction, and ECONNRESET
+// after a reset.
 func (w *Wire) Read(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,7 +174,7 @@ func (w *Wire) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// AwaitEnd waits until the peer has ended the connection and returns how.
+// AwaitEnd waits until the peer has ended the connection, and returns how.
 func (w *Wire) AwaitEnd(patience time.Duration) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,15 +185,15 @@ func (w *Wire) AwaitEnd(patience time.Duration) error {
 	return w.err
 }
 
-// waitLocked waits until ok, the end of the connection, or the end of patience.
+// waitLocked waits until ok returns true, the connection ends, or patience is over.
 func (w *Wire) waitLocked(patience time.Duration, ok func() bool) {
 	deadline := time.Now().Add(patience)
 	for !ok() && w.err == nil && time.Now().Before(deadline) {
-		w.cond.Wait() // run wakes every turn
+		w.cond.Wait() // run wakes it every turn
 	}
 }
 
-// run receives and repeats.
+// run receives and retransmits.
 func (w *Wire) run() {
 	defer close(w.done)
 	buf := make([]byte, 128<<10)
@@ -204,7 +201,7 @@ func (w *Wire) run() {
 		n, err := unix.Read(w.fd, buf)
 		if err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
 			n = 0
-			time.Sleep(wireTurn) // an ICMP error, as likely as not
+			time.Sleep(wireTurn) // probably an ICMP error
 		}
 		w.mu.Lock()
 		if w.closed {
@@ -268,11 +265,11 @@ func (w *Wire) endLocked(err error) {
 	}
 }
 
-// Local is the address of this side.
+// Local returns the address of this side.
 func (w *Wire) Local() netip.AddrPort { return w.local }
 
-// Close resets the connection and ends the goroutine. A reset counts only where
-// the peer's stream has got to, so what was written is acknowledged first.
+// Close resets the connection and ends the goroutine. The peer accepts a reset only at its current position in the
+// stream, so Close first waits until what was written is acknowledged.
 func (w *Wire) Close() error {
 	w.mu.Lock()
 	if w.closed {

@@ -1,5 +1,5 @@
-// Package sockmap puts connections into socket maps of eBPF, as programs do that
-// shorten the way between sockets of one host, or look at what a server receives.
+// Package sockmap puts connections into eBPF socket maps, as programs do that shorten the path between sockets of one
+// host, or look at what a server receives.
 //
 // It knows nothing about smcgw.
 package sockmap

@@ -8,22 +8,21 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Programs are the programs of one control group.
+// Programs are the programs of one cgroup.
 type Programs struct {
 	objs  sockmapObjects
 	group link.Link
 	maps  []link.RawAttachProgramOptions
 }
 
-// Counters are how often the programs were asked.
+// Counters count calls of the programs.
 type Counters struct {
 	Sent       uint64 // by connections in a map
-	Redirected uint64 // of these, what went straight to the other end
+	Redirected uint64 // of these, what went directly to the other end
 	Received   uint64 // by accepted connections in a map
 }
 
-// Redirect gives what a connection of a control group sends straight to its other
-// end, if that is in the control group, too.
+// Redirect passes what a connection of a cgroup sends directly to its other end, if that is in the cgroup, too.
 func Redirect(group string) (*Programs, error) {
 	return attach(group, func(o *sockmapObjects) (*ebpf.Program, []link.RawAttachProgramOptions) {
 		return o.Note, []link.RawAttachProgramOptions{
@@ -32,8 +31,7 @@ func Redirect(group string) (*Programs, error) {
 	})
 }
 
-// Watch looks at all that the accepted connections of a control group receive and
-// send, and lets it pass.
+// Watch looks at everything that the accepted connections of a cgroup receive and send, and lets it pass.
 func Watch(group string) (*Programs, error) {
 	return attach(group, func(o *sockmapObjects) (*ebpf.Program, []link.RawAttachProgramOptions) {
 		return o.NoteAccepted, []link.RawAttachProgramOptions{
@@ -63,7 +61,7 @@ func attach(group string, which func(*sockmapObjects) (*ebpf.Program, []link.Raw
 	return p, nil
 }
 
-// Counters reads them.
+// Counters reads the counters.
 func (p *Programs) Counters() (c Counters, err error) {
 	for i, n := range []*uint64{&c.Sent, &c.Redirected, &c.Received} {
 		if err := p.objs.Counters.Lookup(uint32(i), n); err != nil {

@@ -1,8 +1,8 @@
-// Package twohosts is the two hosts of tests that run two gateways, or parts of them, under one
-// kernel: their addresses, a UDP port, the directory in which they meet over shared memory, and
-// of a steering without programs the part that connections need: entries of flows in a map, and
-// what is remembered of peers. It knows no packet.
+// Package twohosts provides the two hosts of tests that run two gateways, or parts of them, under one kernel: their
+// addresses, a UDP port, the directory in which they meet over shared memory, and the part of the steering that
+// connections need, without programs: a map with entries of flows, and what is remembered about peers. It knows no
+// packets.
 //
-// The trap: a port that is free when it is returned may be taken by another program before the
-// test has it. Of entries nothing expires, and a TTL is only kept.
+// A port that is free when it is returned may be taken by another program before the test uses it. Entries do not
+// expire, and a TTL is only stored.
 package twohosts

@@ -10,12 +10,12 @@ import (
 // Host is one of the two hosts.
 type Host struct {
 	Addr netip.Addr
-	Port uint16 // of soft; free on both
-	Dir  string // of rendezvous; both have the same
+	Port uint16 // of the soft device; free on both hosts
+	Dir  string // for rendezvous; the same for both
 }
 
-// Addr returns the address of a host by its number, 1 to 7. It is this process's own: tests of
-// other processes may use the same ports at the same time.
+// Addr returns the address of host number n, 1 to 7. It is specific to this process, so tests in other processes may
+// use the same ports at the same time.
 func Addr(n int) netip.Addr {
 	pid := os.Getpid()
 	return netip.AddrFrom4([4]byte{127, byte(64 | pid>>13&7), byte(pid >> 5), byte(pid&31<<3 | n)})
@@ -24,7 +24,7 @@ func Addr(n int) netip.Addr {
 // Addrs returns the addresses of the client's and the server's host.
 func Addrs() [2]netip.Addr { return [2]netip.Addr{Addr(1), Addr(2)} }
 
-// FreePort returns a UDP port that is free now on the addresses of IPv4.
+// FreePort returns a UDP port that is currently free on all IPv4 addresses.
 func FreePort(t testing.TB) uint16 {
 	t.Helper()
 	c, err := net.ListenPacket("udp4", "0.0.0.0:0")
@@ -35,7 +35,7 @@ func FreePort(t testing.TB) uint16 {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 }
 
-// Dir makes a directory for rendezvous, which goes with the test.
+// Dir creates a directory for rendezvous, which is removed with the test.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: the rendezvous is a socket

@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/ebpf"
 )
 
-// Table is the entries of flows, the packets given to applications, and what is remembered
-// of peers. It is safe for concurrent use.
+// Table has the entries of flows, the packets injected for applications, and what is remembered about peers. It is safe
+// for concurrent use.
 type Table struct {
 	mu       sync.Mutex // guards everything below
 	flows    map[ebpf.Tuple]ebpf.Flow
@@ -18,10 +18,10 @@ type Table struct {
 	peers    []ebpf.Peer
 }
 
-// NewTable makes a table without entries.
+// NewTable returns a table without entries.
 func NewTable() *Table { return &Table{flows: map[ebpf.Tuple]ebpf.Flow{}} }
 
-// Put makes or replaces the entry of a tuple.
+// Put adds or replaces the entry of a tuple.
 func (s *Table) Put(f ebpf.Flow) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Table) Delete(t ebpf.Tuple, isn uint32, _ ...ebpf.State) error {
 	return nil
 }
 
-// InjectApp implements host.Entries; the packet is copied.
+// InjectApp implements host.Entries. It copies the packet.
 func (s *Table) InjectApp(pkt []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +76,7 @@ func (s *Table) InjectApp(pkt []byte) error {
 	return nil
 }
 
-// TakeInjected returns what was injected since it was called last.
+// TakeInjected returns what was injected since the last call.
 func (s *Table) TakeInjected() [][]byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,16 +85,16 @@ func (s *Table) TakeInjected() [][]byte {
 	return pkts
 }
 
-// DestroySocket implements host.Entries: there is no socket.
+// DestroySocket implements host.Entries. There are no sockets.
 func (*Table) DestroySocket(ebpf.Tuple) (bool, error) { return false, nil }
 
-// LegWaits implements host.Entries: there is no socket.
+// LegWaits implements host.Entries. There are no sockets.
 func (*Table) LegWaits(ebpf.Tuple) (bool, error) { return false, nil }
 
-// ForgetRequest implements host.Entries: there is none.
+// ForgetRequest implements host.Entries. There are no requests.
 func (*Table) ForgetRequest(ebpf.Tuple) (bool, error) { return false, nil }
 
-// ForgetTimeWait implements host.Entries: there is no such socket.
+// ForgetTimeWait implements host.Entries. There are no sockets.
 func (*Table) ForgetTimeWait(ebpf.Tuple) (bool, error) { return false, nil }
 
 // ProveAgain implements host.Steering.

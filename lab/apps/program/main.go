@@ -1,4 +1,4 @@
-// Command program is package apps as a static file, for containers, which have nothing else.
+// Command program is package apps as a static binary, for containers that contain nothing else.
 package main
 
 import (

@@ -44,7 +44,7 @@ func (d *Datapath) Handover() (h Handover, err error) {
 	return h, nil
 }
 
-// linkFDs returns the descriptors of the steering links.
+// linkFDs returns the descriptors of the steering links in ascending order.
 func (d *Datapath) linkFDs() []int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

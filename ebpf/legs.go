@@ -53,7 +53,7 @@ func (d *Datapath) setupLegs() error {
 }
 
 // makePair creates the veth pair. If a gateway of this generation was killed a moment ago, its pair remains until its
-// namespace is gone; since its TUNs are gone it is dead, and makePair removes the pair.
+// namespace is gone. That gateway is known to be dead, because its TUNs could be opened, so makePair removes the pair.
 func (d *Datapath) makePair() error {
 	name := d.cfg.hostName()
 	if old, err := d.nl.LinkByName(name); err == nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Spread summarizes a number of rounds.
+// Spread summarises a number of rounds.
 type Spread struct {
 	// Median is the middle value, or the mean of the two middle ones if their Number is even. Min and Max are the
 	// extremes. All are NaN if N is 0.
@@ -14,7 +14,7 @@ type Spread struct {
 	N int
 }
 
-// Spread summarizes the rounds that did not fail.
+// Spread summarises the rounds that did not fail.
 func (s Series) Spread() Spread { return spreadOf(s.Values) }
 
 // Ratio compares two ways of doing the same work round by round: each value is divided by the base's value of the same

@@ -376,7 +376,7 @@ func (h *heldConn) readAll() {
 		if n > 0 {
 			select {
 			case h.got <- buf[:n]:
-			case <-time.After(time.Second): // nobody has asked for it
+			case <-time.After(time.Second): // not asked for
 			}
 		}
 		if err != nil {

@@ -17,8 +17,8 @@ type Map struct {
 	wsNS  uint8  // shift that the endpoint applies to the windows it announces
 	ws    uint8  // shift that the peer applies, as announced on the wire
 
-	// The endpoint sends again what a mini socket has already sent. It has resent everything before again, and all of
-	// it at before. Until then it must not see an acknowledgement beyond again.
+	// The endpoint resends what a mini socket has already sent. It has got as far as again, and is done at before.
+	// Until then it must not see an acknowledgement beyond again, of bytes that it has not sent itself.
 	repeats       atomic.Bool // until again reaches before
 	again, before atomic.Uint32
 }

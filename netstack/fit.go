@@ -76,7 +76,7 @@ func (m *shim) fit(f *flow, x *fitting, p *stack.PacketBuffer, ip []byte, t pack
 	return cutAll(repl, c), false
 }
 
-// cutAll cuts packets, and takes the caller's references.
+// cutAll cuts packets. It consumes the references to pkts, and the caller owns those to the result.
 func cutAll(pkts []*stack.PacketBuffer, c segment.Cut) (out []*stack.PacketBuffer) {
 	for _, q := range pkts {
 		pieces, keep := cutPacket(q, q.NetworkHeader().Slice(), q.TransportHeader().Slice(), c)

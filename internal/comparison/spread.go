@@ -7,7 +7,7 @@ import (
 
 // Spread summarises a number of rounds.
 type Spread struct {
-	// Median is the middle value, or the mean of the two middle ones if their Number is even. Min and Max are the
+	// Median is the middle value, or the mean of the two middle ones if N is even. Min and Max are the
 	// extremes. All are NaN if N is 0.
 	Median, Min, Max float64
 	// N is the number of rounds that counted.

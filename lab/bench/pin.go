@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Programs that exchange one message and its answer at a time have two speeds. If the scheduler puts both on one
-// processor, a message is a task switch; if it puts them on two, it wakes up a processor, which takes ten times as
-// long. Which one happens is chance, the more so the fewer other processes there are. Hosts of a real network do not
-// share a processor, so in every variant clients have one processor and servers another. Gateways and proxies run
-// wherever the scheduler puts them.
+// pins are the processors for the programs of clients and servers. Programs that exchange one message and its answer at
+// a time have two speeds. If the scheduler puts both on one processor, a message is a task switch; if it puts them on
+// two, it wakes up a processor, which takes ten times as long. Which one happens is chance, the more so the fewer other
+// processes there are. Hosts of a real network do not share a processor, so in every variant clients have one processor
+// and servers another. Gateways and proxies run wherever the scheduler puts them.
 type pins struct {
 	client, server int
 	all            int // number of usable processors

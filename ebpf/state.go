@@ -11,8 +11,9 @@ import "fmt"
 //	              ├─► raw ─► dead
 //	              └─► returned (─► native), also from serving, raw and dead: the client has begun again
 //
-// The programs make the first step (offered, wire, negotiating) and delete entries of connections that became native.
-// User space makes all other steps by [Datapath.Transition].
+// The programs make the first step (offered, wire, negotiating), release offers that were refused, repeated or answered
+// too late, and delete entries of connections that became native. User space makes all other steps by
+// [Datapath.Transition].
 type State uint8
 
 // The states. "Out" is what the local application's kernel sends, and "in" is what comes from the network.

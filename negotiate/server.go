@@ -28,9 +28,9 @@ type ServerConfig struct {
 //	               └── bare SYN of a client ──┘
 //	                   not heard yet ──► ended
 //
-// DECLINE says that the application has not accepted a dial of this server and never will. So the server looks for
-// whatever is too late before it dials. If the dial takes too long, or ASK comes during it, the server gives it up if
-// the application is known not to have accepted it (Undial); otherwise the dial counts as successful.
+// DECLINE says that the application has not accepted a dial of this server and never will. So the server checks its
+// deadline before it dials. If the dial takes too long, or ASK comes during it, the server gives it up if the
+// application is known not to have accepted it (Undial); otherwise the dial counts as successful.
 //
 // A server that has accepted an offer must not send a RST before it has read something from the client. If the client's
 // gateway is dead, that RST would reach the application's socket as ECONNREFUSED. Until then the server aborts
@@ -231,7 +231,7 @@ func (s *Server) Released(time.Time) []Action {
 		if s.Mute() {
 			return s.ended(Verdict{Outcome: OutcomeDeclined, Reason: ReasonClientGone, Remote: true}, true)
 		}
-	case serverCarried, serverDone: // such a leg answers a challenge ACK (RFC 5961)
+	case serverCarried, serverDone: // such a leg answers with a challenge ACK (RFC 5961)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func (c *Conn) lead(n minisock.Numbers) (tcpip.Endpoint, error) {
 	entry, changed := waiter.NewChannelEntry(waiter.WritableEvents | waiter.EventHUp | waiter.EventErr)
 	c.f.wq.EventRegister(&entry)
 	defer c.f.wq.EventUnregister(&entry)
-	// Like the kernel, which gives one local port to connections with different peers.
+	// As in the kernel, connections with different peers may share a local port.
 	ep.SocketOptions().SetReuseAddress(true)
 	ep.SocketOptions().SetDelayOption(false)
 	ep.SocketOptions().SetReceiveBufferSize(int64(min(legBuffer, s.cfg.ReceiveBuffer)), false)

@@ -8,45 +8,46 @@ import (
 
 // Limits and defaults.
 const (
-	// MaxTargets is the largest own target list; more grants than this are never outstanding in either direction.
+	// MaxTargets is the maximum length of our target list, and of outstanding grants in either direction.
 	MaxTargets = 16
 	// StockTargets is the length of a stock rsocket's target list (RS_SGL_SIZE).
 	StockTargets = 2
 	// ControlSlots is the number of send-queue entries that data may never use (RS_QP_CTRL_SIZE).
 	ControlSlots = 4
 
-	// DefaultCredits and DefaultSendDepth are the depths of the queues where nothing else is said.
+	// DefaultCredits and DefaultSendDepth are the default queue depths.
 	DefaultCredits   = 256
 	DefaultSendDepth = 256
-	// MaxDepth is the largest depth of a queue (RS_QP_MAX_SIZE).
+	// MaxDepth is the maximum queue depth (RS_QP_MAX_SIZE).
 	MaxDepth     = 0xfffe
 	minDepth     = 2
 	minSendDepth = 2 * ControlSlots
-	// grantParts: grants are this fraction of the ring when the peer's list has room for as many.
+	// grantParts is the fraction of the ring that a grant covers if the peer's list has room for that many.
 	grantParts = 8
-	// ExtraRecvs: control messages and probes take a posted receive and no credit. Unread at one time can be as many
-	// grants as the peer's list allows, two bare credit messages, one shutdown, one disconnect and the probes.
+	// ExtraRecvs is the number of receives posted beyond the credits, because control messages and probes use a receive
+	// but no credit. At most the grants that the peer's list allows, two bare credit messages, one shutdown, one
+	// disconnect and the probes can be unread at a time.
 	ExtraRecvs = MaxTargets + 4 + maxProbes
 )
 
-// Dialect selects the freedoms both ends agreed to.
+// Dialect selects the protocol variant that both ends agreed to.
 type Dialect uint8
 
 // Dialects.
 const (
-	// Stock speaks with any rsocket version 1 peer: the first grant is half of the ring, sent bytes are free when the
-	// transport acknowledged them.
+	// Stock works with any rsocket version 1 peer: the first grant is half of the ring, and sent bytes are freed when the
+	// transport has acknowledged them.
 	Stock Dialect = iota
-	// Gateway speaks with another gateway: the first grant is the whole ring, which lets each side check the other's
-	// grants; sent bytes are free only when the peer has consumed them; probes are allowed.
+	// Gateway is for another gateway: the first grant is the whole ring, so each side can check the other's grants; sent
+	// bytes are freed only when the peer has consumed them; probes are allowed.
 	Gateway
 )
 
-// Config describes the local end of a stream. Ring and Targets are memory the peer can write to.
+// Config describes the local end of a stream. The peer can write to Ring and Targets.
 type Config struct {
 	// Dialect is [Stock] by default.
 	Dialect Dialect
-	// Ring is the receive ring, RingAddr and RingKey name it to the peer.
+	// Ring is the receive ring; RingAddr and RingKey identify it to the peer.
 	Ring     []byte
 	RingAddr uint64
 	RingKey  uint32
@@ -54,18 +55,20 @@ type Config struct {
 	Targets     []byte
 	TargetsAddr uint64
 	TargetsKey  uint32
-	// IOMaps is the slots for the peer's mappings, 24 bytes each, in the memory right after Targets; a number that a
-	// scaled byte can say, see [IOMapSlots]. None refuses direct placement by us; gateways have none.
+	// IOMaps holds the slots for the peer's mappings, 24 bytes each, in the memory right after Targets. Their number must
+	// be one that a scaled byte can express, see [IOMapSlots]. Without slots direct placement by us is refused; gateways
+	// have none.
 	IOMaps []byte
 	// Credits is the number of data messages the peer may have outstanding; 0 = 256.
 	Credits int
-	// SendDepth is the number of send-queue entries of the queue pair; 0 = 256. Four of them are for control messages.
+	// SendDepth is the number of send-queue entries of the queue pair; 0 = 256. Four of them are reserved for control
+	// messages.
 	SendDepth int
-	// SignalBytes makes a send signaled after at most this many bytes; 0 = count entries only. Needed where bytes are
-	// freed by send completions.
+	// SignalBytes is the number of bytes after which a send is signaled at the latest; 0 = count entries only. It is
+	// needed where send completions free bytes.
 	SignalBytes int
-	// Rings says that the peer may grant other rings than the first, see [Stream.SwitchRing]; for the dialect Gateway and
-	// senders that keep no copy of what they sent.
+	// Rings says that the peer may grant rings other than the first, see [Stream.SwitchRing]. It needs the dialect Gateway
+	// and is for senders that keep no copy of what they sent.
 	Rings bool
 }
 
@@ -79,7 +82,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// RecvDepth returns the number of receives to keep posted, which is the receive depth the queue pair needs.
+// RecvDepth returns the number of receives to keep posted, which is the receive depth that the queue pair needs.
 func (c Config) RecvDepth() int { return c.withDefaults().Credits + ExtraRecvs }
 
 func (c Config) validate() error {
@@ -106,7 +109,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// settings is what a stream keeps of its configuration; its ring is with the receiving side, its mappings with [maps].
+// settings is the part of the configuration that a stream keeps; its ring is in recvSide, its mappings in [maps].
 type settings struct {
 	dialect     Dialect
 	rings       bool
@@ -126,11 +129,12 @@ func (c Config) settings() settings {
 	}
 }
 
-// IOMapSlots rounds a number of slots down to one that connection data can say, at most 32512: beyond 128 they are
+// IOMapSlots rounds a number of slots down to one that connection data can express, at most 32512: beyond 128 they are
 // counted in units of 256.
 func IOMapSlots(n int) int { return int(scaleUp(scaleDown(uint16(max(0, min(n, 1<<15)))))) }
 
-// CheckDevice refuses a device no stream can run on: one that does not write with immediate, as iWARP devices do not.
+// CheckDevice refuses a device that no stream can run on: one that cannot write with immediate, such as an iWARP
+// device.
 func CheckDevice(attr verbs.DeviceAttr) error {
 	if attr.Ops&verbs.OpRDMAWrite == 0 {
 		return ErrMessageMode
@@ -138,7 +142,7 @@ func CheckDevice(attr verbs.DeviceAttr) error {
 	return nil
 }
 
-// firstGrant is the whole ring between gateways and, as every stock rsocket does, half of it otherwise.
+// firstGrant returns the whole ring between gateways, and otherwise half of it, as every stock rsocket grants.
 func (c *settings) firstGrant(ring int) int {
 	if c.dialect == Gateway {
 		return ring

@@ -11,53 +11,54 @@ import (
 
 const (
 	defaultRing = 256 << 10
-	// scratchSize is the memory control messages are sent from: one entry per control slot.
+	// scratchSize is the size of the memory that control messages are sent from: one entry per control slot.
 	scratchSize = ControlSlots * sgeSize
-	// pushBytes is how much data goes out before the peer's doorbell rings at once instead of at the end of the turn:
-	// holding back more than this delays a bulk consumer, ringing for less wastes its wake-ups.
+	// pushBytes is how much data is posted before the peer's doorbell is rung immediately rather than at the end of the
+	// turn: holding back more than this delays a bulk consumer, ringing for less wastes its wake-ups.
 	pushBytes = 64 << 10
-	// maxSendBuffer bounds what a peer's ring size makes us allocate.
+	// maxSendBuffer bounds the send buffer that we allocate for a large peer ring.
 	maxSendBuffer = 4 << 20
-	// sendBufferShare: a send buffer that is freed by credits and grants must exceed the largest step in which they
-	// come, an eighth of the peer's ring, by enough to keep sending meanwhile.
+	// sendBufferShare is the largest allowed ratio of the peer's ring to the send buffer. Between gateways, credits and
+	// grants free the send buffer in steps of up to an eighth of the peer's ring; a buffer of a quarter leaves enough to
+	// keep sending meanwhile.
 	sendBufferShare = 4
 )
 
-// EndpointConfig describes an endpoint; the zero value speaks to stock peers with default sizes.
+// EndpointConfig configures an endpoint; the zero value is for stock peers, with default sizes.
 type EndpointConfig struct {
 	// Dialect is [Stock] by default.
 	Dialect Dialect
 	// RingSize is the size of the receive ring; 0 = 256 KiB.
 	RingSize int
-	// SendBuffer is the size of the send buffer; 0 = as large as the ring it feeds, at most 4 MiB. Between gateways it
-	// must be a quarter of the peer's ring. No send buffer is used where the peer's ring can be mapped.
+	// SendBuffer is the size of the send buffer; 0 = the size of the ring that it feeds, at most 4 MiB. Between gateways
+	// it must be at least a quarter of the peer's ring. There is no send buffer where the peer's ring can be mapped.
 	SendBuffer int
 	// Targets is the number of grants the peer may have outstanding; 0 = 16.
 	Targets int
 	// Credits and SendDepth are as in [Config].
 	Credits, SendDepth int
-	// IOMaps is the number of slots for memory that the peer offers for direct placement, rounded down to what
-	// [IOMapSlots] says; 0 refuses direct writes by us. With gateways it must be 0.
+	// IOMaps is the number of slots for memory that the peer offers for direct placement, rounded down as in [IOMapSlots];
+	// 0 refuses direct writes by us. With gateways it must be 0.
 	IOMaps int
-	// Inline is the length up to which data is copied into the work request instead of being fetched from the send
-	// buffer, at most the device's MaxInline.
+	// Inline is the length up to which data is copied into the work request rather than fetched from the send buffer, at
+	// most the device's MaxInline.
 	Inline int
-	// Ring and Send are the receive ring and the send buffer where the owner has memory of its own for them, of the
-	// endpoint's arena ([rmb.Arena.Borrow]); nil: the endpoint allocates them, with the sizes above. They are the endpoint's
-	// from here on, as is what it allocates. With Send no ring of the peer is mapped.
+	// Ring and Send are the receive ring and the send buffer if the owner provides them, from the endpoint's arena
+	// ([rmb.Arena.Borrow]); nil: the endpoint allocates them, with the sizes above. The endpoint owns them from here on,
+	// as it owns what it allocates. With Send set, the peer's ring is not mapped.
 	Ring, Send *rmb.Region
-	// Works is what the endpoints of one owner loop post with; nil: the endpoint has its own.
+	// Works are the work requests that the endpoints of one owner loop share; nil: the endpoint has its own.
 	Works *Works
 
-	copies bool // tests only: a send buffer although the peer's ring can be mapped
+	copies bool // tests only: use a send buffer even if the peer's ring can be mapped
 }
 
-// Works are the work requests that an endpoint fills in and posts. Devices copy them, so endpoints of one loop can share
-// them.
+// Works are the work requests that an endpoint fills in and posts. Devices copy them, so endpoints of one loop can
+// share them.
 type Works struct {
 	send verbs.SendWR
 	sge  [1]verbs.SGE
-	recv verbs.RecvWR // the same for ever: those that make endpoints may be beside the loop
+	recv verbs.RecvWR // never modified: endpoints may be made outside of the loop
 }
 
 // NewWorks returns the work requests of a loop.
@@ -80,7 +81,7 @@ func (c EndpointConfig) withDefaults() EndpointConfig {
 	return c
 }
 
-// QPCap returns the queue sizes a queue pair for this endpoint needs. Its completion queues need room for both.
+// QPCap returns the queue sizes that this endpoint needs from its queue pair. Its completion queues need room for both.
 func (c EndpointConfig) QPCap() verbs.QPCap {
 	cfg := Config{Credits: c.Credits, SendDepth: c.SendDepth}.withDefaults()
 	return verbs.QPCap{
@@ -88,22 +89,22 @@ func (c EndpointConfig) QPCap() verbs.QPCap {
 	}
 }
 
-// Endpoint is a stream on a queue pair: the data pump of one connection. Its memory comes from an arena. One owner loop
-// may use it, the one that polls the queue pair's completion queues; nothing in it blocks, locks or allocates once it
-// is connected.
+// Endpoint is a stream on a queue pair: the data pump of one connection. Its memory comes from an arena. Only one owner
+// loop may use it, the one that polls the queue pair's completion queues. It never blocks or locks, and does not
+// allocate once it is connected.
 //
-// Writing: fill a prefix of [Endpoint.WriteSpan], then [Endpoint.Commit]; or, with a producer apart from the owner, fill a
-// prefix of [Endpoint.SendSpan], then [Endpoint.Produced], and have the owner call [Endpoint.Pump]. Reading: [Endpoint.ReadSpan], then
-// [Endpoint.Consume]. Every completion of the queue pair goes to [Endpoint.HandleWC].
+// To write, fill a prefix of [Endpoint.WriteSpan], then call [Endpoint.Commit]. If the producer is not the owner, it
+// fills a prefix of [Endpoint.SendSpan], calls [Endpoint.Produced], and has the owner call [Endpoint.Pump]. To read,
+// use [Endpoint.ReadSpan], then [Endpoint.Consume]. Every completion of the queue pair goes to [Endpoint.HandleWC].
 //
-// When to try again. After an empty WriteSpan the owner waits for [EventWritable]: it is reported by the very HandleWC
-// that makes the next WriteSpan return memory, once per wait, unless [Endpoint.Blocked] says [BlockedClosed], which
-// never ends. After an empty ReadSpan it waits for [EventReadable], reported by every HandleWC that adds bytes; bytes
+// When to try again: after an empty WriteSpan the owner waits for [EventWritable]. The HandleWC that makes the next
+// WriteSpan return memory reports it, once per wait, unless [Endpoint.Blocked] says [BlockedClosed], which never ends.
+// After an empty ReadSpan the owner waits for [EventReadable], reported by every HandleWC that adds bytes; bytes that
 // the owner leaves unread are not reported again. Consume never makes anything writable.
 //
-// Errors. A method that posts returns [ErrState] where the stream's state does not permit it, and otherwise what broke
-// the stream: a [*ProtocolError] of the peer, or the loss of the queue pair, which wraps [ErrConnection]. A broken
-// stream stays broken, and [Endpoint.Err] keeps the reason.
+// Errors: a method that posts returns [ErrState] if the stream's state does not permit it, and otherwise the error that
+// broke the stream: a [*ProtocolError] of the peer, or the loss of the queue pair, which wraps [ErrConnection]. A
+// broken stream stays broken, and [Endpoint.Err] keeps the reason.
 type Endpoint struct {
 	qp     verbs.QP
 	mapper verbs.RemoteMapper // nil: send from the send buffer
@@ -112,23 +113,23 @@ type Endpoint struct {
 	stream *Stream
 
 	ring, control, send *rmb.Region
-	nextRing, oldRing   *rmb.Region   // of an exchange: granted after ring; retired and not taken
+	nextRing, oldRing   *rmb.Region   // of a ring exchange: granted after ring; retired and not yet taken by the caller
 	sndbuf              *SendRing     // over send; nil where the peer's ring is mapped
 	direct              *directBuffer // nil until the first direct write
 
-	seed     uint64    // of the probe under way
-	small    [2]uint64 // the last two small messages, by their number among the works; the older first
-	unpushed int       // bytes since the doorbell was last asked to ring at once
-	ending   ending    // after what was produced
+	seed     uint64    // of the probe in flight
+	small    [2]uint64 // the work numbers of the last two small messages, older first
+	unpushed int       // bytes since the last SendPush
+	ending   ending    // to do once everything produced has been posted
 	starved  bool      // the owner saw an empty WriteSpan and waits for EventWritable
-	unbound  bool      // the peer's memory cannot be seen yet; a send completion ends it
+	unbound  bool      // the peer's memory cannot be mapped yet; a send completion ends this
 	reported bool      // EventFailed was delivered
 	closed   bool
 }
 
-// NewEndpoint allocates the receiving half from the arena and posts all receives. The queue pair must be in INIT; it
-// stays the caller's, as do its completion queues. It fails with [ErrConfig], with [rmb.ErrNoMemory], or as a post of the
-// queue pair does; then nothing is kept, and Ring and Send are free.
+// NewEndpoint allocates the receiving half from the arena and posts all receives. The queue pair must be in INIT; the
+// caller keeps it and its completion queues. It fails with [ErrConfig], with [rmb.ErrNoMemory], or with the error of
+// PostRecv; then it keeps nothing and has freed Ring and Send.
 func NewEndpoint(qp verbs.QP, arena *rmb.Arena, cfg EndpointConfig) (*Endpoint, error) {
 	e := &Endpoint{qp: qp, arena: arena, cfg: cfg.withDefaults(), ring: cfg.Ring, send: cfg.Send}
 	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && cfg.Send == nil && !cfg.copies {
@@ -183,7 +184,8 @@ func (e *Endpoint) open() error {
 	return nil
 }
 
-// signalBytes: with a stock peer, completions free the send buffer; a quarter of it at a time is often enough.
+// signalBytes returns how often sends must be signaled, in bytes: with a stock peer, completions free the send buffer,
+// and once per quarter of it is often enough.
 func (e *Endpoint) signalBytes() int {
 	if e.cfg.Dialect == Gateway {
 		return 0
@@ -201,12 +203,12 @@ func (e *Endpoint) sendBufferSize(ring uint32) int {
 	return int(min(ring, maxSendBuffer))
 }
 
-// ConnData returns what to tell the peer.
+// ConnData returns the connection data to send to the peer.
 func (e *Endpoint) ConnData() ConnData { return e.stream.ConnData() }
 
-// Connect starts the stream with what the peer told. Messages are posted from here on, so the queue pair must be in RTS
-// before the next call that posts; with a gateway that is a probe, data or a shutdown. It fails as [Stream.Connect] does,
-// and with [rmb.ErrNoMemory] for the send buffer; the stream has failed then.
+// Connect starts the stream with the peer's connection data. Later calls post messages, so the queue pair must be in
+// RTS before the next call that posts; with a gateway that is a probe, data or a shutdown. It fails as [Stream.Connect]
+// does, and with [rmb.ErrNoMemory] for the send buffer; either way the stream has failed.
 func (e *Endpoint) Connect(peer ConnData) error {
 	if err := e.stream.Connect(peer); err != nil {
 		return err
@@ -239,43 +241,44 @@ func (e *Endpoint) allocSendBuffer(peerRing uint32) error {
 	return nil
 }
 
-// Start posts what is due right after connecting: with stock peers, the grant of the second half. Call it when the
-// queue pair is in RTS.
+// Start posts what is due right after connecting: with stock peers, the grant of the second half of the ring. Call it
+// when the queue pair is in RTS.
 func (e *Endpoint) Start() error { return e.postControls() }
 
-// Mapped reports whether bytes are written straight into the peer's ring.
+// Mapped reports whether bytes are written straight into the peer's mapped ring.
 func (e *Endpoint) Mapped() bool { return e.mapper != nil }
 
 // State returns the stream's state.
 func (e *Endpoint) State() State { return e.stream.State() }
 
-// Err returns what broke the stream, or nil.
+// Err returns the error that broke the stream, or nil.
 func (e *Endpoint) Err() error { return e.stream.Err() }
 
-// SentOffset returns the bytes committed.
+// SentOffset returns the number of bytes committed.
 func (e *Endpoint) SentOffset() uint64 { return e.stream.SentOffset() }
 
-// FreedOffset returns the bytes sent that need not be kept any more; see [Stream.FreedOffset].
+// FreedOffset returns the number of sent bytes that need not be kept any more; see [Stream.FreedOffset].
 func (e *Endpoint) FreedOffset() uint64 { return e.stream.FreedOffset() }
 
-// ReceivedOffset returns the bytes received.
+// ReceivedOffset returns the number of bytes received.
 func (e *Endpoint) ReceivedOffset() uint64 { return e.stream.ReceivedOffset() }
 
-// ConsumedOffset returns the bytes received and consumed.
+// ConsumedOffset returns the number of received bytes that were consumed.
 func (e *Endpoint) ConsumedOffset() uint64 { return e.stream.ConsumedOffset() }
 
-// PeerShut reports whether the peer announced that it sends no more data.
+// PeerShut reports whether the peer announced that it will send no more data.
 func (e *Endpoint) PeerShut() bool { return e.stream.PeerShut() }
 
-// Settled reports whether the stream is over and the queue pair may go.
+// Settled reports whether the stream is over and the queue pair may be closed.
 func (e *Endpoint) Settled() bool { return e.stream.Settled() }
 
-// Placed reports whether every byte committed is known to be in the peer's memory. It comes to be known by a completion
-// after it, that of [Endpoint.Keepalive] at the latest.
+// Placed reports whether every committed byte is known to be in the peer's memory. A later completion tells, at the
+// latest that of [Endpoint.Keepalive].
 func (e *Endpoint) Placed() bool { return e.stream.placed() }
 
-// Close gives up the endpoint, with its queue pair closed or in ERR and flushed before. Its memory is free at once if
-// the peer has said that it writes no more; otherwise it is quarantined until [Endpoint.Release]. Close is idempotent.
+// Close ends the use of the endpoint; its queue pair must be closed, or in ERR and flushed. Its memory is freed
+// immediately if the peer has said that it writes no more; otherwise it is quarantined until [Endpoint.Release]. Close
+// is idempotent.
 func (e *Endpoint) Close() error {
 	if e.closed {
 		return nil
@@ -287,7 +290,7 @@ func (e *Endpoint) Close() error {
 	return nil
 }
 
-// retire is Close for an owner whose other goroutines may still use the memory: none of it is free.
+// retire is Close for an owner whose other goroutines may still use the memory: it frees none.
 func (e *Endpoint) retire() {
 	if e.closed {
 		return
@@ -299,8 +302,8 @@ func (e *Endpoint) retire() {
 	}
 }
 
-// Release frees the memory of a closed endpoint. The caller knows that the peer cannot write to it any more: it has
-// confirmed the end, or it is gone. Release is idempotent and may be called by any goroutine after Close returned.
+// Release frees the memory of a closed endpoint. The caller must know that the peer cannot write to it any more: the
+// peer has confirmed the end, or is gone. Release is idempotent and any goroutine may call it after Close returned.
 func (e *Endpoint) Release() error {
 	return freeAll(e.memory())
 }

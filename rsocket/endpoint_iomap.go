@@ -8,24 +8,24 @@ import (
 )
 
 const (
-	// maxDirect is the longest message of a direct write: longer ones would only delay what comes after them
-	// (RS_MAX_TRANSFER).
+	// maxDirect is the longest message of a direct write (RS_MAX_TRANSFER): longer ones would only delay later messages.
 	maxDirect = 64 << 10
-	// directSize is the memory direct writes are sent from.
+	// directSize is the size of the memory that direct writes are sent from.
 	directSize = 2 * maxDirect
 )
 
-// directBuffer is what direct writes are sent from.
+// directBuffer is the memory that direct writes are sent from.
 type directBuffer struct {
 	*rmb.Region
-	ring    rmb.Ring // over the region: bytes sent and not completed
-	starved bool     // WriteDirect came short, and the owner waits for EventWritable
+	ring    rmb.Ring // over the region: bytes sent but not completed
+	starved bool     // WriteDirect wrote less than asked; the owner waits for EventWritable
 }
 
-// AddIOMap lets the peer place bytes into memory of ours. It is announced in front of everything committed, or produced
-// and not yet posted, from now on, as soon as credits allow. The memory stays the caller's. It must stay registered
-// with remote write access until the connection has ended; a late write of the peer to memory that is no longer
-// registered ends the connection. Errors: [ErrIOMapSlots], [ErrIOMapCredits], [ErrIOMap], or what broke the stream.
+// AddIOMap lets the peer place bytes into memory of ours. The mapping is announced as soon as credits allow, before
+// everything that is committed from now on or was produced but not yet posted. The memory stays the caller's, which
+// must keep it registered with remote write access until the connection has ended: a late write of the peer to memory
+// that is no longer registered ends the connection. Errors: [ErrIOMapSlots], [ErrIOMapCredits], [ErrIOMap], or what
+// broke the stream.
 func (e *Endpoint) AddIOMap(m IOMapping) error {
 	if err := e.stream.AddIOMap(m); err != nil {
 		return err
@@ -33,19 +33,20 @@ func (e *Endpoint) AddIOMap(m IOMapping) error {
 	return e.postControls()
 }
 
-// RemoveIOMap gives the slot of a mapping back, see [Stream.RemoveIOMap].
+// RemoveIOMap frees the slot of a mapping, see [Stream.RemoveIOMap].
 func (e *Endpoint) RemoveIOMap(m IOMapping) bool { return e.stream.RemoveIOMap(m) }
 
-// RemoteMap returns what the peer announced for an offset: the address, the key, and how many bytes from there on.
+// RemoteMap returns the memory that the peer announced for an offset: its address, its key, and the number of bytes
+// from there on.
 func (e *Endpoint) RemoteMap(offset uint64) (addr uint64, key uint32, n int, ok bool) {
 	to, ok := e.stream.RemoteMap(offset)
 	return to.Addr, to.Key, int(to.Length), ok
 }
 
-// WriteDirect places p into the peer's mappings at the offset, after everything committed or produced so far and in
-// front of what follows. The peer's program is told nothing. All of p is copied, so it is the caller's again at once. A
-// short count without an error means that there is no room now: the rest can go after [EventWritable]. With
-// [ErrNotMapped] the rest is at an offset the peer has not mapped.
+// WriteDirect places p into the peer's mappings at the offset, after everything committed or produced so far and before
+// what follows. The peer's program is not notified. p is copied, so the caller may reuse it immediately. A short count
+// without an error means that there is no room now: the rest can be written after [EventWritable]. With [ErrNotMapped]
+// the rest is at an offset that the peer has not mapped.
 func (e *Endpoint) WriteDirect(p []byte, offset uint64) (n int, err error) {
 	if err := e.startDirect(); err != nil {
 		return 0, err
@@ -64,7 +65,7 @@ func (e *Endpoint) WriteDirect(p []byte, offset uint64) (n int, err error) {
 	return n, nil
 }
 
-// startDirect makes the buffer, and sends what goes before: nothing is left to gather.
+// startDirect allocates the buffer and posts everything produced before, without leaving anything to coalesce.
 func (e *Endpoint) startDirect() error {
 	if e.direct == nil && e.stream.Err() == nil {
 		r, err := e.arena.AllocLocal(directSize)
@@ -111,7 +112,7 @@ func (e *Endpoint) writeDirect(p []byte, offset uint64) (int, error) {
 	return n, e.post(w, regionSGE(e.direct.Region, at, n), e.push(n))
 }
 
-// freeDirect frees what has been sent and reports whether a direct write may go on.
+// freeDirect frees what has been sent and reports whether a blocked direct write can continue.
 func (e *Endpoint) freeDirect() (awaited bool) {
 	if e.direct == nil {
 		return false
@@ -126,7 +127,7 @@ func (e *Endpoint) freeDirect() (awaited bool) {
 	return true
 }
 
-// postAnnouncements posts all announcements that may go, each from its own scratch entry.
+// postAnnouncements posts all announcements that can be sent now, each from its own scratch entry.
 func (e *Endpoint) postAnnouncements() error {
 	for e.stream.announcing() {
 		a, ok := e.stream.NextAnnouncement()
@@ -142,8 +143,8 @@ func (e *Endpoint) postAnnouncements() error {
 	return nil
 }
 
-// listSize is what the peer writes to: grants, then mappings.
+// listSize is the size of the memory that the peer writes to: grants, then mappings.
 func (e *Endpoint) listSize() int { return e.cfg.Targets*sgeSize + e.cfg.IOMaps*iomapSize }
 
-// announceScratch is where announcements are sent from.
+// announceScratch is the offset of the memory that announcements are sent from.
 func (e *Endpoint) announceScratch() int { return e.listSize() + scratchSize }

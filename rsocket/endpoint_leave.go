@@ -8,14 +8,14 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// A connection that changes its carrier leaves its queue pair where it stands:
+// A connection that changes its carrier leaves its queue pair as it is:
 //
-//	Leave ──► Tail, ReleaseSent: what the peer has not consumed goes another way
-//	     └──► ReleaseRings: the peer writes to the rings no more
+//	Leave ──► Tail, ReleaseSent: what the peer has not consumed is resent another way
+//	     └──► ReleaseRings: the peer no longer writes to the rings
 
-// Leave ends the use of the queue pair, which its owner moves to ERR or closes right after it. What the peer sent and was
-// not consumed is dropped here: it has to be sent again. Offsets stay as they are. Rings and lists are quarantined until
-// [Endpoint.ReleaseRings].
+// Leave ends the use of the queue pair; its owner must then move it to ERR or close it. Bytes that the peer sent and
+// that were not consumed are dropped: the peer has to resend them. Offsets stay as they are. Rings and lists are
+// quarantined until [Endpoint.ReleaseRings].
 func (e *Endpoint) Leave() {
 	if e.closed {
 		return
@@ -27,10 +27,10 @@ func (e *Endpoint) Leave() {
 	}
 }
 
-// Tail returns the bytes sent from the absolute offset on as far as they lie together: of the send buffer, or of the peer's
-// ring where that is the only copy, which needs the queue pair not to be closed. It is empty at [Endpoint.SentOffset] and
-// where there is no copy any more, which is before [Endpoint.FreedOffset]. After [Endpoint.Leave] any one goroutine may
-// call it.
+// Tail returns the sent bytes from the absolute offset on, as far as they are contiguous. They are in the send buffer,
+// or, where the peer's ring holds the only copy, in that ring, which requires that the queue pair is not closed. Tail
+// returns nothing at [Endpoint.SentOffset] and where there is no copy any more, which is before [Endpoint.FreedOffset].
+// After [Endpoint.Leave] any one goroutine may call it.
 func (e *Endpoint) Tail(offset uint64) []byte {
 	if e.mapper == nil {
 		return e.sndbuf.at(offset)
@@ -47,26 +47,26 @@ func (e *Endpoint) Tail(offset uint64) []byte {
 	return b
 }
 
-// ReleaseRings frees, after [Endpoint.Leave], what the peer could write to; it cannot any more. It is idempotent and may be
-// called by any goroutine.
+// ReleaseRings frees, after [Endpoint.Leave], the memory that the peer could write to. The caller must know that the
+// peer cannot write there any more. It is idempotent and any goroutine may call it.
 func (e *Endpoint) ReleaseRings() error { return freeAll(e.exposed()) }
 
-// DetachSent copies, after [Endpoint.Leave], what [Endpoint.Tail] returns of the send buffer, so that [Endpoint.ReleaseSent]
-// may be called although it may be sent again. The goroutine that calls Tail calls it.
+// DetachSent copies, after [Endpoint.Leave], the bytes of the send buffer that [Endpoint.Tail] returns, so that
+// [Endpoint.ReleaseSent] may be called while they may still be resent. Call it on the goroutine that calls Tail.
 func (e *Endpoint) DetachSent() {
 	if e.sndbuf != nil {
 		e.sndbuf.detach()
 	}
 }
 
-// ReleaseSent frees, after [Endpoint.Leave], what [Endpoint.Tail] returns of the send buffer. It is idempotent and may be
-// called by any goroutine.
+// ReleaseSent frees, after [Endpoint.Leave], the send buffer that [Endpoint.Tail] reads. It is idempotent and any
+// goroutine may call it.
 func (e *Endpoint) ReleaseSent() error { return freeAll(e.unexposed()) }
 
-// exposed is the memory that the peer can write to.
+// exposed returns the memory that the peer can write to.
 func (e *Endpoint) exposed() []*rmb.Region { return present(e.ring, e.nextRing, e.oldRing, e.control) }
 
-// unexposed is the memory that bytes are sent from.
+// unexposed returns the memory that bytes are sent from.
 func (e *Endpoint) unexposed() []*rmb.Region {
 	if e.direct == nil {
 		return present(e.send)

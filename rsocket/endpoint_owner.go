@@ -1,14 +1,14 @@
 package rsocket
 
-// What an owner asks that gives the two directions of an endpoint to goroutines of their own, as package socket does.
+// These methods are for an owner that gives each direction of an endpoint its own goroutine, as package socket does.
 
-// Config returns what the endpoint was made with, defaults filled in.
+// Config returns the endpoint's configuration with defaults filled in.
 func (e *Endpoint) Config() EndpointConfig { return e.cfg }
 
 // Ring returns the memory of the receive ring.
 func (e *Endpoint) Ring() []byte { return e.ring.Bytes() }
 
-// SendRing returns the send buffer, which is empty where the peer's ring is mapped. Its producer may be another
+// SendRing returns the send buffer, which is empty where the peer's ring is mapped. Its producer may run on another
 // goroutine than the endpoint's owner.
 func (e *Endpoint) SendRing() *SendRing {
 	if e.sndbuf == nil {
@@ -17,13 +17,13 @@ func (e *Endpoint) SendRing() *SendRing {
 	return e.sndbuf
 }
 
-// RecvDepth returns the number of receives that are posted.
+// RecvDepth returns the number of posted receives.
 func (e *Endpoint) RecvDepth() int { return int(e.stream.set.credits) + ExtraRecvs }
 
-// SentMessages returns how many messages the bytes sent took.
+// SentMessages returns the number of messages sent.
 func (e *Endpoint) SentMessages() uint64 { return e.stream.send.messages }
 
-// CreditsDue reports whether half of the credits have been spent and not been returned.
+// CreditsDue reports whether half of the credits have been spent and not returned.
 func (e *Endpoint) CreditsDue() bool {
 	return e.stream.recv.messages-e.stream.recv.returned >= uint64(e.stream.set.credits/2)
 }
@@ -31,17 +31,17 @@ func (e *Endpoint) CreditsDue() bool {
 // Disconnected reports whether both directions have ended.
 func (e *Endpoint) Disconnected() bool { return e.stream.disconnected }
 
-// Deaf reports whether the stream takes no notice of the peer any more: a failure is its last word.
+// Deaf reports whether the stream ignores what the peer sends from now on, so that its failure is final.
 func (e *Endpoint) Deaf() bool { return e.stream.deaf }
 
-// PeerGone reports whether the peer has said that it writes nothing into our memory any more.
+// PeerGone reports whether the peer has said that it will not write to our memory any more.
 func (e *Endpoint) PeerGone() bool { return e.stream.PeerGone() }
 
-// EndInOrder ends the stream as if the acknowledgement of the last message had come.
+// EndInOrder ends the stream as if the last message had been acknowledged.
 func (e *Endpoint) EndInOrder() { e.stream.disconnect() }
 
-// Lose ends the stream by an error that did not come through the queue pair.
+// Lose ends the stream with an error that did not come through the queue pair.
 func (e *Endpoint) Lose(err error) { e.stream.Lose(err) }
 
-// Retire gives all receives of the endpoint back; nothing is posted any more.
+// Retire ends the use of the endpoint and quarantines its memory; nothing is posted any more.
 func (e *Endpoint) Retire() { e.retire() }

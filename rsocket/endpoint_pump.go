@@ -1,6 +1,6 @@
 package rsocket
 
-// ending is what to do after the bytes that were produced and not posted yet.
+// ending is what to do once all bytes produced have been posted.
 type ending uint8
 
 const (
@@ -9,13 +9,13 @@ const (
 	endDisconnect
 )
 
-// SendSpan returns the free memory of the send buffer where the next bytes to send go, as far as it is contiguous: fill a
-// prefix, then call [Endpoint.Produced]. Unlike anything else here, SendSpan and Produced may be called by another
-// goroutine than the owner's, one at a time, from the return of [Endpoint.Connect] until [Endpoint.Close] is called. They
-// need an endpoint that is not [Endpoint.Mapped].
+// SendSpan returns the free memory of the send buffer for the next bytes to send, as far as it is contiguous: fill a
+// prefix, then call [Endpoint.Produced]. Unlike the other methods, SendSpan and Produced may be called by a goroutine
+// other than the owner's, one at a time, from the return of [Endpoint.Connect] until [Endpoint.Close] is called. The
+// endpoint must not be [Endpoint.Mapped].
 //
-// After an empty span the producer waits until the owner has seen [EventWritable], which is reported by the HandleWC that
-// frees memory; now and then one comes although the producer has found the memory by itself.
+// After an empty span the producer waits until the owner sees [EventWritable], which the HandleWC that frees memory
+// reports. The event is occasionally spurious, when the producer has found the memory by itself.
 func (e *Endpoint) SendSpan() []byte {
 	if e.sndbuf == nil {
 		return nil
@@ -23,7 +23,7 @@ func (e *Endpoint) SendSpan() []byte {
 	span := e.sndbuf.Span()
 	if len(span) == 0 {
 		e.sndbuf.full.Store(true)
-		// What was freed before the owner could see Full has not been reported.
+		// The owner does not report memory that it freed before it could see full: look again.
 		if span = e.sndbuf.Span(); len(span) > 0 {
 			e.sndbuf.full.Store(false)
 		}
@@ -31,16 +31,16 @@ func (e *Endpoint) SendSpan() []byte {
 	return span
 }
 
-// Produced hands the first n bytes of the last [Endpoint.SendSpan] over to be sent. The producer sees to it that the owner
-// calls [Endpoint.Pump] if [Endpoint.WantsPump] says so; large amounts are handed over in pieces, so that copying overlaps
-// with sending.
+// Produced hands the first n bytes of the last [Endpoint.SendSpan] over for sending. If [Endpoint.WantsPump] then says
+// so, the producer must have the owner call [Endpoint.Pump]. Hand large amounts over in pieces, so that copying
+// overlaps with sending.
 func (e *Endpoint) Produced(n int) error { return e.sndbuf.Produce(n) }
 
-// WantsPump tells the producer, after [Endpoint.Produced], whether the owner has to be told. It need not be while small
-// messages gather or the peer has no room: the completion that ends this makes the owner call [Endpoint.Pump] anyway.
+// WantsPump reports, after [Endpoint.Produced], whether the owner must be told. It need not be while small messages are
+// coalesced or the peer has no room: the completion that ends this state makes the owner call [Endpoint.Pump] anyway.
 func (e *Endpoint) WantsPump() bool { return e.sndbuf.Wanting() }
 
-// Unposted returns the number of bytes produced that no message carries yet. It is for the owner.
+// Unposted returns the number of bytes produced but not yet posted. Only the owner may call it.
 func (e *Endpoint) Unposted() int {
 	if e.sndbuf == nil {
 		return 0
@@ -48,10 +48,10 @@ func (e *Endpoint) Unposted() int {
 	return e.sndbuf.unposted()
 }
 
-// Pump posts what was produced, in the largest messages that grants and the send buffer allow, and returns how many bytes
-// went out. The owner calls it when told that something was produced, and after every batch of completions: what could
-// not go before can go then. What comes in small pieces while two small messages are under way is left to gather until
-// one of them has completed.
+// Pump posts what was produced, in the largest messages that grants and the send buffer allow, and returns how many
+// bytes it posted. The owner calls it when told that something was produced, and after every batch of completions,
+// which may have unblocked it. While two small messages are in flight, further small pieces are coalesced until one of
+// them completes.
 func (e *Endpoint) Pump() (posted int, err error) {
 	if e.mapper != nil {
 		return 0, ErrState
@@ -64,7 +64,7 @@ func (e *Endpoint) pump(gather bool) (posted int, err error) {
 		return 0, e.finish()
 	}
 	if e.sndbuf.held.Load() != heldNot {
-		e.sndbuf.held.Store(heldNot) // before looking at what was produced
+		e.sndbuf.held.Store(heldNot) // before loading produced: see SendRing.Wanting
 	}
 	for {
 		n := len(e.sndbuf.pending())
@@ -91,13 +91,13 @@ func (e *Endpoint) pump(gather bool) (posted int, err error) {
 	return posted, e.finish()
 }
 
-// gathering: the last two small messages are both under way, and a completion after them will come.
+// gathering reports whether to coalesce: the last two small messages are both in flight, so a completion will come.
 func (e *Endpoint) gathering() bool {
 	return e.ending == endNone && e.sndbuf.unposted() < batchBytes && e.small[0] > e.stream.send.doneWorks
 }
 
-// postPending sends the first n pending bytes as one message. A message after which nothing waits is signaled, so that
-// something is known to happen when it is through.
+// postPending sends the first n pending bytes as one message. If nothing is pending after it, the message is signaled,
+// so that a completion is sure to follow.
 func (e *Endpoint) postPending(n int) error {
 	last := e.sndbuf.unposted() == n
 	w, err := e.stream.sendData(n, last)
@@ -120,7 +120,7 @@ func (e *Endpoint) postBuffered(w Write) error {
 	return e.post(w, regionSGE(e.send, at, w.Length), flags)
 }
 
-// finish ends the stream as it was asked to, once everything in front of the end has been posted.
+// finish ends the stream as requested, once everything before the end has been posted.
 func (e *Endpoint) finish() error {
 	if e.ending != endNone && e.Unposted() == 0 && !e.stream.announcing() {
 		if e.ending == endShutdown {

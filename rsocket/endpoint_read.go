@@ -6,12 +6,12 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// ReadSpan returns the next received bytes as far as they are contiguous, or nothing. The memory stays as it is until
-// consumed.
+// ReadSpan returns the next received bytes as far as they are contiguous, or nothing. The memory does not change until
+// it is consumed.
 func (e *Endpoint) ReadSpan() []byte { return e.stream.ReadSpan() }
 
-// Consume frees the first n bytes of ReadSpan, and sends credits and grants to the peer when they are due. An error is
-// a wrong n, or what broke the stream just now; bytes received before a stream broke are consumed without error.
+// Consume frees the first n bytes of ReadSpan, and sends credits and grants to the peer when they are due. It fails if
+// n is too large or if posting broke the stream; bytes received before a stream broke are consumed without error.
 func (e *Endpoint) Consume(n int) error {
 	err := e.stream.Consume(n)
 	e.retireRing()
@@ -42,7 +42,8 @@ func (e *Endpoint) HandleWC(wc *verbs.WC) Events {
 	return e.report(ev)
 }
 
-// broken is a completion that failed. Receives have no memory: one that is too short was for a message.
+// broken handles a failed completion. Posted receives have no memory, so a length error on one means that a message
+// came by SEND.
 func (e *Endpoint) broken(wc *verbs.WC) {
 	receive := wc.WRID&RecvID != 0
 	if receive && wc.Status == verbs.WCLocLenErr && !e.stream.disconnected {
@@ -53,11 +54,11 @@ func (e *Endpoint) broken(wc *verbs.WC) {
 		e.stream.Lose(&CompletionError{Status: wc.Status, Receive: receive})
 		return
 	}
-	e.stream.Lose(nil) // one error is enough
+	e.stream.Lose(nil) // keep the first error
 }
 
-// received handles a message and posts the next receive at once, except after the peer's last message: the queue pair
-// may be in ERR by then.
+// received handles a message and posts the next receive immediately, except after the peer's last message: the queue
+// pair may be in ERR by then.
 func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
 	if wc.Opcode != verbs.WCRecvRDMAWithImm {
 		return 0, &ProtocolError{Violation: ViolationMessageMode, Length: wc.ByteLen}
@@ -75,7 +76,8 @@ func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
 	return ev, nil
 }
 
-// report does what any completion can make possible: free the send buffer, post control messages, wake the writer.
+// report does everything that a completion may have made possible: it frees the send buffer, posts control messages and
+// wakes the writer.
 func (e *Endpoint) report(ev Events) Events {
 	if e.mapper == nil {
 		awaited, err := e.sndbuf.freeTo(e.stream.FreedOffset())
@@ -94,7 +96,7 @@ func (e *Endpoint) report(ev Events) Events {
 		e.reported = true
 		ev |= EventFailed
 	}
-	e.retireRing() // what was posted can have ended an exchange
+	e.retireRing() // posting may have ended a ring exchange
 	if e.starved && e.Blocked() == NotBlocked {
 		e.starved = false
 		ev |= EventWritable

@@ -31,9 +31,9 @@ func (e *CompletionError) Error() string {
 // Unwrap returns [ErrConnection].
 func (e *CompletionError) Unwrap() error { return ErrConnection }
 
-// WriteSpan returns memory for the next bytes to send, contiguous and as much as may be sent in one message now. On
-// devices that map the peer's memory it is the peer's ring itself and valid only until the driver's next Progress. Empty
-// means blocked: [Endpoint.Blocked] says why, and EventWritable or nothing at all ends it.
+// WriteSpan returns contiguous memory for the next bytes to send, as much as one message may carry now. On devices that
+// map the peer's memory it is the peer's ring itself, and valid only until the driver's next Progress. An empty span
+// means blocked: [Endpoint.Blocked] says why, and EventWritable reports the end unless it never ends.
 func (e *Endpoint) WriteSpan() []byte {
 	span := e.writeSpan()
 	e.starved = len(span) == 0
@@ -61,8 +61,9 @@ func (e *Endpoint) writeSpan() []byte {
 	return span
 }
 
-// unmapped: a queue pair whose partner has not connected to it yet has no memory to show, and nothing would tell when it
-// has. An empty write waits for the partner in the send queue, so its completion does; if the partner is gone, it fails.
+// unmapped handles a failed mapping. While the peer's queue pair has not connected yet, its memory cannot be mapped,
+// and no event would tell when it can. An empty write waits for the peer in the send queue: its completion tells that
+// the peer has connected, and it fails if the peer is gone.
 func (e *Endpoint) unmapped(err error) {
 	if !errors.Is(err, verbs.ErrRemoteGone) || e.qp.State() != verbs.QPSRTS {
 		e.stream.Fail(fmt.Errorf("map peer's ring: %w: %w", ErrConnection, err))
@@ -75,7 +76,7 @@ func (e *Endpoint) unmapped(err error) {
 	}
 }
 
-// Blocked says why WriteSpan is empty.
+// Blocked returns why WriteSpan is empty.
 func (e *Endpoint) Blocked() Blocked {
 	n, why := e.stream.Window()
 	switch {
@@ -89,14 +90,13 @@ func (e *Endpoint) Blocked() Blocked {
 	return NotBlocked
 }
 
-// Room returns how many bytes the next message may carry, or why none, and for how many messages the peer has given
-// credits.
+// Room returns how many bytes the next message may carry, or why none, and how many messages the peer's credits allow.
 func (e *Endpoint) Room() (window, credits int, why Blocked) {
 	window, why = e.stream.Window()
 	return window, int(e.stream.send.limit - e.stream.send.messages), why
 }
 
-// Commit sends the first n bytes of the span that WriteSpan returned last. More bytes are [ErrBlocked].
+// Commit sends the first n bytes of the last WriteSpan. A larger n is [ErrBlocked].
 func (e *Endpoint) Commit(n int) error {
 	if e.mapper == nil && (n > len(e.sndbuf.Span()) || e.sndbuf.unposted() > 0) {
 		return ErrBlocked
@@ -115,7 +115,7 @@ func (e *Endpoint) Commit(n int) error {
 	return e.postBuffered(w)
 }
 
-// push rings at once when enough has gathered for the consumer to start on.
+// push asks for the peer's doorbell to be rung immediately once enough bytes are posted for its consumer to start on.
 func (e *Endpoint) push(n int) verbs.SendFlags {
 	e.unpushed += n
 	if e.unpushed < pushBytes {
@@ -125,7 +125,7 @@ func (e *Endpoint) push(n int) verbs.SendFlags {
 	return verbs.SendPush
 }
 
-// post posts one write; a failure breaks the stream, except for what has arrived already.
+// post posts one write. A failure loses the queue pair; what has arrived already is still received.
 func (e *Endpoint) post(w Write, local verbs.SGE, flags verbs.SendFlags) error {
 	wr := e.prepare(w, flags)
 	if w.Length > 0 {
@@ -135,7 +135,7 @@ func (e *Endpoint) post(w Write, local verbs.SGE, flags verbs.SendFlags) error {
 	return e.submit(wr)
 }
 
-// postInline posts one write with its bytes in the work request.
+// postInline posts one write whose bytes are in the work request.
 func (e *Endpoint) postInline(w Write, b []byte, flags verbs.SendFlags) error {
 	wr := e.prepare(w, flags|verbs.SendInline)
 	wr.Inline = b
@@ -166,7 +166,7 @@ func (e *Endpoint) submit(wr *verbs.SendWR) error {
 	return nil
 }
 
-// postControls posts all control messages and announcements that are due, each from the scratch entry of its slot.
+// postControls posts all control messages and announcements that are due, each from its slot's scratch entry.
 func (e *Endpoint) postControls() error {
 	for {
 		c, ok := e.stream.NextControl()
@@ -192,12 +192,12 @@ func (e *Endpoint) scratch(c *Control) verbs.SGE {
 	return verbs.SGE{Addr: e.control.Addr() + uint64(offset), Length: uint32(c.Length), LKey: e.control.LKey()}
 }
 
-// regionSGE names n bytes of a region.
+// regionSGE describes n bytes of a region.
 func regionSGE(r *rmb.Region, start, n int) verbs.SGE {
 	return verbs.SGE{Addr: r.Addr() + uint64(start), Length: uint32(n), LKey: r.LKey()}
 }
 
-// Shutdown ends the own direction after everything committed or produced.
+// Shutdown ends our direction after everything committed or produced.
 func (e *Endpoint) Shutdown() error {
 	if e.ending == endNone {
 		e.ending = endShutdown
@@ -205,7 +205,7 @@ func (e *Endpoint) Shutdown() error {
 	return e.end()
 }
 
-// Disconnect ends both directions after everything committed or produced. EventDisconnected tells when it is done.
+// Disconnect ends both directions after everything committed or produced. EventDisconnected reports that it is done.
 func (e *Endpoint) Disconnect() error {
 	e.ending = endDisconnect
 	return e.end()
@@ -219,7 +219,7 @@ func (e *Endpoint) end() error {
 	return e.finish()
 }
 
-// Keepalive makes the transport ask the peer's transport for a sign of life; silence fails the queue pair.
+// Keepalive makes the transport probe the peer's transport; if that does not answer, the queue pair fails.
 func (e *Endpoint) Keepalive() error {
 	e.stream.Keepalive()
 	return e.postControls()

@@ -9,8 +9,9 @@ import (
 // MaxRing bounds rings so that every count fits the 29 bits of an immediate and 32-bit offset differences.
 const MaxRing = rmb.MaxRing
 
-// Stream is the protocol of one connection without any I/O: it says what to post and is told what completed. Nothing
-// in it blocks or reads a clock, and nothing allocates once as much was under way as will be. One goroutine at a time may use it.
+// Stream is the protocol of one connection without any I/O: it says what to post and is told what completed. It never
+// blocks or reads a clock, and stops allocating once its logs have grown to the peak number of messages in flight. It
+// must not be used by two goroutines at a time.
 //
 // Offsets are absolute 64-bit byte counts of a direction since the connection began and never go back.
 type Stream struct {
@@ -18,15 +19,15 @@ type Stream struct {
 	peer      peerSettings
 	err       error
 	bigEndian bool // own byte order
-	deaf      bool // failed by more than the loss of the queue pair: nothing received counts any more
+	deaf      bool // failed for a reason other than losing the queue pair: what is received is ignored
 	down      bool // the queue pair is gone
 
 	connected, disconnected bool
 	readable, writable      bool // as in rs_state: cleared by either side
-	peerShut                bool // the peer said that it sends no more data
-	peerGone                bool // the peer sent its last message: it posts nothing any more
-	quiet                   bool // no stream message went either way yet: probes may be sent
-	heard                   bool // a stream message came: no probe may follow it
+	peerShut                bool // the peer announced that it will send no more data
+	peerGone                bool // the peer sent its last message and posts nothing more
+	quiet                   bool // no stream message was sent or received yet: probes may be sent
+	heard                   bool // a stream message was received: no probe may follow it
 
 	send sendSide
 	recv recvSide
@@ -57,7 +58,7 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// NewStream returns an idle stream. It keeps using cfg.Ring, cfg.Targets and cfg.IOMaps for its whole life. The error wraps
+// NewStream returns an idle stream, which uses cfg.Ring, cfg.Targets and cfg.IOMaps for its whole life. The error wraps
 // [ErrConfig].
 func NewStream(cfg Config) (*Stream, error) {
 	cfg = cfg.withDefaults()
@@ -73,7 +74,7 @@ func NewStream(cfg Config) (*Stream, error) {
 	return s, nil
 }
 
-// ConnData returns, before Connect, what to tell the peer.
+// ConnData returns, before Connect, the connection data to send to the peer.
 func (s *Stream) ConnData() ConnData {
 	c, ring := &s.set, s.recv.ring.Size()
 	d := ConnData{
@@ -90,7 +91,7 @@ func (s *Stream) ConnData() ConnData {
 	return d
 }
 
-// peerSettings is what a stream keeps of the peer's connection data; its ring is with the sending side.
+// peerSettings is the part of the peer's connection data that a stream keeps; the peer's ring is in sendSide.
 type peerSettings struct {
 	bigEndian bool
 	rings     bool
@@ -98,7 +99,7 @@ type peerSettings struct {
 	targets   SGE
 }
 
-// Connect starts the stream with what the peer told. A second call is [ErrState]; data that no stream can be run with is a
+// Connect starts the stream with the peer's connection data. A second call returns [ErrState]; unusable data is a
 // [*ProtocolError] and fails the stream.
 func (s *Stream) Connect(peer ConnData) error {
 	if s.connected || s.err != nil {
@@ -118,7 +119,7 @@ func (s *Stream) Connect(peer ConnData) error {
 	return nil
 }
 
-// State returns where the stream is.
+// State returns the stream's state.
 func (s *Stream) State() State {
 	switch {
 	case s.err != nil:
@@ -136,35 +137,35 @@ func (s *Stream) State() State {
 	}
 }
 
-// Err returns what broke the stream, or nil.
+// Err returns the error that broke the stream, or nil.
 func (s *Stream) Err() error { return s.err }
 
-// SentOffset returns the bytes sent.
+// SentOffset returns the number of bytes sent.
 func (s *Stream) SentOffset() uint64 { return s.send.sent }
 
-// FreedOffset returns the bytes sent that need not be kept any more: consumed by the peer between gateways,
-// acknowledged by the transport otherwise.
+// FreedOffset returns the number of sent bytes that need not be kept any more: between gateways those that the peer has
+// consumed, otherwise those that the transport has acknowledged.
 func (s *Stream) FreedOffset() uint64 { return s.send.freed }
 
-// ReceivedOffset returns the bytes received.
+// ReceivedOffset returns the number of bytes received.
 func (s *Stream) ReceivedOffset() uint64 { return s.recv.filling().Produced() }
 
-// ConsumedOffset returns the bytes received and consumed.
+// ConsumedOffset returns the number of received bytes that were consumed.
 func (s *Stream) ConsumedOffset() uint64 { return s.recv.ring.Consumed() }
 
-// PeerShut reports whether the peer announced that it sends no more data.
+// PeerShut reports whether the peer announced that it will send no more data.
 func (s *Stream) PeerShut() bool { return s.peerShut }
 
-// PeerGone reports whether the peer sent DISCONNECT, after which it posts nothing any more.
+// PeerGone reports whether the peer sent DISCONNECT, after which it posts nothing more.
 func (s *Stream) PeerGone() bool { return s.peerGone }
 
-// Fail breaks the stream with a reason from outside, such as a failed queue pair. The first reason stays.
+// Fail breaks the stream for an external reason, such as a failed queue pair. The first reason is kept.
 func (s *Stream) Fail(err error) { _ = s.fail(err) }
 
-// Lose breaks the stream because its queue pair is gone: nothing more is sent, but what had arrived before, the peer's
-// last words among it, may still be waiting in the completion queue and is received. After the end of a stream the queue
-// pair may go down as it likes; between gateways, where the peer keeps it until it has everything, only after the last
-// byte of ours.
+// Lose breaks the stream because its queue pair is gone. Nothing more is sent, but messages that arrived before the
+// loss, possibly the peer's last ones, may still be in the completion queue and are received. Losing the queue pair
+// after the stream has ended is no error, except between gateways while bytes of ours are not placed: there the peer
+// keeps its queue pair until it has everything.
 func (s *Stream) Lose(err error) {
 	s.down = true
 	if s.err == nil && (!s.disconnected || s.set.dialect == Gateway && !s.placed()) {
@@ -187,16 +188,16 @@ func (s *Stream) violation(v Violation, imm Imm, length uint32) error {
 // live reports whether messages can still be sent.
 func (s *Stream) live() bool { return s.connected && !s.disconnected && s.err == nil }
 
-// endsLog remembers where messages end, by message number, so that a count of messages becomes a byte offset. The
-// lower half of an offset is enough: two of them are never further apart than a ring. It grows with the messages that
-// are under way at a time: most connections are idle.
+// endsLog records where messages end, by message number, to turn a message count into a byte offset. The lower half of
+// an offset is enough: two of them are never further apart than a ring. It grows with the number of messages in flight,
+// since most connections are idle.
 type endsLog struct {
 	ends []uint32 // length a power of two
-	low  uint64   // the message asked for last: older ones are not asked for any more
-	size uint32   // of ends, at most; 0: no log is kept
+	low  uint64   // the last message asked for: older ones are not asked for again
+	size uint32   // maximum length of ends; 0: no log is kept
 }
 
-// smallEndsLog is the length a log begins with, with its first message.
+// smallEndsLog is the initial length of a log, allocated with its first message.
 const smallEndsLog = 2
 
 // newEndsLog returns a log of the last n messages.
@@ -215,7 +216,7 @@ func (l *endsLog) put(message, end uint64) {
 	l.ends[message&l.mask()] = uint32(end)
 }
 
-// grow doubles the log before the message is put.
+// grow doubles the log; the message is put afterwards.
 func (l *endsLog) grow(message uint64) {
 	ends := make([]uint32, min(int(l.size), max(smallEndsLog, 2*len(l.ends))))
 	mask := uint64(len(ends) - 1)
@@ -225,8 +226,8 @@ func (l *endsLog) grow(message uint64) {
 	l.ends = ends
 }
 
-// after returns how far the end of the message is beyond the offset, not positive when it is not. Messages are asked
-// for in their order.
+// after returns how far the end of the message is beyond the offset, or a value that is not positive if it is not
+// beyond. Messages must be asked for in order.
 func (l *endsLog) after(message, offset uint64) int32 {
 	l.low = message
 	return int32(l.ends[message&l.mask()] - uint32(offset))

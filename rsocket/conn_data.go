@@ -5,22 +5,22 @@ import (
 	"fmt"
 )
 
-// connDataSize is the size of rs_conn_data, exchanged once per connection in each direction: as private data of the
-// RDMA CM, or in a TLV of the gateway's CLC messages.
+// connDataSize is the size of rs_conn_data, exchanged once per connection in each direction, either as private data of
+// the RDMA CM or in a TLV of the gateway's CLC messages.
 const connDataSize = 40
 
-// version is the only version of the protocol; there is no negotiation.
+// version is the only protocol version; there is no negotiation.
 const version = 1
 
 const (
 	flagNet   = 1 << 0 // RS_CONN_FLAG_NET: the sender is big-endian
 	flagIomap = 1 << 1 // RS_CONN_FLAG_IOMAP: the sender understands direct placement; stock rsockets always set it
-	flagRings = 1 << 2 // ours, between gateways: a grant may begin another ring
+	flagRings = 1 << 2 // our extension between gateways: a grant may begin another ring
 )
 
-// ConnData is rs_conn_data. All its integers travel in network order, whatever the NET flag says.
+// ConnData is rs_conn_data. All its integers are in network byte order, whatever the NET flag says.
 type ConnData struct {
-	// BigEndian is the sender's byte order, which rules how grants are written into its target list.
+	// BigEndian is the sender's byte order, in which grants are written into its target list.
 	BigEndian bool
 	// Iomap says that the sender understands direct placement.
 	Iomap bool
@@ -28,7 +28,7 @@ type ConnData struct {
 	Rings bool
 	// Credits is the number of data messages the peer may send before credits are returned.
 	Credits uint16
-	// IomapSlots is the number of direct-placement slots after the target list, in the resolution of one scaled byte.
+	// IomapSlots is the number of direct-placement slots after the target list, in the precision of a scaled byte.
 	IomapSlots uint16
 	// TargetSGL is where the peer writes its grants; its Length counts entries of 16 bytes, not bytes.
 	TargetSGL SGE
@@ -36,7 +36,7 @@ type ConnData struct {
 	DataBuf SGE
 }
 
-// Append appends the 40 bytes.
+// Append appends the 40 bytes of d to b.
 func (d ConnData) Append(b []byte) []byte {
 	var flags byte
 	if d.BigEndian {
@@ -55,8 +55,8 @@ func (d ConnData) Append(b []byte) []byte {
 	return d.DataBuf.appendConn(b)
 }
 
-// ParseConnData parses the first 40 bytes of b. Bytes after them are padding of the carrying message. Fewer bytes are
-// [ErrConnData], another version is [ErrVersion]; values are not judged before [Stream.Connect].
+// ParseConnData parses the first 40 bytes of b; the rest is padding of the carrying message. Too few bytes are
+// [ErrConnData], another version is [ErrVersion]; [Stream.Connect] checks the values.
 func ParseConnData(b []byte) (ConnData, error) {
 	if len(b) < connDataSize {
 		return ConnData{}, fmt.Errorf("%d bytes of connection data: %w", len(b), ErrConnData)
@@ -89,8 +89,8 @@ func parseConnSGE(b []byte) SGE {
 	}
 }
 
-// scaleDown is rs_value_to_scale for 8 bits: small values as they are, others in units of 256, rounded down. Values
-// that do not fit a scaled byte become the largest that does.
+// scaleDown is rs_value_to_scale for 8 bits: small values are stored as they are, others in units of 256, rounded down.
+// Larger values become the maximum.
 func scaleDown(v uint16) byte {
 	switch {
 	case v <= 128:

@@ -1,7 +1,7 @@
 package rsocket
 
-// Work ids tell what completed: the kind in bits 55:48, the number of works other than controls so far in bits 47:32, the
-// lower half of the sent offset in bits 31:0. Bit 63 marks receives, as in rsocket.c.
+// Work request ids identify what completed: bits 55:48 are the kind, bits 47:32 the number of works other than controls
+// so far, and bits 31:0 the lower half of the sent offset. Bit 63 marks receives, as in rsocket.c.
 const (
 	// RecvID is the work request id for receives.
 	RecvID uint64 = 1 << 63
@@ -24,7 +24,7 @@ func workKind(id uint64) uint64   { return id >> 48 & 0xff }
 func workNumber(id uint64) uint16 { return uint16(id >> 32) }
 func workOffset(id uint64) uint32 { return uint32(id) }
 
-// control is what waits for, and what occupies, one of the four control slots.
+// control holds the control messages to be sent, and those that occupy one of the four control slots.
 type control struct {
 	posted, done uint32 // control messages, in order (ctrl_seqno)
 
@@ -33,18 +33,18 @@ type control struct {
 
 func (c *control) available() bool { return c.posted-c.done < ControlSlots }
 
-// Control is a control message to post: always signaled, with at most 16 bytes.
+// Control is a control message to post: always signaled, with a payload of at most 16 bytes.
 type Control struct {
 	Write
-	// Slot is 0 to 3: a scratch buffer of that number is free until the message completes.
+	// Slot is 0 to 3; the scratch buffer of that number is in use until the message completes.
 	Slot int
-	// Payload is the grant in the peer's byte order; Length bytes of it count.
+	// Payload is the grant in the peer's byte order; its first Length bytes are sent.
 	Payload [sgeSize]byte
 }
 
 // NextControl returns the next control message that is due and has a slot. Call it until it returns false after
-// anything that can make one due: receiving, consuming, completing, shutting down. Messages returned must be posted, in
-// order and after all data sent so far.
+// anything that can make one due: receiving, consuming, completing, shutting down. The messages must be posted in
+// order, after all data sent so far.
 func (s *Stream) NextControl() (Control, bool) {
 	if !s.connected || s.err != nil || s.down || !s.ctrl.available() {
 		return Control{}, false
@@ -67,8 +67,7 @@ func (s *Stream) NextControl() (Control, bool) {
 	return Control{}, false
 }
 
-// creditsWanted tells whether credits are due: the peer must be able to use them, and our last message must not have
-// gone.
+// creditsWanted reports whether credits are due. They are not if the peer cannot use them, or after our last message.
 func (s *Stream) creditsWanted() bool {
 	if s.peerShut || !s.readable && !s.writable {
 		return false
@@ -124,18 +123,19 @@ func (s *Stream) Completed(id uint64) Events {
 	return 0
 }
 
-// announced takes note of an announcement that has completed. Its work id is the queue pair's word for what was posted.
+// announced counts a completed announcement. The count is bounded by what was sent, since the work id comes from the
+// queue pair.
 func (s *Stream) announced() {
 	if s.maps != nil {
 		s.maps.completed = min(s.maps.announced, s.maps.completed+1)
 	}
 }
 
-// Keepalive asks for a zero-length write without immediate: the peer's software sees nothing, its transport answers.
+// Keepalive requests a zero-length write without immediate: the peer's transport answers it, its software sees nothing.
 func (s *Stream) Keepalive() { s.ctrl.keepalive = true }
 
-// Settled reports whether the queue pair may go: the stream is over and nothing of ours is waiting or under way. After
-// the peer's DISCONNECT, or after a failure, or when it is gone already, there is nothing to wait for.
+// Settled reports whether the queue pair may be closed: the stream is over and nothing of ours is waiting or in flight.
+// After the peer's DISCONNECT, after a failure, or without a queue pair there is nothing to wait for.
 func (s *Stream) Settled() bool {
 	if s.err != nil || s.down || s.peerGone {
 		return true
@@ -143,5 +143,5 @@ func (s *Stream) Settled() bool {
 	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect && s.ctrl.posted == s.ctrl.done
 }
 
-// placed: every byte of ours has completed.
+// placed reports whether every send but control messages has completed.
 func (s *Stream) placed() bool { return s.send.doneWorks == s.send.works }

@@ -15,24 +15,24 @@ const (
 	DatagramHeader6Len = 24
 )
 
-// IP versions as both headers of datagram rsockets name them.
+// IP versions as the headers of datagram rsockets encode them.
 const (
 	ipv4 = 4
 	ipv6 = 6
 )
 
 // DatagramHeader is ds_header, which precedes the payload of every datagram on a UD queue pair. It names the sending
-// socket, since the numbers of queue pairs and GIDs say nothing about sockets. Integers are big-endian:
+// socket, which queue pair numbers and GIDs do not. Integers are big-endian:
 //
 //	0  version: 4 or 6     1  length of the header: 8 or 24     2  source port (2)
 //	4  IPv4: address (4)
 //	4  IPv6: flow information (4), zero when we send it, not looked at when we receive it     8  address (16)
 type DatagramHeader struct {
-	// Source is the sender's socket address. Zones do not travel.
+	// Source is the sender's socket address. Zones are not sent.
 	Source netip.AddrPort
 }
 
-// Append appends the header.
+// Append appends the header to b.
 func (h DatagramHeader) Append(b []byte) []byte {
 	addr, port := h.Source.Addr(), h.Source.Port()
 	if addr.Is4() {
@@ -45,7 +45,7 @@ func (h DatagramHeader) Append(b []byte) []byte {
 	return append(b, a[:]...)
 }
 
-// ParseDatagramHeader parses the header at the beginning of b; payload is the rest of b and lies in it. The error wraps
+// ParseDatagramHeader parses the header at the beginning of b; payload is the rest of b, not a copy. The error wraps
 // [ErrDatagramHeader].
 func ParseDatagramHeader(b []byte) (h DatagramHeader, payload []byte, err error) {
 	if len(b) < DatagramHeader4Len {

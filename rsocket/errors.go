@@ -6,36 +6,36 @@ import (
 	"syscall"
 )
 
-// Errors of the package. A peer's violation is a [*ProtocolError], which unwraps to ErrProtocol.
+// Errors of the package. A violation by the peer is a [*ProtocolError], which unwraps to ErrProtocol.
 var (
-	// ErrConnData is connection data that is cut.
+	// ErrConnData is connection data that is too short.
 	ErrConnData = errors.New("malformed connection data")
-	// ErrVersion is a peer with another version than 1.
+	// ErrVersion is a peer with a version other than 1.
 	ErrVersion = fmt.Errorf("unsupported protocol version: %w", syscall.ENOTSUP)
 	// ErrProtocol is any violation by the peer.
 	ErrProtocol = errors.New("rsocket protocol violation")
-	// ErrConfig is a size or number that no stream can have.
+	// ErrConfig is an invalid size or number in a configuration.
 	ErrConfig = errors.New("invalid stream configuration")
 	// ErrState is a call that the stream's state does not permit; nothing changed.
 	ErrState = errors.New("operation in wrong stream state")
-	// ErrBlocked is a call for more than Window or a span permits now; nothing changed.
+	// ErrBlocked is a call for more than Window or a span currently permits; nothing changed.
 	ErrBlocked = errors.New("write beyond the granted span")
 
-	// ErrDatagramHeader is what no datagram rsocket puts before a payload.
+	// ErrDatagramHeader is a datagram that does not start with a valid ds_header.
 	ErrDatagramHeader = errors.New("malformed datagram header")
-	// ErrResolveHeader is a datagram without the header, so most likely a plain one.
+	// ErrResolveHeader is a datagram without the header, which is most likely a plain one.
 	ErrResolveHeader = errors.New("no resolution header")
-	// ErrIOMap is a mapping of nothing, or over the end of an address space.
+	// ErrIOMap is an empty mapping, or one that wraps around an address space.
 	ErrIOMap = fmt.Errorf("unusable mapping: %w", syscall.EINVAL)
-	// ErrIOMapSlots is a mapping too many for the slots the peer has, which may be none.
+	// ErrIOMapSlots is a mapping for which the peer has no free slot, or no slots at all.
 	ErrIOMapSlots = fmt.Errorf("no free slot for a mapping at the peer: %w", syscall.ENOMEM)
-	// ErrIOMapCredits is a mapping that could leave no credits for data: stock peers do not return the credits of
-	// announcements.
+	// ErrIOMapCredits is a mapping whose announcement could leave no credits for data: stock peers do not return the
+	// credits of announcements.
 	ErrIOMapCredits = fmt.Errorf("too many announcements of mappings: %w", syscall.ENOMEM)
 	// ErrNotMapped is a direct write to an offset that no mapping of the peer covers.
 	ErrNotMapped = errors.New("offset not mapped by the peer")
-	// ErrMessageMode is a peer, or a device, that sends messages beside its writes because it knows no immediates, as
-	// rsockets over iWARP do. Such a stream cannot be understood here.
+	// ErrMessageMode is a peer or device that lacks immediates and sends messages beside its writes, as rsockets over
+	// iWARP do. Such streams are not supported.
 	ErrMessageMode = errors.New("iwarp message mode not supported")
 )
 
@@ -46,23 +46,23 @@ type Violation uint8
 const (
 	// ViolationImmediate: an operation or control code that never crosses the wire.
 	ViolationImmediate Violation = iota + 1
-	// ViolationLength: the bytes that came are not what the immediate says.
+	// ViolationLength: the length does not match the immediate.
 	ViolationLength
-	// ViolationData: data beyond what was granted.
+	// ViolationData: data beyond the grant.
 	ViolationData
-	// ViolationCredit: more messages than credits.
+	// ViolationCredit: a message without a credit.
 	ViolationCredit
 	// ViolationLimit: a credit limit that goes backwards or beyond the peer's receive queue.
 	ViolationLimit
-	// ViolationGrant: a grant that is empty, outside of the peer's ring, out of order or one too many.
+	// ViolationGrant: a grant that is empty, outside of the peer's ring, out of order, or without a free entry.
 	ViolationGrant
 	// ViolationShutdown: data after the peer ended its direction.
 	ViolationShutdown
-	// ViolationProbe: a probe where none may be.
+	// ViolationProbe: an unexpected probe.
 	ViolationProbe
-	// ViolationConnData: connection data no stream can be run with.
+	// ViolationConnData: unusable connection data.
 	ViolationConnData
-	// ViolationIOMap: a mapping for a slot that does not exist, or over the end of an address space.
+	// ViolationIOMap: a mapping for a slot that does not exist, or one that wraps around an address space.
 	ViolationIOMap
 	// ViolationMessageMode: a SEND, which only iWARP peers use.
 	ViolationMessageMode
@@ -98,11 +98,11 @@ func (v Violation) String() string {
 	}
 }
 
-// ProtocolError is a violation by the peer. It ends the stream it happened on and nothing else.
+// ProtocolError is a violation by the peer. It ends only the stream that it happened on.
 type ProtocolError struct {
 	// Violation is the broken rule.
 	Violation Violation
-	// Imm is the offending message, zero for connection data.
+	// Imm is the immediate of the offending message, zero for connection data.
 	Imm Imm
 	// Length is the number of bytes that came with it.
 	Length uint32
@@ -119,7 +119,7 @@ func (e *ProtocolError) Error() string {
 // Unwrap returns [ErrProtocol].
 func (e *ProtocolError) Unwrap() error { return ErrProtocol }
 
-// Is tells that a violation is [ErrMessageMode].
+// Is reports whether a violation is [ErrMessageMode].
 func (e *ProtocolError) Is(target error) bool {
 	return target == ErrMessageMode && e.Violation == ViolationMessageMode
 }

@@ -2,8 +2,8 @@ package rsocket
 
 import "strings"
 
-// Events tells the owner what a completion changed. Bits are edges: one may appear although nothing is left to do by
-// the time the owner looks, but no change is ever left out.
+// Events reports what a completion changed. Its bits are edges: one may be set although nothing is left to do by the
+// time the owner looks, but no change goes unreported.
 type Events uint16
 
 // Events.
@@ -12,15 +12,16 @@ const (
 	EventReadable Events = 1 << iota
 	// EventWritable: WriteSpan returned nothing earlier and would return something now.
 	EventWritable
-	// EventShutdown: the peer will send no more data. A hint where something above the stream knows the true end.
+	// EventShutdown: the peer will send no more data. This is only a hint where a layer above the stream knows the true
+	// end.
 	EventShutdown
-	// EventDisconnected: nothing more goes out and nothing more comes in; received bytes can still be read.
+	// EventDisconnected: nothing more is sent or received; received bytes can still be read.
 	EventDisconnected
-	// EventProbe: the peer's probe came and is being echoed.
+	// EventProbe: the peer's probe arrived and is being echoed.
 	EventProbe
-	// EventProved: the own probe came back intact.
+	// EventProved: our probe came back intact.
 	EventProved
-	// EventFailed: the stream is broken; Err tells why.
+	// EventFailed: the stream is broken; Err returns why.
 	EventFailed
 	// EventIOMap: the peer announced memory for direct placement, see [Endpoint.RemoteMap].
 	EventIOMap
@@ -47,21 +48,21 @@ func (e Events) String() string {
 // Blocked says why nothing can be written now.
 type Blocked uint8
 
-// Reasons for being blocked, in the order they are looked at.
+// Reasons for being blocked, in the order in which they are checked.
 const (
 	// NotBlocked: the next write can go.
 	NotBlocked Blocked = iota
-	// BlockedClosed: the stream is not connected, the direction is shut down, or the stream has failed. Never ends.
+	// BlockedClosed: the stream is not connected, the direction is shut down, or the stream has failed. This never ends.
 	BlockedClosed
 	// BlockedGrant: the peer's ring is full; its next grant ends it.
 	BlockedGrant
 	// BlockedCredit: the peer's receive queue is full; its next credit ends it.
 	BlockedCredit
-	// BlockedSQ: the own send queue is full; a send completion ends it.
+	// BlockedSQ: our send queue is full; a send completion ends it.
 	BlockedSQ
-	// BlockedSndbuf: the own send buffer is full; a credit, a grant or a send completion ends it.
+	// BlockedSndbuf: our send buffer is full; a credit, a grant or a send completion ends it.
 	BlockedSndbuf
-	// BlockedIOMap: mappings go first and wait themselves, for a credit or a send completion.
+	// BlockedIOMap: mappings must be announced first, and wait for a credit or a send completion.
 	BlockedIOMap
 )
 

@@ -1,17 +1,17 @@
 package rsocket
 
-// fifo is a queue in a ring that grows with what is in it at a time: most connections are idle. The zero fifo is empty; its
-// user bounds it.
+// fifo is a queue in a ring that grows with the number of its elements, since most connections are idle. The zero fifo
+// is empty; its user bounds it.
 type fifo[T any] struct {
 	ring  []T // length a power of two
 	first uint32
 	len   uint32
 }
 
-// smallFifo is the length a ring begins with.
+// smallFifo is the initial length of a ring.
 const smallFifo = 2
 
-// oldest returns what is in the queue for the longest time; valid until the next push.
+// oldest returns the oldest element; the pointer is valid until the next push.
 func (q *fifo[T]) oldest() *T { return q.at(0) }
 
 func (q *fifo[T]) at(i uint32) *T { return &q.ring[(q.first+i)&uint32(len(q.ring)-1)] }
@@ -32,7 +32,7 @@ func (q *fifo[T]) grow() {
 	q.ring, q.first = ring, 0
 }
 
-// drop removes the oldest.
+// drop removes the oldest element.
 func (q *fifo[T]) drop() {
 	q.first++
 	q.len--

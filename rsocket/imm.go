@@ -2,21 +2,21 @@ package rsocket
 
 import "fmt"
 
-// Imm is the 32-bit immediate of a WRITE_WITH_IMM: the operation in bits 31:29 and its data in bits 28:0. It travels in
-// network order; here it is a number.
+// Imm is the 32-bit immediate of a WRITE_WITH_IMM in host byte order: the operation in bits 31:29 and its data in bits
+// 28:0. On the wire it is in network byte order.
 type Imm uint32
 
 // Op is the operation of an immediate.
 type Op uint8
 
-// Operations of the protocol. Those that never cross the wire keep their number and no name here.
+// Operations of the protocol. Numbers that never cross the wire are omitted.
 const (
-	// OpData announces as many bytes as the immediate's data says.
+	// OpData announces the arrival of data; the immediate's data is its length.
 	OpData Op = 0
-	// OpProbe is the number stock rsockets reserve as RSVD_DATA_MORE. Gateways use it between themselves for the proof
-	// that a carrier works, before any stream message; a stock peer is never sent one.
+	// OpProbe is the number that stock rsockets reserve as RSVD_DATA_MORE. Gateways use it with each other to prove that a
+	// carrier works, before any stream message; a stock peer is never sent one.
 	OpProbe Op = 1
-	// OpSGL carries the credit limit, and a grant if 16 bytes came with it.
+	// OpSGL carries the credit limit, and a grant if its length is 16 bytes.
 	OpSGL Op = 4
 	// OpIomapSGL announces an update of a direct-placement slot.
 	OpIomapSGL Op = 6

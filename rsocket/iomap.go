@@ -5,22 +5,22 @@ import (
 	"math/bits"
 )
 
-// iomapSize is the size of an rs_iomap, an entry after a target list.
+// iomapSize is the size of an rs_iomap, an entry of the slots after a target list.
 const iomapSize = 8 + sgeSize
 
-// announceSlots is how many announcements may be under way: each is sent from a scratch buffer of its own.
+// announceSlots is how many announcements may be in flight: each is sent from its own scratch buffer.
 const announceSlots = 4
 
-// IOMapping is memory for direct placement: the bytes from Offset on of a name space its owner made up, and where they
-// are.
+// IOMapping is memory for direct placement: the bytes from Offset on, in an offset space that the memory's owner chose,
+// and their location.
 type IOMapping struct {
-	// Offset is the first byte's.
+	// Offset is the offset of the first byte.
 	Offset uint64
 	// Region is the memory.
 	Region SGE
 }
 
-// covers returns how many bytes of the mapping there are from the offset on.
+// covers returns the number of bytes that the mapping has from the offset on.
 func (m *IOMapping) covers(offset uint64) int {
 	if at := offset - m.Offset; offset >= m.Offset && at < uint64(m.Region.Length) {
 		return int(uint64(m.Region.Length) - at)
@@ -28,12 +28,12 @@ func (m *IOMapping) covers(offset uint64) int {
 	return 0
 }
 
-// overflows reports whether the mapping would run over the end of either address space.
+// overflows reports whether the mapping wraps around either address space.
 func (m *IOMapping) overflows() bool {
 	return m.Region.overflows() || m.Offset+uint64(m.Region.Length) < m.Offset
 }
 
-// iomapBytes encodes an entry for its owner's list, in the owner's byte order as grants are.
+// iomapBytes encodes an entry in the byte order of the list's owner, as grants are.
 func iomapBytes(m IOMapping, ownerBigEndian bool) (b [iomapSize]byte) {
 	offset := m.Offset
 	if !ownerBigEndian {
@@ -45,7 +45,7 @@ func iomapBytes(m IOMapping, ownerBigEndian bool) (b [iomapSize]byte) {
 	return b
 }
 
-// readIOMap decodes an entry of the own list. Each field is loaded once: the peer can write there at any time.
+// readIOMap decodes an entry of our list. It loads each field once, because the peer can write there at any time.
 func readIOMap(b []byte, ownBigEndian bool) IOMapping {
 	m := IOMapping{Offset: binary.BigEndian.Uint64(b), Region: readGrant(b[8:iomapSize], ownBigEndian)}
 	if !ownBigEndian {
@@ -54,20 +54,20 @@ func readIOMap(b []byte, ownBigEndian bool) IOMapping {
 	return m
 }
 
-// maps is direct placement: what the peer announced and what it is announced. Gateways have none.
+// maps is the state of direct placement: the peer's mappings and ours. Gateways have none.
 type maps struct {
-	remote []IOMapping // copies of what the peer announced, by slot, as far as slots have been used
-	slots  int         // own slots, for the peer to fill
+	remote []IOMapping // copies of the peer's mappings, by slot, up to the last slot used
+	slots  int         // number of our slots, which the peer fills
 	own    []byte      // their memory
 
-	local     []localMap // by slot of the peer, as far as slots have been used
+	local     []localMap // our mappings, by slot of the peer, up to the last slot used
 	peerSlots int
 	queue     []uint16 // slots to announce, oldest first
 	announced uint64   // announcements sent
-	completed uint64   // of them, those completed
+	completed uint64   // announcements completed
 }
 
-// localMap is what a slot of the peer holds.
+// localMap is the content of one of the peer's slots.
 type localMap struct {
 	IOMapping
 	used, queued bool
@@ -76,14 +76,14 @@ type localMap struct {
 // Announcement is an update of one of the peer's slots to post.
 type Announcement struct {
 	Write
-	// Slot is 0 to 3: a scratch buffer of that number is free until the message completes.
+	// Slot is 0 to 3; the scratch buffer of that number is in use until the message completes.
 	Slot int
 	// Payload is the entry in the peer's byte order.
 	Payload [iomapSize]byte
 }
 
-// AddIOMap lets the peer place bytes into memory of ours: the mapping takes a free slot of the peer and is announced in
-// front of all data sent from now on. See [Stream.NextAnnouncement].
+// AddIOMap lets the peer place bytes into memory of ours. The mapping takes a free slot of the peer and is announced
+// before all data sent from now on. See [Stream.NextAnnouncement].
 func (s *Stream) AddIOMap(m IOMapping) error {
 	d := s.maps
 	switch {
@@ -95,7 +95,7 @@ func (s *Stream) AddIOMap(m IOMapping) error {
 		return ErrIOMapSlots
 	case m.Region.Length == 0 || m.overflows():
 		return ErrIOMap
-	case s.creditsAtRisk() >= max(1, int(s.peer.credits)/2): // half a queue must go out before a peer returns credits
+	case s.creditsAtRisk() >= max(1, int(s.peer.credits)/2): // a peer returns credits only after half a queue of messages
 		return ErrIOMapCredits
 	}
 	slot := 0
@@ -110,15 +110,15 @@ func (s *Stream) AddIOMap(m IOMapping) error {
 	}
 	l := &d.local[slot]
 	l.IOMapping, l.used = m, true
-	if !l.queued { // a slot that was freed while it waited still waits
+	if !l.queued { // a slot that was freed while queued is still queued
 		l.queued = true
 		d.queue = append(d.queue, uint16(slot))
 	}
 	return nil
 }
 
-// creditsAtRisk is how many credits announcements may have cost for good: a stock peer counts them as sent and never as
-// consumed. What the peer has counted as consumed beyond the data we sent must be announcements.
+// creditsAtRisk returns how many credits announcements may have cost permanently: a stock peer never counts an
+// announcement as consumed. Messages counted as consumed beyond the data that we sent must have been announcements.
 func (s *Stream) creditsAtRisk() int {
 	d := s.maps
 	data := s.send.messages - d.announced
@@ -129,9 +129,9 @@ func (s *Stream) creditsAtRisk() int {
 	return risk
 }
 
-// RemoveIOMap gives the mapping's slot back. The protocol does not tell the peer, which may go on writing until the slot
-// is announced anew: the end of the memory's key is what stops it, and with it the connection. It reports whether the
-// mapping was there.
+// RemoveIOMap frees the mapping's slot and reports whether the mapping existed. The protocol does not tell the peer,
+// which may go on writing until the slot is announced anew. Only invalidating the memory's key stops it, which then
+// ends the connection.
 func (s *Stream) RemoveIOMap(m IOMapping) bool {
 	if s.maps == nil {
 		return false
@@ -145,11 +145,11 @@ func (s *Stream) RemoveIOMap(m IOMapping) bool {
 	return false
 }
 
-// announcing: mappings wait to be announced, and no data may overtake them.
+// announcing reports whether mappings wait to be announced; no data may overtake them.
 func (s *Stream) announcing() bool { return s.maps != nil && len(s.maps.queue) > 0 }
 
-// NextAnnouncement returns the next announcement that is due and may go. Call it until it returns false after adding a
-// mapping and after anything that opens a window.
+// NextAnnouncement returns the next announcement that is due and can be sent. Call it until it returns false, after
+// adding a mapping and after anything that opens a window.
 func (s *Stream) NextAnnouncement() (Announcement, bool) {
 	d, out := s.maps, &s.send
 	for s.announcing() {
@@ -178,8 +178,8 @@ func (s *Stream) NextAnnouncement() (Announcement, bool) {
 	return Announcement{}, false
 }
 
-// receiveIOMap copies the entry the peer has written, once. It is a message like data: it took a credit, and counts as
-// consumed as soon as everything before it is.
+// receiveIOMap copies the entry that the peer has written, once. Like data, the message uses a credit, and it counts as
+// consumed when everything before it is.
 func (s *Stream) receiveIOMap(imm Imm, length uint32) (Events, error) {
 	d, in := s.maps, &s.recv
 	slot := imm.Data()
@@ -209,8 +209,8 @@ func (s *Stream) receiveIOMap(imm Imm, length uint32) (Events, error) {
 	return EventIOMap, nil
 }
 
-// RemoteMap returns where the peer wants bytes at the offset, and how many from there on. If several mappings cover it,
-// that of the lowest slot counts.
+// RemoteMap returns the peer's memory for the bytes at the offset, as far as one mapping has it. If several mappings
+// cover the offset, the lowest slot wins.
 func (s *Stream) RemoteMap(offset uint64) (to SGE, ok bool) {
 	if s.maps == nil {
 		return SGE{}, false
@@ -224,9 +224,9 @@ func (s *Stream) RemoteMap(offset uint64) (to SGE, ok bool) {
 	return SGE{}, false
 }
 
-// SendDirect records a write of n bytes, at most MaxRing, to the offset, after everything sent so far; buffered says
-// that it is sent from the buffer for direct writes and not inline. The conditions are those of data, although it takes
-// neither credit nor grant (riowrite).
+// SendDirect records a write of n bytes, at most MaxRing, to the offset, after everything sent so far. buffered means
+// that it is sent from the buffer for direct writes rather than inline. It requires an open window as data does,
+// although it uses neither credit nor grant (riowrite).
 func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write, error) {
 	if _, why := s.Window(); why != NotBlocked {
 		if s.err != nil {
@@ -247,7 +247,7 @@ func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write,
 	d := &s.send
 	w := Write{Bare: true, RemoteAddr: to.Addr, RKey: to.Key, Length: n}
 	if buffered {
-		if d.direct == nil { // the works so far ended at zero
+		if d.direct == nil { // earlier works carried no direct bytes
 			d.direct = &directSends{ends: newEndsLog(int(s.set.sendDepth))}
 		}
 		d.direct.sent += uint64(n)
@@ -258,7 +258,7 @@ func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write,
 	return w, nil
 }
 
-// DirectFreed returns how many bytes sent with [Stream.SendDirect] from its buffer have completed.
+// DirectFreed returns how many bytes of buffered direct writes have completed.
 func (s *Stream) DirectFreed() uint64 {
 	if s.send.direct == nil {
 		return 0

@@ -3,27 +3,27 @@ package rsocket
 // MaxProbe is the longest probe: the largest RDMA path MTU.
 const MaxProbe = 4096
 
-// maxProbes bounds the probes one stream sends and answers.
+// maxProbes bounds the probes that one stream sends and answers.
 const maxProbes = 4
 
-// probe is the carrier proof between gateways: before the first stream message, the client writes one full path MTU
-// into the peer's first grant, and the server writes the same bytes back into the client's. Neither counts as stream
-// data, costs a credit or moves an offset; the bytes are overwritten by the first stream bytes.
+// probe is the state of the carrier proof between gateways. Before the first stream message, the client writes one full
+// path MTU into the peer's first grant, and the server writes the same bytes back into the client's. Neither counts as
+// stream data, costs a credit or moves an offset; the first stream bytes overwrite them.
 //
-// A probe may be repeated: on a network that loses packets the repetition makes the peer ask for what is missing, long
-// before the transport's timer would. What is still on the way when the first echo is back meets a stream that has
-// begun, but only on our side: the transport keeps the order of either direction.
+// A probe may be repeated: on a lossy network the repetition makes the peer ask for what is missing, long before the
+// transport's timer would. A late repetition may arrive after its receiver has begun to send stream messages, but never
+// after stream messages of the prober: the transport keeps the order of each direction.
 type probe struct {
-	length   uint16 // of the own probe
+	length   uint16 // of our probe
 	echo     uint16 // length of the peer's probe to echo
-	sent     uint8  // own probes
-	echoes   uint8  // of them, those that came back
+	sent     uint8  // our probes
+	echoes   uint8  // our probes that came back
 	received uint8
 }
 
-// Probe returns the write of n probe bytes. They may be sent from anywhere but the start of the own ring, where the echo
-// arrives. Repetitions, as long as the first and the same bytes, fail with ErrBlocked when they are too many. A probe where
-// none may be, or of a length that may not be, is ErrState.
+// Probe returns the write of n probe bytes. They may be sent from anywhere but the start of our ring, where the echo
+// arrives. A repetition must have the length and bytes of the first; too many fail with ErrBlocked. A probe that is not
+// allowed now, or has an invalid length, is ErrState.
 func (s *Stream) Probe(n int) (Control, error) {
 	t := &s.test
 	if !s.mayProbe() || n <= 0 || n > s.longestProbe() || t.sent > 0 && n != int(t.length) {
@@ -37,8 +37,8 @@ func (s *Stream) Probe(n int) (Control, error) {
 	return s.probeMessage(n, 0), nil
 }
 
-// Echo returns the answer to the probe that was received, if there is one. Its bytes are those of [Stream.ProbeBytes] and
-// can be sent from there.
+// Echo returns the answer to the received probe, if there is one. Its bytes are those of [Stream.ProbeBytes] and can be
+// sent from there.
 func (s *Stream) Echo() (Control, bool) {
 	if s.test.echo == 0 || !s.mayProbe() || !s.ctrl.available() {
 		return Control{}, false
@@ -48,14 +48,15 @@ func (s *Stream) Echo() (Control, bool) {
 	return s.probeMessage(n, probeEcho), true
 }
 
-// ProbeBytes returns the first n bytes of the own ring, where probes and echoes arrive. Nil beyond the ring.
+// ProbeBytes returns the first n bytes of our ring, where probes and echoes arrive; nil if n exceeds the ring.
 func (s *Stream) ProbeBytes(n int) []byte {
 	return s.recv.ring.First(n)
 }
 
 func (s *Stream) mayProbe() bool { return s.set.dialect == Gateway && s.live() && s.quiet }
 
-// longestProbe: half of either ring, so that it leaves room for what it is sent from.
+// longestProbe returns the maximum length of a probe: half of either ring, to leave room for the memory that it is sent
+// from.
 func (s *Stream) longestProbe() int {
 	return min(MaxProbe, int(s.send.ring.Length)/2, s.recv.ring.Size()/2)
 }
@@ -82,7 +83,7 @@ func (s *Stream) receiveProbe(imm Imm, length uint32) (Events, error) {
 		return 0, s.violation(ViolationProbe, imm, length)
 	}
 	t.received++
-	if !s.quiet { // a late repetition: our own bytes are on their way to where the echo would go
+	if !s.quiet { // a late repetition: the echo would overwrite stream bytes of ours
 		return 0, nil
 	}
 	t.echo = uint16(n)

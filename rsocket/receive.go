@@ -2,31 +2,31 @@ package rsocket
 
 import "github.com/smcgw/smcgw/rmb"
 
-// recvSide is the own ring and what the peer was granted of it.
+// recvSide is our receive ring and the peer's grants of it.
 type recvSide struct {
 	ring rmb.Ring
-	addr uint64 // of the ring, as the peer knows it
+	addr uint64 // address of the ring, as the peer knows it
 	key  uint32
-	next *nextRing // nil: no exchange is under way
-	// spent: the peer has filled everything it was granted.
+	next *nextRing // nil: no ring exchange is in progress
+	// spent reports that the peer has filled everything it was granted.
 	spent bool
-	// retired: the ring before this one has not been reported yet.
+	// retired reports that the old ring of an exchange is free and not reported yet.
 	retired bool
 
 	messages    uint64 // data messages received
-	consumed    uint64 // of them, those consumed entirely (rseq_no)
+	consumed    uint64 // messages consumed entirely (rseq_no)
 	limit       uint64 // messages allowed in total
 	returned    uint64 // value of consumed when credits were last returned
 	ends        endsLog
 	granted     uint64     // bytes granted in total
 	grantNext   rmb.Cursor // where the next grant begins
 	unit        int        // smallest grant, except at the end of the ring
-	slot, slots uint32     // of the peer's target list: the next entry to write, and how many there are
-	parts       uint8      // of the ring that are granted by themselves
+	slot, slots uint32     // of the peer's target list: the next entry to write, and the number of entries
+	parts       uint8      // number of grants that a ring is divided into
 	maxPending  uint8
 
-	// pending are the absolute ends of the grants the peer has not filled yet, oldest first, at most maxPending. An entry
-	// of the peer's list is free again when what it granted last has been received.
+	// pending holds the absolute ends of the grants that the peer has not filled yet, oldest first, at most maxPending. An
+	// entry of the peer's list may be rewritten when all bytes that it last granted have been received.
 	pending fifo[uint64]
 }
 
@@ -36,7 +36,7 @@ func (d *recvSide) init(cfg *Config) {
 	d.limit = uint64(cfg.Credits)
 }
 
-// connect fixes the grant size by the length of the peer's list: eighths of the ring where they fit, halves for stock
+// connect sets the grant size by the length of the peer's list: eighths of the ring if they fit, halves for stock
 // peers, whose two entries would otherwise cover less than the ring.
 func (d *recvSide) connect(set *settings, peer ConnData) {
 	d.parts = uint8(max(StockTargets, min(peer.TargetSGL.Length, grantParts)))
@@ -47,19 +47,19 @@ func (d *recvSide) connect(set *settings, peer ConnData) {
 	d.grant(set.firstGrant(d.ring.Size()), d.ring.Size())
 }
 
-// grant counts n bytes of a ring of size bytes as granted.
+// grant records a grant of n bytes in a ring of size bytes.
 func (d *recvSide) grant(n, size int) {
 	d.granted += uint64(n)
 	d.grantNext = d.grantNext.Add(uint32(size), uint32(n))
 	d.pending.push(d.granted)
 }
 
-// ReadSpan returns the next received bytes as far as they are contiguous, or nothing. The memory belongs to the stream
-// and stays as it is until consumed.
+// ReadSpan returns the next received bytes as far as they are contiguous, or nothing. The stream owns the memory, which
+// does not change until it is consumed.
 func (s *Stream) ReadSpan() []byte { return s.recv.ring.ReadSpan() }
 
-// Consume frees the n oldest bytes. Credits and grants may be due afterwards: see [Stream.NextControl]. More than were
-// received is [rmb.ErrUnderrun].
+// Consume frees the n oldest bytes; more than were received is [rmb.ErrUnderrun]. Credits and grants may be due
+// afterwards: see [Stream.NextControl].
 func (s *Stream) Consume(n int) error {
 	d := &s.recv
 	if err := d.ring.Consume(n); err != nil {
@@ -70,15 +70,15 @@ func (s *Stream) Consume(n int) error {
 	return nil
 }
 
-// countConsumed counts the messages of which every byte has been consumed.
+// countConsumed counts the messages that have been consumed entirely.
 func (d *recvSide) countConsumed() {
 	for d.consumed < d.messages && d.ends.after(d.consumed, d.ring.Consumed()) <= 0 {
 		d.consumed++
 	}
 }
 
-// Receive handles one receive completion: its immediate and how many bytes came with it. An error is a [*ProtocolError]
-// and has failed the stream, or [ErrState] before Connect.
+// Receive handles one receive completion with its immediate and byte count. An error is a [*ProtocolError], which has
+// failed the stream, the error that failed it before, or [ErrState] before Connect.
 func (s *Stream) Receive(imm Imm, length uint32) (Events, error) {
 	if s.deaf {
 		return 0, s.err
@@ -129,11 +129,12 @@ func (s *Stream) receiveData(imm Imm, length uint32) (Events, error) {
 	return EventReadable, nil
 }
 
-// starvedGrant is enough for a peer that has no room left: a larger grant would take the application longer to make
-// room for, and that is how long the peer's application cannot go on.
+// starvedGrant is enough for a peer that has no room left. The peer's application is blocked until it gets a grant, and
+// a larger one would have to wait longer for our application to make room.
 const starvedGrant = 64 << 10
 
-// grantUnit is the least grant to send now: the unit, or a part of it where the peer has filled all that it was granted.
+// grantUnit returns the size of the smallest grant to send now: the unit, or a fraction of it if the peer has filled
+// everything it was granted.
 func (d *recvSide) grantUnit() int {
 	unit := d.unit
 	for d.pending.len == 0 && unit > starvedGrant {
@@ -142,9 +143,9 @@ func (d *recvSide) grantUnit() int {
 	return unit
 }
 
-// grantable returns the size of the grant to send now, or 0. Grants are multiples of the unit as far as the ring's end
-// allows, so that they stay aligned, and as large as what was consumed in one go, so that bulk data flows in large
-// pieces and small messages cause no grant each.
+// grantable returns the size of the grant to send now, or 0. Except at the ring's end, grants are multiples of the
+// unit, so that they stay aligned. A grant covers all that was consumed in one go, so that bulk data flows in large
+// pieces and small messages do not cause a grant each.
 func (d *recvSide) grantable() int {
 	if d.next != nil {
 		if d.next.announced || d.granting() {
@@ -164,7 +165,7 @@ func (d *recvSide) grantable() int {
 	return free - free%unit
 }
 
-// granting: the peer's list has no entry that is free.
+// granting reports that the peer's list has no free entry.
 func (d *recvSide) granting() bool { return d.pending.len >= uint32(d.maxPending) }
 
 // creditsDue reports whether half of the credits have been used up and consumed since they were last returned.

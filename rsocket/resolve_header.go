@@ -12,23 +12,23 @@ const (
 	ResolveHeader6Len = 28
 )
 
-// resolveTag begins every ds_udp_header (DS_UDP_TAG). It reads the same in both byte orders.
+// resolveTag begins every ds_udp_header (DS_UDP_TAG). It is the same in both byte orders.
 const resolveTag = 0x55555555
 
-// qpnMask: a queue pair's number has 24 bits; the others of its field mean nothing.
+// qpnMask selects the 24 bits of a queue pair number; the other bits of the field are ignored.
 const qpnMask = 0xffffff
 
 // flagProbes is the flag of ResolveHeader.Probes.
 const flagProbes = 1
 
-// ResolveOp says what a datagram with a ds_udp_header is for.
+// ResolveOp is the purpose of a datagram with a ds_udp_header.
 type ResolveOp uint8
 
 // The operations.
 const (
 	// ResolveData asks for the receiver's queue pair and carries a datagram of the sender (RS_OP_DATA).
 	ResolveData ResolveOp = 0
-	// ResolveCtrl answers and carries nothing (RS_OP_CTRL).
+	// ResolveCtrl answers with the sender's queue pair and carries no datagram (RS_OP_CTRL).
 	ResolveCtrl ResolveOp = 7
 )
 
@@ -44,27 +44,27 @@ func (o ResolveOp) String() string {
 	}
 }
 
-// ResolveHeader is ds_udp_header, which precedes what datagram rsockets send to each other's UDP ports. Integers are
-// big-endian:
+// ResolveHeader is ds_udp_header, which precedes everything that datagram rsockets send to each other's UDP ports.
+// Integers are big-endian:
 //
 //	0  tag 0x55555555 (4)     4  version: 4 or 6     5  operation     6  length of the header: 16 or 28     7  flags
 //	8  queue pair, lower 24 bits (4)     12  source address of the queue pair, IPv4 (4) or IPv6 (16)
 //
-// The trap: a stock rsocket copies an IPv6 address from four bytes too early, so that the field holds its flow
-// information and the first twelve bytes of the address. It never looks at the field either and takes the source address
-// of the UDP datagram; so do we. What we send is the address.
+// The trap: a stock rsocket copies an IPv6 address from four bytes too early, so the field holds its flow information
+// and the first twelve bytes of the address. It never reads the field either but takes the source address of the UDP
+// datagram, and so do we. We send the correct address.
 type ResolveHeader struct {
 	Op ResolveOp
-	// QPN is the sender's queue pair; 0 says that it has none, which stock rsockets do not know.
+	// QPN is the sender's queue pair; 0 means that it has none, which stock rsockets do not understand.
 	QPN uint32
-	// Probes says that the sender answers probes on its queue pair (flag 1). Stock rsockets send zero in the place of
-	// the flags and do not look at it.
+	// Probes means that the sender answers probes on its queue pair (flag 1). Stock rsockets send zero flags and ignore
+	// them.
 	Probes bool
-	// Addr is what the field holds. It is no reason to send anything there.
+	// Addr is the content of the address field. Do not send to it.
 	Addr netip.Addr
 }
 
-// Append appends the header.
+// Append appends the header to b.
 func (h ResolveHeader) Append(b []byte) []byte {
 	version, length := byte(ipv6), byte(ResolveHeader6Len)
 	if h.Addr.Is4() {
@@ -86,10 +86,10 @@ func (h ResolveHeader) Append(b []byte) []byte {
 }
 
 // ParseResolveHeader parses the header at the beginning of b; payload is the rest of b. The error wraps
-// [ErrResolveHeader]: b is no message between rsockets, so most likely a plain datagram.
+// [ErrResolveHeader]: b is not a message between rsockets, so most likely a plain datagram.
 func ParseResolveHeader(b []byte) (h ResolveHeader, payload []byte, err error) {
 	if len(b) < ResolveHeader4Len || binary.BigEndian.Uint32(b) != resolveTag {
-		return h, nil, ErrResolveHeader // without further words: that is every plain datagram
+		return h, nil, ErrResolveHeader // not wrapped: every plain datagram ends here
 	}
 	op := ResolveOp(b[5])
 	if op != ResolveData && op != ResolveCtrl {

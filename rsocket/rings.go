@@ -6,41 +6,41 @@ import (
 	"github.com/smcgw/smcgw/rmb"
 )
 
-// A receive ring can be exchanged for another one, larger or smaller, without a pause. Between ends that both said so in
-// their connection data, a grant that does not continue the ring is the whole of another one. Grants are filled in order,
-// so the last byte of the old ring is the one in front of the first byte of the new ring.
+// A receive ring can be exchanged for a larger or smaller one without a pause. If both ends said so in their connection
+// data, a grant that does not continue the ring is the whole of a new one. Grants are filled in order, so the first
+// byte of the new ring follows the last byte granted of the old ring.
 //
 //	one ring ── SwitchRing ──► announced or not yet ── the last byte granted of the old ring
 //	   ▲                                               is consumed ──┐
 //	   └─────────────────── the old ring is retired ◄────────────────┘
 //
 // The old ring is retired when everything that was ever granted of it has been received and consumed: the peer has no
-// grant on it any more.
+// grant of it any more.
 
-// nextRing is the ring after the current one.
+// nextRing is the ring that follows the current one.
 type nextRing struct {
 	announced bool
 	ring      rmb.Ring
 	addr      uint64
 	key       uint32
-	at        uint64 // the absolute offset it begins at
+	at        uint64 // absolute offset of its first byte
 }
 
-// formerRing is a ring of the peer that an exchange has ended.
+// formerRing is a ring of the peer that an exchange has replaced.
 type formerRing struct {
 	ring SGE
-	at   uint64 // bytes that were granted before it
+	at   uint64 // bytes granted before it
 }
 
-// CanSwitchRing reports whether [Stream.SwitchRing] may be called: the peer understands it, and no other exchange is
-// under way.
+// CanSwitchRing reports whether [Stream.SwitchRing] may be called: the peer supports it, and no exchange is in
+// progress.
 func (s *Stream) CanSwitchRing() bool {
 	return s.set.rings && s.peer.rings && s.live() && s.recv.next == nil
 }
 
-// SwitchRing grants buf, which the peer knows by addr and key, after what has been granted of the present ring. A grant
-// is due afterwards: see [Stream.NextControl]. [Stream.RingRetired] tells when the present ring is free. Without
-// [Stream.CanSwitchRing] the error is [ErrState], for a ring of fewer than 2 bytes or more than [MaxRing] it is [ErrConfig].
+// SwitchRing grants buf, which the peer knows by addr and key, after everything granted of the present ring. A grant is
+// due afterwards: see [Stream.NextControl]. [Stream.RingRetired] reports when the present ring is free. The error is
+// [ErrState] without [Stream.CanSwitchRing], and [ErrConfig] for a ring of fewer than 2 bytes or more than [MaxRing].
 func (s *Stream) SwitchRing(buf []byte, addr uint64, key uint32) error {
 	d := &s.recv
 	if !s.CanSwitchRing() {
@@ -53,14 +53,15 @@ func (s *Stream) SwitchRing(buf []byte, addr uint64, key uint32) error {
 	return nil
 }
 
-// RingRetired reports, once, that the ring before the last exchange is not used any more by either side.
+// RingRetired reports, once, that neither side uses the old ring of the last exchange any more.
 func (s *Stream) RingRetired() bool {
 	retired := s.recv.retired
 	s.recv.retired = false
 	return retired
 }
 
-// GrantsSpent reports whether the peer has filled everything it was granted since the last call: it may have waited.
+// GrantsSpent reports whether, since the last call, the peer has filled everything it was granted and so may have
+// waited.
 func (s *Stream) GrantsSpent() bool {
 	spent := s.recv.spent
 	s.recv.spent = false
@@ -75,7 +76,7 @@ func (s *Stream) RingSize() int {
 	return s.recv.ring.Size()
 }
 
-// promote makes the next ring the current one when nothing of that is left.
+// promote makes the next ring the current one once the current one is consumed.
 func (d *recvSide) promote() {
 	if d.next == nil || !d.next.announced || d.ring.Consumed() != d.next.at {
 		return
@@ -106,8 +107,8 @@ func (d *recvSide) filling() *rmb.Ring {
 	return &d.ring
 }
 
-// otherRing takes a grant that begins another ring: all of it, apart from the present one, and only one after which
-// nothing is granted that is not used.
+// otherRing accepts a grant that begins another ring. It must not overlap the present ring, and all grants of the ring
+// before the present one must have been used.
 func (d *sendSide) otherRing(g SGE) bool {
 	if d.sent < d.ringAt || g.Length > MaxRing || g.Key == d.ring.Key &&
 		g.Addr < d.ring.Addr+uint64(d.ring.Length) && d.ring.Addr < g.Addr+uint64(g.Length) {
@@ -118,9 +119,9 @@ func (d *sendSide) otherRing(g SGE) bool {
 	return true
 }
 
-// placement returns where in the peer's memory the byte at an absolute offset was put, and how many after it lie next to
-// it. It is about bytes between gateways that were sent and may not have been consumed: a ring before the last two is used
-// up, since an exchange begins only when the one before has ended.
+// placement returns where in the peer's memory the byte at an absolute offset was placed, and how many bytes from there
+// on are contiguous. The offset must be of a byte, sent between gateways, that the peer may not have consumed. Such a
+// byte is in one of the last two rings, since an exchange begins only when the one before has ended.
 func (d *sendSide) placement(offset uint64) (addr uint64, key uint32, n int) {
 	ring, at, end := d.ring, d.ringAt, d.sent
 	if offset < d.ringAt {

@@ -2,7 +2,7 @@ package rsocket
 
 import "github.com/smcgw/smcgw/rmb"
 
-// sendSide is what we know about the peer's ring and our send queue.
+// sendSide is the state of the peer's ring and our send queue.
 type sendSide struct {
 	sent, freed uint64 // bytes
 	acked       uint64 // bytes whose sends have completed
@@ -11,36 +11,36 @@ type sendSide struct {
 	messages      uint64 // data messages sent (sseq_no)
 	limit         uint64 // messages the peer allows in total (sseq_comp)
 	works         uint64 // send-queue entries used, control messages aside
-	doneWorks     uint64 // of them, those completed
+	doneWorks     uint64 // works completed
 	bytesUnsigned uint32 // bytes since the last signaled send
 	sinceSignal   uint16 // works since the last signaled one
 	signalEvery   uint16
 
-	slot, slots uint8     // of the own target list: the next entry to read, and how many there are
-	grants      fifo[SGE] // the peer's unused grants, at most slots: copies, since the peer may rewrite its entry
+	slot, slots uint8     // of our target list: the next entry to read, and the number of entries
+	grants      fifo[SGE] // copies of the peer's unused grants, at most slots; the peer may rewrite its entries
 
-	ring     SGE         // the peer's whole ring, known between gateways
-	ringNext rmb.Cursor  // where its next grant must begin
-	ringAt   uint64      // bytes that were granted before it
-	before   *formerRing // the ring before it, nil if there was none
-	ends     endsLog     // where sent messages end, between gateways
+	ring     SGE         // the peer's whole ring; only known between gateways
+	ringNext rmb.Cursor  // where the next grant must begin
+	ringAt   uint64      // bytes granted before ring
+	before   *formerRing // the ring before it, or nil
+	ends     endsLog     // where sent messages end; only kept between gateways
 
 	direct *directSends // nil until the first direct write
 }
 
-// directSends is the buffer for direct writes.
+// directSends counts the bytes of the buffer for direct writes.
 type directSends struct {
 	sent, freed uint64  // bytes: sent, completed
-	ends        endsLog // sent as of each work
+	ends        endsLog // value of sent as of each work
 }
 
-// Write is one RDMA WRITE (with immediate unless Bare) to post.
+// Write is one RDMA WRITE to post, with immediate unless Bare.
 type Write struct {
-	// ID is the work request id; its completion goes to [Stream.Completed].
+	// ID is the work request id; pass its completion to [Stream.Completed].
 	ID uint64
 	// Imm is the immediate.
 	Imm Imm
-	// RemoteAddr and RKey say where to. For a zero-length write they mean nothing.
+	// RemoteAddr and RKey are the target. A zero-length write ignores them.
 	RemoteAddr uint64
 	RKey       uint32
 	// Length is the number of bytes.
@@ -75,8 +75,8 @@ func (d *sendSide) push(g SGE) {
 	}
 }
 
-// Window returns how many bytes the next message may carry, or why none. They are one contiguous piece of the peer's
-// memory: a message never spans two grants.
+// Window returns how many bytes the next message may carry, or why none. They are contiguous in the peer's memory: a
+// message never spans two grants.
 func (s *Stream) Window() (int, Blocked) {
 	d := &s.send
 	switch {
@@ -94,22 +94,22 @@ func (s *Stream) Window() (int, Blocked) {
 	return int(min(d.grants.oldest().Length, MaxRing)), NotBlocked
 }
 
-// queueFull: what is left of the send queue is for control messages.
+// queueFull reports that only the entries reserved for control messages are left in the send queue.
 func (s *Stream) queueFull() bool {
 	return int(s.send.works-s.send.doneWorks) >= int(s.set.sendDepth)-ControlSlots
 }
 
-// Target returns where in the peer's memory the next bytes go. Only valid while Window is not zero.
+// Target returns where in the peer's memory the next bytes go. It is valid only while Window is not zero.
 func (s *Stream) Target() (addr uint64, key uint32) {
 	g := s.send.grants.oldest()
 	return g.Addr, g.Key
 }
 
-// Send records a message of n bytes and returns the write to post. n is at most what [Stream.Window] says, else the error
-// is [ErrBlocked]. After the end of the direction it is [ErrState], or what broke the stream.
+// Send records a message of n bytes and returns the write to post. If n exceeds [Stream.Window], the error is
+// [ErrBlocked]; after the end of the direction it is [ErrState], or what broke the stream.
 func (s *Stream) Send(n int) (Write, error) { return s.sendData(n, false) }
 
-// sendData is Send; signal asks for a completion whatever the count says.
+// sendData is Send; signal forces a completion.
 func (s *Stream) sendData(n int, signal bool) (Write, error) {
 	window, why := s.Window()
 	if s.err != nil {
@@ -154,8 +154,8 @@ func (d *sendSide) work() {
 	d.works++
 }
 
-// signal decides whether this send asks for a completion: at least every quarter of the send queue, so that a full
-// queue always holds completions to wait for, and every so many bytes where completions free the send buffer.
+// signal decides whether this send asks for a completion: at least once per quarter of the send queue, so that a full
+// queue always has completions to wait for, and once per everyBytes where completions free the send buffer.
 func (d *sendSide) signal(n int, everyBytes uint32, force bool) bool {
 	d.sinceSignal++
 	d.bytesUnsigned += uint32(n)
@@ -166,13 +166,13 @@ func (d *sendSide) signal(n int, everyBytes uint32, force bool) bool {
 	return true
 }
 
-// handleSGL takes the credit limit and, when 16 bytes came with it, the next grant.
+// handleSGL applies the credit limit and, if the length is 16 bytes, the next grant.
 func (s *Stream) handleSGL(imm Imm, length uint32) error {
 	if length != 0 && length != sgeSize {
 		return s.violation(ViolationLength, imm, length)
 	}
 	if s.disconnected {
-		return nil // crossed our last message
+		return nil // it crossed our last message
 	}
 	if !s.raiseLimit(uint16(imm.Data())) {
 		return s.violation(ViolationLimit, imm, length)
@@ -183,8 +183,8 @@ func (s *Stream) handleSGL(imm Imm, length uint32) error {
 	return nil
 }
 
-// raiseLimit widens the absolute 16-bit limit. The peer has consumed limit minus credits messages, which are at most
-// those we sent: that bounds the step, so a limit that goes backwards cannot pass as a large step forward.
+// raiseLimit extends the 16-bit limit to 64 bits and applies it. The peer has consumed limit minus credits messages, at
+// most those that we sent. This bounds the step, so a limit that goes backwards cannot pass as a large step forward.
 func (s *Stream) raiseLimit(limit uint16) bool {
 	d := &s.send
 	credits := uint64(s.peer.credits)
@@ -204,7 +204,7 @@ func (s *Stream) raiseLimit(limit uint16) bool {
 	return true
 }
 
-// acceptGrant reads the next entry of the own target list, once, and checks it.
+// acceptGrant reads the next entry of our target list, once, and checks it.
 func (s *Stream) acceptGrant() bool {
 	d := &s.send
 	if d.grants.len == uint32(d.slots) {
@@ -220,14 +220,14 @@ func (s *Stream) acceptGrant() bool {
 	}
 	d.slot = (d.slot + 1) % d.slots
 	d.push(g)
-	if continues { // another ring is granted while all of the one before may be unread
+	if continues { // a grant of another ring tells nothing about consumption
 		d.freeGranted()
 	}
 	return true
 }
 
-// inOrder reports whether a gateway's grant continues its ring where the previous grant ended, and frees no more than
-// what we sent.
+// inOrder reports whether a gateway's grant continues its ring where the previous grant ended, and does not free more
+// than we sent.
 func (d *sendSide) inOrder(g SGE) bool {
 	return g.Key == d.ring.Key &&
 		g.Addr == d.ring.Addr+uint64(d.ringNext.Count) &&
@@ -235,14 +235,15 @@ func (d *sendSide) inOrder(g SGE) bool {
 		d.granted+uint64(g.Length) <= d.sent+uint64(d.ring.Length)
 }
 
-// freeGranted frees what the peer must have consumed to grant so much: all but one ring.
+// freeGranted frees what the peer must have consumed to be able to grant this much: all granted bytes but the last
+// ring's worth.
 func (d *sendSide) freeGranted() {
 	if size := uint64(d.ring.Length); size != 0 && d.granted-size > d.freed {
 		d.freed = d.granted - size
 	}
 }
 
-// retire takes note that all sends up to the one named by a work id have completed. A queue pair completes in order.
+// retire records that all sends up to the one with this work id have completed. A queue pair completes sends in order.
 func (s *Stream) retire(id uint64) {
 	d := &s.send
 	d.doneWorks = min(d.works, d.doneWorks+uint64(workNumber(id)-uint16(d.doneWorks)))

@@ -9,49 +9,50 @@ import (
 
 // SendRing is the send buffer: a byte ring with one producer, which fills it, and one owner, which posts what was
 // produced and frees what has been sent. They may be different goroutines; neither waits for the other. Offsets are
-// absolute. The zero ring has no room. It copies nothing and waits for nothing. The exported methods are the producer's
-// or anyone's, the others the owner's.
+// absolute. The zero ring has no room. The producer, or any goroutine, may call the exported methods; only the owner
+// may call the others.
 //
 //	freed ≤ posted ≤ produced ≤ freed + size
 type SendRing struct {
 	buf []byte
 
-	// Written by the producer alone.
+	// Written only by the producer.
 	produced atomic.Uint64
-	head     int // where the next byte goes
+	head     int // index of the next byte to produce
 
-	_ [64]byte // the halves are written by different processors
+	_ [64]byte // avoid false sharing: the halves are written by different processors
 
-	// Written by the owner alone.
+	// Written only by the owner.
 	freed atomic.Uint64
-	// posted is the offset after what was posted.
+	// posted is the offset after the last byte posted.
 	posted uint64
-	next   int // where the next byte to post is
+	next   int // index of the next byte to post
 
-	// held says why the owner leaves what was produced, until a completion that is sure to come.
+	// held says why the owner leaves produced bytes unposted until a completion, which is sure to come.
 	held atomic.Uint32
 
-	// full says that the producer found no room and wants to be told: set by the producer, cleared by the owner.
+	// full means that the producer found no room and wants to be told: set by the producer, cleared by the owner.
 	full atomic.Bool
 }
 
-// batchBytes is what is not a small message: less than this waits for company while two small messages are under way.
+// batchBytes is the size from which a message is not small: fewer bytes are held back for coalescing while two small
+// messages are in flight.
 const batchBytes = 64 << 10
 
 // Values of held.
 const (
 	heldNot     = iota
-	heldSmall   // less than a batch gathers
-	heldBlocked // nothing can be sent
+	heldSmall   // less than a batch is being coalesced
+	heldBlocked // the stream has no window
 )
 
 // Size returns the length of the ring.
 func (r *SendRing) Size() int { return len(r.buf) }
 
-// ProducedTo returns the offset after what was produced.
+// ProducedTo returns the offset after the last byte produced.
 func (r *SendRing) ProducedTo() uint64 { return r.produced.Load() }
 
-// FreedTo returns the offset after what was freed.
+// FreedTo returns the offset after the last byte freed.
 func (r *SendRing) FreedTo() uint64 { return r.freed.Load() }
 
 // init makes an empty ring over buf.
@@ -60,10 +61,10 @@ func (r *SendRing) init(buf []byte) { r.buf = slices.Clip(buf[:min(len(buf), rmb
 // Free returns the number of bytes that may be produced.
 func (r *SendRing) Free() int { return len(r.buf) - int(r.produced.Load()-r.freed.Load()) }
 
-// Span returns the contiguous memory for the next bytes, for the producer.
+// Span returns the contiguous memory for the next bytes. Only the producer may call it.
 func (r *SendRing) Span() []byte { return r.cut(r.head, r.Free()) }
 
-// Produce publishes the first n bytes of the span, for the producer.
+// Produce publishes the first n bytes of the span. Only the producer may call it.
 func (r *SendRing) Produce(n int) error {
 	if n < 0 || n > r.Free() || n > len(r.buf)-r.head {
 		return rmb.ErrOverrun
@@ -75,8 +76,9 @@ func (r *SendRing) Produce(n int) error {
 	return nil
 }
 
-// Wanting tells the producer whether what it produced needs the owner's attention. The holder looks at produced again
-// after it has let go, so it sees what was produced before Wanting saw held.
+// Wanting tells the producer whether the owner must be told about what was produced. No wake-up is lost: the owner
+// clears held before it loads produced, so if Wanting still sees held set, the owner will see the bytes produced
+// before.
 func (r *SendRing) Wanting() bool {
 	switch r.held.Load() {
 	case heldBlocked:
@@ -87,13 +89,13 @@ func (r *SendRing) Wanting() bool {
 	return true
 }
 
-// unposted returns the number of bytes produced and not posted, for the owner.
+// unposted returns the number of bytes produced but not posted.
 func (r *SendRing) unposted() int { return int(r.produced.Load() - r.posted) }
 
-// pending returns the oldest bytes not posted as far as they are contiguous, for the owner.
+// pending returns the oldest bytes not posted, as far as they are contiguous.
 func (r *SendRing) pending() []byte { return r.cut(r.next, r.unposted()) }
 
-// post records that the first n bytes of pending were posted and returns where in the buffer they are.
+// post records that the first n bytes of pending were posted and returns their index in the buffer.
 func (r *SendRing) post(n int) int {
 	at := r.next
 	if r.next += n; r.next >= len(r.buf) {
@@ -103,7 +105,7 @@ func (r *SendRing) post(n int) int {
 	return at
 }
 
-// freeTo frees everything before the absolute offset, for the owner, and reports whether the producer waits for it.
+// freeTo frees everything before the absolute offset and reports whether the producer waits for room.
 func (r *SendRing) freeTo(offset uint64) (awaited bool, err error) {
 	freed := r.freed.Load()
 	if offset == freed {
@@ -116,7 +118,7 @@ func (r *SendRing) freeTo(offset uint64) (awaited bool, err error) {
 	return r.full.Load() && r.full.CompareAndSwap(true, false), nil
 }
 
-// at returns the longest contiguous run of posted, unfreed bytes from the absolute offset on, for the owner.
+// at returns the longest contiguous run of posted, unfreed bytes from the absolute offset on.
 func (r *SendRing) at(offset uint64) []byte {
 	if offset < r.freed.Load() || offset >= r.posted {
 		return nil
@@ -124,8 +126,8 @@ func (r *SendRing) at(offset uint64) []byte {
 	return r.cut(r.place(offset), int(r.posted-offset))
 }
 
-// detach copies the posted, unfreed bytes to memory of the ring's own: what it was made over is free. Nothing may be
-// produced or posted any more.
+// detach copies the posted, unfreed bytes to memory of the ring's own, so that the original memory may be freed.
+// Nothing may be produced or posted any more.
 func (r *SendRing) detach() {
 	own := make([]byte, len(r.buf))
 	for offset := r.freed.Load(); offset < r.posted; {
@@ -136,7 +138,7 @@ func (r *SendRing) detach() {
 	r.buf = own
 }
 
-// place is where in the buffer a posted, unfreed byte is.
+// place returns the index in the buffer of a posted, unfreed byte.
 func (r *SendRing) place(offset uint64) int {
 	start := r.next - int(r.posted-offset)
 	if start < 0 {
@@ -145,7 +147,7 @@ func (r *SendRing) place(offset uint64) int {
 	return start
 }
 
-// cut returns up to n contiguous bytes; its capacity ends there too.
+// cut returns up to n contiguous bytes, with the capacity limited to them.
 func (r *SendRing) cut(start, n int) []byte {
 	end := start + min(n, len(r.buf)-start)
 	return r.buf[start:end:end]

@@ -5,25 +5,25 @@ import (
 	"math/bits"
 )
 
-// sgeSize is the size of an rs_sge, in connection data and in a target list.
+// sgeSize is the size of an rs_sge in connection data and in target lists.
 const sgeSize = 16
 
-// SGE is rs_sge: a piece of registered memory. Note the order on the wire: the key comes before the length. In connection
-// data its integers are big-endian, in a target list in the byte order of the list's owner.
+// SGE is rs_sge: a piece of registered memory. On the wire the key comes before the length. Its integers are big-endian
+// in connection data, and in the byte order of the list's owner in a target list.
 type SGE struct {
-	Addr   uint64 // as the owner's device names it
+	Addr   uint64 // address for the owner's device
 	Key    uint32 // remote key
-	Length uint32 // bytes, but for ConnData.TargetSGL
+	Length uint32 // in bytes; in entries for ConnData.TargetSGL
 }
 
-// overflows reports whether the piece would run over the end of the address space.
+// overflows reports whether the piece wraps around the address space.
 func (g SGE) overflows() bool { return g.Addr+uint64(g.Length) < g.Addr }
 
-// nativeBigEndian tells this machine's byte order.
+// nativeBigEndian reports whether this machine is big-endian.
 func nativeBigEndian() bool { return binary.NativeEndian.Uint16([]byte{0, 1}) == 1 }
 
-// grantBytes encodes a grant for the peer's target list: entries there are in the order of the list's owner, so the
-// writer swaps when the owner is of the other kind (rsocket.c RS_OPT_SWAP_SGL).
+// grantBytes encodes a grant for the peer's target list. Entries are in the byte order of the list's owner, so the
+// writer swaps bytes if its own order differs (rsocket.c RS_OPT_SWAP_SGL).
 func grantBytes(g SGE, ownerBigEndian bool) (b [sgeSize]byte) {
 	if !ownerBigEndian {
 		g = g.swapped()
@@ -34,7 +34,8 @@ func grantBytes(g SGE, ownerBigEndian bool) (b [sgeSize]byte) {
 	return b
 }
 
-// readGrant decodes one entry of the own target list. Each field is loaded once: the peer can write there at any time.
+// readGrant decodes one entry of our target list. It loads each field once, because the peer can write there at any
+// time.
 func readGrant(b []byte, ownBigEndian bool) SGE {
 	g := SGE{
 		Addr:   binary.BigEndian.Uint64(b[0:]),

@@ -1,7 +1,7 @@
 package rsocket
 
-// Shutdown ends the own direction after all data sent so far. If the peer's direction has ended too, the message is
-// DISCONNECT, as rshutdown does it.
+// Shutdown ends our direction after all data sent so far. If the peer's direction has ended too, the message is
+// DISCONNECT, as in rshutdown.
 func (s *Stream) Shutdown() {
 	if !s.live() || !s.writable {
 		return
@@ -14,14 +14,14 @@ func (s *Stream) Shutdown() {
 	}
 }
 
-// Disconnect ends both directions after all data sent so far. What the peer still has under way is received until the
+// Disconnect ends both directions after all data sent so far. What the peer still has in flight is received until the
 // message completes.
 func (s *Stream) Disconnect() {
 	if !s.live() || !s.readable && !s.writable {
 		return
 	}
 	s.readable, s.writable = false, false
-	// A SHUTDOWN still waiting would make the peer disconnect as well: one message is enough.
+	// A pending SHUTDOWN would also make the peer disconnect: one message is enough.
 	s.ctrl.shutdown, s.ctrl.disconnect = false, true
 }
 
@@ -32,7 +32,7 @@ func (s *Stream) receiveControl(imm Imm, length uint32) (Events, error) {
 	switch imm.Data() {
 	case CtrlDisconnect:
 		s.peerShut, s.peerGone = true, true
-		s.ctrl.shutdown, s.ctrl.disconnect = false, false // the peer does not listen any more
+		s.ctrl.shutdown, s.ctrl.disconnect = false, false // the peer no longer receives
 		return s.becomeDisconnected(), nil
 	case CtrlShutdown:
 		return s.receiveShutdown(), nil
@@ -41,8 +41,8 @@ func (s *Stream) receiveControl(imm Imm, length uint32) (Events, error) {
 	}
 }
 
-// receiveShutdown: with our own direction shut as well, both sides are disconnected without a further message. Our own
-// SHUTDOWN still goes out if it is waiting, since the peer needs it to come to the same conclusion.
+// receiveShutdown handles SHUTDOWN. If our direction has been shut down too, both sides become disconnected without a
+// further message. A SHUTDOWN of ours that is pending is still sent: the peer needs it to reach the same conclusion.
 func (s *Stream) receiveShutdown() Events {
 	if s.peerShut {
 		return 0

@@ -9,54 +9,54 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// connManager is a communication manager: that of package cm on a device with queue pair 1, elsewhere the kernel's. Which
-// of them it is makes no difference behind it. It knows no streams: what the two ends say to each other while they connect
-// is private data, bytes. The trap: a request that is neither accepted nor refused keeps its place until the manager gives
-// it up.
+// connManager is a communication manager: that of package cm on a device with queue pair 1, otherwise the kernel's. Its
+// users need not know which. It knows nothing of streams: the private data that the two ends exchange while they
+// connect is opaque. The trap: a request that is neither accepted nor refused occupies its place until the manager
+// gives it up.
 type connManager interface {
 	// Dial connects a queue pair.
 	Dial(ctx context.Context, p cm.DialParams) (cmConn, error)
-	// Listen takes requests for a port; port 0 chooses one.
+	// Listen accepts requests for a port; port 0 chooses one.
 	Listen(local netip.AddrPort, backlog int) (cmListener, error)
-	// Close ends everything that the manager has.
+	// Close ends everything that the manager made.
 	Close() error
 }
 
-// cmListener has the requests for connections to one port.
+// cmListener receives the connection requests for one port.
 type cmListener interface {
-	// Accept waits for the next one.
+	// Accept waits for the next request.
 	Accept(ctx context.Context) (cmRequest, error)
-	// Addr is the address listened on.
+	// Addr returns the address listened on.
 	Addr() netip.AddrPort
-	// Close refuses those that wait.
+	// Close refuses the requests that wait.
 	Close() error
 }
 
-// cmRequest is one of them, which Accept or Refuse answers.
+// cmRequest is a connection request, which must be answered with Accept or Refuse.
 type cmRequest interface {
-	// Private is what the peer says, of the queue pair that it has.
+	// Private returns the peer's private data, which describes its queue pair.
 	Private() ([]byte, error)
-	// Established tells that data has arrived. Even a loop may call it.
+	// Established reports to the manager that data has arrived. It does not block, so a loop may call it.
 	Established()
 	// Accept connects a queue pair.
 	Accept(ctx context.Context, p cm.AcceptParams) (cmConn, error)
-	// Refuse tells the peer.
+	// Refuse refuses the request.
 	Refuse(reason cm.RejectReason)
 }
 
-// cmConn is a connection of queue pairs.
+// cmConn is a connection between two queue pairs.
 type cmConn interface {
-	// PrivateData is what the peer that was dialed answered.
+	// PrivateData returns the private data of the dialed peer's answer.
 	PrivateData() []byte
-	// LocalAddr is this end.
+	// LocalAddr returns this end's address.
 	LocalAddr() netip.AddrPort
-	// RemoteAddr is the peer's end.
+	// RemoteAddr returns the peer's address.
 	RemoteAddr() netip.AddrPort
-	// Disconnect tells the peer, and waits for its answer.
+	// Disconnect tells the peer and waits for its answer.
 	Disconnect(ctx context.Context) error
-	// AfterDone has f called when the connection is over.
+	// AfterDone makes f run when the connection is over.
 	AfterDone(f func())
-	// Err is why it is over.
+	// Err returns why it is over.
 	Err() error
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/smcgw/smcgw/rsocket/cm/kernel"
 )
 
-// kernelManager is the kernel's manager.
+// kernelManager adapts the kernel's manager.
 type kernelManager struct{ *kernel.Manager }
 
 // Dial implements connManager.
@@ -46,5 +46,5 @@ func (r kernelRequest) Accept(ctx context.Context, p cm.AcceptParams) (cmConn, e
 	return cmConnOf(r.Request.Accept(ctx, p))
 }
 
-// Refuse implements cmRequest. The kernel lets programs give no reason of their own.
+// Refuse implements cmRequest. The kernel does not let programs choose the reason.
 func (r kernelRequest) Refuse(cm.RejectReason) { _ = r.Reject(nil) }

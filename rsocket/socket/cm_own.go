@@ -8,7 +8,7 @@ import (
 	"github.com/smcgw/smcgw/rsocket/cm"
 )
 
-// own is the manager of package cm.
+// ownManager adapts the manager of package cm.
 type ownManager struct{ *cm.Manager }
 
 // Dial implements connManager.
@@ -51,8 +51,8 @@ func (r ownRequest) Accept(ctx context.Context, p cm.AcceptParams) (cmConn, erro
 	return cmConnOf(r.Request.Accept(ctx, p))
 }
 
-// Refuse implements cmRequest. A peer that has gone away needs no answer.
+// Refuse implements cmRequest. An error is ignored: a peer that is gone needs no answer.
 func (r ownRequest) Refuse(reason cm.RejectReason) { _ = r.Reject(reason, nil) }
 
-// errTransport is a request for something else than a reliable connection.
+// errTransport is a request for a transport other than a reliable connection.
 var errTransport = errors.New("request for another transport")

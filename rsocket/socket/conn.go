@@ -19,25 +19,26 @@ import (
 )
 
 const (
-	defaultInline = 64 // as rdma-core has it
+	defaultInline = 64 // as in rdma-core
 	defaultLinger = 10 * time.Second
 )
 
-// ConnConfig is what a connection is made with.
+// ConnConfig configures a connection.
 type ConnConfig struct {
-	// RecvBuffer and SendBuffer are the rings in bytes; 1 MiB, of which an idle connection uses nothing. When the memory of
-	// the stack's pool gets scarce new connections have smaller ones.
+	// RecvBuffer and SendBuffer are the ring sizes in bytes; 1 MiB, of which an idle connection touches nothing. When the
+	// stack's pool runs low, new connections get smaller rings.
 	RecvBuffer, SendBuffer int
-	// RecvQueue is the number of messages the peer may have under way, 256; SendQueue the depth of the send queue, 256.
+	// RecvQueue is the number of messages that the peer may have in flight, 256; SendQueue is the depth of the send queue,
+	// 256.
 	RecvQueue, SendQueue int
-	// Inline is the length up to which messages travel in the work request, 64; negative: none do.
+	// Inline is the length up to which messages travel in the work request, 64; negative: none.
 	Inline int
 	// IOMaps is the number of slots for the peer's [Conn.MapIO]; 0 refuses direct placement by this side.
 	IOMaps int
-	// KeepAlive is how often an idle peer is asked for a sign of life; 0: never.
+	// KeepAlive is the interval of keepalives; 0: none.
 	KeepAlive time.Duration
-	// Linger is how long a closed connection goes on sending what was written before; 10 s. Negative: not at
-	// all, Close resets the connection.
+	// Linger is how long a closed connection goes on sending what was written before; 10 s. Negative: no lingering, Close
+	// resets the connection.
 	Linger time.Duration
 }
 
@@ -51,7 +52,7 @@ func (c ConnConfig) withDefaults(buffer int) ConnConfig {
 	return c
 }
 
-// endpoint is the configuration of the protocol below.
+// endpoint returns the endpoint configuration.
 func (c ConnConfig) endpoint() rsocket.EndpointConfig {
 	return rsocket.EndpointConfig{
 		Dialect: rsocket.Stock, RingSize: c.RecvBuffer, SendBuffer: c.SendBuffer, Credits: c.RecvQueue, SendDepth: c.SendQueue,
@@ -59,7 +60,7 @@ func (c ConnConfig) endpoint() rsocket.EndpointConfig {
 	}
 }
 
-// within moves the sizes into the limits of a device (rsocket.c rs_create_ep).
+// within limits the sizes to what the device supports (rsocket.c rs_create_ep).
 func within(c rsocket.EndpointConfig, attr verbs.DeviceAttr) rsocket.EndpointConfig {
 	c.Inline = min(c.Inline, attr.MaxInline)
 	c.SendDepth = min(c.SendDepth, attr.MaxQPWR)
@@ -67,17 +68,17 @@ func within(c rsocket.EndpointConfig, attr verbs.DeviceAttr) rsocket.EndpointCon
 	return c
 }
 
-// link is how the two ends of a connection know each other besides the queue pair.
+// link is the channel between the two ends of a connection apart from the queue pair.
 type link interface {
-	// disconnect tells the peer that the queue pair is down. It returns within closeTimeout.
+	// disconnect tells the peer that our queue pair is down. It returns within closeTimeout.
 	disconnect()
-	// wait returns when the peer has confirmed that its queue pair is down too, false if it did not in closeTimeout.
+	// wait returns true when the peer has confirmed that its queue pair is down too, or false after closeTimeout.
 	wait() bool
 }
 
-// Conn is a stream. It is a net.Conn: its methods may be called by any goroutine. Errors are *net.OpError around
-// io.EOF (which comes as it is), net.ErrClosed, os.ErrDeadlineExceeded, ECONNRESET for a lost peer and EPIPE for a
-// direction that was ended.
+// Conn is a stream. It implements net.Conn; any goroutine may call its methods. Errors are *net.OpError around
+// net.ErrClosed, os.ErrDeadlineExceeded, ECONNRESET for a lost peer and EPIPE for a direction that was ended. io.EOF is
+// returned as it is.
 type Conn struct {
 	node  vector.Node
 	stack *Stack
@@ -94,33 +95,33 @@ type Conn struct {
 	rx readHalf
 	tx writeHalf
 
-	failure              atomic.Pointer[error] // why the connection was lost
+	failure              atomic.Pointer[error] // why the connection was lost; nil while it was not
 	closed               atomic.Bool
 	alive                *time.Timer // keepalive; nil: none
-	beat                 atomic.Bool // a keepalive is due
+	beat                 atomic.Bool // set when a keepalive is due
 	sleeps, sentMessages atomic.Uint64
 
 	// Owned by the holder of the token.
 	open      bool          // the peer's connection data is known
-	early     []verbs.WC    // what completed before
-	maps      []*IOMap      // not freed yet
-	arrived   func()        // told of the first completion; may be nil
-	settled   chan struct{} // closed when the queue pair may go
-	isSettled bool          // settled is closed
-	cut       bool          // nothing can be sent any more: the queue pair is down
+	early     []verbs.WC    // completions before open
+	maps      []*IOMap      // mappings not freed yet
+	arrived   func()        // called at the first completion; may be nil
+	settled   chan struct{} // closed when the queue pair may be closed
+	isSettled bool          // whether settled is closed
+	cut       bool          // the queue pair is down: nothing more is sent
 	over      bool          // the endpoint is closed
-	parted    bool          // DISCONNECT was asked for
+	parted    bool          // DISCONNECT was requested
 
-	done chan struct{} // closed when nothing is left of the connection
+	done chan struct{} // closed when all resources are released
 }
 
-// half is what a direction sleeps on.
+// half is what the operations of one direction wait on.
 type half struct {
-	mu       sync.Mutex // one operation at a time; its holder waits in await alone, which deadline, end and loss end
+	mu       sync.Mutex // serializes operations; the holder blocks only in await, which deadline, close and loss end
 	waiting  atomic.Bool
 	wake     chan struct{}
 	deadline Deadline
-	shut     atomic.Bool // ended by this side
+	shut     atomic.Bool // ended by our side
 }
 
 func (h *half) rouse() {
@@ -132,7 +133,7 @@ func (h *half) rouse() {
 	}
 }
 
-// expire is told when the deadline has passed.
+// expire is called when the deadline has passed.
 func (h *half) expire() {
 	select {
 	case h.wake <- struct{}{}:
@@ -142,7 +143,7 @@ func (h *half) expire() {
 
 var _ net.Conn = (*Conn)(nil)
 
-// newConn makes a connection with everything it needs but a peer.
+// newConn makes a connection that only lacks a peer.
 func (s *Stack) newConn(cfg ConnConfig) (*Conn, error) {
 	cfg = cfg.withDefaults(s.pool.Stats().RingSize())
 	if s.life.Err() != nil {
@@ -180,7 +181,7 @@ func (s *Stack) newConn(cfg ConnConfig) (*Conn, error) {
 	return c, nil
 }
 
-// discard undoes newConn: there is no peer, or none that stayed.
+// discard undoes newConn after a failure to connect.
 func (c *Conn) discard() error {
 	c.closed.Store(true)
 	var errs []error
@@ -190,8 +191,8 @@ func (c *Conn) discard() error {
 	return errors.Join(errs...)
 }
 
-// dropQP takes the queue pair out of use and closes the endpoint; the token is held, by RESET. After it the queue pair has no member: the domain
-// gets it, to be used again or closed.
+// dropQP takes the queue pair out of use, to RESET, and closes the endpoint. The caller holds the token. Afterwards the
+// queue pair has no member; the domain reuses or closes it.
 func (c *Conn) dropQP() error {
 	c.over = true
 	failed := c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)
@@ -203,7 +204,7 @@ func (c *Conn) dropQP() error {
 	return err
 }
 
-// joinPeer gives the connection its peer. The queue pair is not in RTS yet, or nothing has been polled since.
+// joinPeer sets the peer of the connection. The queue pair must not be in RTS yet, or nothing polled since.
 func (c *Conn) joinPeer(peer rsocket.ConnData) (err error) {
 	if doErr := c.vec.Do(func() { err = c.joined(peer) }); doErr != nil {
 		return doErr
@@ -211,7 +212,8 @@ func (c *Conn) joinPeer(peer rsocket.ConnData) (err error) {
 	return err
 }
 
-// begin posts what is due first; the queue pair is in RTS. From here on the stack's Close closes the connection.
+// begin starts the connection, whose queue pair is in RTS, and posts what is due. From here on the stack's Close closes
+// the connection.
 func (c *Conn) begin(link link, local, remote net.Addr) error {
 	c.link, c.local, c.remote = link, local, remote
 	err := c.vec.Do(func() {
@@ -222,7 +224,7 @@ func (c *Conn) begin(link link, local, remote net.Addr) error {
 		return err
 	}
 	if c.cfg.KeepAlive > 0 {
-		c.alive = time.AfterFunc(time.Hour, c.keepAlive) // it must be known before it fires
+		c.alive = time.AfterFunc(time.Hour, c.keepAlive) // c.alive must be set before it fires
 		c.alive.Reset(c.cfg.KeepAlive)
 	}
 	c.stack.mu.Lock()
@@ -235,7 +237,7 @@ func (c *Conn) begin(link link, local, remote net.Addr) error {
 	return nil
 }
 
-// keepAlive asks for a sign of life and does so again.
+// keepAlive requests a keepalive and restarts the timer.
 func (c *Conn) keepAlive() {
 	if c.closed.Load() {
 		return
@@ -246,10 +248,10 @@ func (c *Conn) keepAlive() {
 	c.alive.Reset(c.cfg.KeepAlive)
 }
 
-// LocalAddr is this end.
+// LocalAddr returns this end's address.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// RemoteAddr is the peer's end.
+// RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline sets both deadlines.
@@ -257,10 +259,10 @@ func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline ends blocked and future reads at t; zero: never.
+// SetReadDeadline sets the time at which blocked and future reads fail; zero: never.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadline(&c.rx.half, t) }
 
-// SetWriteDeadline ends blocked and future writes at t; zero: never.
+// SetWriteDeadline sets the time at which blocked and future writes fail; zero: never.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.tx.half, t) }
 
 func (c *Conn) setDeadline(h *half, t time.Time) error {
@@ -271,7 +273,7 @@ func (c *Conn) setDeadline(h *half, t time.Time) error {
 	return nil
 }
 
-// Err is why the connection was lost, nil while it was not. An orderly end is no loss.
+// Err returns why the connection was lost, or nil. An orderly end is not a loss.
 func (c *Conn) Err() error {
 	if err := c.failure.Load(); err != nil {
 		return *err
@@ -279,7 +281,7 @@ func (c *Conn) Err() error {
 	return nil
 }
 
-// lose records why the connection was lost; the first reason stays. A loss after Close is not counted.
+// lose records why the connection was lost; the first reason is kept. A loss after Close is not counted.
 func (c *Conn) lose(err error) {
 	if !errors.Is(err, syscall.ECONNRESET) {
 		err = fmt.Errorf("%w: %w", syscall.ECONNRESET, err)
@@ -289,7 +291,7 @@ func (c *Conn) lose(err error) {
 	}
 }
 
-// fault dresses an error for the caller.
+// fault wraps an error for the caller.
 func (c *Conn) fault(op string, err error) error {
 	if err == nil || err == io.EOF { //nolint:errorlint // data path; a wrapped one is no end of the stream
 		return err
@@ -297,10 +299,10 @@ func (c *Conn) fault(op string, err error) error {
 	return &net.OpError{Op: op, Net: "rsocket", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// expired is the error of a deadline.
+// expired is the error of a passed deadline.
 var expired = os.ErrDeadlineExceeded
 
-// await blocks an operation of a direction until something may have changed.
+// await blocks an operation of a direction until its state may have changed.
 func (c *Conn) await(h *half, w vector.Waiter) {
 	if w.Ready() || c.vec.Spin(w) {
 		return

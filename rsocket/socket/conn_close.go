@@ -2,8 +2,8 @@ package socket
 
 import "time"
 
-// Close ends the connection. What was written before is still sent, by itself and for Linger at most, before the peer is
-// told that the connection is over; the stack's Close waits for that. Close does not block, and is idempotent.
+// Close ends the connection. It does not block and is idempotent. In the background, what was written before is still
+// sent, for Linger at most, before the peer is told that the connection is over; the stack's Close waits for that.
 func (c *Conn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return nil
@@ -23,7 +23,7 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// finish takes the connection down; the stack waits for it.
+// finish tears the connection down; the stack waits for it.
 func (c *Conn) finish() {
 	c.linger()
 	c.link.disconnect()
@@ -33,7 +33,7 @@ func (c *Conn) finish() {
 	c.leaveStack(confirmed)
 }
 
-// linger waits until the peer has everything, or nothing more can be done for it.
+// linger waits until the peer has everything, the connection is lost, or Linger is over.
 func (c *Conn) linger() {
 	if c.cfg.Linger < 0 {
 		return
@@ -49,7 +49,7 @@ func (c *Conn) linger() {
 	}
 }
 
-// free frees the memory. Operations that still use it end soon: the connection is closed.
+// free frees the memory. It waits for operations that still use it, which end soon because the connection is closed.
 func (c *Conn) free() error {
 	for _, h := range []*half{&c.rx.half, &c.tx.half} {
 		h.mu.Lock()
@@ -59,7 +59,8 @@ func (c *Conn) free() error {
 	return c.ep.Release()
 }
 
-// leaveStack takes the connection out of the stack. Its queue pair can be used again if the peer has confirmed the end.
+// leaveStack removes the connection from the stack. reuse says whether its queue pair can be reused: the peer has
+// confirmed the end.
 func (c *Conn) leaveStack(reuse bool) {
 	s := c.stack
 	s.mu.Lock()

@@ -12,8 +12,8 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// IOMap is memory of ours that the peer places bytes into with [Conn.WriteAt] (riomap, riowrite of rdma-core). Nothing
-// tells when it did: that is for the program to arrange, for instance by a message after it.
+// IOMap is memory of ours that the peer places bytes into with [Conn.WriteAt] (riomap and riowrite of rdma-core). Its
+// owner is not notified of writes: programs must arrange that themselves, for instance by a message afterwards.
 type IOMap struct {
 	conn    *Conn
 	region  *rmb.Region
@@ -25,9 +25,9 @@ type IOMap struct {
 
 var _ io.WriterAt = (*Conn)(nil)
 
-// MapIO makes memory, zeroed, that the peer reaches at an offset of its choice or, if offset is negative, at the
-// memory's address. It is announced in front of everything written from now on. The peer must have slots for it
-// (ConnConfig.IOMaps there): ErrIOMapSlots if none is left.
+// MapIO allocates zeroed memory that the peer reaches at the given offset or, if offset is negative, at the memory's
+// address. It is announced before everything written from now on. The peer must have a free slot for it (its
+// ConnConfig.IOMaps), otherwise the error is ErrIOMapSlots.
 func (c *Conn) MapIO(size int, offset int64) (*IOMap, error) {
 	m, err := c.mapIO(size, offset)
 	return m, c.fault("map", err)
@@ -66,14 +66,14 @@ func (c *Conn) mapIO(size int, offset int64) (*IOMap, error) {
 	return m, nil
 }
 
-// Bytes is the memory. It must not be used after Close.
+// Bytes returns the memory. It must not be used after Close.
 func (m *IOMap) Bytes() []byte { return m.region.Bytes() }
 
-// Offset is where the peer finds it.
+// Offset returns the offset at which the peer finds it.
 func (m *IOMap) Offset() int64 { return int64(m.mapping.Offset) }
 
-// Close ends the mapping. The protocol does not tell the peer: one that goes on writing there loses the connection. The memory of a
-// mapping stays until its Close, or that of the stack. Close is idempotent.
+// Close ends the mapping and frees its memory, which otherwise stays until the stack is closed. The protocol does not
+// tell the peer: one that goes on writing there loses the connection. Close is idempotent.
 func (m *IOMap) Close() error {
 	c := m.conn
 	_ = c.vec.Do(func() {
@@ -97,7 +97,7 @@ func (m *IOMap) free() error {
 }
 
 // WriteAt places p into the memory that the peer has mapped at the offset, after everything written so far. The peer's
-// program is told nothing. With ErrNotMapped the rest is at an offset the peer has not mapped.
+// program is not notified. With ErrNotMapped the rest is at an offset that the peer has not mapped.
 func (c *Conn) WriteAt(p []byte, off int64) (int, error) {
 	c.tx.mu.Lock()
 	defer c.unlockWrite()
@@ -119,7 +119,7 @@ func (c *Conn) WriteAt(p []byte, off int64) (int, error) {
 	}
 }
 
-// place writes as much as goes now.
+// place writes as much as possible without blocking.
 func (c *Conn) place(p []byte, off uint64) (n int, err error) {
 	write := func() {
 		if c.over {

@@ -9,9 +9,9 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// What follows is called by the holder of the vector's token only.
+// Only the holder of the vector's token may call the functions below, except lost and broken.
 
-// joined gives the stream its peer.
+// joined sets the stream's peer.
 func (c *Conn) joined(peer rsocket.ConnData) error {
 	if err := c.ep.Connect(peer); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (c *Conn) joined(peer rsocket.ConnData) error {
 	return nil
 }
 
-// connMember is a connection as its vector sees it.
+// connMember implements the vector's view of a connection.
 type connMember Conn
 
 // Complete implements vector.Member.
@@ -58,9 +58,9 @@ func (c *Conn) complete(wc *verbs.WC) {
 	c.publish()
 }
 
-// completeEarly keeps a completion until the peer's connection data is known: the peer may have been told that all is well
-// before we are done, and may have spent all its credits by then. A peer that sends more breaks the protocol; the stream,
-// which is not connected, fails by it, and the receive goes back.
+// completeEarly keeps a completion until the peer's connection data is known. The peer may already have been told that
+// the connection is up, and may spend all its credits before we are done. A peer that sends more violates the protocol:
+// HandleWC then fails the unconnected stream.
 func (c *Conn) completeEarly(wc *verbs.WC) {
 	if len(c.early) < c.ep.RecvDepth() {
 		c.early = append(c.early, *wc)
@@ -69,7 +69,7 @@ func (c *Conn) completeEarly(wc *verbs.WC) {
 	c.ep.HandleWC(wc)
 }
 
-// service does what other goroutines have left to do.
+// service does the work that other goroutines have requested.
 func (c *Conn) service() {
 	if !c.open || c.over {
 		return
@@ -95,10 +95,10 @@ func (c *Conn) giveBack() {
 	}
 }
 
-// pump gives the endpoint what was written, and its end.
+// pump makes the endpoint send what was written, and then its end.
 func (c *Conn) pump() {
 	t := &c.tx
-	sealed := t.sealed.Load() // before looking at what was written: all of it is in front of the end
+	sealed := t.sealed.Load() // load before looking at what was written, so that all of it precedes the end
 	if c.ep.Unposted() > 0 {
 		_, _ = c.ep.Pump() // a failure is in the stream
 	}
@@ -107,12 +107,12 @@ func (c *Conn) pump() {
 	}
 }
 
-// finale sends the end after the last byte.
+// finale sends the end of the direction after the last byte.
 func (c *Conn) finale() {
 	if c.cfg.Linger < 0 && c.closed.Load() {
-		return // the peer is to take it for a loss
+		return // the peer must see a loss
 	}
-	both := c.rx.discard.Load() || c.closed.Load() // a reader that is about to leave keeps nothing open
+	both := c.rx.discard.Load() || c.closed.Load() // after Close, a reader that has not left yet does not keep the direction open
 	switch {
 	case both && !c.parted:
 		c.parted, c.tx.ended = true, true
@@ -123,7 +123,7 @@ func (c *Conn) finale() {
 	}
 }
 
-// publish tells readers and writers what changed.
+// publish makes changes visible to readers and writers and wakes them.
 func (c *Conn) publish() {
 	s, r, t := c.ep, &c.rx, &c.tx
 	put(&r.produced, s.ReceivedOffset())
@@ -139,7 +139,7 @@ func (c *Conn) publish() {
 	if err := s.Err(); err != nil && c.failure.Load() == nil {
 		if s.Deaf() || c.vec.Drained {
 			c.lose(err)
-		} else { // what had arrived before, the peer's last words among it, may be in the completion queue
+		} else { // what arrived before, such as the peer's last messages, may still be in the completion queue
 			c.vec.Wants(&c.node)
 		}
 	}
@@ -156,24 +156,25 @@ func (c *Conn) publish() {
 	}
 }
 
-// put stores what changed: others look at the word all the time.
+// put stores a changed value. It avoids needless stores because other goroutines keep reading the word.
 func put(word *atomic.Uint64, n uint64) {
 	if word.Load() != n {
 		word.Store(n)
 	}
 }
 
-// lost ends the connection for a reason that did not come through the queue pair. What came before is handled first:
-// only what is in the drained completion queue tells whether the peer had ended in order. Nothing is sent any more when
-// lost returns.
+// lost ends the connection for a reason that did not come through the queue pair. It first handles what came before:
+// only the drained completion queue tells whether the peer had ended in order. Nothing is sent any more when lost
+// returns.
 func (c *Conn) lost(err error) {
-	// Its text alone: to a program that asks, a loss is ECONNRESET and nothing else, such as io.EOF, net.ErrClosed,
-	// os.ErrDeadlineExceeded or ECONNREFUSED.
+	// Keep only its text: to a program, a loss must be ECONNRESET and must not match any other error, such as io.EOF,
+	// net.ErrClosed, os.ErrDeadlineExceeded or ECONNREFUSED.
 	err = fmt.Errorf("%w: %s", syscall.ECONNRESET, err.Error())
 	_ = c.vec.Do(func() { c.lostNow(err) })
 }
 
-// broken is an event of the queue pair. It may be late, and concern the connection that had the queue pair before.
+// broken handles an event of the queue pair. The event may be late and concern the queue pair's previous connection, so
+// the state decides.
 func (c *Conn) broken(event verbs.EventType) {
 	_ = c.vec.Do(func() {
 		if c.qp.State() == verbs.QPSErr {
@@ -182,7 +183,8 @@ func (c *Conn) broken(event verbs.EventType) {
 	})
 }
 
-// ended: both directions were ended in order, though the acknowledgement of our last message is missing.
+// ended reports whether both directions were ended in order, even if the acknowledgement of our last message is
+// missing.
 func (c *Conn) ended() bool {
 	return c.ep.PeerShut() && c.tx.ended && c.ep.Placed() && c.ep.Unposted() == 0
 }
@@ -200,7 +202,7 @@ func (c *Conn) lostNow(err error) {
 	default:
 		c.ep.Lose(err)
 	}
-	_ = c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState) // what still waits to be sent is flushed
+	_ = c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState) // flushes what still waits to be sent
 	if c.open {
 		c.publish()
 	}

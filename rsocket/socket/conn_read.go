@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// readHalf is the receiving direction. The reader copies from the ring without the token: what lies between consumed and
-// produced is its own.
+// readHalf is the receiving direction. The reader copies from the ring without the token: the bytes between consumed
+// and produced are its own.
 type readHalf struct {
 	half
 	conn *Conn
@@ -15,15 +15,15 @@ type readHalf struct {
 
 	produced atomic.Uint64 // bytes received; written by the holder of the token
 	ended    atomic.Bool   // the peer sends no more; set after the last bytes were counted
-	due      atomic.Bool   // credits may be due when what is there has been consumed
-	discard  atomic.Bool   // reading has ended: the holder consumes
+	due      atomic.Bool   // credits may be due once everything produced is consumed
+	discard  atomic.Bool   // reading has ended: the token holder discards what arrives
 
 	consumed atomic.Uint64 // bytes read; written by the reader
-	pos      int           // of consumed in the ring; the reader's
-	told     uint64        // consumed when the holder was last told; the reader's
+	pos      int           // index of consumed in the ring; only used by the reader
+	told     uint64        // consumed when the token holder was last told; only used by the reader
 }
 
-// returnShare: the holder is told about this fraction of the ring at the latest.
+// returnShare is the fraction of the ring after which the token holder is told about consumed bytes at the latest.
 const returnShare = 16
 
 // Ready implements vector.Waiter.
@@ -35,7 +35,8 @@ func (r *readHalf) Ready() bool {
 // span waits for bytes and returns those that are contiguous. The caller holds mu.
 func (r *readHalf) span() ([]byte, error) {
 	for {
-		// In this order: the peer's end follows the own Close, and is announced after the last bytes were counted.
+		// The order matters: load ended and the error before closed and produced. The peer's end may result from our own
+		// Close, and ended is set only after the last bytes were counted.
 		ended, err := r.ended.Load(), r.conn.Err()
 		switch {
 		case r.conn.closed.Load():
@@ -59,7 +60,7 @@ func (r *readHalf) span() ([]byte, error) {
 	}
 }
 
-// advance consumes n bytes and tells the holder of the token when it matters.
+// advance consumes n bytes, and tells the token holder when credits or grants may be due.
 func (r *readHalf) advance(n int) {
 	if r.pos += n; r.pos == len(r.ring) {
 		r.pos = 0
@@ -89,7 +90,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	return c.rx.take(p, span), nil
 }
 
-// take copies what span returned to p, and what the ring has after its end.
+// take copies what span returned to p, and the bytes after the ring's wrap-around if there is room.
 func (r *readHalf) take(p, span []byte) int {
 	n := copy(p, span)
 	r.advance(n)
@@ -102,15 +103,15 @@ func (r *readHalf) take(p, span []byte) int {
 	return n
 }
 
-// rest is what is there already.
+// rest returns the contiguous bytes that are already there.
 func (r *readHalf) rest() []byte {
 	n := int(r.produced.Load() - r.consumed.Load())
 	end := min(r.pos+n, len(r.ring))
 	return r.ring[r.pos:end:end]
 }
 
-// CloseRead ends reading: reads return io.EOF, and what the peer still sends is taken and dropped. If writing has ended
-// too, the peer is told.
+// CloseRead ends reading: reads return io.EOF, and data that still arrives is discarded. If writing has ended too, the
+// peer is told.
 func (c *Conn) CloseRead() error {
 	if c.closed.Load() {
 		return c.fault("close", net.ErrClosed)
@@ -119,11 +120,11 @@ func (c *Conn) CloseRead() error {
 	c.rx.rouse()
 	if c.rx.mu.TryLock() {
 		c.unlockRead()
-	} // else the reader ends soon and does the rest
+	} // else the reader returns soon and does the rest
 	return nil
 }
 
-// unlockRead ends a read, and does what could not be done while it lasted.
+// unlockRead unlocks rx.mu, and handles an end of the direction that was requested meanwhile.
 func (c *Conn) unlockRead() {
 	r := &c.rx
 	over := func() bool { return (r.shut.Load() || c.closed.Load()) && !r.discard.Load() }

@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// ringStep is how much a writer copies into the send ring before it is sent. Messages are at most that long, and long
-	// messages cost a device less: the soft one carries twice as much as with 64 KiB, for half the time of the processor.
+	// ringStep is how much a writer copies into the send ring before it is sent. It also bounds messages. Long messages
+	// cost a device less: the soft device carries twice as much as with 64 KiB, for half of the CPU time.
 	ringStep = 256 << 10
 )
 
-// writeHalf is the sending direction: the endpoint's send ring, which the writer fills without the token and the holder of
-// the token empties. A byte's place in it is free again when the endpoint says so.
+// writeHalf is the sending direction: the endpoint's send ring, which the writer fills without the token and the token
+// holder empties. A byte's place in it is free again when the endpoint frees it.
 type writeHalf struct {
 	half
 	conn *Conn
 	ring *rsocket.SendRing
-	step int // ringStep, or less of a small ring
+	step int // ringStep, or less if the ring is small
 
-	sealed atomic.Bool // writing has ended: the end can be sent after what was filled
+	sealed atomic.Bool // writing has ended: send the end after what was filled
 	gone   atomic.Bool // the peer ended the connection
 
 	placing   atomic.Bool // the writer is a WriteAt, which does not wait for the ring
-	placeable atomic.Bool // the endpoint has room for more of it, as far as is known; written by the holder of the token
+	placeable atomic.Bool // the endpoint may have room for more of it; written by the token holder
 
-	ended bool // SHUTDOWN or DISCONNECT was asked for; the holder's
+	ended bool // SHUTDOWN or DISCONNECT was requested; only used by the token holder
 }
 
 // Ready implements vector.Waiter.
@@ -39,8 +39,7 @@ func (t *writeHalf) Ready() bool {
 	return t.ring.Free() > 0 || t.over()
 }
 
-// roomy is ready for a writer that sleeps: waking it for every message that has been acknowledged would cost more than
-// the message.
+// roomy is Ready for a sleeping writer: waking it for every acknowledged message would cost more than the message.
 func (t *writeHalf) roomy() bool {
 	if !t.placing.Load() && t.ring.Free() < t.ring.Size()/4 {
 		return t.over()
@@ -48,12 +47,12 @@ func (t *writeHalf) roomy() bool {
 	return t.Ready()
 }
 
-// over tells whether waiting has an end other than room.
+// over reports whether waiting must end for a reason other than room.
 func (t *writeHalf) over() bool {
 	return t.gone.Load() || t.shut.Load() || t.deadline.Expired() || t.conn.closed.Load() || t.conn.failure.Load() != nil
 }
 
-// err is why nothing can be written.
+// err returns why nothing can be written, or nil.
 func (t *writeHalf) err() error {
 	c := t.conn
 	switch {
@@ -71,14 +70,14 @@ func (t *writeHalf) err() error {
 	return nil
 }
 
-// send has what was filled sent.
+// send makes the token holder send what was filled.
 func (t *writeHalf) send() {
 	v := t.conn.vec
 	v.Wants(&t.conn.node)
 	v.Kick()
 }
 
-// Write implements net.Conn. It returns when the bytes are in the send ring.
+// Write implements net.Conn. It returns when all bytes are in the send ring.
 func (c *Conn) Write(p []byte) (int, error) {
 	c.tx.mu.Lock()
 	n, err := c.tx.write(p)
@@ -121,16 +120,16 @@ func (t *writeHalf) put(p []byte) (n int) {
 	return n
 }
 
-// finishWrite does what is to be done at the end of the direction, or leaves it to the writer.
+// finishWrite handles the end of the direction, or leaves that to the writer.
 func (c *Conn) finishWrite() {
 	t := &c.tx
 	if t.mu.TryLock() {
 		c.unlockWrite()
-	} // else the writer ends soon and does the rest
+	} // else the writer returns soon and does the rest
 }
 
-// CloseWrite ends writing after everything written: the peer reads io.EOF. It does not block. A program of rdma-core
-// that shuts down both directions in the moment the end arrives there drops its own last data and DISCONNECT; reads here
+// CloseWrite ends writing after everything written: the peer reads io.EOF. It does not block. If a program of rdma-core
+// shuts down both directions at the moment the end arrives there, it drops its own last data and DISCONNECT; reads here
 // then end with ECONNRESET instead of io.EOF.
 func (c *Conn) CloseWrite() error {
 	if c.closed.Load() {
@@ -142,7 +141,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// unlockWrite ends a write, and does what could not be done while it lasted.
+// unlockWrite unlocks tx.mu, and handles an end of the direction that was requested meanwhile.
 func (c *Conn) unlockWrite() {
 	t := &c.tx
 	over := func() bool { return (t.shut.Load() || c.closed.Load()) && !t.sealed.Load() }
@@ -158,7 +157,7 @@ func (c *Conn) unlockWrite() {
 	}
 }
 
-// bind takes the ring into use; the token is held.
+// bind sets the send ring. The caller holds the token.
 func (t *writeHalf) bind(e *rsocket.Endpoint) {
 	t.ring = e.SendRing()
 	t.step = max(1, min(ringStep, t.ring.Size()/4))

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Deadline ends the operations of one direction at a time that can be moved. The zero value never ends anything.
+// Deadline ends the operations of one direction at a time that can be changed. The zero Deadline never does.
 type Deadline struct {
 	expired atomic.Bool
 
 	mu    sync.Mutex // guards everything below
-	over  bool       // by Stop
+	over  bool       // Stop was called
 	timer *time.Timer
-	gen   uint64 // of the timer: one that was stopped too late has an old one
+	gen   uint64 // generation of timer: one that fired before it was stopped has an old generation
 }
 
-// Expired tells whether the time has passed.
+// Expired reports whether the deadline has passed.
 func (d *Deadline) Expired() bool { return d.expired.Load() }
 
-// Set moves the deadline; zero removes it. wake is called when it has passed.
+// Set sets the deadline; zero removes it. wake is called when it has passed.
 func (d *Deadline) Set(t time.Time, wake func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,7 +55,7 @@ func (d *Deadline) fire(gen uint64, wake func()) {
 	}
 }
 
-// Stop releases the timer. The deadline cannot be moved any more.
+// Stop stops the timer. Later calls of Set do nothing.
 func (d *Deadline) Stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

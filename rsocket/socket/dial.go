@@ -17,14 +17,15 @@ type Dialer struct {
 	Stack *Stack
 	// LocalAddr is the address and port to dial from; zero: any of the device.
 	LocalAddr netip.AddrPort
-	// Timeout bounds a Dial, the lookup of a name and all its addresses; 0: as long as the communication manager tries.
+	// Timeout bounds a Dial, and a DialContext with the name's lookup and all its addresses; 0: as long as the
+	// communication manager tries.
 	Timeout time.Duration
-	// Config is that of the connections.
+	// Config configures the connections.
 	Config ConnConfig
 }
 
-// DialContext connects to an address as net.Dialer does; network is tcp, tcp4 or tcp6. A name is tried with each of its
-// addresses in turn, which have equal parts of the time.
+// DialContext connects to an address as net.Dialer does; network is tcp, tcp4 or tcp6. It tries the addresses of a name
+// in turn, with an equal share of the time each.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := d.limited(ctx)
 	defer cancel()
@@ -58,10 +59,10 @@ func (d *Dialer) limited(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() {}
 }
 
-// leastPart is what an address has of the time, as in package net.
+// leastPart is the minimum time for an attempt at one address, as in package net.
 const leastPart = 2 * time.Second
 
-// partOf bounds the attempt at the first of n addresses that are left.
+// partOf bounds the attempt at the first of n remaining addresses.
 func partOf(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -101,7 +102,7 @@ func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, er
 	return all, nil
 }
 
-// Dial connects to a service. A refusal is ECONNREFUSED, a peer that speaks another version of the protocol ENOTSUP.
+// Dial connects to a service. A refusal is ECONNREFUSED; a peer with another version of the protocol is ENOTSUP.
 func (d *Dialer) Dial(ctx context.Context, remote netip.AddrPort) (*Conn, error) {
 	ctx, end := d.limited(ctx)
 	defer end()
@@ -119,13 +120,13 @@ func (d *Dialer) Dial(ctx context.Context, remote netip.AddrPort) (*Conn, error)
 	return c, nil
 }
 
-// timely makes the end of a context's time, or of the peer's, the error that package net has for it: a *net.OpError asks the
-// error itself whether it is a timeout, not what that wraps.
+// timely maps a timeout to the error that package net uses for it: *net.OpError asks only the error itself whether it
+// is a timeout, not what that wraps.
 func timely(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, expired):
 		return expired
-	case errors.Is(err, syscall.ETIMEDOUT): // the peer has given up, or the kernel
+	case errors.Is(err, syscall.ETIMEDOUT): // the peer or the kernel has given up
 		return syscall.ETIMEDOUT
 	default:
 		return err
@@ -163,16 +164,17 @@ func (d *Dialer) dial(ctx context.Context, remote netip.AddrPort) (*Conn, error)
 	return c, nil
 }
 
-// params are those of rdma-core (rsocket.c rs_do_connect), without READs, and with one retry less than there can be:
-// Linux's software RoCE takes the most for infinitely many (rxe_comp.c), and would never find out that we are gone.
+// params returns the parameters of rdma-core (rsocket.c rs_do_connect), but without READs and with one retry less than
+// the maximum: Linux's software RoCE retries forever at the maximum (rxe_comp.c) and would never detect that we are
+// gone.
 func (c *Conn) params() cm.QPParams {
 	return cm.QPParams{QP: c.qp, Do: c.vec.Do, Access: peerAccess, RNRRetry: 7, RetryCount: 6}
 }
 
-// cmLink is a connection of the communication manager.
+// cmLink is the link of a connection made by the communication manager.
 type cmLink struct {
 	conn cmConn
-	end  error // of disconnect
+	end  error // result of disconnect
 }
 
 // disconnect implements link.
@@ -182,5 +184,6 @@ func (l *cmLink) disconnect() {
 	l.end = l.conn.Disconnect(ctx)
 }
 
-// wait implements link: the answer to disconnect was it. A peer that gave none in that time may still send.
+// wait implements link. disconnect has already waited for the answer: a peer that did not answer in time may still
+// send.
 func (l *cmLink) wait() bool { return l.end == nil }

@@ -13,10 +13,10 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// peerAccess is what a queue pair grants its peer.
+// peerAccess is the access that a queue pair grants its peer.
 const peerAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 
-// domain is the protection domain of a stack: its memory and the queue pairs that are kept ready.
+// domain is the protection domain of a stack: its memory and the queue pairs kept for reuse.
 type domain struct {
 	stack *Stack
 	pd    verbs.PD
@@ -24,7 +24,7 @@ type domain struct {
 
 	mu     sync.Mutex // guards everything below
 	warm   []warmQP   // oldest first
-	maps   []*IOMap   // that were open when their connection ended
+	maps   []*IOMap   // mappings still open when their connection ended
 	closed bool
 }
 
@@ -33,16 +33,17 @@ type warmQP struct {
 	qp    verbs.QP
 	vec   *vector.Vector
 	size  verbs.QPCap
-	after time.Time // not before then
+	after time.Time // earliest time of reuse
 }
 
-// reuseDelay is how long a queue pair that was connected rests. A communication manager takes a request of a queue pair
-// that it believes connected for that of a peer that has forgotten everything, and the network may hold packets of the
-// old connection for as long (IBTA vol. 1, 12.9.8.4, TimeWait). Those of the Linux kernel last up to some seconds.
+// reuseDelay is how long a queue pair that was connected rests before reuse. A communication manager that still
+// believes the queue pair connected takes a new request from it as a sign that the peer has lost its state, and the
+// network may hold packets of the old connection for as long (IBTA vol. 1, 12.9.8.4, TimeWait). The Linux kernel's
+// TimeWait lasts up to some seconds.
 const reuseDelay = 5 * time.Second
 
-// newDomain takes a domain of the device into use. Where memory can be registered in parts, each connection has keys of
-// its own: of two peers none reaches the memory of the other.
+// newDomain allocates a protection domain of the device. If memory can be registered in parts, each connection has its
+// own keys, so that one peer cannot reach the memory of another.
 func (s *Stack) newDomain() (*domain, error) {
 	pd, err := s.dev.AllocPD()
 	if err != nil {
@@ -57,7 +58,7 @@ func (s *Stack) newDomain() (*domain, error) {
 	return d, nil
 }
 
-// queuePair returns a queue pair in INIT, one that was used before if one is ready.
+// queuePair returns a queue pair in INIT, a used one if one is ready.
 func (d *domain) queuePair(vec *vector.Vector, size verbs.QPCap) (verbs.QP, error) {
 	if qp := d.takeWarm(vec, size); qp != nil {
 		return qp, nil
@@ -78,7 +79,7 @@ func (d *domain) createQP(vec *vector.Vector, size verbs.QPCap) (verbs.QP, error
 	return qp, nil
 }
 
-// takeWarm returns a queue pair that has rested, brought to INIT, or nil.
+// takeWarm returns a rested queue pair in INIT, or nil.
 func (d *domain) takeWarm(vec *vector.Vector, size verbs.QPCap) verbs.QP {
 	now := time.Now()
 	d.mu.Lock()
@@ -102,7 +103,8 @@ func (d *domain) takeWarm(vec *vector.Vector, size verbs.QPCap) verbs.QP {
 	return w.qp
 }
 
-// giveBack takes a queue pair in RESET, to be used again if that is possible and there are not too many already.
+// giveBack keeps a queue pair in RESET for reuse if that is possible and there are not too many; otherwise it closes
+// it.
 func (d *domain) giveBack(w warmQP, reuse bool) {
 	if d.stack.manager != nil {
 		w.after = time.Now().Add(reuseDelay)
@@ -118,7 +120,7 @@ func (d *domain) giveBack(w warmQP, reuse bool) {
 	}
 }
 
-// warmLimit is how many queue pairs are kept in all.
+// warmLimit is the total number of queue pairs kept.
 func (d *domain) warmLimit() int {
 	n := d.stack.cfg.Warm
 	if n == 0 {
@@ -133,8 +135,8 @@ func (d *domain) warmCount() int {
 	return len(d.warm)
 }
 
-// keepMaps remembers the mappings of a connection that has ended: a program may never close them. They end at once if the domain is
-// closed already.
+// keepMaps keeps the mappings of a connection that has ended, because a program may never close them. If the domain is
+// already closed, they are freed immediately.
 func (d *domain) keepMaps(maps []*IOMap) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -151,14 +153,14 @@ func (d *domain) keepMaps(maps []*IOMap) {
 	})
 }
 
-// awaitUsers waits for a MapIO that was told of the end of its connection and still has memory.
+// awaitUsers waits for a MapIO that has learned of its connection's end but not freed its memory yet.
 func (d *domain) awaitUsers() {
 	for deadline := time.Now().Add(closeTimeout); d.arena.Stats().Regions > 0 && time.Now().Before(deadline); {
 		time.Sleep(100 * time.Microsecond)
 	}
 }
 
-// close returns everything to the device; the holder of the vector's token closes the queue pairs.
+// close returns everything to the device. It closes the queue pairs with the vector's token held.
 func (d *domain) close() error {
 	d.mu.Lock()
 	d.closed = true

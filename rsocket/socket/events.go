@@ -2,7 +2,7 @@ package socket
 
 import "github.com/smcgw/smcgw/verbs"
 
-// watch is the goroutine that hears of what happens to queue pairs outside of any work request.
+// watch is the goroutine that receives asynchronous events of queue pairs.
 func (s *Stack) watch() {
 	for {
 		e, err := s.dev.Async().Get(s.life)

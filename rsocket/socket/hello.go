@@ -12,16 +12,16 @@ import (
 // helloSize is the size of a hello.
 const helloSize = 80
 
-// helloMagic begins a hello, and helloVersion is the only one there is.
+// helloMagic begins a hello; helloVersion is the only version.
 const (
 	helloMagic   = 0x52534f42 // "RSOB"
 	helloVersion = 1
 )
 
-// ErrHello is an out-of-band message that is not ours.
+// ErrHello is an invalid out-of-band message.
 var ErrHello = errors.New("malformed out-of-band message")
 
-// hello is what two ends tell each other about their queue pairs over a byte stream. Integers are big-endian:
+// hello is what the two ends tell each other about their queue pairs over a byte stream. Integers are big-endian:
 //
 //	 0  magic "RSOB"
 //	 4  version 1

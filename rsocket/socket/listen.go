@@ -14,25 +14,25 @@ import (
 
 const (
 	defaultBacklog = 128
-	// acceptTimeout bounds the time a peer may take to confirm that it has been let in.
+	// acceptTimeout bounds the time that a peer may take to confirm our acceptance.
 	acceptTimeout = 30 * time.Second
 )
 
 // ListenConfig makes listeners. Stack must be set.
 type ListenConfig struct {
 	Stack *Stack
-	// Backlog bounds the connections that wait for Accept; more are refused. 0: 128.
+	// Backlog bounds the connections that wait for Accept; further ones are refused. 0: 128.
 	Backlog int
-	// Config is that of the connections.
+	// Config configures the connections.
 	Config ConnConfig
 }
 
-// Listener takes connections at a port. It is a net.Listener.
+// Listener accepts connections on a port. It is a net.Listener.
 type Listener struct {
 	stack *Stack
 	cfg   ConnConfig
 	cm    cmListener
-	ready chan *Conn // made, not accepted
+	ready chan *Conn // connections waiting for Accept
 	slots chan struct{}
 	life  context.Context
 	end   context.CancelFunc
@@ -42,7 +42,7 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// Listen takes connections at an address of the device, or at all of them. Port 0 chooses one.
+// Listen accepts connections at an address of the device, or at all of them. Port 0 chooses one.
 func (lc *ListenConfig) Listen(_ context.Context, local netip.AddrPort) (*Listener, error) {
 	l, err := lc.listen(local)
 	if err != nil {
@@ -73,9 +73,9 @@ func (lc *ListenConfig) listen(local netip.AddrPort) (*Listener, error) {
 	return l, nil
 }
 
-// serve lets requests in, each in a goroutine of its own, as many as there are slots.
+// serve admits requests, each in its own goroutine, as many as there are slots.
 func (l *Listener) serve() {
-	defer l.end() // without it nothing comes any more
+	defer l.end() // no connection comes without this goroutine
 	for {
 		r, err := l.cm.Accept(l.life)
 		if err != nil {
@@ -95,7 +95,7 @@ func (l *Listener) refuse(r cmRequest, reason cm.RejectReason) {
 	r.Refuse(reason)
 }
 
-// admit makes the connection of a request and leaves it for Accept.
+// admit makes the connection of a request and queues it for Accept.
 func (l *Listener) admit(r cmRequest) {
 	c, err := l.accept(r)
 	if err != nil {
@@ -103,7 +103,7 @@ func (l *Listener) admit(r cmRequest) {
 		return
 	}
 	l.stack.counters.accepted.Add(1)
-	l.ready <- c // there is a place for each slot
+	l.ready <- c // never blocks: the channel has room for each slot
 }
 
 func (l *Listener) accept(r cmRequest) (*Conn, error) {
@@ -165,10 +165,10 @@ func (l *Listener) AcceptConn(ctx context.Context) (*Conn, error) {
 	return nil, &net.OpError{Op: "accept", Net: "rsocket", Addr: l.Addr(), Err: err}
 }
 
-// Addr is the address listened on, with the port that was chosen.
+// Addr returns the address listened on, with the port that was chosen.
 func (l *Listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.cm.Addr()) }
 
-// Close ends listening; connections that were not accepted are closed.
+// Close stops listening and closes connections that were not accepted.
 func (l *Listener) Close() error {
 	l.once.Do(func() {
 		l.end()

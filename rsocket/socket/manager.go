@@ -7,7 +7,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// openManager opens the manager that fits the device. Without the kernel's the stack has none: it connects out of band.
+// openManager opens the manager that fits the device. If the kernel's cannot be opened, the stack has none and connects
+// only out of band.
 func (s *Stack) openManager() (err error) {
 	if s.cfg.NoCM || len(s.dev.Port().GIDs) == 0 {
 		return nil

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// helloTimeout bounds the exchange where the context does not.
+	// helloTimeout bounds the exchange if the context does not.
 	helloTimeout = 10 * time.Second
-	// oobReady and oobBye are single bytes after the hello: the client's queue pair is connected; the sender's queue
-	// pair is down and it writes no more.
+	// oobReady and oobBye are single bytes after the hello. oobReady: the client's queue pair is connected. oobBye: the
+	// sender's queue pair is down and writes no more.
 	oobReady byte = 1
 	oobBye   byte = 2
 )
 
-// Client makes a connection whose queue pairs are told about over oob, a byte stream to a peer that calls Server. It is
-// how devices without a communication manager connect. oob belongs to the connection from then on: its end
-// is the loss of the peer. On an error it is closed.
+// Client makes a connection by exchanging queue pair data over oob, a byte stream to a peer that calls Server. Devices
+// without a communication manager connect this way. From then on the connection owns oob, whose end is the loss of the
+// peer. On an error oob is closed.
 func (s *Stack) Client(ctx context.Context, oob net.Conn, cfg ConnConfig) (*Conn, error) {
 	return s.outOfBand(ctx, oob, cfg, true)
 }
@@ -79,8 +79,8 @@ func (s *Stack) meet(ctx context.Context, oob net.Conn, cfg ConnConfig, client b
 	return c, nil
 }
 
-// greet exchanges hellos and connects the queue pair. The server is connected when it answers, and posts nothing before
-// it knows that the client is.
+// greet exchanges hellos and connects the queue pair. The server is connected when it answers, but posts nothing until
+// it knows that the client is connected.
 func (s *Stack) greet(oob net.Conn, cfg ConnConfig, client bool) (c *Conn, err error) {
 	var peer hello
 	if !client {
@@ -134,7 +134,7 @@ func (c *Conn) meet(oob net.Conn, peer *hello, client bool) error {
 	return nil
 }
 
-// hello describes this end. The address is the one the peer sees, if it is one of the device.
+// hello describes this end. It prefers the GID of the address that the peer sees.
 func (c *Conn) hello(oob net.Conn) (h hello, gidIndex uint8) {
 	port := c.stack.dev.Port()
 	h = hello{
@@ -182,15 +182,15 @@ func writeAll(w io.Writer, b []byte) error {
 	return err
 }
 
-// oobLink is the byte stream of a connection that was made out of band.
+// oobLink is the byte stream of a connection made out of band.
 type oobLink struct {
 	conn net.Conn
-	bye  atomic.Bool   // the peer's queue pair is down
+	bye  atomic.Bool   // the peer said that its queue pair is down
 	over chan struct{} // closed when the stream has ended
 	said sync.Once
 }
 
-// watch waits for the end of the stream. A peer that says bye has closed in order: what it had to say came through the
+// watch waits for the end of the stream. A peer that says bye has closed in order: its last messages came through the
 // queue pair.
 func (l *oobLink) watch(c *Conn) {
 	defer close(l.over)
@@ -204,13 +204,13 @@ func (l *oobLink) watch(c *Conn) {
 		err = ErrHello
 	}
 	c.lost(fmt.Errorf("out-of-band stream: %w", err))
-	l.farewell() // the peer need not wait until the program here closes the connection
+	l.farewell() // so that the peer need not wait until our program closes the connection
 }
 
-// errBye is a peer that closed its queue pair; it is a loss if the stream had not ended by then.
+// errBye is a peer that closed its queue pair. It is a loss unless the stream had ended in order by then.
 var errBye = errors.New("peer has closed")
 
-// farewell says bye, once: the queue pair here is down. A peer that is gone does not need to hear it.
+// farewell tells the peer, once, that our queue pair is down. Errors are ignored: a peer that is gone need not know.
 func (l *oobLink) farewell() {
 	l.said.Do(func() {
 		_ = l.conn.SetWriteDeadline(time.Now().Add(closeTimeout))
@@ -218,10 +218,10 @@ func (l *oobLink) farewell() {
 	})
 }
 
-// disconnect implements link: what there is to say is said in wait.
+// disconnect implements link. It does nothing: wait sends the farewell.
 func (l *oobLink) disconnect() {}
 
-// wait implements link. The own queue pair is closed.
+// wait implements link. Our queue pair is down.
 func (l *oobLink) wait() bool {
 	l.farewell()
 	_ = l.conn.SetReadDeadline(time.Now().Add(closeTimeout))

@@ -14,23 +14,23 @@ const (
 	maxPacketSlots            = 1 << 14
 	maxPacketBuffer           = 1 << 30
 
-	// packetLimit is the largest message between datagram rsockets, header included: stock ones receive into slots of
-	// that size (RS_SNDLOWAT), over UDP as by queue pair.
+	// packetLimit is the largest message between datagram rsockets, header included, over UDP and by queue pair: stock
+	// ones receive into slots of this size (RS_SNDLOWAT).
 	packetLimit = 2048
 )
 
 // PacketListenConfig makes datagram sockets. The zero value makes sockets without devices, which reach every peer over
 // UDP.
 type PacketListenConfig struct {
-	// Stacks are the devices. One serves the destinations that are reached from one of its addresses.
+	// Stacks are the devices. Each serves the destinations that are reached from one of its addresses.
 	Stacks []*Stack
-	// Plain is for peers that are no rsockets. A destination that has sent no message with a header gets datagrams as
-	// they are. Otherwise a new destination is taken for an rsocket until a datagram without a header came from there.
+	// Plain is for peers that are not rsockets: a destination that has sent no message with a header gets datagrams
+	// without headers. Otherwise a new destination is assumed to be an rsocket until it sends a datagram without a header.
 	Plain bool
-	// RecvBuffer bounds the bytes that wait to be read. What comes beyond is dropped. 0: 256 KiB.
+	// RecvBuffer bounds the bytes that wait to be read. Further datagrams are dropped. 0: 256 KiB.
 	RecvBuffer int
-	// RecvSlots and SendSlots are the datagrams a device has room for, in receiving until they were looked at, in
-	// sending until the device has taken them. 0: 128.
+	// RecvSlots and SendSlots are the numbers of datagrams that a device has room for: received but not processed, and
+	// sent but not completed. 0: 128.
 	RecvSlots, SendSlots int
 	// Destinations bounds the table of peers. 0: 4096.
 	Destinations int

@@ -16,21 +16,21 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// PacketConn is a datagram rsocket: a UDP socket, and a UD queue pair on each device it may use. Datagrams go from
-// queue pair to queue pair where both sides have one, and over UDP otherwise; finding out which never delays a
-// datagram. They may be lost, doubled and reordered, as with every datagram socket. It implements [net.PacketConn]; its
-// methods may be called by any number of goroutines.
+// PacketConn is a datagram rsocket: a UDP socket, and a UD queue pair on each device that it may use. Datagrams go from
+// queue pair to queue pair if both sides have one, and otherwise over UDP; resolving that never delays a datagram.
+// Datagrams may be lost, duplicated and reordered, as on every datagram socket. It implements [net.PacketConn]; any
+// number of goroutines may call its methods.
 type PacketConn struct {
 	socket     udpSocket
 	port       uint16
 	devices    []*packetDevice
-	limit4     int // of payloads to rsockets
+	limit4     int // maximum payload to rsockets over IPv4; limit6 over IPv6
 	limit6     int
 	queue      *packetQueue
 	writeLimit Deadline
 	counters   packetCounters
 	reader     sync.WaitGroup
-	wants      chan *resolution.Want // handles to make; the reader's to fill
+	wants      chan *resolution.Want // address handles to make
 	maker      sync.WaitGroup
 	opened     chan struct{} // closed when ListenPacket is done
 	closed     atomic.Bool
@@ -43,8 +43,8 @@ type PacketConn struct {
 
 var _ net.PacketConn = (*PacketConn)(nil)
 
-// ListenPacket makes a socket. An unspecified address stands for all addresses of its version, the IPv6 one and the zero
-// AddrPort for those of both; port 0 for any free port.
+// ListenPacket makes a socket. An unspecified address stands for all addresses of its IP version; the unspecified IPv6
+// address and the zero AddrPort stand for those of both versions. Port 0 stands for any free port.
 func (c *PacketListenConfig) ListenPacket(ctx context.Context, local netip.AddrPort) (*PacketConn, error) {
 	p, err := c.listenPacket(ctx, local)
 	if err != nil {
@@ -102,7 +102,7 @@ func (c *PacketConn) open(cfg *PacketListenConfig, udp *net.UDPConn) error {
 	return nil
 }
 
-// chooseDevices finds the devices that the socket uses.
+// chooseDevices returns the devices that the socket uses.
 func (c *PacketConn) chooseDevices(cfg *PacketListenConfig) (devices []*packetDevice) {
 	for _, s := range cfg.Stacks {
 		gids := s.dev.Port().GIDs
@@ -116,7 +116,7 @@ func (c *PacketConn) chooseDevices(cfg *PacketListenConfig) (devices []*packetDe
 	return devices
 }
 
-// uses tells whether the socket sends from one of the addresses.
+// uses reports whether the socket sends from one of the addresses.
 func (c *PacketConn) uses(gids []verbs.GIDEntry) bool {
 	local := c.socket.Local.Addr()
 	for _, g := range gids {
@@ -127,8 +127,8 @@ func (c *PacketConn) uses(gids []verbs.GIDEntry) bool {
 	return false
 }
 
-// MaxPayload is the largest datagram an rsocket at that address can be sent. It is the same whichever way the datagram
-// goes. Peers that are no rsockets take what UDP does.
+// MaxPayload returns the size of the largest datagram that an rsocket at that address can be sent, on either path.
+// Peers that are not rsockets take whatever UDP does.
 func (c *PacketConn) MaxPayload(remote netip.Addr) int {
 	if remote.Unmap().Is4() {
 		return c.limit4
@@ -136,7 +136,7 @@ func (c *PacketConn) MaxPayload(remote netip.Addr) int {
 	return c.limit6
 }
 
-// packetHost is what resolution must know of its host.
+// packetHost implements resolution.Devices.
 type packetHost PacketConn
 
 // Path implements resolution.Devices.
@@ -147,7 +147,7 @@ func (c *packetHost) Path(local netip.Addr, remote netip.AddrPort) resolution.Pa
 		}
 	}
 	p := resolution.Path{Dev: -1, Source: local.WithZone(""), OOB: c.socket.From(local)}
-	if p.Source.Is4() != remote.Addr().Is4() { // no route; where it goes is the system's to say
+	if p.Source.Is4() != remote.Addr().Is4() { // no route: the system decides when sending
 		p.Source = netip.IPv6Unspecified()
 		if remote.Addr().Is4() {
 			p.Source = netip.IPv4Unspecified()
@@ -155,7 +155,7 @@ func (c *packetHost) Path(local netip.Addr, remote netip.AddrPort) resolution.Pa
 		return p
 	}
 	for i, d := range c.devices {
-		if d.serves(p.Source, remote) && (p.Dev < 0 || d.gids == nil) { // a device that names its peers goes first
+		if d.serves(p.Source, remote) && (p.Dev < 0 || d.gids == nil) { // a device that names its peers has precedence
 			p.Dev, p.Most = i, d.sendLen
 		}
 	}
@@ -175,7 +175,7 @@ const maxWants = 64
 
 var errManyWants = errors.New("too many address handles are being made")
 
-// want has an address handle made.
+// want queues an address handle to be made.
 func (c *PacketConn) want(w *resolution.Want) {
 	select {
 	case c.wants <- w:
@@ -184,8 +184,8 @@ func (c *PacketConn) want(w *resolution.Want) {
 	}
 }
 
-// makeHandles is the goroutine that makes address handles. An adapter may look for a neighbour for seconds: neither mu nor
-// the vector's token is held meanwhile.
+// makeHandles is the goroutine that makes address handles. An adapter may take seconds to resolve a neighbour, so
+// neither mu nor the vector's token is held meanwhile.
 func (c *PacketConn) makeHandles() {
 	for w := range c.wants {
 		c.mu.Lock()
@@ -207,15 +207,15 @@ func (c *PacketConn) made(w *resolution.Want, handle verbs.AH, err error) {
 	}
 }
 
-// LocalAddr is the socket's address.
+// LocalAddr returns the socket's address.
 func (c *PacketConn) LocalAddr() net.Addr { return net.UDPAddrFromAddrPort(c.socket.Local) }
 
-// SetDeadline is SetReadDeadline and SetWriteDeadline.
+// SetDeadline calls SetReadDeadline and SetWriteDeadline.
 func (c *PacketConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline ends reads at a time; zero: never.
+// SetReadDeadline sets the time at which reads fail; zero: never.
 func (c *PacketConn) SetReadDeadline(t time.Time) error {
 	if c.closed.Load() {
 		return c.opError("set", nil, net.ErrClosed)
@@ -224,7 +224,7 @@ func (c *PacketConn) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// SetWriteDeadline ends writes at a time; zero: never.
+// SetWriteDeadline sets the time at which writes fail; zero: never.
 func (c *PacketConn) SetWriteDeadline(t time.Time) error {
 	if c.closed.Load() {
 		return c.opError("set", nil, net.ErrClosed)
@@ -240,7 +240,8 @@ func (c *PacketConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Close ends the socket and all its calls under way. Datagrams written before are still sent, those not read are lost.
+// Close closes the socket and ends calls in progress. Datagrams written before are still sent, for a limited time;
+// those not read are lost.
 func (c *PacketConn) Close() error {
 	c.closing.Do(func() { c.closeErr = c.close() })
 	return c.closeErr

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// grhSize is what precedes a received datagram in memory (IBTA vol. 1, 11.4.1.2).
+	// grhSize is the size of the GRH area before a received datagram in memory (IBTA vol. 1, 11.4.1.2).
 	grhSize = 40
-	// udHopLimit is what the kernel's communication manager sends with.
+	// udHopLimit is the hop limit of the kernel's communication manager.
 	udHopLimit = 64
-	// wrSend marks the work request ids of sends; the rest is the slot.
+	// wrSend marks the work request ids of sends; the lower bits are the slot.
 	wrSend = 1 << 63
 )
 
 // packetDevice is the UD queue pair of a datagram socket on one device.
 //
-// Lock order: none of PacketConn.mu, mu and the queue's is held while another is taken, and none with the vector's
-// token being waited for.
+// Lock order: PacketConn.mu, mu and the queue's mutex are never nested, and none is held while waiting for the vector's
+// token.
 type packetDevice struct {
 	conn  *PacketConn
 	index int
@@ -41,9 +41,9 @@ type packetDevice struct {
 
 	gids    []verbs.GIDEntry // our addresses
 	mr      verbs.MR
-	recvLen int // bytes of a receive slot
+	recvLen int // size of a receive slot
 	sendLen int
-	sends   int // offset of the send slots
+	sends   int // offset of the send slots in mr
 	slots   int // of them
 	qpn     atomic.Uint32
 
@@ -56,7 +56,7 @@ type packetDevice struct {
 	mu      sync.Mutex // guards everything below
 	freed   sync.Cond
 	free    []int // send slots
-	filling int   // slots taken and not left yet
+	filling int   // number of slots taken but not passed to leave yet
 	pending []udSend
 	closed  bool
 }
@@ -64,13 +64,13 @@ type packetDevice struct {
 // udSend is a message in a send slot.
 type udSend struct {
 	slot, size int
-	control    resolution.Control // 0: a datagram
-	echoed     int                // udEcho: the size of the probe
+	control    resolution.Control // 0: it is a datagram
+	echoed     int                // resolution.Echo: the size of the probe
 	qpn        uint32
 	handle     verbs.AH
 }
 
-// open creates memory and queue pair. On error close undoes what there is.
+// open creates memory and queue pair. After an error close releases what exists.
 func (d *packetDevice) open(cfg *PacketListenConfig) (err error) {
 	d.freed.L, d.node.Member = &d.mu, d
 	d.vec, d.dom = d.stack.vector(), d.stack.domain
@@ -92,7 +92,7 @@ func (d *packetDevice) open(cfg *PacketListenConfig) (err error) {
 	return err
 }
 
-// start makes the queue pair, in the vector.
+// start makes the queue pair. The caller holds the token.
 func (d *packetDevice) start(cfg *PacketListenConfig) error {
 	qp, err := d.dom.pd.CreateQP(&verbs.QPInitAttr{
 		SendCQ: d.vec.CQ, RecvCQ: d.vec.CQ, Type: verbs.QPTUD, SQSigAll: true,
@@ -115,9 +115,9 @@ func (d *packetDevice) start(cfg *PacketListenConfig) error {
 	return nil
 }
 
-// serves tells whether destinations at remote, reached from the address source, are reached by this device.
+// serves reports whether this device reaches remote from the address source.
 func (d *packetDevice) serves(source netip.Addr, remote netip.AddrPort) bool {
-	// A link-local address is nothing without its zone, which does not travel.
+	// A link-local address is meaningless without its zone, which is not sent.
 	return !remote.Addr().IsLinkLocalUnicast() && source.IsValid() && verbs.GIDIndex(d.gids, verbs.GIDOf(source), 0) >= 0
 }
 
@@ -135,13 +135,13 @@ func (d *packetDevice) postRecv(slot int) error {
 	return d.qp.PostRecv(&d.rwr)
 }
 
-// sendSlot is the memory of a send slot.
+// sendSlot returns the memory of a send slot.
 func (d *packetDevice) sendSlot(slot int) []byte {
 	off := d.sends + slot*d.sendLen
 	return d.mr.Bytes()[off : off+d.sendLen : off+d.sendLen]
 }
 
-// take takes a send slot, waiting for one if told so.
+// take takes a send slot; wait says whether to wait for one.
 func (d *packetDevice) take(wait bool) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -171,7 +171,7 @@ func (d *packetDevice) release(slot int) {
 	d.freed.Signal()
 }
 
-// send leaves a datagram to be posted by the vector.
+// send queues a datagram for the vector to post.
 func (d *packetDevice) send(p *resolution.PeerQP, payload []byte) error {
 	slot, err := d.take(true)
 	if err != nil {
@@ -184,8 +184,8 @@ func (d *packetDevice) send(p *resolution.PeerQP, payload []byte) error {
 	return nil
 }
 
-// control leaves a probe of a size or an echo of one to be posted. It is dropped if there is no room; a peer that needs
-// it asks again. The caller kicks the vector if it does not hold it.
+// control queues a probe of the given size, or an echo of one. It is dropped if there is no room; a peer that needs it
+// asks again. The caller must kick the vector unless it holds the token.
 func (d *packetDevice) control(p *resolution.PeerQP, what resolution.Control, size int) bool {
 	slot, err := d.take(false)
 	if err != nil {
@@ -214,7 +214,7 @@ func (d *packetDevice) leave(s udSend) {
 	d.vec.Wants(&d.node)
 }
 
-// Service implements vector.Member: it posts what was left.
+// Service implements vector.Member: it posts what was queued.
 func (d *packetDevice) Service() {
 	d.mu.Lock()
 	d.posting, d.pending = d.pending, d.posting[:0]
@@ -259,7 +259,7 @@ func (d *packetDevice) Complete(wc *verbs.WC) {
 	}
 }
 
-// mend takes the queue pair out of the state that a failed send puts it into (IBTA vol. 1, 10.3.1.6).
+// mend recovers the queue pair from the state that a failed send leaves it in (IBTA vol. 1, 10.3.1.6).
 func (d *packetDevice) mend() {
 	if d.qp.State() == verbs.QPSSQE {
 		_ = d.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState)
@@ -269,7 +269,7 @@ func (d *packetDevice) mend() {
 	}
 }
 
-// received looks at a message in a receive slot.
+// received processes a message in a receive slot.
 func (d *packetDevice) received(wc *verbs.WC, slot []byte) {
 	c := d.conn
 	n := int(wc.ByteLen)
@@ -309,15 +309,15 @@ func (d *packetDevice) received(wc *verbs.WC, slot []byte) {
 	}
 }
 
-// controlImm is the immediate of a probe or an echo: what it is in bits 7:0, the size of the probe in bits 31:8.
+// controlImm returns the immediate of a probe or an echo: the control in bits 7:0, the size of the probe in bits 31:8.
 func controlImm(what resolution.Control, size int) uint32 { return uint32(size)<<8 | uint32(what) }
 
 func parseControl(imm uint32) (what resolution.Control, size int) {
 	return resolution.Control(imm & 0xff), int(imm >> 8)
 }
 
-// genuine tells whether a datagram can be of that source: a queue pair lets a peer claim only a source that the network
-// would let it claim over UDP.
+// genuine reports whether a datagram can come from that source: by queue pair a peer may claim only a source that the
+// network would let it use over UDP.
 func (d *packetDevice) genuine(from netip.AddrPort, wc *verbs.WC, slot []byte) bool {
 	if d.gids == nil {
 		return d.serves(netip.Addr{}, from)
@@ -325,8 +325,8 @@ func (d *packetDevice) genuine(from netip.AddrPort, wc *verbs.WC, slot []byte) b
 	return wc.Flags&verbs.WCGRH != 0 && grhSource(slot) == from.Addr()
 }
 
-// grhSource is the source address in the first 40 bytes of a receive: an IPv6 header, or 20 bytes that mean nothing and
-// an IPv4 header (IBTA vol. 1, annex A17.4.5.1).
+// grhSource returns the source address in the first 40 bytes of a receive: an IPv6 header, or 20 undefined bytes and an
+// IPv4 header (IBTA vol. 1, annex A17.4.5.1).
 func grhSource(b []byte) netip.Addr {
 	if b[0]>>4 == 6 {
 		return netip.AddrFrom16([16]byte(b[8:24])).Unmap()
@@ -334,7 +334,7 @@ func grhSource(b []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(b[32:36]))
 }
 
-// grhDestination is the address a message was sent to.
+// grhDestination returns the address that a message was sent to.
 func (d *packetDevice) grhDestination(b []byte) netip.Addr {
 	switch {
 	case d.gids == nil:
@@ -346,17 +346,18 @@ func (d *packetDevice) grhDestination(b []byte) netip.Addr {
 	}
 }
 
-// wake makes all writers look at the deadline.
+// wake makes all writers check the deadline.
 func (d *packetDevice) wake() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.freed.Broadcast()
 }
 
-// drainTime bounds the wait for what was written last.
+// drainTime bounds the wait for the last datagrams to be sent.
 const drainTime = 100 * time.Millisecond
 
-// shut lets no more datagrams in and waits until the device has taken those that are. No slot is written to after it.
+// shut admits no more datagrams and waits until the device has sent those that were admitted, for drainTime at most. No
+// slot is written to afterwards.
 func (d *packetDevice) shut() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -375,7 +376,7 @@ func (d *packetDevice) shut() {
 	}
 }
 
-// close releases everything that open took. The address handles are gone.
+// close releases everything that open made. The address handles must be closed already.
 func (d *packetDevice) close() error {
 	d.qpn.Store(0)
 	var errs []error

@@ -10,19 +10,19 @@ import (
 // packetRecord is what a datagram costs in the receive buffer besides its bytes, so that empty ones are bounded too.
 const packetRecord = 32
 
-// packetQueue holds received datagrams until they are read, in the order they came. It is bounded by bytes and never
-// waits for a reader.
+// packetQueue holds received datagrams in order until they are read. It is bounded by bytes and never waits for a
+// reader.
 type packetQueue struct {
 	limit    Deadline
 	mu       sync.Mutex // guards everything below
 	nonempty sync.Cond
-	buf      []byte // ring of the bytes of all datagrams
-	bytes    int    // of them in use, from head
+	buf      []byte // ring of the payload bytes
+	bytes    int    // bytes in use, from head on
 	head     int
 	packets  []packetEntry // ring
 	first    int
 	count    int
-	err      error // of all reads; set by close
+	err      error // returned by all reads; set by close
 }
 
 type packetEntry struct {
@@ -36,8 +36,8 @@ func newPacketQueue(size int) *packetQueue {
 	return q
 }
 
-// push copies a datagram into the queue, and counts it in n before a reader can have it; false means that there is no
-// room.
+// push copies a datagram into the queue. It increments n before a reader can get the datagram. It returns false if
+// there is no room.
 func (q *packetQueue) push(from netip.AddrPort, b []byte, n *atomic.Uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,7 +61,7 @@ func (q *packetQueue) push(from netip.AddrPort, b []byte, n *atomic.Uint64) bool
 	return true
 }
 
-// pop waits for a datagram and copies as much of it as p holds; the rest is lost, as with every datagram socket.
+// pop waits for a datagram and copies as much of it as p holds; the rest is lost, as on every datagram socket.
 func (q *packetQueue) pop(p []byte) (n int, from netip.AddrPort, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -102,14 +102,14 @@ func (q *packetQueue) Ready() bool {
 	return q.count > 0 || q.err != nil || q.limit.Expired()
 }
 
-// wake makes all readers look at the deadline.
+// wake makes all readers check the deadline.
 func (q *packetQueue) wake() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.nonempty.Broadcast()
 }
 
-// close ends reading with err; what was not read is lost.
+// close ends reading with err; unread datagrams are lost.
 func (q *packetQueue) close(err error) {
 	q.mu.Lock()
 	if q.err == nil {

@@ -31,10 +31,10 @@ func (c *PacketConn) ReadFromUDPAddrPort(b []byte) (int, netip.AddrPort, error) 
 	return n, from, nil
 }
 
-// readErrors is how often in a row the UDP socket may fail for other reasons than being closed.
+// readErrors is how many consecutive errors, other than being closed, end the reading of the UDP socket.
 const readErrors = 16
 
-// maxUDP is more than any UDP datagram has.
+// maxUDP exceeds the size of any UDP datagram.
 const maxUDP = 1 << 16
 
 // receiveUDP is the goroutine that reads the UDP socket.

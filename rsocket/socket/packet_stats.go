@@ -4,25 +4,25 @@ import "sync/atomic"
 
 // PacketStats is a snapshot of a datagram socket.
 type PacketStats struct {
-	// SentUD, SentUDP and SentPlain count datagrams by the way they went: by queue pair, over UDP after a header,
-	// over UDP as they are.
+	// SentUD, SentUDP and SentPlain count datagrams sent by queue pair, over UDP after a header, and over UDP without a
+	// header.
 	SentUD, SentUDP, SentPlain uint64
-	// ReceivedUD, ReceivedUDP and ReceivedPlain count likewise what was put into the receive buffer.
+	// ReceivedUD, ReceivedUDP and ReceivedPlain count datagrams put into the receive buffer, likewise.
 	ReceivedUD, ReceivedUDP, ReceivedPlain uint64
-	// Answers counts answers to peers that asked for our queue pair, Probes and Echoes what was sent to find out
+	// Answers counts answers to peers that asked for our queue pair. Probes and Echoes count messages sent to find out
 	// whether queue pairs reach each other.
 	Answers, Probes, Echoes uint64
-	// Overflow counts datagrams that were dropped because the receive buffer was full, SocketOverflow those that the
-	// kernel dropped before we could look at them, as far as it has told, Malformed those that no rsocket sends,
-	// Foreign those by queue pair whose source is not the one that the network says.
+	// Overflow counts datagrams dropped because the receive buffer was full, SocketOverflow those that the kernel reported
+	// to have dropped before, Malformed those that no rsocket sends, and Foreign those by queue pair whose source is not
+	// the one in the network header.
 	Overflow, SocketOverflow, Malformed, Foreign uint64
-	// SendErrors counts datagrams that a device took and did not send, CtrlErrors answers that could not be sent.
+	// SendErrors counts datagrams that a device accepted but did not send, CtrlErrors answers that could not be sent.
 	SendErrors, CtrlErrors uint64
 	// Destinations is the number of peers known now.
 	Destinations int
-	// Resolved counts queue pairs learned, Proven those found to work by an echo, Refreshed questions to peers that
-	// were not heard of, Lost those of them that stayed without answer, Unresolvable queue pairs that the device has no
-	// way to, Evicted peers forgotten because there were too many.
+	// Resolved counts queue pairs learned, Proven those that an echo proved, Refreshed questions to silent peers, Lost
+	// those of them without an answer, Unresolvable queue pairs for which no address handle could be made, and Evicted
+	// peers forgotten because there were too many.
 	Resolved, Proven, Refreshed, Lost, Unresolvable, Evicted uint64
 }
 

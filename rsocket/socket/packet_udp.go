@@ -16,9 +16,9 @@ import (
 	"github.com/smcgw/smcgw/rsocket"
 )
 
-// udpSocket is the UDP socket of a datagram socket. If it is bound to no address, it reports the address that a datagram
-// was sent to, and sends from the address it is given: the peer knows us by that address. The trap: Receive and Answer
-// belong to one goroutine, the receiver. Any may call Send, and those that do wait for each other.
+// udpSocket is the UDP socket of a datagram socket. If it is bound to no address, it reports the address that a
+// datagram was sent to, and sends from the address it is given, which is the one that the peer knows. The trap: only
+// one goroutine, the receiver, may call Receive and Answer. Any goroutine may call Send; calls of Send are serialized.
 type udpSocket struct {
 	UDP   *net.UDPConn
 	Local netip.AddrPort
@@ -27,7 +27,7 @@ type udpSocket struct {
 
 	oob     [128]byte                       // of the receiver
 	reply   [rsocket.ResolveHeader6Len]byte // of the receiver
-	dropped atomic.Uint32                   // by the kernel, for want of room in the socket's buffer, as far as it told
+	dropped atomic.Uint32                   // datagrams that the kernel reported as dropped because the socket's buffer was full
 
 	mu  sync.Mutex // guards everything below
 	buf []byte
@@ -62,7 +62,8 @@ func (s *udpSocket) Open(udp *net.UDPConn) error {
 	return nil
 }
 
-// Receive waits for a datagram. to is the address it was sent to, the zero Addr if that is not ours alone.
+// Receive waits for a datagram. to is the address that it was sent to, or the zero Addr if that is not a unicast
+// address of ours.
 func (s *udpSocket) Receive(b []byte) (n int, from netip.AddrPort, to netip.Addr, err error) {
 	n, oob, _, from, err := s.UDP.ReadMsgUDPAddrPort(b, s.oob[:])
 	to = s.control(s.oob[:oob])
@@ -72,10 +73,10 @@ func (s *udpSocket) Receive(b []byte) (n int, from netip.AddrPort, to netip.Addr
 	return n, unmapped(from), to, err
 }
 
-// Dropped is how many datagrams the kernel dropped for want of room, as far as it told.
+// Dropped returns how many datagrams the kernel reported as dropped because the socket's buffer was full.
 func (s *udpSocket) Dropped() uint64 { return uint64(s.dropped.Load()) }
 
-// control looks at the control messages of a datagram.
+// control parses the control messages of a datagram.
 func (s *udpSocket) control(oob []byte) (to netip.Addr) {
 	for len(oob) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(oob)
@@ -86,7 +87,7 @@ func (s *udpSocket) control(oob []byte) (to netip.Addr) {
 		case h.Level == unix.SOL_SOCKET && h.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
 			s.dropped.Store(binary.NativeEndian.Uint32(data))
 		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
-			to = netip.AddrFrom4([4]byte(data[4:8])) // ipi_spec_dst, which is ours even if the datagram was for many
+			to = netip.AddrFrom4([4]byte(data[4:8])) // ipi_spec_dst, which is ours even if the datagram was multicast
 		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
 			to = netip.AddrFrom16([16]byte(data[:16])).Unmap()
 		}
@@ -98,7 +99,7 @@ func (s *udpSocket) control(oob []byte) (to netip.Addr) {
 	return to
 }
 
-// From makes the control message that sends from an address of ours. A zone goes into the socket address, not here.
+// From returns the control message to send from source. A zone belongs into the socket address, not here.
 func (s *udpSocket) From(source netip.Addr) []byte {
 	if !s.Wild || !source.IsValid() || source.IsUnspecified() {
 		return nil
@@ -124,7 +125,7 @@ func (s *udpSocket) Send(h *rsocket.ResolveHeader, payload []byte, oob []byte, t
 	return err
 }
 
-// Answer sends a header for the receiver: at once or not at all, whatever the writers wait for and until when.
+// Answer sends a header for the receiver. It never blocks and ignores the writers' lock and deadline.
 func (s *udpSocket) Answer(h *rsocket.ResolveHeader, oob []byte, to netip.AddrPort) error {
 	at, err := s.sockaddr(to)
 	if err != nil {
@@ -141,7 +142,7 @@ func (s *udpSocket) Answer(h *rsocket.ResolveHeader, oob []byte, to netip.AddrPo
 	return errors.Join(err, serr)
 }
 
-// sockaddr is an address as the socket takes it.
+// sockaddr returns the address in the family of the socket.
 func (s *udpSocket) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
 	if s.Local.Addr().Is4() {
 		return &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}, nil
@@ -163,12 +164,12 @@ func (s *udpSocket) sockaddr(to netip.AddrPort) (unix.Sockaddr, error) {
 	return at, nil
 }
 
-// route is the address from which the host would send to remote.
+// route returns the address from which the host would send to remote.
 func route(remote netip.AddrPort) netip.Addr {
 	if remote.Port() == 0 {
 		remote = netip.AddrPortFrom(remote.Addr(), 1)
 	}
-	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(remote)) // which sends nothing
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(remote)) // this sends nothing
 	if err != nil {
 		return netip.Addr{}
 	}
@@ -176,7 +177,7 @@ func route(remote netip.AddrPort) netip.Addr {
 	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
 }
 
-// unmapped is the address as it is on the wire.
+// unmapped returns the address without IPv4-mapping, as it is on the wire.
 func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

@@ -64,7 +64,7 @@ func (c *PacketConn) write(b []byte, to netip.AddrPort) error {
 	}
 }
 
-// bare takes off what package net has put around an error.
+// bare removes the *net.OpError that package net put around an error.
 func bare(err error) error {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Err
@@ -72,7 +72,7 @@ func bare(err error) error {
 	return err
 }
 
-// count counts what went well.
+// count increments n if err is nil.
 func count(n *atomic.Uint64, err error) error {
 	if err == nil {
 		n.Add(1)

@@ -2,7 +2,7 @@ package cm
 
 import "time"
 
-// dial begins a connection: it sends the REQ, whose ids and GUID it fills in.
+// dial begins a connection: it fills in the REQ's ids and GUID and sends it.
 func (c *core) dial(now time.Time, to route, req *REQ, addr AddrHeader) (*conn, error) {
 	if c.full() {
 		return nil, ErrNoResources
@@ -16,11 +16,11 @@ func (c *core) dial(now time.Time, to route, req *REQ, addr AddrHeader) (*conn, 
 	return x, nil
 }
 
-// receiveREP takes the acceptance of our REQ.
+// receiveREP handles the acceptance of our REQ.
 func (c *core) receiveREP(now time.Time, from route, tid uint64, m *REP) {
 	x := c.conns[m.RemoteID]
 	if x == nil || x.route.remote != from.remote || !x.active {
-		// A peer that accepted a request that we have given up need not wait.
+		// The peer accepted a request that we have given up: tell it, so that it need not wait.
 		c.stats.Unknown++
 		c.send(from, tid, &REJ{LocalID: m.RemoteID, RemoteID: m.LocalID, Message: KindREP, Reason: RejectInvalidCommID})
 		return
@@ -68,7 +68,7 @@ func (x *conn) ready(private []byte) error {
 	return nil
 }
 
-// gone is why an operation came too late.
+// gone returns why an operation came too late.
 func (x *conn) gone() error {
 	if x.err != nil {
 		return x.err
@@ -76,7 +76,7 @@ func (x *conn) gone() error {
 	return ErrAnswered
 }
 
-// receiveMRA grants the peer more time for its answer, up to the limit.
+// receiveMRA gives the peer more time for its answer, up to the limit.
 func (c *core) receiveMRA(now time.Time, from route, m *MRA) {
 	x := c.conns[m.RemoteID]
 	if x == nil || x.route.remote != from.remote {
@@ -96,7 +96,7 @@ func (c *core) receiveMRA(now time.Time, from route, m *MRA) {
 	}
 }
 
-// receiveREJ ends an attempt, or a connection the peer does not know.
+// receiveREJ ends an attempt, or a connection that the peer does not know.
 func (c *core) receiveREJ(now time.Time, from route, m *REJ) {
 	x := c.rejected(from, m)
 	if x == nil {
@@ -116,10 +116,10 @@ func (c *core) receiveREJ(now time.Time, from route, m *REJ) {
 	}
 }
 
-// rejected finds the connection a REJ means.
+// rejected returns the connection that a REJ is about.
 func (c *core) rejected(from route, m *REJ) *conn {
 	if m.RemoteID == 0 {
-		// The sender of a REQ gave up and never knew our id.
+		// The sender of a REQ gave up before it learned our id.
 		if m.Reason != RejectTimeout || len(m.ARI) < 8 {
 			return nil
 		}

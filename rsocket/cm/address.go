@@ -17,25 +17,25 @@ const (
 	PortSpaceIB    PortSpace = 0x013f
 )
 
-// ServiceID names what a peer listens on (IBTA vol. 1, annex A3).
+// ServiceID identifies what a peer listens on (IBTA vol. 1, annex A3).
 type ServiceID uint64
 
-// ServiceOf is the service of a port (annex A11): the port space, then the port.
+// ServiceOf returns the service of a port (annex A11): the port space, then the port.
 func ServiceOf(ps PortSpace, port uint16) ServiceID {
 	return ServiceID(ps)<<16 | ServiceID(port)
 }
 
-// PortSpace and Port are the parts of a service of ServiceOf.
+// PortSpace returns the port space of a service made by ServiceOf.
 func (s ServiceID) PortSpace() PortSpace { return PortSpace(s >> 16) }
 
-// Port is the port of a service of ServiceOf.
+// Port returns the port of a service made by ServiceOf.
 func (s ServiceID) Port() uint16 { return uint16(s) }
 
-// AddrHeaderSize is how many bytes of a request's private data the AddrHeader takes.
+// AddrHeaderSize is the size of the AddrHeader in a request's private data.
 const AddrHeaderSize = 36
 
-// AddrHeader leads the private data of REQ and SIDR_REQ and makes the
-// connection one between IP addresses (annex A11; struct cma_hdr of the kernel):
+// AddrHeader begins the private data of REQ and SIDR_REQ and carries the IP addresses of the connection (annex A11;
+// struct cma_hdr of the kernel):
 //
 //	 0  version 0
 //	 1  IP version in the high half: 4 or 6
@@ -52,7 +52,7 @@ type AddrHeader struct {
 // errAddrHeader is private data without an AddrHeader.
 var errAddrHeader = errors.New("malformed address header")
 
-// Append appends the 36 bytes. Both addresses have the same version; zones are lost.
+// Append appends the 36 bytes. Both addresses must have the same version; zones are dropped.
 func (h *AddrHeader) Append(b []byte) []byte {
 	src := h.Source.Addr().Unmap()
 	version := byte(6)
@@ -88,7 +88,7 @@ func (h *AddrHeader) Parse(b []byte) (rest []byte, err error) {
 func addrOf(version byte, b [16]byte) (netip.Addr, bool) {
 	switch version {
 	case 4:
-		// The first twelve bytes mean nothing.
+		// The first twelve bytes are ignored.
 		return netip.AddrFrom4([4]byte(b[12:])), true
 	case 6:
 		a := netip.AddrFrom16(b)

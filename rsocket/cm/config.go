@@ -8,36 +8,29 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Config is what a manager is made with. With Do alone it behaves as the Linux
-// kernel does.
+// Config configures a manager. With only Do set, it behaves as the Linux kernel does.
 type Config struct {
 	// Do runs a function in the loop of Vector, which outlives the manager, and
 	// returns after it. No default.
 	Do func(func()) error
-	// Vector is whose loop serves queue pair 1. Default 0.
+	// Vector is the vector whose loop serves queue pair 1. Default 0.
 	Vector int
-	// Objects bounds the connections, those that are being made or have just
-	// ended among them, and the service resolutions, of which peers have half at
-	// most. Default 65536.
+	// Objects bounds the connections, including those being made or just ended, and the service resolutions; peers get at
+	// most half of it for resolutions. Default 65536.
 	Objects int
-	// ResponseTimeout says how soon both sides should answer: 4.096 µs <<
-	// ResponseTimeout, besides the way there and back. Default 20, 4.3 s.
+	// ResponseTimeout is how soon both sides should answer: 4.096 µs << ResponseTimeout, plus the round trip. Default 20,
+	// 4.3 s.
 	ResponseTimeout uint8
-	// PacketLifetime is how long a packet takes at most, coded likewise.
-	// Default 16, 0.27 s.
+	// PacketLifetime is the maximum time of a packet in the network, in the same code. Default 16, 0.27 s.
 	PacketLifetime uint8
-	// ServiceTimeout is how long an application may take to answer a request,
-	// coded likewise. Default 24, 69 s.
+	// ServiceTimeout is how long an application may take to answer a request, in the same code. Default 24, 69 s.
 	ServiceTimeout uint8
-	// Retries is how often a message is repeated before the peer counts as
-	// gone. Default and maximum 15.
+	// Retries is how often a message is repeated before the peer is considered gone. Default and maximum 15.
 	Retries int
-	// TimeWait is how long an ended connection still answers. Default: two
-	// packet lifetimes.
+	// TimeWait is how long an ended connection still answers. Default: two packet lifetimes.
 	TimeWait time.Duration
-	// CAGUID names the device towards peers, which take two connections of one
-	// GUID and queue pair number for the same. It should outlive restarts.
-	// Default: made of the device's first address and port.
+	// CAGUID identifies the device to peers, which consider two connections with the same GUID and queue pair number the
+	// same connection. It should survive restarts. Default: derived from the device's first address and port.
 	CAGUID uint64
 }
 
@@ -59,8 +52,7 @@ func setDefault[T comparable](p *T, v T) {
 	}
 }
 
-// guidOf is an EUI-64 that is locally administered: the address folded, and the
-// UDP port.
+// guidOf returns a locally administered EUI-64: the folded address and the UDP port.
 func guidOf(port verbs.PortAttr) uint64 {
 	var gid verbs.GID
 	if len(port.GIDs) > 0 {

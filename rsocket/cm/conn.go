@@ -2,34 +2,33 @@ package cm
 
 import "time"
 
-// conn is one connection or an attempt at one. The fields above core are set
-// when it is made.
+// conn is a connection or an attempt at one. The fields up to listener are set when it is made.
 type conn struct {
 	core     *core
 	id       uint32 // ours
-	tid      uint64 // of REQ, REP, RTU, MRA and REJ
+	tid      uint64 // transaction id of REQ, REP, RTU, MRA and REJ
 	route    route
 	active   bool
 	req      *REQ       // ours or the peer's
 	addr     AddrHeader // of the REQ
-	listener *listener  // passive: which was asked
+	listener *listener  // passive: the listener of the request
 
 	state    state
 	remoteID uint32 // 0: not known yet
 	guid     uint64 // of the peer
 	rep      *REP   // ours or the peer's
-	queued   bool   // in the listener's queue
-	err      error  // why it is over
+	queued   bool   // whether it is in the listener's queue
+	err      error  // why it is over; nil: it is not
 
-	// What is repeated until it is answered.
+	// The message that is repeated until it is answered.
 	timer    timer
 	last     Message
 	lastTID  uint64
 	wait     time.Duration
 	tries    int
-	limit    time.Time // MRAs grant no time beyond
+	limit    time.Time // MRAs cannot extend the wait beyond it
 	rtu      *RTU      // to answer a repeated REP
-	timedOut bool      // the DREQ stayed without answer
+	timedOut bool      // the DREQ was not answered
 	complete bool      // it was established
 
 	changed chan struct{} // holds a token after every change of state
@@ -63,8 +62,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// maxGrant is how long the peer's MRAs can put off the next repetition: those of
-// the kernel ask for 69 s.
+// maxGrant is how long the peer's MRAs can postpone the next repetition: those of the kernel ask for 69 s.
 const maxGrant = 2 * time.Minute
 
 // ask sends m and repeats it until the state changes.
@@ -74,7 +72,7 @@ func (x *conn) ask(now time.Time, tid uint64, m Message, wait time.Duration, ret
 	x.core.timers.set(&x.timer, now.Add(wait))
 }
 
-// answered ends the repeating.
+// answered stops the repetition.
 func (x *conn) answered() {
 	x.last = nil
 	x.core.timers.stop(&x.timer)
@@ -105,7 +103,7 @@ func (x *conn) expire(now time.Time) {
 	case stateTimeWait:
 		x.forget()
 	case stateRepRcvd, stateEstablished, stateClosed:
-		// They have no timer.
+		// These states have no timer.
 	}
 }
 
@@ -126,7 +124,7 @@ func (x *conn) reject(reason RejectReason, ari, private []byte) {
 	x.core.send(x.route, x.tid, m)
 }
 
-// over says why the connection is not to be used any more; the first reason stays.
+// over ends the use of the connection for a reason; the first reason is kept.
 func (x *conn) over(why error) {
 	if x.err == nil {
 		x.err = why
@@ -138,8 +136,8 @@ func (x *conn) over(why error) {
 	}
 }
 
-// finish ends an attempt. A passive one that the peer ended is remembered for a
-// while: the network may still hold its REQ.
+// finish ends an attempt. A passive attempt that the peer ended is remembered for a while: its REQ may still be in the
+// network.
 func (x *conn) finish(now time.Time, why error) {
 	x.over(why)
 	if x.active {
@@ -149,9 +147,8 @@ func (x *conn) finish(now time.Time, why error) {
 	}
 }
 
-// turnAway refuses a request and forgets it, as the kernel does: what a flood of
-// requests is refused with takes no room from others. A copy of the REQ, if the
-// REJ was lost, is a request again.
+// turnAway refuses a request and forgets it, as the kernel does, so that a flood of refused requests takes no room from
+// others. A repetition of the REQ, if the REJ was lost, is a new request.
 func (x *conn) turnAway(reason RejectReason, ari, private []byte, why error) {
 	x.reject(reason, ari, private)
 	x.over(why)
@@ -170,8 +167,7 @@ func (x *conn) forget() {
 	x.to(stateClosed)
 }
 
-// enterTimeWait makes the connection answer for a while: what the peer repeats,
-// and what the network still holds.
+// enterTimeWait keeps the connection for a while, to answer repetitions by the peer and late packets of the network.
 func (x *conn) enterTimeWait(now time.Time, wait time.Duration) {
 	x.answered()
 	x.leaveQP()
@@ -182,7 +178,7 @@ func (x *conn) enterTimeWait(now time.Time, wait time.Duration) {
 
 func (x *conn) peer() peerID { return peerID{x.route.remote, x.guid, x.remoteID} }
 
-// remoteQP is the peer's queue pair.
+// remoteQP returns the key of the peer's queue pair.
 func (x *conn) remoteQP() peerQP {
 	k := peerQP{addr: x.route.remote, guid: x.guid}
 	if !x.active {
@@ -199,7 +195,7 @@ func (x *conn) leaveQP() {
 	}
 }
 
-// leaveQueue takes a request that the application has not seen from it.
+// leaveQueue removes a request that the application has not taken from the listener's queue.
 func (x *conn) leaveQueue() {
 	if x.queued {
 		x.listener.remove(x)
@@ -207,7 +203,7 @@ func (x *conn) leaveQueue() {
 	}
 }
 
-// localQPN is the number of our queue pair, false before it is known.
+// localQPN returns the number of our queue pair, or false before it is known.
 func (x *conn) localQPN() (uint32, bool) {
 	if x.active {
 		return x.req.QPN, true
@@ -218,7 +214,7 @@ func (x *conn) localQPN() (uint32, bool) {
 	return x.rep.QPN, true
 }
 
-// abort ends the connection in whatever state it is, by what tells the peer.
+// abort ends the connection in any state, with the message to the peer that fits the state.
 func (x *conn) abort(now time.Time, why error) {
 	switch x.state {
 	case stateReqSent:

@@ -9,8 +9,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Conn is an established connection. Its methods may be called by any
-// goroutine; Disconnect not by a loop.
+// Conn is an established connection. Any goroutine may call its methods; a loop must not call Disconnect.
 type Conn struct {
 	m       *Manager
 	x       *conn
@@ -27,7 +26,7 @@ func (m *Manager) newConn(x *conn, p QPParams, attr verbs.QPAttr, private []byte
 	return c
 }
 
-// addrs are the addresses of the connection, ours first.
+// addrs returns the addresses of the connection, ours first.
 func (x *conn) addrs() (local, remote netip.AddrPort) {
 	local = x.addr.Source
 	remote = netip.AddrPortFrom(x.addr.Destination, x.req.Service.Port())
@@ -37,29 +36,28 @@ func (x *conn) addrs() (local, remote netip.AddrPort) {
 	return local, remote
 }
 
-// QP is the queue pair that the caller passed to Dial or Accept, and still owns.
+// QP returns the queue pair that the caller passed to Dial or Accept and still owns.
 func (c *Conn) QP() verbs.QP { return c.qp.QP }
 
-// Attr are the attributes the queue pair was connected with.
+// Attr returns the attributes with which the queue pair was connected.
 func (c *Conn) Attr() verbs.QPAttr { return c.attr }
 
-// PrivateData is what the peer said: the whole field of its message, padded
-// with zeros, for the active side that of the acceptance, for the passive one
-// that of the request.
+// PrivateData returns the peer's private data, the whole field padded with zeros: on the active side of the acceptance,
+// on the passive side of the request.
 func (c *Conn) PrivateData() []byte { return c.private }
 
-// LocalAddr is our end.
+// LocalAddr returns our address.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
 
-// RemoteAddr is the peer's end.
+// RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
 
-// Done is closed when the connection is over. The queue pair is left as it is:
-// what arrived before can still be polled, then Disconnect moves it to ERR.
+// Done returns a channel that is closed when the connection is over. The queue pair is not changed: completions that
+// arrived before can still be polled, then Disconnect moves it to ERR.
 func (c *Conn) Done() <-chan struct{} { return c.x.done }
 
-// AfterDone has f called in a goroutine of its own when the connection is over,
-// for a caller with too many connections to wait for each of them.
+// AfterDone makes f run in its own goroutine when the connection is over, for callers with too many connections to have
+// a goroutine wait for each.
 func (c *Conn) AfterDone(f func()) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
@@ -70,18 +68,17 @@ func (c *Conn) AfterDone(f func()) {
 	c.x.after = append(c.x.after, f)
 }
 
-// Err is nil before Done, then ErrDisconnected if the peer ended it, a
-// *RejectError if the peer does not know the connection, else ErrClosed.
+// Err returns nil before Done, then ErrDisconnected if the peer ended the connection, a *RejectError if the peer does
+// not know it, or else ErrClosed.
 func (c *Conn) Err() error {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	return c.x.err
 }
 
-// Disconnect moves the queue pair to ERR, tells the peer and waits for its
-// answer. If ctx ends the waiting, the peer is still told, until Config.Retries;
-// if the peer never answers, the error is ErrTimeout. Either way the connection
-// is over. Again, or after the peer was first, it has nothing to say.
+// Disconnect moves the queue pair to ERR, tells the peer and waits for its answer. If ctx ends the wait, the peer is
+// still told, up to Config.Retries times; if the peer never answers, the error is ErrTimeout. In every case the
+// connection is over. A repeated call, or one after the peer's disconnection, sends nothing.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	failed := c.qp.Fail()
 	c.m.act(func(now time.Time) { c.x.disconnect(now, ErrClosed) })

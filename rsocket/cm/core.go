@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// route is the way of the datagrams between us and a peer.
+// route is the path of the datagrams between us and a peer.
 type route struct {
 	local  int // SGID index of our address
 	remote netip.Addr
@@ -25,16 +25,16 @@ type limits struct {
 	serviceTimeout  uint8         // code: how long the application may take to answer, for MRAs
 	retries         int           // how often a message is repeated
 	timeWait        time.Duration // how long an ended connection answers
-	objects         int           // connections, questions and answers together
+	objects         int           // maximum number of connections, queries and questions together
 }
 
-// codeTime is the time that a 5-bit code means (IBTA vol. 1, 12.7.34).
+// codeTime returns the time that a 5-bit code stands for (IBTA vol. 1, 12.7.34).
 func codeTime(code uint8) time.Duration {
 	return 4096 * time.Nanosecond << (code & 31)
 }
 
-// core is the protocol without I/O: what arrives goes into receive, what is to
-// be sent gathers in out, time passes in expire. It has no lock.
+// core is the protocol without I/O: arrivals go into receive, outgoing datagrams are collected in out, and timers are
+// run by expire. It has no lock.
 type core struct {
 	limits
 	guid  uint64        // of our channel adapter
@@ -44,7 +44,7 @@ type core struct {
 	conns     map[uint32]*conn        // by our communication id
 	peers     map[peerID]*conn        // by the peer's communication id
 	qps       map[peerQP]*conn        // by the peer's queue pair, while connected to it
-	listeners map[listenKey]*listener // by what they listen on
+	listeners map[listenKey]*listener // by service and address
 	queries   map[uint32]*query       // our SIDR_REQs by request id
 	questions map[questionID]*question
 	timers    timers
@@ -52,8 +52,8 @@ type core struct {
 	stats     Stats
 }
 
-// peerID is a communication id of a peer, whose address and GUID tell it from
-// the same number at others.
+// peerID is a communication id of a peer. The peer's address and GUID distinguish it from the same number at other
+// peers.
 type peerID struct {
 	addr netip.Addr
 	guid uint64
@@ -74,29 +74,29 @@ func newCore(l limits, guid uint64, newID func() uint32, addrs func() []netip.Ad
 	}
 }
 
-// Stats counts what a manager did since it began.
+// Stats counts the activity of a manager.
 type Stats struct {
 	Sent, Received  uint64 // datagrams
-	Repeated        uint64 // sent again for want of an answer
-	Malformed       uint64 // received and not understood
-	Unknown         uint64 // received, of no connection of ours
+	Repeated        uint64 // repeated because there was no answer
+	Malformed       uint64 // received but malformed
+	Unknown         uint64 // received for no known connection
 	Stale           uint64 // REQ or REP of a queue pair that was believed connected
-	Refused         uint64 // requests that no listener saw: no listener, full, unacceptable
-	Timeouts        uint64 // attempts and disconnections that no one answered
-	Dropped         uint64 // not sent for want of a buffer or an address handle
-	Connections     int    // now, with those that are being made or still answer
+	Refused         uint64 // requests refused without an application: no listener, full, or invalid
+	Timeouts        uint64 // unanswered attempts and disconnections
+	Dropped         uint64 // not sent because there was no buffer or address handle
+	Connections     int    // current, including those being made or in TIMEWAIT
 	Listeners       int    // now
-	Resolutions     int    // now, ours and others'
+	Resolutions     int    // current, ours and those of peers
 	EstablishedEver uint64 // connections
 }
 
-// full tells whether the bound of objects is reached.
+// full reports whether the bound on objects is reached.
 func (c *core) full() bool {
 	return len(c.conns)+len(c.queries)+len(c.questions) >= c.objects
 }
 
-// mostQuestions bounds the questions of peers. One that was answered stays for seconds, whatever its address is worth: a
-// flood of them leaves half of the objects to connections and to questions of ours.
+// mostQuestions bounds the questions of peers. An answered question is kept for seconds, even from a forged address: a
+// flood of them must leave half of the objects to connections and to queries of ours.
 func (c *core) mostQuestions() int { return (c.objects + 1) / 2 }
 
 func (c *core) send(to route, tid uint64, m Message) {
@@ -104,13 +104,12 @@ func (c *core) send(to route, tid uint64, m Message) {
 	c.out = append(c.out, datagram{to, tid, m})
 }
 
-// patience is how long an answer may take that should come within a code:
-// there is the way there and back besides.
+// patience returns how long to wait for an answer that should come within a code: the code's time plus the round trip.
 func (c *core) patience(code uint8) time.Duration {
 	return codeTime(code) + 2*codeTime(c.packetLifetime)
 }
 
-// freshID is a communication or request id that is in no use.
+// freshID returns an unused communication or request id.
 func (c *core) freshID() uint32 {
 	for {
 		id := c.newID()
@@ -122,7 +121,7 @@ func (c *core) freshID() uint32 {
 	}
 }
 
-// receive handles a datagram. It keeps parts of it: the caller gives b away.
+// receive handles a datagram. It keeps references into b, which the caller must not reuse.
 func (c *core) receive(now time.Time, from route, b []byte) {
 	c.stats.Received++
 	tid, m, err := Parse(b)
@@ -152,7 +151,7 @@ func (c *core) receive(now time.Time, from route, b []byte) {
 	}
 }
 
-// find returns our connection id with its peer's id remote, if from is its peer.
+// find returns the connection with our id and the peer's id remote, if from is its peer.
 func (c *core) find(from route, id, remote uint32) *conn {
 	x := c.conns[id]
 	if x == nil || x.route.remote != from.remote || x.remoteID != remote {

@@ -9,28 +9,27 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// MaxResolvePrivate is the room for the application in a SIDR_REQ.
+// MaxResolvePrivate is the room for the application's private data in a SIDR_REQ.
 const MaxResolvePrivate = MaxSIDRREQPrivate - AddrHeaderSize
 
-// ResolveParams says which datagram service to find. Remote must be set.
+// ResolveParams describes the datagram service to find. Remote must be set.
 type ResolveParams struct {
 	Local, Remote netip.AddrPort // as in DialParams
-	// PortSpace is what kind of port Remote has. Default PortSpaceUDP.
+	// PortSpace is the port space of Remote. Default PortSpaceUDP.
 	PortSpace PortSpace
 	// PrivateData goes to the application there, at most MaxResolvePrivate bytes.
 	PrivateData []byte
 }
 
-// UDInfo is where to send to.
+// UDInfo describes where to send datagrams.
 type UDInfo struct {
 	QPN, QKey   uint32
 	AH          verbs.AHAttr // for PD.CreateAH
 	PrivateData []byte       // the whole field of the answer, padded with zeros
 }
 
-// ResolveUD asks a peer for the queue pair of a datagram service. A refusal
-// is a *SIDRError. ctx bounds the waiting; without a deadline the peer's
-// silence ends it after Config.Retries.
+// ResolveUD asks a peer for the queue pair of a datagram service. A refusal is a *SIDRError. ctx bounds the wait;
+// without a deadline an unanswered question ends after Config.Retries.
 func (m *Manager) ResolveUD(ctx context.Context, p ResolveParams) (UDInfo, error) {
 	if len(p.PrivateData) > MaxResolvePrivate {
 		return UDInfo{}, fmt.Errorf("resolve: %d bytes: %w", len(p.PrivateData), ErrPrivateData)
@@ -72,7 +71,7 @@ type UDListener struct {
 	addr netip.AddrPort
 }
 
-// ListenUD begins to take questions for a port, as Listen does requests.
+// ListenUD accepts questions for a port, as Listen does requests.
 func (m *Manager) ListenUD(local netip.AddrPort, cfg ListenConfig) (*UDListener, error) {
 	setDefault(&cfg.PortSpace, PortSpaceUDP)
 	l, addr, err := m.listen(local, cfg, true)
@@ -82,10 +81,10 @@ func (m *Manager) ListenUD(local netip.AddrPort, cfg ListenConfig) (*UDListener,
 	return &UDListener{m, l, addr}, nil
 }
 
-// Addr is the address listened on, with the port that was chosen.
+// Addr returns the address listened on, with the port that was chosen.
 func (l *UDListener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for the next question. It is the caller's to answer.
+// Accept waits for the next question, which the caller must answer.
 func (l *UDListener) Accept(ctx context.Context) (*UDRequest, error) {
 	x, err := l.m.next(ctx, l.l)
 	if err != nil {
@@ -98,14 +97,13 @@ func (l *UDListener) Accept(ctx context.Context) (*UDRequest, error) {
 	}, nil
 }
 
-// Close ends listening and refuses the questions that were not taken.
+// Close stops listening and refuses the questions that were not taken.
 func (l *UDListener) Close() error {
 	l.m.unlisten(l.l)
 	return nil
 }
 
-// UDRequest is a peer's question for the queue pair of a datagram service. One
-// of Accept and Reject answers it.
+// UDRequest is a peer's question for the queue pair of a datagram service. Answer it with Accept or Reject.
 type UDRequest struct {
 	Local, Remote netip.AddrPort
 	PrivateData   []byte // the rest of the field, padded with zeros
@@ -117,13 +115,13 @@ type UDRequest struct {
 // UDParams is the answer to a UDRequest.
 type UDParams struct {
 	QPN uint32
-	// QKey is what the queue pair takes. Default UDQKey.
+	// QKey is the Q_Key of the queue pair. Default UDQKey.
 	QKey uint32
 	// PrivateData goes to the application there, at most MaxSIDRREPPrivate bytes.
 	PrivateData []byte
 }
 
-// AH is the address of the asker. Its queue pair is not known before it sends.
+// AH returns the address of the asking peer. Its queue pair is not known before it sends.
 func (r *UDRequest) AH() verbs.AHAttr { return ahAttr(r.m.dev.Port(), r.q.route) }
 
 // Accept tells the peer where to send. It does not wait.
@@ -132,7 +130,7 @@ func (r *UDRequest) Accept(p UDParams) error {
 	return r.answer(&SIDRREP{Status: SIDRSuccess, QPN: p.QPN, QKey: p.QKey, PrivateData: p.PrivateData})
 }
 
-// Reject refuses to tell, with a status but SIDRSuccess.
+// Reject refuses to answer. status must not be SIDRSuccess.
 func (r *UDRequest) Reject(status SIDRStatus, private []byte) error {
 	if status == SIDRSuccess {
 		return fmt.Errorf("reject with success: %w", verbs.ErrInvalid)

@@ -13,37 +13,34 @@ import (
 // defaultPKey is the partition of which every port is a member.
 const defaultPKey = 0xffff
 
-// localAckDelay is what we tell peers about how soon packets are acknowledged:
-// 0.13 s, as the kernel's rxe does; a software device waits for its turn.
+// localAckDelay is our acknowledgement delay as told to peers: 0.13 s, as in the kernel's rxe; a software device
+// acknowledges once per turn.
 const localAckDelay = 15
 
 // MaxDialPrivate is the room for the application in a request.
 const MaxDialPrivate = MaxREQPrivate - AddrHeaderSize
 
-// staleRetries is how often Dial tries again when the peer has to forget an
-// older connection of the same queue pair first.
+// staleRetries is how often Dial tries again if the peer must first forget an older connection of the same queue pair.
 const staleRetries = 2
 
-// DialParams is the address to call and the queue pair to connect. Remote and
-// QP must be set.
+// DialParams are the address to call and the queue pair to connect. Remote and QP must be set.
 type DialParams struct {
 	QPParams
-	// Local is our address, which is one of the device. Without an address it
-	// is the first one of Remote's IP version, without a port any.
+	// Local is our address, one of the device. Without an address it is the first one of Remote's IP version, without a
+	// port any.
 	Local  netip.AddrPort
 	Remote netip.AddrPort
-	// PortSpace is what kind of port Remote has. Default PortSpaceTCP.
+	// PortSpace is the port space of Remote. Default PortSpaceTCP.
 	PortSpace PortSpace
-	// PrivateData goes to the application there, at most MaxDialPrivate bytes.
+	// PrivateData is for the peer's application, at most MaxDialPrivate bytes.
 	PrivateData []byte
 	// MTU is the path MTU. Default: that of our port.
 	MTU verbs.MTU
 }
 
-// Dial connects a queue pair to a peer's: it asks, waits for the answer, moves
-// the queue pair to RTS and tells the peer. A refusal is a *RejectError. After
-// an error the queue pair may be in any state. ctx bounds the whole; without a
-// deadline the peer's silence ends it after Config.Retries.
+// Dial connects a queue pair to a peer's: it sends a request, waits for the answer, moves the queue pair to RTS and
+// tells the peer. A refusal is a *RejectError. After an error the queue pair may be in any state. ctx bounds the whole
+// call; without a deadline an unanswered request ends after Config.Retries.
 func (m *Manager) Dial(ctx context.Context, p DialParams) (*Conn, error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
@@ -97,8 +94,7 @@ func (m *Manager) dialOnce(ctx context.Context, p *DialParams) (*Conn, error) {
 	return m.newConn(x, p.QPParams, attr, rep.PrivateData), nil
 }
 
-// startLocked is where an exchange that begins here goes, and where it comes
-// from: a port of its own unless local names one.
+// startLocked returns the route and source of an exchange that begins here; the port is ephemeral unless local has one.
 func (m *Manager) startLocked(local netip.AddrPort, remote netip.Addr) (to route, source netip.AddrPort, err error) {
 	if m.closed {
 		return to, source, ErrClosed
@@ -124,7 +120,7 @@ func (m *Manager) dialLocked(now time.Time, p *DialParams) (*conn, error) {
 	return m.core.dial(now, to, req, h)
 }
 
-// request is the REQ of an attempt, but for the ids that core has.
+// request returns the REQ of an attempt, without the ids that core assigns.
 func (c *Config) request(p *DialParams, local netip.AddrPort, remote netip.Addr, mtu verbs.MTU, psn uint32) (*REQ, AddrHeader) {
 	h := AddrHeader{Source: local, Destination: remote}
 	return &REQ{
@@ -142,9 +138,8 @@ func (c *Config) request(p *DialParams, local netip.AddrPort, remote netip.Addr,
 	}, h
 }
 
-// activeAttr are the attributes of a queue pair whose request was accepted
-// (IBTA vol. 1, 12.9.8). The starting PSN in a message is the one its sender
-// expects, so the one its receiver begins with.
+// activeAttr returns the attributes of a queue pair whose request was accepted (IBTA vol. 1, 12.9.8). The starting PSN
+// in a message is the one that its sender expects, so its receiver must begin with it.
 func (m *Manager) activeAttr(p *DialParams, x *conn, rep *REP) verbs.QPAttr {
 	return verbs.QPAttr{
 		AH: ahAttr(m.dev.Port(), x.route), DestQPNum: rep.QPN, RQPSN: x.req.PSN, SQPSN: rep.PSN, PathMTU: x.req.MTU,
@@ -154,7 +149,7 @@ func (m *Manager) activeAttr(p *DialParams, x *conn, rep *REP) verbs.QPAttr {
 	}
 }
 
-// giveUp ends an attempt of ours for a reason of ours.
+// giveUp aborts our attempt for a local reason.
 func (m *Manager) giveUp(x *conn, why error) error {
 	m.act(func(now time.Time) { x.abort(now, why) })
 	return why

@@ -2,7 +2,7 @@ package cm
 
 import "time"
 
-// disconnect begins the end of a connection. Our queue pair is in ERR already.
+// disconnect begins the end of a connection. Our queue pair must be in ERR.
 func (x *conn) disconnect(now time.Time, why error) {
 	if x.state != stateEstablished && x.state != stateRepSent {
 		return
@@ -15,8 +15,8 @@ func (x *conn) disconnect(now time.Time, why error) {
 	x.ask(now, tid, m, x.core.patience(x.core.responseTimeout), x.core.retries)
 }
 
-// receiveDREQ ends a connection and answers, even if there is none: the peer
-// asks until it is answered, and our answer may have been lost.
+// receiveDREQ ends a connection and answers, even if there is no connection: the peer repeats the request until it is
+// answered, and our answer may have been lost.
 func (c *core) receiveDREQ(now time.Time, from route, tid uint64, m *DREQ) {
 	x := c.find(from, m.RemoteID, m.LocalID)
 	if x == nil {

@@ -2,11 +2,11 @@ package cm
 
 import "net/netip"
 
-// grhSize is what precedes a datagram in the receive buffer of queue pair 1.
+// grhSize is the size of the GRH area before a datagram in the receive buffer of queue pair 1.
 const grhSize = 40
 
-// parseGRH returns the addresses in the first 40 bytes of a UD receive buffer:
-// on RoCEv2 an IPv6 header, or 20 bytes that mean nothing and an IPv4 header.
+// parseGRH returns the addresses in the first 40 bytes of a UD receive buffer: on RoCEv2 an IPv6 header, or 20
+// undefined bytes and an IPv4 header.
 func parseGRH(b []byte) (src, dst netip.Addr, ok bool) {
 	if len(b) < grhSize {
 		return src, dst, false

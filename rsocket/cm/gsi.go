@@ -15,8 +15,7 @@ const (
 	gsiQPN  = 1
 )
 
-// How many datagrams can be on their way in and out at a time. What finds no
-// buffer is lost, as datagrams may be, and repeated.
+// Bounds on datagrams in flight, in and out. A datagram without a buffer is lost, as datagrams may be, and repeated.
 const (
 	receiveSlots = 256
 	sendSlots    = 64
@@ -24,8 +23,8 @@ const (
 	hopLimit     = 64
 )
 
-// gsi is queue pair 1 with its buffers: datagrams in and out. Its methods that
-// say so run in the loop of its vector, the others anywhere else.
+// gsi is queue pair 1 with its buffers. Methods marked so run in the loop of its vector, the others outside of any
+// loop.
 type gsi struct {
 	dev  verbs.Device
 	do   func(func()) error
@@ -34,18 +33,18 @@ type gsi struct {
 	qp   verbs.QP
 	mr   verbs.MR
 	ch   *verbs.CompChannel
-	free []uint64 // send slots; the loop's
-	dead bool     // the queue pair is in ERR; the loop's
+	free []uint64 // free send slots; only used in the loop
+	dead bool     // the queue pair is in ERR; only used in the loop
 	wcs  [32]verbs.WC
 }
 
-// inbound is a received datagram; its bytes are the receiver's.
+// inbound is a received datagram; the receiver owns its bytes.
 type inbound struct {
 	src, dst netip.Addr
 	mad      []byte
 }
 
-// errFlushed is the end of queue pair 1 by an error of the device.
+// errFlushed is the failure of queue pair 1.
 var errFlushed = fmt.Errorf("in error: %w", verbs.ErrState)
 
 func newGSI(dev verbs.Device, vector int, do func(func()) error) (g *gsi, err error) {
@@ -94,7 +93,7 @@ func (g *gsi) start() error {
 
 func (g *gsi) run(f func() error) error { return runIn(g.do, f) }
 
-// runIn runs f by do, or at once without one.
+// runIn runs f by do, or directly if do is nil.
 func runIn(do func(func()) error, f func() error) (err error) {
 	if do == nil {
 		return f()
@@ -155,7 +154,7 @@ func (g *gsi) completed(wc *verbs.WC, got []inbound) []inbound {
 		return got
 	}
 	b := g.slot(wc.WRID)
-	// Only queue pair 1 of a peer speaks for it: others belong to applications.
+	// Only queue pair 1 of a peer may act for it: other queue pairs belong to applications.
 	if wc.Status == verbs.WCSuccess && wc.Flags&verbs.WCGRH != 0 && wc.SrcQP == gsiQPN && wc.ByteLen == grhSize+MADSize {
 		if src, dst, ok := parseGRH(b); ok {
 			got = append(got, inbound{src, dst, slices.Clone(b[grhSize : grhSize+MADSize])})
@@ -167,7 +166,7 @@ func (g *gsi) completed(wc *verbs.WC, got []inbound) []inbound {
 	return got
 }
 
-// send runs in the loop: it sends one datagram and tells whether it could.
+// send sends one datagram and reports whether it could. It runs in the loop.
 func (g *gsi) send(d *datagram) bool {
 	if len(g.free) == 0 {
 		return false
@@ -189,8 +188,7 @@ func (g *gsi) send(d *datagram) bool {
 	return err == nil
 }
 
-// address is that of the peer at the end of a route. Its UDP port is taken to
-// be the same as ours.
+// address returns the peer's address for a route. Its UDP port is assumed to be the same as ours.
 func (g *gsi) address(to route) verbs.AHAttr { return ahAttr(g.dev.Port(), to) }
 
 func ahAttr(port verbs.PortAttr, to route) verbs.AHAttr {
@@ -199,10 +197,10 @@ func ahAttr(port verbs.PortAttr, to route) verbs.AHAttr {
 	}
 }
 
-// idle tells whether everything sent has left; it runs in the loop.
+// idle reports whether everything sent has left. It runs in the loop.
 func (g *gsi) idle() bool { return len(g.free) == sendSlots }
 
-// close destroys what there is. It does not fail: the loop may be gone already.
+// close destroys what exists. Errors are ignored: the loop may be gone already.
 func (g *gsi) close() {
 	_ = g.run(func() error {
 		if g.qp != nil {

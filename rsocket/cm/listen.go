@@ -8,16 +8,14 @@ import (
 	"time"
 )
 
-// defaultBacklog is that of ListenConfig.
+// defaultBacklog is the default of ListenConfig.Backlog.
 const defaultBacklog = 128
 
-// ListenConfig qualifies Listen and ListenUD.
+// ListenConfig configures Listen and ListenUD.
 type ListenConfig struct {
-	// PortSpace is what kind of port it is. Default PortSpaceTCP, of ListenUD
-	// PortSpaceUDP.
+	// PortSpace is the port space of the port. Default PortSpaceTCP, for ListenUD PortSpaceUDP.
 	PortSpace PortSpace
-	// Backlog is how many requests wait for Accept; more are refused with
-	// RejectNoResources. Default 128.
+	// Backlog is how many requests may wait for Accept; further ones are refused with RejectNoResources. Default 128.
 	Backlog int
 }
 
@@ -28,8 +26,8 @@ type Listener struct {
 	addr netip.AddrPort
 }
 
-// Listen begins to take requests for a port, at one address of the device or,
-// if local has none or an unspecified one, at all. Port 0 chooses one.
+// Listen accepts requests for a port, at one address of the device or, if local has none or an unspecified one, at all
+// of them. Port 0 chooses one.
 func (m *Manager) Listen(local netip.AddrPort, cfg ListenConfig) (*Listener, error) {
 	setDefault(&cfg.PortSpace, PortSpaceTCP)
 	l, addr, err := m.listen(local, cfg, false)
@@ -71,10 +69,10 @@ func (m *Manager) listen(local netip.AddrPort, cfg ListenConfig, datagrams bool)
 	return l, netip.AddrPortFrom(local.Addr(), port), nil
 }
 
-// Addr is the address listened on, with the port that was chosen.
+// Addr returns the address listened on, with the port that was chosen.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for the next request. It is the caller's to answer.
+// Accept waits for the next request, which the caller must answer.
 func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 	x, err := l.m.next(ctx, l.l)
 	if err != nil {
@@ -95,7 +93,7 @@ func (m *Manager) next(ctx context.Context, l *listener) (x any, err error) {
 	return x, err
 }
 
-// Close ends listening and refuses the requests that were not taken.
+// Close stops listening and refuses the requests that were not taken.
 func (l *Listener) Close() error {
 	l.m.unlisten(l.l)
 	return nil

@@ -28,11 +28,11 @@ var (
 	ErrTruncated = errors.New("truncated datagram")
 	// ErrNotCM is a datagram of another class, version or method.
 	ErrNotCM = errors.New("not a communication management datagram")
-	// ErrUnknownMessage is an attribute this package does not know, LAP and APR among them.
+	// ErrUnknownMessage is an attribute that this package does not know, such as LAP and APR.
 	ErrUnknownMessage = errors.New("unknown communication management message")
 )
 
-// AttrID says which message a datagram carries (IBTA vol. 1, 16.7.3).
+// AttrID is the message that a datagram carries (IBTA vol. 1, 16.7.3).
 type AttrID uint16
 
 // The messages.
@@ -53,7 +53,7 @@ var attrNames = [...]string{"REQ", "MRA", "REJ", "REP", "RTU", "DREQ", "DREP", "
 // String returns the standard name of the message.
 func (a AttrID) String() string { return nameOf(attrNames[:], int(a)-int(AttrREQ), int(a), "ATTR") }
 
-// nameOf is names[i], or prefix(n) for a number without a name.
+// nameOf returns names[i], or prefix(n) for a number without a name.
 func nameOf(names []string, i, n int, prefix string) string {
 	if i >= 0 && i < len(names) && names[i] != "" {
 		return names[i]
@@ -71,8 +71,8 @@ type Message interface {
 	parse(b []byte) error
 }
 
-// Append appends the datagram that carries m: 256 bytes, in network byte order.
-// Private data beyond what the message has room for is cut off.
+// Append appends the datagram that carries m: 256 bytes, in network byte order. Private data that does not fit is cut
+// off.
 func Append(b []byte, tid uint64, m Message) []byte {
 	n := len(b)
 	b = append(b, make([]byte, MADSize)...)
@@ -84,9 +84,8 @@ func Append(b []byte, tid uint64, m Message) []byte {
 	return b
 }
 
-// Parse decodes a datagram. tid is its transaction, which answers repeat. The
-// private data of the message is the whole field, with the zeros that pad it,
-// and refers to b.
+// Parse decodes a datagram. tid is its transaction id, which answers repeat. The message's private data is the whole
+// field, with its padding zeros, and refers to b.
 func Parse(b []byte) (tid uint64, m Message, err error) {
 	if len(b) != MADSize {
 		return 0, nil, fmt.Errorf("%d bytes: %w", len(b), ErrTruncated)
@@ -128,7 +127,7 @@ func newMessage(a AttrID) Message {
 	return nil
 }
 
-// Fields of 16 to 64 bits, and of 24 bits, where the byte that follows is kept.
+// Accessors of big-endian fields of 16, 24, 32 and 64 bits. put24 does not touch the byte after the field.
 func get16(b []byte) uint16    { return binary.BigEndian.Uint16(b) }
 func get32(b []byte) uint32    { return binary.BigEndian.Uint32(b) }
 func get64(b []byte) uint64    { return binary.BigEndian.Uint64(b) }

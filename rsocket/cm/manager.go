@@ -12,10 +12,9 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Manager is the communication manager of a device. A device has one: it owns
-// queue pair 1. Its methods, and those of what it makes, may be called by any
-// goroutine but, unless they say otherwise, not in the loop of a vector, for
-// they wait for the loop.
+// Manager is the communication manager of a device, which must have only one: it owns queue pair 1. Any goroutine may
+// call its methods and those of what it makes, but unless they say otherwise not in the loop of a vector, because they
+// wait for the loop.
 type Manager struct {
 	dev    verbs.Device
 	cfg    Config
@@ -24,10 +23,10 @@ type Manager struct {
 	tasks  sync.WaitGroup
 	rearm  chan struct{} // holds a token when the earliest deadline may have changed
 
-	mu     sync.Mutex // guards everything below; its holder never waits for a loop
+	mu     sync.Mutex // guards everything below; never held while waiting for a loop
 	core   *core
 	addrs  []netip.Addr
-	port   uint16 // the last ephemeral one
+	port   uint16 // the last ephemeral port
 	closed bool
 }
 
@@ -55,7 +54,7 @@ func New(dev verbs.Device, cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// randomID is a number that a peer cannot guess.
+// randomID returns a number that peers cannot guess.
 func randomID() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:])
@@ -72,7 +71,7 @@ func (m *Manager) Stats() Stats {
 	return s
 }
 
-// receive is the goroutine that takes what arrives.
+// receive is the receiving goroutine.
 func (m *Manager) receive(ctx context.Context) {
 	defer m.tasks.Done()
 	for {
@@ -88,7 +87,7 @@ func (m *Manager) receive(ctx context.Context) {
 			for _, in := range got {
 				local := slices.Index(m.addrs, in.dst)
 				if local < 0 {
-					m.core.stats.Unknown++ // of an address the device has no more
+					m.core.stats.Unknown++ // sent to an address that the device no longer has
 					continue
 				}
 				m.core.receive(now, route{local, in.src}, in.mad)
@@ -97,7 +96,7 @@ func (m *Manager) receive(ctx context.Context) {
 	}
 }
 
-// expire is the goroutine that lets time pass.
+// expire is the timer goroutine.
 func (m *Manager) expire(ctx context.Context) {
 	defer m.tasks.Done()
 	t := time.NewTimer(time.Hour)
@@ -121,7 +120,7 @@ func (m *Manager) expire(ctx context.Context) {
 	}
 }
 
-// act changes the core and sends what comes of it.
+// act runs f on the core and sends the resulting datagrams.
 func (m *Manager) act(f func(now time.Time)) {
 	m.mu.Lock()
 	before := m.core.timers.next()
@@ -158,8 +157,7 @@ func (m *Manager) flush() error {
 	return nil
 }
 
-// refresh takes over the addresses of the device. The caller holds mu, or has
-// not published m yet.
+// refresh updates the addresses of the device. The caller holds mu, or has not published m yet.
 func (m *Manager) refresh() {
 	gids := m.dev.Port().GIDs
 	m.addrs = m.addrs[:0]
@@ -168,8 +166,8 @@ func (m *Manager) refresh() {
 	}
 }
 
-// localRouteLocked finds the way from a local address to a peer. Without a
-// local address it is the first of the peer's IP version.
+// localRouteLocked returns the route from a local address to a peer. Without a local address it uses the first of the
+// peer's IP version.
 func (m *Manager) localRouteLocked(local, remote netip.Addr) (route, error) {
 	m.refresh()
 	local, remote = local.Unmap(), remote.Unmap().WithZone("")
@@ -185,7 +183,7 @@ func (m *Manager) localRouteLocked(local, remote netip.Addr) (route, error) {
 	return route{i, remote}, nil
 }
 
-// ephemeralLocked is a port without a listener (RFC 6335, 6: 49152 to 65535).
+// ephemeralLocked returns a port that is not used (RFC 6335, 6: 49152 to 65535).
 func (m *Manager) ephemeralLocked(used func(port uint16) bool) (uint16, error) {
 	for range 1 << 14 {
 		m.port++
@@ -196,7 +194,7 @@ func (m *Manager) ephemeralLocked(used func(port uint16) bool) (uint16, error) {
 	return 0, ErrAddrInUse
 }
 
-// end ends all connections, listeners and attempts, with a word to the peers.
+// end ends all connections, listeners and attempts, and tells the peers.
 func (m *Manager) end(why error) {
 	m.act(func(now time.Time) {
 		if m.closed {
@@ -215,14 +213,13 @@ func (m *Manager) end(why error) {
 	})
 }
 
-// Close ends everything the manager has: what waits returns ErrClosed, the
-// peers of connections are told once that they are over, their queue pairs are
-// left to their owners. It returns after the manager's goroutines.
+// Close ends everything that the manager made: waiting calls return ErrClosed, the peers of connections are told once
+// that they are over, and queue pairs are left to their owners. It returns after the manager's goroutines have ended.
 func (m *Manager) Close() error {
 	m.end(ErrClosed)
 	m.cancel()
 	m.tasks.Wait()
-	// The farewells leave before the queue pair goes.
+	// Let the last messages leave before the queue pair is closed.
 	for range 50 {
 		idle := true
 		err := m.gsi.run(func() error {
@@ -239,8 +236,8 @@ func (m *Manager) Close() error {
 	return nil
 }
 
-// wait returns when ready says so, after changes of something; ready is called
-// with mu held. Several may wait for the same: the token goes round.
+// wait returns when ready returns true, which it calls with mu held, after each change. Several goroutines may wait for
+// the same channel: each passes the token on.
 func (m *Manager) wait(ctx context.Context, changed chan struct{}, ready func() bool) error {
 	for {
 		m.mu.Lock()

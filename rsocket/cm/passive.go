@@ -8,11 +8,11 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// listenKey is what is listened on; the address is invalid for all addresses.
+// listenKey is what is listened on; an invalid address stands for all addresses.
 type listenKey struct {
 	service   ServiceID
 	addr      netip.Addr
-	datagrams bool // asked for by SIDR_REQ, not by REQ
+	datagrams bool // for SIDR_REQ rather than REQ
 }
 
 // listener is a service and its requests that were not taken yet.
@@ -33,7 +33,7 @@ func (c *core) listen(key listenKey, backlog int) (*listener, error) {
 	return l, nil
 }
 
-// unlisten forgets the listener and refuses what waits for it.
+// unlisten removes the listener and refuses its waiting requests.
 func (c *core) unlisten(now time.Time, l *listener) {
 	if c.listeners[l.key] == l {
 		delete(c.listeners, l.key)
@@ -50,7 +50,7 @@ func (c *core) unlisten(now time.Time, l *listener) {
 	signal(l.changed)
 }
 
-// listenerOf is the listener of a service at one of our addresses.
+// listenerOf returns the listener of a service at one of our addresses.
 func (c *core) listenerOf(service ServiceID, addr netip.Addr, datagrams bool) *listener {
 	if l := c.listeners[listenKey{service, addr, datagrams}]; l != nil {
 		return l
@@ -69,7 +69,7 @@ func (l *listener) remove(x any) {
 	}
 }
 
-// take is the oldest request, nil without one.
+// take returns the oldest request, or nil.
 func (l *listener) take() any {
 	if len(l.queue) == 0 {
 		return nil
@@ -88,7 +88,7 @@ func (l *listener) take() any {
 	return x
 }
 
-// receiveREQ hands a new request to its listener and answers an old one again.
+// receiveREQ passes a new request to its listener and answers a repeated one again.
 func (c *core) receiveREQ(now time.Time, from route, tid uint64, m *REQ) {
 	refuse := func(reason RejectReason) {
 		c.stats.Refused++
@@ -134,9 +134,8 @@ func (c *core) receiveREQ(now time.Time, from route, tid uint64, m *REQ) {
 	l.add(x)
 }
 
-// acceptable checks a REQ and returns the application's part of its private
-// data. The addresses in it must be those the datagram came from and to: a host
-// speaks only for itself.
+// acceptable checks a REQ and returns the application's part of its private data. The addresses in it must match those
+// of the datagram: a host may act only for itself.
 func acceptable(m *REQ, from route, addrs []netip.Addr, h *AddrHeader) ([]byte, RejectReason) {
 	if m.Transport > TransportUC || m.ExtTransport != 0 {
 		return nil, RejectInvalidTransportType
@@ -155,7 +154,7 @@ func acceptable(m *REQ, from route, addrs []netip.Addr, h *AddrHeader) ([]byte, 
 	return private, 0
 }
 
-// stale ends a connection whose peer evidently does not know it any more.
+// stale ends a connection that its peer evidently no longer knows.
 func (c *core) stale(now time.Time, x *conn) {
 	c.stats.Stale++
 	switch x.state {
@@ -167,7 +166,7 @@ func (c *core) stale(now time.Time, x *conn) {
 	}
 }
 
-// repeatedREQ answers a REQ that arrived before.
+// repeatedREQ answers a repeated REQ.
 func (x *conn) repeatedREQ() {
 	switch x.state {
 	case stateReqRcvd:
@@ -182,8 +181,7 @@ func (x *conn) repeatedREQ() {
 	}
 }
 
-// accept answers a request by a REP, whose ids and GUID it fills in. Our queue
-// pair is connected already.
+// accept answers a request by a REP, and fills in its ids and GUID. Our queue pair must be connected.
 func (x *conn) accept(now time.Time, rep *REP) error {
 	if x.state != stateReqRcvd {
 		return x.gone()
@@ -204,7 +202,7 @@ func (x *conn) refuse(reason RejectReason, ari, private []byte) error {
 	return nil
 }
 
-// receiveRTU, or data, completes a connection on the passive side.
+// receiveRTU completes a connection on the passive side. Data does so too: see establish.
 func (x *conn) receiveRTU(m *RTU) {
 	if x.state != stateRepSent {
 		return
@@ -213,7 +211,7 @@ func (x *conn) receiveRTU(m *RTU) {
 	x.establish()
 }
 
-// establish is for a caller that knows by other means that the REP arrived.
+// establish completes a connection for a caller that knows otherwise that the REP arrived.
 func (x *conn) establish() {
 	if x.state == stateRepSent {
 		x.answered()

@@ -7,33 +7,28 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// QPParams is the queue pair of one side of a connection.
+// QPParams describes the queue pair of one side of a connection.
 type QPParams struct {
-	// QP is an RC or UC queue pair in RESET or INIT. The manager moves it to
-	// RTS, the passive side before it says so to the peer.
+	// QP is an RC or UC queue pair in RESET or INIT. The manager moves it to RTS, on the passive side before it answers.
 	QP verbs.QP
-	// Do runs a function in the loop of the queue pair's vector and returns
-	// after it. Nil: it is run at once.
+	// Do runs a function in the loop of the queue pair's vector and returns after it. Nil: the function is called
+	// directly.
 	Do func(func()) error
-	// Access are the rights of the peer if QP is in RESET.
+	// Access is the access granted to the peer if QP is in RESET.
 	Access verbs.Access
 	// MinRNRTimer is how long the peer waits when no receive is posted, see
 	// verbs.RNRTimer. Default 12, 0.64 ms.
 	MinRNRTimer uint8
-	// RNRRetry is how often the peer then tries again. Default 7, for ever; see NoRetry.
+	// RNRRetry is how often the peer then tries again. Default 7, forever; see NoRetry.
 	RNRRetry uint8
-	// RetryCount is how often both queue pairs repeat a packet; only the
-	// active side says it. Default 7; see NoRetry.
+	// RetryCount is how often both queue pairs repeat a packet; only the active side sets it. Default 7; see NoRetry.
 	RetryCount uint8
-	// NoRetry makes 0 of RNRRetry and RetryCount mean what it says.
+	// NoRetry makes RNRRetry and RetryCount of 0 mean no retries.
 	NoRetry bool
-	// SRQ tells the peer that receives come from a shared queue, so that
-	// end-to-end credits mean nothing.
+	// SRQ tells the peer that receives come from a shared queue, so that end-to-end credits are meaningless.
 	SRQ bool
-	// ResponderResources is how many READs and atomics of the peer are taken
-	// at a time, InitiatorDepth how many of ours may be under way. The passive
-	// side's are bounded by what the active side asked for, and 0 there means
-	// all of that.
+	// ResponderResources is how many READs and atomics of the peer are served at a time, InitiatorDepth how many of ours
+	// may be in flight. On the passive side both are bounded by what the active side asked for, and 0 means that bound.
 	ResponderResources uint8
 	InitiatorDepth     uint8
 }
@@ -51,7 +46,7 @@ func (p *QPParams) Check() error {
 	return nil
 }
 
-// WithDefaults fills in what is not set, within the limits of the device.
+// WithDefaults sets defaults, within the limits of the device.
 func (p QPParams) WithDefaults(dev verbs.DeviceAttr) QPParams {
 	setDefault(&p.MinRNRTimer, 12)
 	if !p.NoRetry {
@@ -86,7 +81,7 @@ func (p *QPParams) Connect(attr verbs.QPAttr) error {
 	})
 }
 
-// Fail moves the queue pair to ERR, in its loop; one that its owner closed is as dead.
+// Fail moves the queue pair to ERR, in its loop. A queue pair that its owner has closed is no error.
 func (p *QPParams) Fail() error {
 	err := runIn(p.Do, func() error {
 		switch p.QP.State() {
@@ -102,9 +97,9 @@ func (p *QPParams) Fail() error {
 	return err
 }
 
-// ackTimeout is how long a queue pair waits for an acknowledgment, coded: what
-// the peer's adapter and the way there and back take. As in the Linux kernel
-// two times add up to the longer one unless they are within a factor of two.
+// ackTimeout returns the coded time that a queue pair waits for an acknowledgement: the delay of the peer's adapter
+// plus the round trip. As in the Linux kernel, the sum of two times is the longer one, or its double if they are within
+// a factor of two.
 func ackTimeout(ackDelay, packetLifetime uint8) uint8 {
 	long, short := max(ackDelay, packetLifetime+1), min(ackDelay, packetLifetime+1)
 	if long-short <= 1 {

@@ -49,7 +49,7 @@ var rejectNames = [...]string{
 	"insufficient responder resources", "consumer defined", "invalid RNR retry",
 }
 
-// String is the reason in words.
+// String describes the reason.
 func (r RejectReason) String() string { return nameOf(rejectNames[:], int(r), int(r), "REJ") }
 
 // maxARI is the room for additional information in a REJ.
@@ -65,7 +65,7 @@ type REJ struct {
 	PrivateData []byte // at most MaxREJPrivate
 }
 
-// errARI is an information length beyond the field.
+// errARI is additional information that exceeds the field.
 var errARI = errors.New("additional reject information out of range")
 
 // Attr implements Message.

@@ -25,21 +25,19 @@ const (
 	TransportUC Transport = 1
 )
 
-// permissiveLID stands in both LID fields of a path that has a router on its
-// way, as all paths of RoCE have.
+// permissiveLID is in both LID fields of a path that goes through a router, which RoCE paths always claim.
 const permissiveLID = 0xffff
 
-// REQ asks for a connection (IBTA vol. 1, 12.6.5). Timeouts are codes: 4.096 µs
-// << code. End-to-end contexts, reliable datagrams and the extended transports
-// are left out: zero, and ignored.
+// REQ asks for a connection (IBTA vol. 1, 12.6.5). Timeouts are codes: 4.096 µs << code. End-to-end contexts, reliable
+// datagrams and the extended transports are not supported: sent as zero and ignored.
 type REQ struct {
 	LocalID            uint32    // communication id of the sender
-	Service            ServiceID // what it wants to talk to
+	Service            ServiceID // the service to connect to
 	CAGUID             uint64    // of the sender's channel adapter
 	QKey               uint32
 	QPN                uint32 // 24 bits
-	ResponderResources uint8  // READs and atomics the sender takes at a time
-	InitiatorDepth     uint8  // and those it wants to have under way
+	ResponderResources uint8  // READs and atomics that the sender serves at a time
+	InitiatorDepth     uint8  // READs and atomics that the sender wants in flight
 	RemoteTimeout      uint8  // 5 bits: how soon the receiver should answer
 	Transport          Transport
 	FlowControl        bool // the sender obeys end-to-end credits
@@ -57,8 +55,7 @@ type REQ struct {
 	PrivateData        []byte // at most MaxREQPrivate
 }
 
-// Path is a way through the network (IBTA vol. 1, table 106). Local and remote
-// are as the sender of the REQ sees it.
+// Path is a path through the network (IBTA vol. 1, table 106). Local and remote are from the view of the REQ's sender.
 type Path struct {
 	LocalLID, RemoteLID uint16
 	LocalGID, RemoteGID verbs.GID

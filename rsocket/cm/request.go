@@ -10,17 +10,17 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Request is a peer's request for a connection. One of Accept and Reject
-// answers it; without either it is refused after Config.ServiceTimeout.
+// Request is a peer's request for a connection. Answer it with Accept or Reject; otherwise it is refused after
+// Config.ServiceTimeout.
 type Request struct {
 	Local, Remote      netip.AddrPort
 	PortSpace          PortSpace
-	Transport          Transport // what kind of queue pair Accept needs
-	QPN                uint32    // of the peer's queue pair
-	PSN                uint32    // the peer expects first
+	Transport          Transport // type of queue pair that Accept needs
+	QPN                uint32    // the peer's queue pair
+	PSN                uint32    // first PSN that the peer expects
 	MTU                verbs.MTU // of the path
-	ResponderResources uint8     // READs and atomics the peer takes at a time
-	InitiatorDepth     uint8     // and those it wants to have under way
+	ResponderResources uint8     // READs and atomics that the peer serves at a time
+	InitiatorDepth     uint8     // READs and atomics that the peer wants in flight
 	RetryCount         uint8     // for our queue pair
 	RNRRetry           uint8     // for our queue pair
 	AckTimeout         uint8     // for our queue pair, coded
@@ -42,16 +42,15 @@ func newRequest(m *Manager, x *conn) *Request {
 	return r
 }
 
-// AcceptParams is what a request is accepted with. QP must be set.
+// AcceptParams are the parameters of Accept. QP must be set.
 type AcceptParams struct {
 	QPParams
-	// PrivateData goes to the application there, at most MaxREPPrivate bytes.
+	// PrivateData is for the peer's application, at most MaxREPPrivate bytes.
 	PrivateData []byte
 }
 
-// Accept moves the queue pair to RTS, accepts the request and waits until the
-// peer confirms. If the confirmation is lost it is asked for again, which takes
-// seconds; call Established when the peer's first data arrives earlier. On an
+// Accept moves the queue pair to RTS, accepts the request and waits until the peer confirms. If the confirmation is
+// lost, it is requested again, which takes seconds; call Established if the peer's first data arrives earlier. On an
 // error the peer is refused, and the queue pair may be in any state.
 func (r *Request) Accept(ctx context.Context, p AcceptParams) (*Conn, error) {
 	if err := r.acceptable(&p); err != nil {
@@ -96,7 +95,7 @@ func (r *Request) established(ctx context.Context) error {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	if r.x.complete {
-		return nil // even if it is over already: data may have arrived
+		return nil // even if it is already over: data may have arrived
 	}
 	return r.x.err
 }
@@ -119,7 +118,7 @@ func (r *Request) acceptable(p *AcceptParams) error {
 	return nil
 }
 
-// attr are the attributes of the queue pair that answers (IBTA vol. 1, 12.9.8).
+// attr returns the attributes of the answering queue pair (IBTA vol. 1, 12.9.8).
 func (r *Request) attr(p *AcceptParams) verbs.QPAttr {
 	return verbs.QPAttr{
 		AH: ahAttr(r.m.dev.Port(), r.x.route), DestQPNum: r.QPN, RQPSN: randomID() & 0xffffff, SQPSN: r.PSN,
@@ -128,8 +127,8 @@ func (r *Request) attr(p *AcceptParams) verbs.QPAttr {
 	}
 }
 
-// Established says that the peer's data arrived, so that it has our answer: a
-// waiting Accept returns. Even a loop may call it.
+// Established reports that the peer's data arrived, which proves that it has our answer: a waiting Accept returns. A
+// loop may call it.
 func (r *Request) Established() {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()

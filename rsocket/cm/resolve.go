@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// query is a SIDR_REQ of ours.
+// query is one of our SIDR_REQs.
 type query struct {
 	core    *core
 	route   route
 	tid     uint64
 	req     *SIDRREQ
 	rep     *SIDRREP // the answer; nil without one
-	err     error    // why there is none
+	err     error    // why there is no answer
 	tries   int
 	timer   timer
 	changed chan struct{}
@@ -66,14 +66,14 @@ func (c *core) receiveSIDRREP(from route, m *SIDRREP) {
 	q.finish(nil)
 }
 
-// questionID is the request id of a peer.
+// questionID identifies a SIDR_REQ of a peer.
 type questionID struct {
 	addr netip.Addr
 	id   uint32
 	tid  uint64
 }
 
-// question is a SIDR_REQ of a peer, and for a while our answer to it.
+// question is a SIDR_REQ of a peer, and later our answer to it, kept for repetitions.
 type question struct {
 	core     *core
 	route    route
@@ -134,8 +134,8 @@ func (q *question) expire(time.Time) {
 	}
 }
 
-// answer answers the question; it fills in its ids. The answer stays known until
-// two repetitions of the question would have come.
+// answer answers the question, and fills in its ids. The answer is kept until two repetitions of the question would
+// have come.
 func (q *question) answer(now time.Time, rep *SIDRREP) error {
 	if q.rep != nil {
 		return ErrAnswered

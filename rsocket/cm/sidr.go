@@ -44,7 +44,7 @@ const (
 
 var sidrNames = [...]string{"success", "service ID not supported", "rejected by service", "no QP", "redirect", "unsupported version"}
 
-// String is the status in words.
+// String describes the status.
 func (s SIDRStatus) String() string { return nameOf(sidrNames[:], int(s), int(s), "SIDR") }
 
 // SIDRREP answers a SIDRREQ (IBTA vol. 1, 12.11.2).
@@ -58,7 +58,7 @@ type SIDRREP struct {
 	PrivateData []byte // at most MaxSIDRREPPrivate
 }
 
-// errInfo is an information length beyond the field.
+// errInfo is additional information that exceeds the field.
 var errInfo = errors.New("additional information out of range")
 
 // Attr implements Message.

@@ -1,8 +1,7 @@
 package cm
 
-// state is where a connection stands (IBTA vol. 1, 12.9). What happens stands
-// left of a slash, what is sent right of it; beside a state, what leaves it as
-// it is:
+// state is the state of a connection (IBTA vol. 1, 12.9). A transition is labelled "event / message sent"; on the right
+// of a state are the events that do not change it:
 //
 //	active                                  passive
 //
@@ -28,8 +27,8 @@ package cm
 //	      ▼                  ▼
 //	   timeWait ─► closed                                 DREQ / DREP, REQ / REJ
 //
-// The states above established end in closed by a REJ, and by an abort or after
-// long silence, of which a REJ tells the peer.
+// The states above established also end in closed, by a REJ of the peer, or by an abort or a timeout, of which a REJ
+// tells the peer.
 type state uint8
 
 const (

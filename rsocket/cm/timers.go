@@ -12,7 +12,7 @@ type timer struct {
 	slot int // index in the heap plus one; 0: not armed
 }
 
-// timers are the armed deadlines, the earliest first.
+// timers is a heap of armed timers, earliest first.
 type timers []*timer
 
 // set arms t, or moves it if it is armed.
@@ -32,7 +32,7 @@ func (ts *timers) stop(t *timer) {
 	}
 }
 
-// expire fires what is due; a timer may be armed again while it fires.
+// expire fires the timers that are due; a timer may be armed again while it fires.
 func (ts *timers) expire(now time.Time) {
 	for len(*ts) > 0 && !(*ts)[0].at.After(now) {
 		t := (*ts)[0]
@@ -41,7 +41,7 @@ func (ts *timers) expire(now time.Time) {
 	}
 }
 
-// next is the earliest deadline, zero without one.
+// next returns the earliest deadline, or zero if there is none.
 func (ts *timers) next() time.Time {
 	if len(*ts) == 0 {
 		return time.Time{}

@@ -22,30 +22,29 @@ import (
 const (
 	defaultPolling = 10 * time.Microsecond
 	defaultWarm    = 8
-	// cqDepth is the depth of a vector's completion queue. Software devices take memory for completions that are
-	// there, not for those that could be.
+	// cqDepth is the depth of a vector's completion queue. Software devices allocate memory only for completions that
+	// exist, not for the depth.
 	cqDepth = 1 << 20
-	// closeTimeout bounds the words at the end of a connection.
+	// closeTimeout bounds each exchange at the end of a connection.
 	closeTimeout = 2 * time.Second
 )
 
-// StackConfig is what a stack is made with; the zero value is usable.
+// StackConfig configures a stack; the zero value is usable.
 type StackConfig struct {
 	// Pool bounds the memory of all connections.
 	Pool rmb.PoolConfig
-	// PollingTime is how long a blocked operation polls before it sleeps. 0: 10 µs. Negative: not
-	// at all.
+	// PollingTime is how long a blocked operation polls before it sleeps. 0: 10 µs. Negative: it does not poll.
 	PollingTime time.Duration
-	// Warm is how many queue pairs of ended connections are kept per vector for the next ones. 0: 8. Negative: none.
+	// Warm is how many queue pairs of ended connections are kept per vector for reuse. 0: 8. Negative: none.
 	Warm int
-	// NoCM leaves out the communication manager, for devices that another one has. A device without addresses has none. On
-	// an adapter it is the kernel's; where the kernel has none, Dial and Listen say so.
+	// NoCM opens no communication manager, for devices that have another one. A device without addresses has none. On an
+	// adapter it is the kernel's; if the kernel has none, Dial and Listen fail with that reason.
 	NoCM bool
-	// CM configures that of package cm; Do and Vector are the stack's.
+	// CM configures the manager of package cm; the stack sets Do and Vector.
 	CM cm.Config
 }
 
-// Stack is a device in use by this package. A device has one. Its methods may be called by any goroutine.
+// Stack is a device used by this package. A device must have only one. Any goroutine may call its methods.
 //
 //	 Conn.Write       Conn.Read     Conn.Write       Conn.Read       one goroutine each, any number of connections
 //	     │ copies         ▲ copies      │                ▲
@@ -63,61 +62,62 @@ type StackConfig struct {
 //
 // # Vectors and their token
 //
-// Everything that has to do with queue pairs belongs to the vector of the device that they were created for. The
-// goroutine that holds the vector's token drives it: it lets the device make progress, polls the shared completion
-// queue, hands completions to the connections, posts what they want posted, and rings doorbells. There is no lock and
-// no queue for the token. A writer copies into its ring, notes that its connection wants service and tries to get the
-// token; if another goroutine holds it, that one posts the bytes, for it looks again after letting go. So what is
-// written while a write is being posted travels with the next message. A reader copies out of its ring and notes what
-// it consumed; the next holder of the token sends credits and grants, or the reader itself when they matter. Reading
-// and writing share nothing but the token that neither waits for.
+// Everything about queue pairs belongs to the device's vector for which they were created. The goroutine that holds the
+// vector's token drives the vector: it lets the device make progress, polls the shared completion queue, passes
+// completions to the connections, posts what they want posted, and rings doorbells. There is no lock and no queue for
+// the token. A writer copies into its ring, marks its connection as wanting service and tries to take the token. If
+// another goroutine holds it, that one posts the bytes, because it looks again after letting go. So bytes written while
+// a write is being posted travel with the next message. A reader copies out of its ring and records what it consumed;
+// the next token holder sends credits and grants, or the reader itself when they matter. Reading and writing share only
+// the token, and neither waits for it.
 //
 // # Waiting
 //
-// A goroutine that must wait polls for [StackConfig.PollingTime] and drives the vector meanwhile, one goroutine per
-// vector: what arrives is for all. After that it sleeps. The last to leave arms the device's doorbells, and the
-// vector's own goroutine, which sleeps in the runtime's poller, takes over when they ring. A connection that is alone
-// on its vector and gets what it polls for leaves the doorbells as they are, and its acknowledgements for its answer to
-// take along: it is back in a moment, and if not, the vector's goroutine looks after 200 µs. Where waits turn out long,
-// polling is given up for a while; where they are short and no goroutine polls, it is tried for longer now and then.
+// A goroutine that must wait polls for [StackConfig.PollingTime] and drives the vector meanwhile, for all its
+// connections; only one goroutine per vector polls. After that it sleeps. The last to leave arms the device's
+// doorbells, and the vector's own goroutine, which sleeps in the runtime's poller, takes over when they ring. If a
+// connection is alone on its vector and polling succeeds, it leaves the doorbells unarmed and its acknowledgements to
+// be sent with its next answer: it will be back in a moment, and if not, the vector's goroutine looks after 200 µs. If
+// waits turn out long, polling is suspended for a while; if they are short but no goroutine polls, longer polling is
+// tried now and then.
 //
 // # What grows
 //
-// An idle connection has its rings, a target list and a queue pair with its receives, which have no memory; no goroutine,
-// no completion queue. (Out of band it has a goroutine that reads the byte stream.) Queue pairs of ended connections are
-// used again. All memory comes from one pool with a hard limit ([rmb.PoolConfig]), and what a peer may
-// still write to is not used again before the peer has confirmed that it stopped, or the device makes it impossible.
+// An idle connection has its rings, a target list and a queue pair with its receives, which have no memory, but no
+// goroutine and no completion queue. (Out of band it has a goroutine that reads the byte stream.) Queue pairs of ended
+// connections are reused. All memory comes from one pool with a hard limit ([rmb.PoolConfig]). Memory that a peer may
+// still write to is not reused before the peer has confirmed that it stopped, or the device makes writing impossible.
 //
 // # Ends
 //
-// io.EOF means that the peer said SHUTDOWN or DISCONNECT. The end of the communication manager's connection, or of the
-// byte stream, alone means that it was lost, ECONNRESET, and only after the completion queue has been drained: the last
-// words may be in it.
+// io.EOF means that the peer sent SHUTDOWN or DISCONNECT. If only the communication manager's connection, or the byte
+// stream, has ended, the connection was lost: ECONNRESET. That is decided after the completion queue has been drained:
+// the peer's last messages may be in it.
 type Stack struct {
 	dev       verbs.Device
 	cfg       StackConfig
 	polling   time.Duration
 	vectors   []*vector.Vector
 	pool      *rmb.Pool
-	manager   connManager    // nil if none
-	noManager error          // why, where there ought to be one
-	domain    *domain        // nil: NewStack has failed
-	tasks     sync.WaitGroup // connections until nothing is left of them
+	manager   connManager    // nil: none
+	noManager error          // why there is no manager although there should be
+	domain    *domain        // nil: NewStack failed
+	tasks     sync.WaitGroup // one per connection until its resources are released
 	watching  sync.WaitGroup
 	life      context.Context
-	end       context.CancelFunc // by Close
+	end       context.CancelFunc // called by Close
 	closing   func() error       // close, once
 
 	counters stackCounters
 
 	mu     sync.Mutex // guards everything below
 	conns  map[*Conn]struct{}
-	byQP   map[verbs.QP]*Conn // those and those that are being made
+	byQP   map[verbs.QP]*Conn // conns and connections being made
 	owned  map[ender]struct{} // listeners and the like
 	closed bool
 }
 
-// ender is something that ends with the stack.
+// ender is closed with the stack.
 type ender interface{ Close() error }
 
 type stackCounters struct {
@@ -126,24 +126,23 @@ type stackCounters struct {
 
 // StackStats is a snapshot of a stack.
 type StackStats struct {
-	// Connections are open or being made or ended.
+	// Connections is the number of established connections, including those that are being closed.
 	Connections int
-	// Warm is the number of queue pairs that wait for the next connections; QPsMade and QPsReused count those that
+	// Warm is the number of queue pairs kept for reuse; QPsMade and QPsReused count new and reused queue pairs that
 	// connections got.
 	Warm               int
 	QPsMade, QPsReused uint64
-	// Dialed and Accepted count connections ever established, Refused requests that were refused, Failed connections
-	// that were lost.
+	// Dialed and Accepted count connections ever established, Refused refused requests, Failed lost connections.
 	Dialed, Accepted, Refused, Failed uint64
-	// Lingered counts closed connections whose peer did not take the rest in time.
+	// Lingered counts closed connections whose peer did not take the remaining data in time.
 	Lingered uint64
 	// CQErrors counts overruns of completion queues.
 	CQErrors uint64
-	// Pool is the memory.
+	// Pool describes the memory.
 	Pool rmb.PoolStats
 }
 
-// NewStack takes the device's vectors into use.
+// NewStack makes a stack on the device and drives all its vectors.
 func NewStack(dev verbs.Device, cfg StackConfig) (*Stack, error) {
 	if err := rsocket.CheckDevice(dev.Attr()); err != nil {
 		return nil, fmt.Errorf("open stack: %w", err)
@@ -164,7 +163,7 @@ func NewStack(dev verbs.Device, cfg StackConfig) (*Stack, error) {
 	return s, nil
 }
 
-// pollingTime: with one processor, polling keeps the peer from what is polled for.
+// pollingTime returns how long to poll. With one processor it is 0: polling would keep the peer from running.
 func pollingTime(cfg StackConfig) time.Duration {
 	switch {
 	case runtime.GOMAXPROCS(0) == 1:
@@ -210,9 +209,9 @@ func (s *Stack) Stats() StackStats {
 	return st
 }
 
-// Close ends all listeners and connections, what they still have to send included, as far as the peers take it within
-// the connections' linger time. The device stays the caller's. Close is
-// idempotent: each call returns when nothing is left, with the same error.
+// Close closes all listeners and connections. What connections still have to send is sent as far as the peers take it
+// within the linger time. The caller keeps the device. Close is idempotent: each call returns when everything is
+// released, with the same error.
 func (s *Stack) Close() error {
 	return s.closing()
 }
@@ -247,7 +246,7 @@ func (s *Stack) close() error {
 // ErrStackClosed is any use of a stack after its Close.
 var ErrStackClosed = fmt.Errorf("stack: %w", verbs.ErrClosed)
 
-// own registers something that ends with the stack; it fails after Close.
+// own registers something to be closed with the stack; it fails after Close.
 func (s *Stack) own(e ender) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,7 +263,7 @@ func (s *Stack) disown(e ender) {
 	delete(s.owned, e)
 }
 
-// within bounds a context by the life of the stack.
+// within returns a context that is cancelled when the stack is closed.
 func (s *Stack) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.life, func() { cancel(ErrStackClosed) })

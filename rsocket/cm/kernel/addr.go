@@ -11,8 +11,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
-// addrAnswer is the answer to rdmacm.QueryAddr: where an identifier is. Before its address is resolved the device is
-// missing.
+// addrAnswer is the answer to rdmacm.QueryAddr: the addresses and device of an identifier. Before its address is
+// resolved there is no device.
 type addrAnswer struct {
 	nodeGUID uint64
 	port     uint8  // 0: no device yet
@@ -20,7 +20,7 @@ type addrAnswer struct {
 	src, dst netip.AddrPort
 }
 
-// parse reads the answer.
+// parse parses the answer.
 func (a *addrAnswer) parse(b []byte) error {
 	if len(b) < rdmacm.AddrAnswerSize {
 		return fmt.Errorf("addresses of %d bytes: %w", len(b), rdmacm.ErrMalformed)
@@ -34,7 +34,7 @@ func (a *addrAnswer) parse(b []byte) error {
 	return err
 }
 
-// parseGIDs reads the answer to rdmacm.QueryGID: the GIDs of both ends.
+// parseGIDs parses the answer to rdmacm.QueryGID: the GIDs of both ends.
 func parseGIDs(b []byte) (src, dst verbs.GID, err error) {
 	if len(b) < rdmacm.AddrAnswerSize {
 		return src, dst, fmt.Errorf("gids of %d bytes: %w", len(b), rdmacm.ErrMalformed)
@@ -52,7 +52,7 @@ const (
 	familyIB      = 27 // AF_IB
 )
 
-// parseSockaddr reads a storage with an IP address. A storage without address is the zero value.
+// parseSockaddr parses a sockaddr_storage with an IP address. Without an address the result is the zero value.
 func parseSockaddr(b []byte) (netip.AddrPort, error) {
 	if len(b) < rdmacm.SockaddrSize {
 		return netip.AddrPort{}, fmt.Errorf("address of %d bytes: %w", len(b), rdmacm.ErrMalformed)
@@ -74,7 +74,7 @@ func parseSockaddr(b []byte) (netip.AddrPort, error) {
 	}
 }
 
-// parseSockaddrIB reads the GID of a storage with an address of InfiniBand.
+// parseSockaddrIB parses the GID of a sockaddr_storage with an InfiniBand address.
 func parseSockaddrIB(b []byte) (verbs.GID, error) {
 	if len(b) < sockaddrIBLen {
 		return verbs.GID{}, fmt.Errorf("ib address of %d bytes: %w", len(b), rdmacm.ErrMalformed)

@@ -14,8 +14,7 @@ var native = binary.NativeEndian
 // pad appends zeros.
 func pad(b []byte, n int) []byte { return append(b, make([]byte, n)...) }
 
-// destroyID ends an identifier and what it stands for: a request that was not answered is refused, an attempt given up
-// (struct rdma_ucm_destroy_id).
+// destroyID destroys an identifier: an unanswered request is refused, an attempt given up (struct rdma_ucm_destroy_id).
 type destroyID struct{ id uint32 }
 
 func (destroyID) Number() rdmacm.Number { return rdmacm.NumDestroyID }
@@ -24,7 +23,7 @@ func (c destroyID) Append(b []byte, answer uint64) []byte {
 	return pad(native.AppendUint32(native.AppendUint64(b, answer), c.id), 4)
 }
 
-// bind gives an identifier its address (struct rdma_ucm_bind).
+// bind sets the address of an identifier (struct rdma_ucm_bind).
 type bind struct {
 	id   uint32
 	addr rdmacm.Sockaddr
@@ -37,7 +36,7 @@ func (c bind) Append(b []byte, _ uint64) []byte {
 	return c.addr.Append(pad(b, 2))
 }
 
-// listen begins to take requests (struct rdma_ucm_listen).
+// listen starts listening (struct rdma_ucm_listen).
 type listen struct{ id, backlog uint32 }
 
 func (listen) Number() rdmacm.Number { return rdmacm.NumListen }
@@ -46,7 +45,7 @@ func (c listen) Append(b []byte, _ uint64) []byte {
 	return native.AppendUint32(native.AppendUint32(b, c.id), c.backlog)
 }
 
-// eceSize is that of struct rdma_ucm_ece, the enhanced connection establishment that no side here uses.
+// eceSize is the size of struct rdma_ucm_ece. Enhanced connection establishment is not used here.
 const eceSize = 8
 
 // connect sends the request (struct rdma_ucm_connect).
@@ -61,8 +60,8 @@ func (c connect) Append(b []byte, _ uint64) []byte {
 	return pad(native.AppendUint32(c.param.append(b), c.id), 4+eceSize)
 }
 
-// accept answers a request; without a parameter it confirms the answer to our own (struct rdma_ucm_accept). Events
-// carry uid from then on.
+// accept answers a request or, without a parameter, confirms the answer to our own (struct rdma_ucm_accept). Later
+// events carry uid.
 type accept struct {
 	id    uint32
 	uid   uint64
@@ -81,8 +80,7 @@ func (c accept) Append(b []byte, _ uint64) []byte {
 	return pad(native.AppendUint32(b, c.id), 4+eceSize)
 }
 
-// reject refuses a request or an answer (struct rdma_ucm_reject). The reason is that of the consumer: programs may give
-// no other.
+// reject refuses a request or an answer (struct rdma_ucm_reject). Programs can give only the consumer defined reason.
 type reject struct {
 	id      uint32
 	private []byte
@@ -103,7 +101,8 @@ func (disconnect) Number() rdmacm.Number              { return rdmacm.NumDisconn
 func (disconnect) AnswerSize() int                    { return 0 }
 func (c disconnect) Append(b []byte, _ uint64) []byte { return native.AppendUint32(b, c.id) }
 
-// notify tells the manager that the peer's data has arrived, so that the peer has our answer (struct rdma_ucm_notify).
+// notify tells the kernel's manager that the peer's data has arrived, which proves that the peer has our answer (struct
+// rdma_ucm_notify).
 type notify struct{ id uint32 }
 
 func (notify) Number() rdmacm.Number { return rdmacm.NumNotify }

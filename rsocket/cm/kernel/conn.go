@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
-// Conn is an established connection. Its methods may be called by any goroutine; Disconnect not by a loop.
+// Conn is an established connection. Any goroutine may call its methods; a loop must not call Disconnect.
 type Conn struct {
 	id      *identifier
 	qp      cm.QPParams
@@ -34,13 +34,14 @@ func newConn(d *identifier, p cm.QPParams, attr verbs.QPAttr, at place, private 
 	return c
 }
 
-// lost is the end of the manager.
+// lost is called when the manager has ended.
 func (c *Conn) lost(why error) {
 	c.over(why)
 	c.end()
 }
 
-// event takes what the kernel says. What ends the connection is confirmed at once, and the identifier goes.
+// event handles an event of the kernel. An event that ends the connection is confirmed immediately, and the identifier
+// destroyed.
 func (c *Conn) event(ev event) {
 	switch ev.Kind {
 	case rdmacm.Disconnected:
@@ -55,7 +56,7 @@ func (c *Conn) event(ev event) {
 	c.id.destroy()
 }
 
-// over says why the connection is not to be used any more; the first reason stays.
+// over ends the use of the connection for a reason; the first reason is kept.
 func (c *Conn) over(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +71,7 @@ func (c *Conn) over(why error) {
 	c.after = nil
 }
 
-// end wakes what waits for the peer.
+// end wakes those that wait for the peer's part of the end.
 func (c *Conn) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,26 +81,26 @@ func (c *Conn) end() {
 	}
 }
 
-// QP is the queue pair that the caller passed to Dial or Accept, and still owns.
+// QP returns the queue pair that the caller passed to Dial or Accept and still owns.
 func (c *Conn) QP() verbs.QP { return c.qp.QP }
 
-// Attr are the attributes the queue pair was connected with.
+// Attr returns the attributes with which the queue pair was connected.
 func (c *Conn) Attr() verbs.QPAttr { return c.attr }
 
-// PrivateData is what the peer said: the whole field of its message, padded with zeros.
+// PrivateData returns the peer's private data: the whole field of its message, padded with zeros.
 func (c *Conn) PrivateData() []byte { return c.private }
 
-// LocalAddr is our end.
+// LocalAddr returns our address.
 func (c *Conn) LocalAddr() netip.AddrPort { return c.at.local }
 
-// RemoteAddr is the peer's end.
+// RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() netip.AddrPort { return c.at.remote }
 
-// Done is closed when the connection is over. The queue pair is left as it is: what arrived before can still be polled,
-// then Disconnect moves it to ERR.
+// Done returns a channel that is closed when the connection is over. The queue pair is not changed: completions that
+// arrived before can still be polled, then Disconnect moves it to ERR.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// AfterDone has f called in a goroutine of its own when the connection is over.
+// AfterDone makes f run in its own goroutine when the connection is over.
 func (c *Conn) AfterDone(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,15 +111,17 @@ func (c *Conn) AfterDone(f func()) {
 	c.after = append(c.after, f)
 }
 
-// Err is nil before Done, then cm.ErrDisconnected if the peer ended it, rdmacm.ErrDeviceRemoved, or else cm.ErrClosed.
+// Err returns nil before Done, then cm.ErrDisconnected if the peer ended the connection, rdmacm.ErrDeviceRemoved, or
+// else cm.ErrClosed.
 func (c *Conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Disconnect moves the queue pair to ERR, tells the peer and waits for its answer. If ctx ends the waiting, the kernel
-// goes on telling the peer. Either way the connection is over. Again, or after the peer was first, it has nothing to say.
+// Disconnect moves the queue pair to ERR, tells the peer and waits for its answer. If ctx ends the wait, the kernel
+// goes on telling the peer. In every case the connection is over. A repeated call, or one after the peer's
+// disconnection, sends nothing.
 func (c *Conn) Disconnect(ctx context.Context) error {
 	failed := c.qp.Fail()
 	c.over(cm.ErrClosed)

@@ -23,7 +23,7 @@ type connParam struct {
 	rnrRetryCount      uint8
 }
 
-// append appends the parameter, which is valid.
+// append appends the parameter, marked valid.
 func (p *connParam) append(b []byte) []byte {
 	n := min(len(p.private), maxPrivate-1)
 	b = native.AppendUint32(native.AppendUint32(b, p.qpn), 0)
@@ -31,7 +31,7 @@ func (p *connParam) append(b []byte) []byte {
 	return append(b, byte(n), bit(p.srq), p.responderResources, p.initiatorDepth, bit(p.flowControl), p.retryCount, p.rnrRetryCount, 1)
 }
 
-// parse reads a parameter. It keeps a copy of the private data.
+// parse parses a parameter. It copies the private data.
 func (p *connParam) parse(b []byte) error {
 	if len(b) < connParamSize {
 		return fmt.Errorf("connection parameter of %d bytes: %w", len(b), rdmacm.ErrMalformed)

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// attemptTimeout bounds an attempt to connect where the caller does not. The kernel's own retries end after 70 s.
+	// attemptTimeout bounds an attempt to connect. The kernel's own retries end after 70 s.
 	attemptTimeout = 2 * time.Minute
-	// staleRetries is how often Dial tries again when the peer has to forget an older connection of the same queue pair
-	// first, and staleWait how long it waits.
+	// staleRetries is how often Dial tries again if the peer must first forget an older connection of the same queue pair,
+	// and staleWait is the wait before that.
 	staleRetries = 2
 	staleWait    = time.Second
 )
 
-// Dial connects a queue pair to a peer's as Dial of cm.Manager does. A refusal is a *cm.RejectError, an address
-// without a way to it a *rdmacm.EventError, one that is reached by another device ErrOtherDevice. p.MTU is not used: the
-// kernel knows that of the path. After an error the queue pair may be in any state.
+// Dial connects a queue pair to a peer's as cm.Manager.Dial does. A refusal is a *cm.RejectError, an address without a
+// route a *rdmacm.EventError, and one reached by another device ErrOtherDevice. p.MTU is ignored: the kernel knows the
+// MTU of the path. After an error the queue pair may be in any state.
 func (m *Manager) Dial(ctx context.Context, p cm.DialParams) (*Conn, error) {
 	if err := checkDial(&p); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
@@ -72,7 +72,7 @@ func (m *Manager) dialOnce(ctx context.Context, p *cm.DialParams) (*Conn, error)
 	}
 	c, err := d.dial(ctx, p)
 	if err != nil {
-		d.destroy() // and tells the peer, if that has been asked
+		d.destroy() // this also tells the peer if a request was sent
 		return nil, err
 	}
 	return c, nil
@@ -104,7 +104,7 @@ func (d *identifier) dial(ctx context.Context, p *cm.DialParams) (*Conn, error) 
 	return newConn(d, p.QPParams, attr, w, answer.param.private), nil
 }
 
-// paramOf says what the peer has to know of a queue pair.
+// paramOf returns what the peer must know of a queue pair.
 func paramOf(p *cm.QPParams, private []byte) connParam {
 	return connParam{
 		qpn: p.QP.Num(), private: private, srq: p.SRQ, flowControl: !p.SRQ,

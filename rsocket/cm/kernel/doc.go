@@ -1,15 +1,15 @@
-// Package kernel makes RDMA connections by the kernel's communication manager, as package cm does by one of its own.
+// Package kernel makes RDMA connections by the kernel's communication manager, as package cm does with its own.
 //
-// It exists because on an adapter queue pair 1 belongs to the kernel: package cm, which needs it, cannot run there. The
-// kernel's manager sends the same datagrams, so peers see no difference. It moves no data and makes no queue pair: the
-// kernel says which attributes a queue pair must get (INIT_QP_ATTR), and the verbs device sets them. Of the queue pair
-// the kernel learns the number only, so device and manager need not share a context.
+// On an adapter, queue pair 1 belongs to the kernel, so package cm, which needs it, cannot run there. The kernel's
+// manager sends the same datagrams: peers see no difference. The package moves no data and makes no queue pairs: the
+// kernel says which attributes a queue pair must get (INIT_QP_ATTR), and the verbs device sets them. The kernel learns
+// only the number of the queue pair, so device and manager need not share a context.
 //
 // # Shape
 //
-// Commands and what the kernel answers are bytes in and bytes out (command.go, event.go, addr.go, and package rdmacm,
-// which has the open file: a queue of events). A Manager has one goroutine that takes the events and gives each to the
-// identifier that it names.
+// Encoding of commands and parsing of answers are pure functions on bytes (command.go, event.go, addr.go, and package
+// rdmacm, which has the open file: a queue of events). One goroutine of the Manager receives all events and passes each
+// to its identifier.
 //
 //	Dial                                         Listen
 //	CREATE_ID                                    CREATE_ID, BIND, LISTEN
@@ -28,9 +28,9 @@
 //
 // # Traps
 //
-// Those of package rdmacm. A program whose threads differ in credentials locks the goroutines that use a Manager to a
-// thread.
+// Those of package rdmacm apply. A program whose threads differ in credentials must lock the goroutines that use a
+// Manager to a thread.
 //
-// A listener without an address hears requests that arrive by any adapter of the host. Those for another one than the
-// Manager's are refused.
+// A listener without an address receives requests that arrive at any adapter of the host. Those for an adapter other
+// than the Manager's are refused.
 package kernel

@@ -7,14 +7,14 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
-// event is what the kernel says of a connection.
+// event is an event of a connection.
 type event struct {
 	rdmacm.Event
 
 	param connParam
 }
 
-// parse reads an answer to rdmacm.GetEvent.
+// parse parses an answer to rdmacm.GetEvent.
 func (e *event) parse(b []byte) error {
 	param, err := e.Parse(b)
 	if err != nil {
@@ -23,7 +23,7 @@ func (e *event) parse(b []byte) error {
 	return e.param.parse(param)
 }
 
-// failure is the error that an event tells of, nil for one that tells of none.
+// failure returns the error that an event reports, or nil.
 func (e *event) failure() error {
 	switch e.Kind {
 	case rdmacm.Rejected:

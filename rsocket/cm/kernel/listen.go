@@ -12,20 +12,20 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
-// defaultBacklog is that of cm.ListenConfig.
+// defaultBacklog is the default of cm.ListenConfig.Backlog.
 const defaultBacklog = 128
 
 // Listener receives requests for connections.
 type Listener struct {
 	id       *identifier
 	addr     netip.AddrPort
-	requests chan event // sent to by the handler of id's events
+	requests chan event // filled by id's event handler
 	life     context.Context
 	end      context.CancelCauseFunc
 }
 
-// Listen begins to take requests for a port, at one address of the device or, if local has none or an unspecified one,
-// at all addresses of the host. Port 0 chooses one. A backlog that is full has the kernel refuse requests.
+// Listen accepts requests for a port, at one address of the device or, if local has none or an unspecified one, at all
+// addresses of the host. Port 0 chooses one. If the backlog is full, the kernel refuses requests.
 func (m *Manager) Listen(local netip.AddrPort, cfg cm.ListenConfig) (*Listener, error) {
 	if cfg.Backlog == 0 {
 		cfg.Backlog = defaultBacklog
@@ -63,8 +63,7 @@ func (m *Manager) listen(local netip.AddrPort, cfg cm.ListenConfig) (*Listener, 
 	return l, nil
 }
 
-// bind gives a listener its address and returns its port. Without an address it is both of IPv6 and of IPv4, where the
-// host has the one.
+// bind binds a listener and returns its port. Without an address it listens on both IPv6 and IPv4 if the host has IPv6.
 func (d *identifier) bind(local netip.AddrPort) (port uint16, err error) {
 	bound := func(a netip.AddrPort) error {
 		s, err := rdmacm.SockaddrOf(a)
@@ -73,7 +72,7 @@ func (d *identifier) bind(local netip.AddrPort) (port uint16, err error) {
 		}
 		err = d.do(bind{id: d.handle, addr: s})
 		if a.Addr().IsUnspecified() && errors.Is(err, syscall.EADDRNOTAVAIL) {
-			err = cm.ErrAddrInUse // by a listener at an address of its own
+			err = cm.ErrAddrInUse // another listener has one of the addresses
 		}
 		return err
 	}
@@ -92,7 +91,7 @@ func (d *identifier) bind(local netip.AddrPort) (port uint16, err error) {
 	return a.src.Port(), err
 }
 
-// event takes a request, and refuses those beyond the backlog.
+// event queues a request, or refuses it if the backlog is full.
 func (l *Listener) event(ev event) {
 	if ev.Kind != rdmacm.ConnectRequest {
 		if err := ev.failure(); err != nil {
@@ -111,10 +110,10 @@ func (l *Listener) event(ev event) {
 	l.id.m.refuse(ev.ID)
 }
 
-// Addr is the address listened on, with the port that was chosen.
+// Addr returns the address listened on, with the port that was chosen.
 func (l *Listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for the next request. It is the caller's to answer.
+// Accept waits for the next request, which the caller must answer.
 func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 	for {
 		var ev event
@@ -135,15 +134,15 @@ func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 		if err == nil {
 			return r, nil
 		}
-		// It is for another device, or has been withdrawn.
+		// The request was for another device, or has been withdrawn.
 	}
 }
 
-// Close ends listening and refuses the requests that were not taken. It is idempotent.
+// Close stops listening and refuses the requests that were not taken. It is idempotent.
 func (l *Listener) Close() error {
 	l.end(cm.ErrClosed)
 	l.id.destroy()
-	l.id.mu.Lock() // no event is being handled, and the next find the end
+	l.id.mu.Lock() // wait for a running handler; later ones see the end
 	defer l.id.mu.Unlock()
 	for {
 		select {

@@ -19,21 +19,21 @@ type Device interface {
 	Port() verbs.PortAttr
 }
 
-// file is what the commands are given to: a *rdmacm.File.
+// file executes commands: a *rdmacm.File.
 type file interface {
-	// Call gives a command to the kernel, which writes its answer.
+	// Call executes a command and writes the kernel's answer to answer.
 	Call(c rdmacm.Command, answer []byte) error
 	// Next waits for an event and writes it to answer. It returns when ctx ends, or with os.ErrClosed after Close.
 	Next(ctx context.Context, answer []byte) error
-	// Close ends all identifiers.
+	// Close destroys all identifiers.
 	Close() error
 }
 
-// ErrOtherDevice is an address or request that belongs to another adapter than the manager's.
+// ErrOtherDevice is an address or request that belongs to an adapter other than the manager's.
 var ErrOtherDevice = fmt.Errorf("address of another device: %w", syscall.EADDRNOTAVAIL)
 
-// Manager makes connections between queue pairs of a device and those of peers. Its methods, and those of what it
-// makes, may be called by any goroutine but, unless they say otherwise, not in the loop of a vector.
+// Manager makes connections between queue pairs of a device and those of peers. Any goroutine may call its methods and
+// those of what it makes, but unless they say otherwise not in the loop of a vector.
 type Manager struct {
 	dev    Device
 	file   file
@@ -48,7 +48,7 @@ type Manager struct {
 	ending bool
 }
 
-// New takes the kernel's manager into use for a device. Hosts without it are rdmacm.ErrAbsent.
+// New opens the kernel's manager for a device. On hosts without it the error is rdmacm.ErrAbsent.
 func New(dev Device) (*Manager, error) {
 	f, err := rdmacm.Open()
 	if err != nil {
@@ -65,7 +65,7 @@ func newManager(dev Device, f file) *Manager {
 	return m
 }
 
-// dispatch gives every event to its identifier.
+// dispatch is the goroutine that passes every event to its identifier.
 func (m *Manager) dispatch(ctx context.Context) {
 	answer := make([]byte, rdmacm.EventSize)
 	for {
@@ -85,8 +85,8 @@ func (m *Manager) dispatch(ctx context.Context) {
 	}
 }
 
-// deliver gives an event to its identifier. Its own may have gone; a request that comes with an identifier is refused
-// then.
+// deliver passes an event to its identifier, which may be gone. In that case a request, which comes with an identifier
+// of its own, is refused.
 func (m *Manager) deliver(ev event) {
 	m.mu.Lock()
 	d := m.ids[ev.UID]
@@ -99,12 +99,12 @@ func (m *Manager) deliver(ev event) {
 	}
 }
 
-// refuse ends the identifier of a request, which tells the peer.
+// refuse destroys the identifier of a request, which tells the peer.
 func (m *Manager) refuse(id uint32) {
 	m.background(func() { _ = m.file.Call(destroyID{id}, make([]byte, destroyID{}.AnswerSize())) })
 }
 
-// background runs f, which Close waits for. After Close there is nothing left to do: all identifiers have ended.
+// background runs f in a goroutine that Close waits for. After Close it does nothing: all identifiers are destroyed.
 func (m *Manager) background(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,7 +113,7 @@ func (m *Manager) background(f func()) {
 	}
 }
 
-// end ends everything that waits.
+// end ends all waits.
 func (m *Manager) end(why error) {
 	m.mu.Lock()
 	if m.err == nil {
@@ -127,8 +127,8 @@ func (m *Manager) end(why error) {
 	}
 }
 
-// Close ends everything the manager has: what waits returns cm.ErrClosed, the peers of connections are told once that
-// they are over, their queue pairs are left to their owners.
+// Close ends everything that the manager made: waiting calls return cm.ErrClosed, the peers of connections are told
+// once that they are over, and queue pairs are left to their owners.
 func (m *Manager) Close() error {
 	m.mu.Lock()
 	if m.ending {
@@ -142,7 +142,7 @@ func (m *Manager) Close() error {
 	}
 	m.mu.Unlock()
 	for _, d := range ids {
-		_ = d.do(disconnect{d.handle}) // fails where there is no connection
+		_ = d.do(disconnect{d.handle}) // an error means that there is no connection
 	}
 	m.end(cm.ErrClosed)
 	m.cancel()
@@ -159,7 +159,7 @@ type identifier struct {
 	lost   chan struct{} // closed when the manager has ended
 
 	calls sync.RWMutex // guards gone: held by commands, and for writing by destroy
-	gone  bool         // the kernel may have given the handle to another one
+	gone  bool         // destroyed: the kernel may have reused the handle
 
 	mu      sync.Mutex  // guards everything below
 	events  chan event  // until there is a handler
@@ -168,10 +168,10 @@ type identifier struct {
 	err     error
 }
 
-// maxEvents is more than an identifier gets before it is established.
+// maxEvents exceeds the number of events that an identifier gets before it is established.
 const maxEvents = 16
 
-// identify makes an entry for events.
+// identify registers a new identifier for events.
 func (m *Manager) identify() (*identifier, error) {
 	d := &identifier{m: m, uid: m.lastUID.Add(1), lost: make(chan struct{}), events: make(chan event, maxEvents)}
 	m.mu.Lock()
@@ -202,7 +202,7 @@ func (m *Manager) create(space cm.PortSpace, typ verbs.QPType) (*identifier, err
 	return d, nil
 }
 
-// adopt makes an entry for the identifier of a request.
+// adopt registers the identifier of a request.
 func (m *Manager) adopt(handle uint32) (*identifier, error) {
 	d, err := m.identify()
 	if err != nil {
@@ -218,13 +218,13 @@ func (m *Manager) forget(d *identifier) {
 	delete(m.ids, d.uid)
 }
 
-// do gives a command without answer to the kernel.
+// do executes a command that has no answer.
 func (d *identifier) do(c rdmacm.Command) error {
 	_, err := d.ask(c)
 	return err
 }
 
-// ask gives a command to the kernel and returns the answer.
+// ask executes a command and returns the answer.
 func (d *identifier) ask(c rdmacm.Command) ([]byte, error) {
 	d.calls.RLock()
 	defer d.calls.RUnlock()
@@ -235,7 +235,8 @@ func (d *identifier) ask(c rdmacm.Command) ([]byte, error) {
 	return answer, d.m.file.Call(c, answer)
 }
 
-// destroy ends the identifier in the background: the kernel waits until its own work for it is done. It is idempotent.
+// destroy destroys the identifier in the background, because the kernel waits until its own work for it is done. It is
+// idempotent.
 func (d *identifier) destroy() {
 	d.calls.Lock()
 	gone := d.gone
@@ -247,7 +248,7 @@ func (d *identifier) destroy() {
 	}
 }
 
-// deliver takes an event.
+// deliver passes an event to the handler, or queues it until there is one.
 func (d *identifier) deliver(ev event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -257,11 +258,11 @@ func (d *identifier) deliver(ev event) {
 	}
 	select {
 	case d.events <- ev:
-	default: // the kernel does not have that much to say
+	default: // the kernel does not send that many
 	}
 }
 
-// follow has all events handled from now on, those that wait first, and the end of the manager.
+// follow sets the handler of events, which first gets the queued ones, and of the manager's end.
 func (d *identifier) follow(handler func(event), onLoss func(error)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -274,7 +275,7 @@ func (d *identifier) follow(handler func(event), onLoss func(error)) {
 	}
 }
 
-// lose ends what waits for the identifier.
+// lose ends all waits for the identifier.
 func (d *identifier) lose(why error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -287,14 +288,14 @@ func (d *identifier) lose(why error) {
 	}
 }
 
-// loss is why the identifier was lost.
+// loss returns why the identifier was lost.
 func (d *identifier) loss() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.err
 }
 
-// await waits for one of the events, for an error, or the end of ctx.
+// await waits for an event of this kind, an error, or the end of ctx.
 func (d *identifier) await(ctx context.Context, kind rdmacm.EventKind) (event, error) {
 	for {
 		select {
@@ -313,7 +314,7 @@ func (d *identifier) await(ctx context.Context, kind rdmacm.EventKind) (event, e
 	}
 }
 
-// isStale tells that the peer refuses a queue pair because it believes an older connection of it alive.
+// isStale reports that the peer refused because it believes that an older connection of the queue pair is alive.
 func isStale(err error) bool {
 	var r *cm.RejectError
 	return errors.As(err, &r) && r.Reason == cm.RejectStaleConn

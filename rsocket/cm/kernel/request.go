@@ -11,12 +11,12 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
-// Request is a peer's request for a connection. One of Accept and Reject answers it.
+// Request is a peer's request for a connection. Answer it with Accept or Reject.
 type Request struct {
 	Local, Remote      netip.AddrPort
-	QPN                uint32 // of the peer's queue pair
-	ResponderResources uint8  // READs and atomics the peer takes at a time
-	InitiatorDepth     uint8  // and those it wants to have under way
+	QPN                uint32 // the peer's queue pair
+	ResponderResources uint8  // READs and atomics that the peer serves at a time
+	InitiatorDepth     uint8  // READs and atomics that the peer wants in flight
 	SRQ                bool
 	PrivateData        []byte // the rest of the field, padded with zeros
 
@@ -24,7 +24,7 @@ type Request struct {
 	at place
 }
 
-// newRequest takes the identifier of a request. One that is for another device is refused.
+// newRequest adopts the identifier of a request, or refuses it if it is for another device.
 func (m *Manager) newRequest(ev *event) (*Request, error) {
 	d, err := m.adopt(ev.ID)
 	if err != nil {
@@ -43,15 +43,15 @@ func (m *Manager) newRequest(ev *event) (*Request, error) {
 	}, nil
 }
 
-// Accept moves the queue pair to RTS, accepts the request and waits until the peer confirms. If the confirmation is lost
-// it is asked for again, which takes seconds; call Established when the peer's first data arrives earlier. On an error
-// the peer is refused, and the queue pair may be in any state.
+// Accept moves the queue pair to RTS, accepts the request and waits until the peer confirms. If the confirmation is
+// lost, it is requested again, which takes seconds; call Established if the peer's first data arrives earlier. On an
+// error the peer is refused, and the queue pair may be in any state.
 func (r *Request) Accept(ctx context.Context, p cm.AcceptParams) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	c, err := r.accept(ctx, &p)
 	if err != nil {
-		r.id.destroy() // and tells the peer
+		r.id.destroy() // this also tells the peer
 		return nil, fmt.Errorf("accept: %w", err)
 	}
 	return c, nil
@@ -84,20 +84,20 @@ func (r *Request) accept(ctx context.Context, p *cm.AcceptParams) (*Conn, error)
 		return nil, errors.Join(err, p.Fail())
 	}
 	c := newConn(r.id, p.QPParams, attr, r.at, r.PrivateData)
-	if err != nil { // a peer that ends the connection had our answer, and may have sent data
+	if err != nil { // the peer ended the connection, so it had our answer and may have sent data
 		c.event(ev)
 	}
 	return c, nil
 }
 
-// Established says that the peer's data arrived, so that it has our answer: a waiting Accept returns. Even a loop may
-// call it.
+// Established reports that the peer's data arrived, which proves that it has our answer: a waiting Accept returns. A
+// loop may call it.
 func (r *Request) Established() {
-	_ = r.id.do(notify{id: r.id.handle}) // refused by the kernel where the peer has confirmed meanwhile
+	_ = r.id.do(notify{id: r.id.handle}) // fails if the peer has confirmed meanwhile
 }
 
-// Reject refuses the request. private is at most cm.MaxREJPrivate bytes. The reason that the peer sees is
-// cm.RejectConsumerDefined: the kernel lets programs give no other.
+// Reject refuses the request. private is at most cm.MaxREJPrivate bytes. The peer sees the reason
+// cm.RejectConsumerDefined, the only one that the kernel lets programs give.
 func (r *Request) Reject(private []byte) error {
 	if len(private) > cm.MaxREJPrivate {
 		return fmt.Errorf("reject: %d bytes: %w", len(private), cm.ErrPrivateData)

@@ -10,13 +10,13 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
-// place is where an identifier is: its addresses, and our address in the table of the device.
+// place describes the ends of an identifier: its addresses, and the index of ours in the device's GID table.
 type place struct {
 	local, remote netip.AddrPort
 	sgidIndex     uint8
 }
 
-// resolve finds the way to an address.
+// resolve resolves the address and the route.
 func (d *identifier) resolve(ctx context.Context, local, remote netip.AddrPort) error {
 	r := rdmacm.Resolver{Handle: d.handle, Do: d.do, Await: func(kind rdmacm.EventKind) error {
 		_, err := d.await(ctx, kind)
@@ -25,7 +25,7 @@ func (d *identifier) resolve(ctx context.Context, local, remote netip.AddrPort) 
 	return r.Resolve(local, remote)
 }
 
-// addrs asks for the addresses of an identifier.
+// addrs queries the addresses of an identifier.
 func (d *identifier) addrs() (addrAnswer, error) {
 	answer, err := d.ask(rdmacm.Query{ID: d.handle, Option: rdmacm.QueryAddr})
 	var a addrAnswer
@@ -35,7 +35,7 @@ func (d *identifier) addrs() (addrAnswer, error) {
 	return a, err
 }
 
-// where finds an identifier with a route in the tables of our device.
+// where returns the place of an identifier that has a route.
 func (d *identifier) where() (place, error) {
 	a, err := d.addrs()
 	if err != nil {
@@ -56,8 +56,8 @@ func (d *identifier) where() (place, error) {
 	return place{local: a.src, remote: a.dst, sgidIndex: uint8(i)}, nil
 }
 
-// connectQP moves a queue pair to RTS with the attributes that the kernel says. The kernel knows neither how soon
-// receives are posted nor what the caller wants READs to be.
+// connectQP moves a queue pair to RTS with the kernel's attributes, except those that the kernel does not know: how
+// soon receives are posted, and the caller's limits on READs.
 func (d *identifier) connectQP(p *cm.QPParams, w place) (verbs.QPAttr, error) {
 	attr, err := d.qpAttr()
 	if err != nil {
@@ -69,7 +69,7 @@ func (d *identifier) connectQP(p *cm.QPParams, w place) (verbs.QPAttr, error) {
 	return attr, p.Connect(attr)
 }
 
-// qpAttr asks for the attributes of the steps to INIT, which tells the partition, to RTR and to RTS.
+// qpAttr queries the attributes of the steps to INIT, which has the partition, to RTR and to RTS.
 func (d *identifier) qpAttr() (verbs.QPAttr, error) {
 	var steps [verbs.QPSRTS + 1]rdmacm.QPAttr
 	for state, mask := range map[verbs.QPState]verbs.QPAttrMask{

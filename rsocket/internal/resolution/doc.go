@@ -1,7 +1,7 @@
-// Package resolution knows how each peer of a datagram socket is reached: over UDP, over UDP with the question for a
+// Package resolution decides how each peer of a datagram socket is reached: over UDP, over UDP with a question for the
 // queue pair, or over the queue pair itself.
 //
-// It is a table of state machines without I/O and without a clock: the socket tells it what it sends and what arrives,
-// and does what it is told to. The trap: address handles belong to the table, which closes them. It does not make them,
-// for an adapter may look for the peer for seconds: it says which it wants, and goes on.
+// It is a table of state machines without I/O or a clock: the socket reports what it sends and receives, and does what
+// the table says. The trap: the table owns and closes address handles but does not make them, because an adapter may
+// need seconds to resolve the peer. It returns the handles that it wants, and goes on without them.
 package resolution

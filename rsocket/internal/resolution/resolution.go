@@ -8,16 +8,16 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// How long resolution waits for what. Nothing here runs on its own: all of it is looked at when there is a datagram to
-// send, so a socket that sends nothing causes no traffic.
+// Times of resolution. Nothing here runs by itself: times are checked when there is a datagram to send, so an idle
+// socket causes no traffic.
 const (
-	// refreshAfter is how long datagrams are sent to a queue pair that is not heard of.
+	// RefreshAfter is how long datagrams are sent to a silent queue pair before it is asked again.
 	RefreshAfter = time.Second
-	// staleAfter is how long what was heard of a peer is believed without sending to it.
+	// staleAfter is how long information about a peer is trusted without sending to it.
 	staleAfter = 30 * time.Second
-	// answerTime is how long an answer may take. Until then the queue pair is used.
+	// AnswerTime is how long an answer may take; the queue pair is still used meanwhile.
 	AnswerTime = 500 * time.Millisecond
-	// answerEvery bounds the answers to one peer that asks the same again.
+	// answerEvery is the minimum interval of answers to a peer that repeats the same question.
 	answerEvery = 20 * time.Millisecond
 	// The pause between two probes of a path that does not echo doubles up to the maximum.
 	minProbePause = 100 * time.Millisecond
@@ -28,37 +28,37 @@ const (
 type Way uint8
 
 const (
-	Plain Way = iota // over UDP as it is
+	Plain Way = iota // over UDP without a header
 	Data             // over UDP after a ds_udp_header, which asks for the peer's queue pair
 	UD               // over a UD queue pair after a ds_header
 )
 
-// Path is our end of the way to a destination.
+// Path is our end of the path to a destination.
 type Path struct {
-	Dev    int        // which device, -1: none
+	Dev    int        // index of the device, -1: none
 	Source netip.Addr // our address as the destination sees it
-	OOB    []byte     // makes UDP datagrams come from it; nil: they do anyway
-	Most   int        // bytes of a message on the device
+	OOB    []byte     // control message to send UDP datagrams from Source; nil: not needed
+	Most   int        // maximum size of a message on the device
 }
 
-// Devices are what resolution must know of its host. Its methods are called with the table locked and do not call
+// Devices is what resolution must know of its host. Its methods are called with the table locked and must not call
 // back.
 type Devices interface {
-	// Path finds our end of the way to remote. local is the address remote has written to; if it is the zero Addr,
+	// Path returns our end of the path to remote. local is the address that remote has written to; if it is the zero Addr,
 	// routing decides.
 	Path(local netip.Addr, remote netip.AddrPort) Path
-	// QPN is the number of the device's queue pair, 0 if it has none (any more).
+	// QPN returns the number of the device's queue pair, or 0 if it has none any more.
 	QPN(dev int) uint32
 }
 
-// destState says how a destination is reached.
+// destState is how a destination is reached.
 type destState uint8
 
 const (
 	destAsked    destState = iota // its queue pair is not known
-	destProving                   // it is known, but no echo has come from there yet
-	destResolved                  // datagrams go there
-	destPlain                     // it is no rsocket
+	destProving                   // it is known, but has not echoed yet
+	destResolved                  // datagrams go to the queue pair
+	destPlain                     // the destination is not an rsocket
 )
 
 // destination is a socket address that datagrams are sent to.
@@ -76,40 +76,40 @@ const (
 //
 //	any ── another queue pair in CTRL or DATA ──► proving, or with a stock peer resolved; queue pair 0 ──► asked
 //
-// In asked and proving every datagram goes over UDP and asks, so a peer that never answers and one without devices are
-// reached that way for good, and nothing waits: neither for the echo nor for the address handle.
+// In asked and proving every datagram goes over UDP and asks, so peers that never answer and peers without devices are
+// always reached that way, and nothing waits for an echo or an address handle.
 type destination struct {
 	addr  netip.AddrPort
 	Path  Path
 	state destState
 
-	qpn    uint32 // of the peer, 0: not known
-	want   uint64 // the handle that is to be made, 0: none is
+	qpn    uint32 // the peer's, 0: not known
+	want   uint64 // id of the Want for handle, 0: none is being made
 	handle verbs.AH
-	probes bool // the peer answers probes: it is one of ours
+	probes bool // the peer answers probes: it is a socket of this module
 
-	heard     time.Time // when the queue pair was heard of last
-	sending   time.Time // when the first datagram since went there; zero: none did
-	asked     time.Time // when we asked in resolved, zero: no answer is due
-	suspect   bool      // heard from another queue pair
-	refreshed time.Time // when we asked in resolved last
-	answered  time.Time // when we answered last
-	told      uint32    // our queue pair in that answer
+	heard     time.Time // when the queue pair was last heard of
+	sending   time.Time // when the first datagram since then was sent there; zero: none was
+	asked     time.Time // when we asked in state resolved; zero: no answer is due
+	suspect   bool      // a message came from another queue pair
+	refreshed time.Time // when we last asked in state resolved
+	answered  time.Time // when we last answered
+	told      uint32    // our queue pair in the last answer
 
 	asking     bool // we have sent a question
 	nextProbe  time.Time
 	probePause time.Duration
-	proven     int // bytes of the largest message that was echoed
+	proven     int // size of the largest probe that was echoed
 
-	newer, older *destination // by use
+	newer, older *destination // list ordered by last use
 }
 
-// Decision is how one datagram is to be sent.
+// Decision says how to send one datagram.
 type Decision struct {
 	Way   Way
 	Path  Path
 	QPN   uint32 // Data: ours, for the header; UD: the peer's
-	Probe int    // bytes of a probe to send to peer over the queue pair, 0: none
+	Probe int    // size of a probe to send to Peer over its queue pair, 0: none
 	Peer  PeerQP
 }
 
@@ -125,7 +125,7 @@ func (d *destination) peer() PeerQP {
 	return PeerQP{Dev: d.Path.Dev, QPN: d.qpn, Handle: d.handle, Source: d.Path.Source}
 }
 
-// IsPlain tells whether datagrams go to an address as they are.
+// IsPlain reports whether datagrams to an address are sent without a header.
 func (t *Table) IsPlain(to netip.AddrPort) bool {
 	if forMany(to.Addr()) {
 		return true
@@ -134,7 +134,7 @@ func (t *Table) IsPlain(to netip.AddrPort) bool {
 	return d == nil && t.plain || d != nil && d.state == destPlain
 }
 
-// Send decides about a datagram.
+// Send decides how to send a datagram.
 func (t *Table) Send(now time.Time, to netip.AddrPort) Decision {
 	if forMany(to.Addr()) {
 		return Decision{Way: Plain, Path: Path{Dev: -1}}
@@ -161,12 +161,12 @@ func (t *Table) Send(now time.Time, to netip.AddrPort) Decision {
 	return Decision{Way: Data, Path: d.Path, QPN: t.devices.QPN(d.Path.Dev), Probe: d.probe(now), Peer: d.peer()}
 }
 
-// forMany tells whether an address is that of many; they have no queue pair.
+// forMany reports whether an address is multicast or broadcast; such addresses have no queue pair.
 func forMany(a netip.Addr) bool { return a.IsMulticast() || a == limitedBroadcast }
 
 var limitedBroadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// checkAnswer gives up a queue pair when the question for it was not answered in time, or its device is gone.
+// checkAnswer drops a queue pair if the question for it was not answered in time, or our device is gone.
 func (d *destination) checkAnswer(now time.Time, t *Table) {
 	switch {
 	case t.devices.QPN(d.Path.Dev) == 0:
@@ -181,7 +181,7 @@ func (d *destination) checkAnswer(now time.Time, t *Table) {
 	}
 }
 
-// refresh tells whether it is time to ask again.
+// refresh reports whether it is time to ask again.
 func (d *destination) refresh(now time.Time) bool {
 	if !d.asked.IsZero() {
 		return false
@@ -189,8 +189,8 @@ func (d *destination) refresh(now time.Time) bool {
 	return d.suspect && now.Sub(d.refreshed) >= RefreshAfter || now.Sub(d.heard) >= staleAfter || !d.sending.IsZero() && now.Sub(d.sending) >= RefreshAfter
 }
 
-// probe tells whether to send one, and how large it is. Until the peer has echoed, it is as small as can be: a message
-// with a forged source must not make us send more to that source than the message had.
+// probe returns the size of a probe to send now, or 0. Until the peer has echoed, probes have the minimum size: a
+// message with a forged source must not make us send more to that source than the message had.
 func (d *destination) probe(now time.Time) int {
 	if !d.probes || d.handle == nil || now.Before(d.nextProbe) {
 		return 0
@@ -203,14 +203,14 @@ func (d *destination) probe(now time.Time) int {
 	return d.Path.Most
 }
 
-// prove begins to ask for an echo.
+// prove enters state proving, in which the peer is asked for echoes.
 func (d *destination) prove(now time.Time) {
 	d.state = destProving
 	d.asked, d.sending, d.suspect, d.proven = time.Time{}, time.Time{}, false, 0
 	d.nextProbe, d.probePause = now, minProbePause
 }
 
-// forgetPeer goes back to asked.
+// forgetPeer returns to state asked.
 func (d *destination) forgetPeer() {
 	if d.handle != nil {
 		_ = d.handle.Close()
@@ -219,40 +219,40 @@ func (d *destination) forgetPeer() {
 	d.asked, d.sending, d.suspect = time.Time{}, time.Time{}, false
 }
 
-// hear notes that the peer's queue pair works, or with a stock peer that it exists.
+// hear records that the peer's queue pair works, or with a stock peer that it exists.
 func (d *destination) hear(now time.Time) {
 	d.heard = now
 	d.asked, d.sending, d.suspect = time.Time{}, time.Time{}, false
 }
 
-// UDPEvent is what came of a UDP datagram.
+// UDPEvent is the result of a UDP datagram.
 type UDPEvent struct {
-	Payload []byte // deliver it, nil: nothing
-	Answer  bool   // send a CTRL with qpn from path
+	Payload []byte // to deliver, nil: nothing
+	Answer  bool   // send a CTRL with QPN from Path
 	QPN     uint32
 	Probe   int // as in Decision
 	Path    Path
 	Peer    PeerQP
-	Plain   bool  // the payload came without a header
-	Want    *Want // a handle to make for Made, nil: none
+	Plain   bool  // Payload came without a header
+	Want    *Want // a handle to make and pass to Made, nil: none
 }
 
-// Want is an address handle that a destination needs. To make one may take seconds: the table goes on meanwhile, and the
-// destination gets its datagrams over UDP.
+// Want is an address handle that a destination needs. Making one may take seconds; the table does not wait, and the
+// destination gets its datagrams over UDP meanwhile.
 type Want struct {
 	Addr netip.AddrPort // of the destination
 	Path Path
 	id   uint64
 }
 
-// Wanted tells whether the destination still needs the handle.
+// Wanted reports whether the destination still needs the handle.
 func (t *Table) Wanted(w *Want) bool {
 	d := t.known[w.Addr]
 	return d != nil && d.want == w.id
 }
 
-// Made takes a handle that was wanted, or why there is none. What the destination does not need any more is closed; what
-// could not be made is wanted again by the peer's next message. It returns what to send.
+// Made takes a wanted handle, or the error of making it, and returns what to send. It closes a handle that is not
+// needed any more. After an error, the peer's next message asks for a handle again.
 func (t *Table) Made(now time.Time, w *Want, handle verbs.AH, err error) (ev UDEvent) {
 	if !t.Wanted(w) {
 		if err == nil {
@@ -300,8 +300,8 @@ func (t *Table) ReceiveUDP(now time.Time, from netip.AddrPort, local netip.Addr,
 		return ev
 	}
 	ev.Payload = payload
-	// A peer without a queue pair has no use for an answer. Without a queue pair of ours there is no answer to give: a
-	// stock peer would send to queue pair 0.
+	// A peer without a queue pair needs no answer. If we have none, we do not answer: a stock peer would send to queue
+	// pair 0.
 	ev.QPN = t.devices.QPN(d.Path.Dev)
 	if h.QPN != 0 && ev.QPN != 0 && (ev.QPN != d.told || now.Sub(d.answered) >= answerEvery) {
 		d.answered, d.told, ev.Answer = now, ev.QPN, true
@@ -309,7 +309,7 @@ func (t *Table) ReceiveUDP(now time.Time, from netip.AddrPort, local netip.Addr,
 	return ev
 }
 
-// learn takes over what a message between rsockets says of its sender, and returns the handle that is to be made for it.
+// learn records what a message between rsockets says about its sender, and returns the handle to make for it.
 func (d *destination) learn(now time.Time, t *Table, local netip.Addr, h *rsocket.ResolveHeader) *Want {
 	if d.state == destPlain {
 		d.state = destAsked
@@ -331,7 +331,7 @@ func (d *destination) learn(now time.Time, t *Table, local netip.Addr, h *rsocke
 	return &Want{Addr: d.addr, Path: d.Path, id: d.want}
 }
 
-// move takes over the address that the peer writes to. The handle was for another one.
+// move records that the peer writes to another address of ours. The old handle does not fit it.
 func (d *destination) move(t *Table, local netip.Addr) {
 	if !local.IsValid() || d.Path.Source == local {
 		return
@@ -340,8 +340,8 @@ func (d *destination) move(t *Table, local netip.Addr) {
 	d.forgetPeer()
 }
 
-// Control is the immediate of a message on a UD queue pair that is no datagram. They are sent to peers only that have
-// said so.
+// Control is the immediate of a control message on a UD queue pair. Control messages are sent only to peers that
+// declared to understand them.
 type Control uint32
 
 // The controls: a probe is answered with an echo.
@@ -350,17 +350,17 @@ const (
 	Echo  Control = 2
 )
 
-// Message is a message that came from a queue pair.
+// Message is a message received by queue pair.
 type Message struct {
 	Dev     int
-	QPN     uint32         // it came from
-	From    netip.AddrPort // the socket it is of
-	Local   netip.Addr     // it was sent to, the zero Addr if the device does not say
+	QPN     uint32         // the sender's queue pair
+	From    netip.AddrPort // the sending socket
+	Local   netip.Addr     // the address it was sent to, the zero Addr if the device does not say
 	Control Control        // 0: a datagram, to be delivered
-	Size    int            // Probe: of it; Echo: of the probe
+	Size    int            // Probe: size of the message; Echo: size of the echoed probe
 }
 
-// UDEvent is what to send for a message: an echo of a probe of that size, or a probe.
+// UDEvent says what to send: an echo of a probe of that size, or a probe of that size, to Peer; 0: none.
 type UDEvent struct {
 	Echo, Probe int
 	Peer        PeerQP

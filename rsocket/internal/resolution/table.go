@@ -2,36 +2,36 @@ package resolution
 
 import "net/netip"
 
-// Table is the table of the socket addresses a datagram socket knows, by whole address as stock rsockets have
-// it. It is bounded: the one not used for longest makes room, and is resolved again when it is used again.
+// Table holds the socket addresses that a datagram socket knows, keyed by the whole address as in stock rsockets. It is
+// bounded: the least recently used entry is evicted, and resolved again when it is used again.
 type Table struct {
 	devices Devices
 	limit   int
-	plain   bool // a new destination is taken for no rsocket
+	plain   bool // new destinations are assumed not to be rsockets
 	known   map[netip.AddrPort]*destination
-	// The ring of all by use: newest.older is the second newest, newest.newer the oldest.
+	// newest is the head of a ring ordered by last use: newest.older is the second newest, newest.newer the oldest.
 	newest *destination
-	wants  uint64 // how many handles were to be made
+	wants  uint64 // number of Wants ever returned
 	Stats  Stats
 }
 
 // Stats counts what happened to destinations.
 type Stats struct {
 	Resolved     uint64 // queue pairs learned
-	Proven       uint64 // of those, found to work by an echo
-	Refreshed    uint64 // questions to peers that were not heard of
-	Lost         uint64 // of those, without an answer
-	Unresolvable uint64 // queue pairs no address handle could be made for
-	Evicted      uint64 // destinations that made room
+	Proven       uint64 // queue pairs proved by an echo
+	Refreshed    uint64 // questions to silent peers
+	Lost         uint64 // questions to silent peers without an answer
+	Unresolvable uint64 // queue pairs for which no address handle could be made
+	Evicted      uint64 // destinations evicted
 }
 
-// New makes an empty table of up to limit destinations; plain: those that are not known
-// are taken for no rsockets.
+// New returns an empty table of up to limit destinations. plain means that unknown destinations are assumed not to be
+// rsockets.
 func New(devices Devices, limit int, plain bool) *Table {
 	return &Table{devices: devices, limit: limit, plain: plain, known: map[netip.AddrPort]*destination{}}
 }
 
-// get finds a destination or makes it; local is as in Devices.Path.
+// get returns a destination, adding it if needed; local is as in Devices.Path.
 func (t *Table) get(addr netip.AddrPort, local netip.Addr) *destination {
 	if d := t.known[addr]; d != nil {
 		t.use(d)
@@ -86,17 +86,17 @@ func (t *Table) drop(d *destination) {
 	delete(t.known, d.addr)
 }
 
-// Clear forgets all.
+// Clear removes all destinations.
 func (t *Table) Clear() {
 	for t.newest != nil {
 		t.drop(t.newest)
 	}
 }
 
-// Len is the number of destinations.
+// Len returns the number of destinations.
 func (t *Table) Len() int { return len(t.known) }
 
-// Peer returns the queue pair that is known of an address.
+// Peer returns the known queue pair of an address.
 func (t *Table) Peer(addr netip.AddrPort) PeerQP {
 	if d := t.known[addr]; d != nil {
 		return d.peer()

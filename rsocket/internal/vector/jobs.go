@@ -2,13 +2,13 @@ package vector
 
 import "github.com/smcgw/smcgw/verbs"
 
-// job is a function to run by the holder of the token.
+// job is a function for the token holder to run.
 type job struct {
 	run  func()
 	done chan struct{}
 }
 
-// Do runs f with the token and returns after it. It must not be called with the token held.
+// Do runs f with the token held and returns after it. The caller must not hold the token.
 func (v *Vector) Do(f func()) error {
 	j := job{run: f, done: make(chan struct{})}
 	v.mu.Lock()
@@ -17,14 +17,14 @@ func (v *Vector) Do(f func()) error {
 		return verbs.ErrClosed
 	}
 	v.jobs = append(v.jobs, j)
-	v.hasJobs.Store(true) // with mu held: end looks after closed
+	v.hasJobs.Store(true) // with mu held, so that end, which sets closed first, sees it
 	v.mu.Unlock()
 	v.Kick()
 	<-j.done
 	return nil
 }
 
-// Try is Do for what can fail.
+// Try is Do for a function that can fail.
 func (v *Vector) Try(f func() error) (err error) {
 	if doErr := v.Do(func() { err = f() }); doErr != nil {
 		return doErr
@@ -44,7 +44,7 @@ func (v *Vector) runJobs() {
 	}
 }
 
-// drainJobs runs what was given to do before it was closed.
+// drainJobs runs the jobs that were queued before the vector was closed.
 func (v *Vector) drainJobs() {
 	v.serve()
 	v.driver.Flush()

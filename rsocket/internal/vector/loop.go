@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// pollBatches bounds the completions of one turn, so that what they lead to is flushed before more are taken.
+	// pollBatches bounds the batches of completions in one turn, so that their results are flushed before more are polled.
 	pollBatches = 16
-	// leaveTurns is how many turns a goroutine drives a busy vector before the vector's own takes over, and others run.
+	// leaveTurns is how many turns a goroutine drives a busy vector before the vector's own goroutine takes over.
 	leaveTurns = 4
-	// guardTime is how long a vector that is attended goes without doorbells, and with acknowledgements that wait for an
-	// answer to travel with.
+	// guardTime is how long an attended vector leaves doorbells unarmed and acknowledgements pending, to be sent with an
+	// answer.
 	guardTime = 200 * time.Microsecond
 )
 
-// Member is something that owns a queue pair of a vector. The holder of the vector's token calls both methods.
+// Member owns a queue pair of a vector. The token holder calls both methods.
 type Member interface {
 	// Complete handles one completion of the queue pair.
 	Complete(wc *verbs.WC)
-	// Service does what other goroutines have left to do; see Vector.Wants.
+	// Service does the work that other goroutines have requested; see Vector.Wants.
 	Service()
 }
 
@@ -34,20 +34,20 @@ type Node struct {
 	queued atomic.Bool
 }
 
-// Vector is one completion vector of a device and everything that belongs to it: driver, completion queue, members.
+// Vector is one completion vector of a device with its driver, completion queue and members.
 //
 // The goroutine that holds the token drives the vector. No goroutine waits for the token: one that does not get it
-// leaves the work in a list (Wants, Do). The work is done then, because the holder looks at the list again after
+// leaves its work in a list (Wants, Do). That work is not lost, because the holder looks at the list again after
 // letting go. A holder leaves in one of two ways:
 //
-//   - Leave: nothing is left to do and the driver is armed, so that the goroutine of the vector wakes when work arrives;
-//   - stay: the only connection is in the middle of questions and answers, so a goroutine will be back in a moment; if not,
-//     the goroutine of the vector looks after guardTime.
+//   - Leave: nothing is left to do and the driver is armed, so that arriving work wakes the vector's goroutine;
+//   - stay: the only connection is in a dialog of requests and answers, so a goroutine will be back in a moment; if
+//     not, the vector's goroutine looks after guardTime.
 type Vector struct {
 	cfg     Config
-	members atomic.Int64 // for the choice of a vector
+	members atomic.Int64 // for choosing a vector
 
-	_        [64]byte // the words below are written by every user of the vector
+	_        [64]byte // avoid false sharing: every user of the vector writes the words below
 	token    atomic.Bool
 	wanting  atomic.Pointer[Node]
 	hasJobs  atomic.Bool
@@ -63,10 +63,10 @@ type Vector struct {
 	byQPN    map[uint32]Member
 	armed    bool
 	attended bool // see stay
-	// Drained: the completion queue was empty when it was polled last, in this term of the token.
+	// Drained reports that the last poll emptied the completion queue, since the token was taken.
 	Drained bool
-	next    time.Time // when Progress wants to be called
-	wakeAt  time.Time // what the timer is set to
+	next    time.Time // when Progress must be called again
+	wakeAt  time.Time // when the timer fires
 	wcs     [32]verbs.WC
 
 	sleeper
@@ -77,19 +77,19 @@ type Vector struct {
 	gone   chan struct{} // closed after the last turn
 }
 
-// Config is what the vectors of a device have in common.
+// Config is common to the vectors of a device.
 type Config struct {
 	// Dev is the device. No default.
 	Dev verbs.Device
-	// Depth is that of the completion queue, as far as the device has it. No default.
+	// Depth is the depth of the completion queue, limited by the device. No default.
 	Depth int
-	// Polling is how long a goroutine that waits polls. 0: not at all.
+	// Polling is how long a waiting goroutine polls. 0: it does not poll.
 	Polling time.Duration
 	// CQErrors counts failed polls of the completion queue. No default.
 	CQErrors *atomic.Uint64
 }
 
-// New opens a vector of the device, whose goroutine is run.
+// New opens a vector of the device. The caller must run its goroutine, Run.
 func New(cfg Config, index int) (*Vector, error) {
 	v := &Vector{cfg: cfg, byQPN: map[uint32]Member{}, gone: make(chan struct{})}
 	if err := v.open(); err != nil {
@@ -108,7 +108,7 @@ func New(cfg Config, index int) (*Vector, error) {
 	return v, nil
 }
 
-// Load is how many members the vector has.
+// Load returns the number of members.
 func (v *Vector) Load() int64 { return v.members.Load() }
 
 // TryEnter takes the token if it is free.
@@ -124,10 +124,10 @@ func (v *Vector) TryEnter() bool {
 	return true
 }
 
-// release gives up the token for a moment.
+// release gives up the token without arming the driver.
 func (v *Vector) release() { v.token.Store(false) }
 
-// turn is one round: what arrived, what completed, what was left to do, doorbells.
+// turn is one round: arrivals, completions, requested work, doorbells.
 func (v *Vector) turn() bool {
 	worked := v.progress(time.Now())
 	if v.serve() {
@@ -137,10 +137,10 @@ func (v *Vector) turn() bool {
 	return worked
 }
 
-// progress is a turn without what was left to do and without doorbells.
+// progress is a turn without requested work and doorbells.
 func (v *Vector) progress(now time.Time) bool {
 	if v.woken.Load() {
-		v.woken.Store(false) // before looking
+		v.woken.Store(false) // clear before looking, so that no later arrival is missed
 		v.attended = false   // the vector's goroutine found the token held, and sleeps again
 	}
 	worked, next := v.driver.Progress(now)
@@ -148,7 +148,7 @@ func (v *Vector) progress(now time.Time) bool {
 	return v.poll() || worked
 }
 
-// poll hands completions to their members.
+// poll passes completions to their members.
 func (v *Vector) poll() bool {
 	v.Drained = false
 	for i := range pollBatches {
@@ -169,10 +169,10 @@ func (v *Vector) poll() bool {
 	return true
 }
 
-// drainTurns bounds Drain where the peers never stop sending.
+// drainTurns bounds Drain if the peers never stop sending.
 const drainTurns = 1000
 
-// Drain polls until nothing is left: what arrived before now has been handled.
+// Drain polls until nothing is left: everything that arrived before the call has been handled.
 func (v *Vector) Drain() {
 	for range drainTurns {
 		worked := v.progress(time.Now())
@@ -183,7 +183,7 @@ func (v *Vector) Drain() {
 	}
 }
 
-// Wants has the member's service called soon. Any goroutine may call it; it is followed by Kick.
+// Wants requests a call of the member's Service. Any goroutine may call it; it must be followed by Kick.
 func (v *Vector) Wants(n *Node) {
 	if n.queued.Load() || !n.queued.CompareAndSwap(false, true) {
 		return
@@ -197,14 +197,14 @@ func (v *Vector) Wants(n *Node) {
 	}
 }
 
-// serve does what was left to do.
+// serve does the requested work.
 func (v *Vector) serve() bool {
 	worked := false
 	if v.wanting.Load() != nil {
 		for n := v.wanting.Swap(nil); n != nil; {
 			next := n.next
 			n.next = nil
-			n.queued.Store(false) // before Service: what is left from now on queues again
+			n.queued.Store(false) // clear before Service, so that later requests are queued again
 			n.Member.Service()
 			n = next
 			worked = true
@@ -217,10 +217,10 @@ func (v *Vector) serve() bool {
 	return worked
 }
 
-// wanted tells whether there is something that a holder of the token has to look at again after letting go.
+// wanted reports whether a token holder must look again after letting go.
 func (v *Vector) wanted() bool { return v.wanting.Load() != nil || v.hasJobs.Load() || v.woken.Load() }
 
-// Kick has what was left done: by the caller, or by the holder of the token.
+// Kick gets requested work done, by the caller or by the token holder.
 func (v *Vector) Kick() {
 	if !v.TryEnter() {
 		return
@@ -235,7 +235,8 @@ func (v *Vector) Kick() {
 	v.Leave()
 }
 
-// Leave drives the vector until it may sleep, and gives up the token. Where that takes long the vector's goroutine goes on.
+// Leave drives the vector until it may sleep, and gives up the token. If that takes long, the vector's goroutine
+// continues.
 func (v *Vector) Leave() {
 	for range leaveTurns {
 		if v.turn() || !v.arm() {
@@ -250,8 +251,8 @@ func (v *Vector) Leave() {
 	v.rouse()
 }
 
-// stay gives up the token without arming the driver: the goroutine that has just got what it polled for will write or
-// read again at once. What it is answered with then takes along what waits to be flushed now.
+// stay gives up the token without arming the driver: the goroutine that has just received what it polled for will read
+// or write again in a moment, and its answer will carry what is waiting to be flushed now.
 func (v *Vector) stay() {
 	if v.members.Load() != 1 { // others would have to wait
 		v.attended = false
@@ -270,7 +271,7 @@ func (v *Vector) stay() {
 	}
 }
 
-// arm makes arriving work wake the vector's goroutine; false means that there is some already.
+// arm makes arriving work wake the vector's goroutine; it returns false if work has arrived already.
 func (v *Vector) arm() bool {
 	if !v.driver.Arm() {
 		return false
@@ -288,12 +289,12 @@ func (v *Vector) Run() {
 	defer close(v.gone)
 	for !v.stopping.Load() {
 		v.sleep()
-		v.woken.Store(true) // the holder of the token may have armed the driver before and looks no more
+		v.woken.Store(true) // tells the token holder to look: it may have armed the driver already
 		if v.TryEnter() {
 			v.attended = false
 			v.Leave()
 		}
-		runtime.Gosched() // a busy vector is roused again at once: those that it has worked for have their turn
+		runtime.Gosched() // a busy vector is roused again immediately: first let the goroutines run that it served
 	}
 	for !v.TryEnter() {
 		time.Sleep(50 * time.Microsecond) // holders stay for microseconds
@@ -301,7 +302,7 @@ func (v *Vector) Run() {
 	v.end()
 }
 
-// end gives the vector back; the token is never free again.
+// end closes the vector. The token is never free again.
 func (v *Vector) end() {
 	v.mu.Lock()
 	v.closed = true
@@ -312,22 +313,22 @@ func (v *Vector) end() {
 	v.close()
 }
 
-// Stop ends the vector and its goroutine. Its members are gone.
+// Stop ends the vector and its goroutine. All members must have been removed.
 func (v *Vector) Stop() {
 	v.stopping.Store(true)
 	v.rouse()
 	<-v.gone
 }
 
-// Add makes a member known; the token is held.
+// Add adds a member. The caller holds the token.
 func (v *Vector) Add(qpn uint32, m Member) {
 	v.byQPN[qpn] = m
 	v.attended = false
 	v.members.Add(1)
 }
 
-// Remove forgets a member, whose queue pair was closed just now; the token is held. Completions that were queued are
-// still the member's: they must not be taken for those of the next queue pair with that number.
+// Remove removes a member whose queue pair was just closed. The caller holds the token. It first handles queued
+// completions, which must not be taken for those of the next queue pair with that number.
 func (v *Vector) Remove(qpn uint32) {
 	if v.byQPN[qpn] == nil {
 		return

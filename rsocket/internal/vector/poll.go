@@ -7,31 +7,31 @@ import (
 )
 
 const (
-	// spinYield is after how many fruitless looks a polling goroutine lets others run, again and again; at first it does so
-	// earlier, see yields. spinClock is after how many it looks at the clock.
+	// spinYield is after how many unsuccessful looks a polling goroutine yields, repeatedly; it also yields earlier at
+	// first, see yields. spinClock is after how many it reads the clock.
 	spinYield = 32
 	spinClock = 8
-	// longWait is the multiple of the polling time beyond which a wait is long: polling would not have ended it.
+	// longWait is the multiple of the polling time from which a wait is long: polling would not have ended it.
 	longWait = 10
-	// After every so many short waits that polling did not end, eagerness times the polling time is polled.
+	// After every eagerTurns short waits that polling did not end, the next poll lasts eagerness times the polling time.
 	eagerTurns = 16
 	eagerness  = 5
-	// fruitlessLimit is how many long waits there may be in a row before polling is given up for a while.
+	// fruitlessLimit is the number of consecutive long waits after which polling is suspended for a while.
 	fruitlessLimit = 8
-	// maxSkips bounds that while: so many blocked operations sleep at once before polling is tried again.
+	// maxSkips bounds the suspension: the number of blocked operations that sleep without polling.
 	maxSkips = 256
 )
 
 // Waiter is what a blocked operation waits for.
 type Waiter interface {
-	// Ready tells whether waiting has an end. It is called without the token and changes nothing.
+	// Ready reports whether waiting must end. It is called without the token and changes nothing.
 	Ready() bool
 }
 
-// backoff decides whether polling is worth it: after some waits in a row that lasted much longer than polling does it is
-// tried more and more rarely, after the first short one always again. What counts is the wait and not whether polling
-// ended it: two ends that both sleep make each other wait longer than polling lasts. To get out of it, one of them has to
-// poll for as long as the other one takes to wake up, so now and then it does.
+// backoff decides whether polling is worthwhile. After several consecutive waits much longer than the polling time,
+// polling is tried more and more rarely; after the first short wait it is always tried again. What counts is the length
+// of the wait, not whether polling ended it: two ends that both sleep make each other wait longer than polling lasts.
+// To break out of that, one of them must poll for as long as the other takes to wake up, so now and then it does.
 type backoff struct {
 	fruitless atomic.Int32
 	skip      atomic.Int32
@@ -39,12 +39,12 @@ type backoff struct {
 	eager     atomic.Bool   // poll longer the next time
 }
 
-// try tells whether to poll now.
+// try reports whether to poll now.
 func (b *backoff) try() bool {
 	return b.skip.Load() <= 0 || b.skip.Add(-1) <= 0
 }
 
-// waited says how a wait ended that polling did not.
+// waited records the end of a wait that polling did not end.
 func (b *backoff) waited(long bool) {
 	if !long {
 		b.eager.Store(b.short.Add(1)%eagerTurns == 0)
@@ -56,7 +56,7 @@ func (b *backoff) waited(long bool) {
 	}
 }
 
-// polled says that polling ended a wait.
+// polled records that polling ended a wait.
 func (b *backoff) polled() {
 	if b.fruitless.Load() != 0 {
 		b.fruitless.Store(0)
@@ -64,15 +64,15 @@ func (b *backoff) polled() {
 	}
 }
 
-// yields tells whether to let others run after the i-th look. What comes at once comes within a few looks while the peer
-// runs on another processor; if it does not, the peer may be waiting for this one.
+// yields reports whether to yield after the i-th look. An immediate answer comes within a few looks if the peer runs on
+// another processor; if it does not come, the peer may be waiting for this processor.
 func yields(i int) bool { return i%spinYield == 0 || i == spinYield/2 || i == spinYield/4 }
 
-// Waited says how long a wait was that polling did not end.
+// Waited records the length of a wait that polling did not end.
 func (v *Vector) Waited(d time.Duration) { v.backoff.waited(d > longWait*v.cfg.Polling) }
 
-// Spin polls for up to the polling time and tells whether w became ready. One goroutine of a vector polls at a time:
-// whatever arrives meanwhile is for all of them.
+// Spin polls for up to the polling time and reports whether w became ready. Only one goroutine of a vector polls at a
+// time, and handles what arrives for all of them.
 func (v *Vector) Spin(w Waiter) bool {
 	limit := v.cfg.Polling
 	if limit <= 0 || !v.backoff.try() || !v.spinning.CompareAndSwap(false, true) {
@@ -99,10 +99,10 @@ func (v *Vector) Spin(w Waiter) bool {
 		switch {
 		case over && !entered:
 			v.spinning.Store(false)
-			v.Kick() // the last holder arms the driver
+			v.Kick() // some holder must arm the driver
 		case ready:
 			v.spinning.Store(false)
-			v.stay() // with what waits to be flushed
+			v.stay() // pending output is flushed with the next answer
 		case over:
 			v.spinning.Store(false)
 			v.attended = false

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleeper is what the goroutine of a vector sleeps on: an epoll set of the device's descriptors, a timer and an eventfd.
-// The set itself is watched by the Go runtime, so that no thread is blocked meanwhile. It is the vector's verbs.Poller.
+// sleeper is what a vector's goroutine sleeps on: an epoll set of the device's descriptors, a timer and an eventfd. The
+// Go runtime watches the set itself, so no thread is blocked meanwhile. It is the vector's verbs.Poller.
 type sleeper struct {
 	ep    *os.File
 	raw   syscall.RawConn
 	fd    int // of ep
 	event int
 	timer int
-	look  func(fd uintptr) bool // hasEvents; making it each time would allocate
+	look  func(fd uintptr) bool // hasEvents, kept because a method value allocates
 
 	stopping atomic.Bool
 	mu       sync.Mutex // keeps event open while it is written to
@@ -39,7 +39,7 @@ func (s *sleeper) create() (err error) {
 	if s.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return err
 	}
-	if err = unix.SetNonblock(s.fd, true); err != nil { // the runtime watches only those
+	if err = unix.SetNonblock(s.fd, true); err != nil { // the runtime watches only non-blocking files
 		return err
 	}
 	s.ep = os.NewFile(uintptr(s.fd), "rsocket vector")
@@ -69,10 +69,11 @@ func (s *sleeper) Remove(fd int) error {
 	return unix.EpollCtl(s.fd, unix.EPOLL_CTL_DEL, fd, nil)
 }
 
-// sleep returns when a descriptor became ready or the timer fired. Events are edges: none needs to be read.
+// sleep returns when a descriptor became ready or the timer fired. Events are edge-triggered, so nothing needs to be
+// read.
 func (s *sleeper) sleep() { _ = s.raw.Read(s.look) }
 
-// hasEvents looks without waiting.
+// hasEvents polls the set without waiting.
 func (s *sleeper) hasEvents(fd uintptr) bool {
 	n, _ := unix.EpollWait(int(fd), s.events[:], 0)
 	return n != 0 || s.stopping.Load() // a spurious wake-up only looks again
@@ -86,7 +87,7 @@ func (s *sleeper) rouse() {
 	_, _ = unix.Write(s.event, one[:])
 }
 
-// setTimer ends the sleep at that time, at once if it has passed.
+// setTimer makes the sleep end after d, immediately if d is not positive.
 func (s *sleeper) setTimer(d time.Duration) {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(1, d.Nanoseconds()))}
 	_ = unix.TimerfdSettime(s.timer, 0, &spec, nil)

@@ -11,11 +11,11 @@ type EventType uint8
 // The asynchronous events.
 const (
 	EventCQErr       EventType = iota // completions were lost
-	EventQPFatal                      // the queue pair went to ERR by itself
-	EventQPReqErr                     // the peer sent a request that makes no sense
-	EventQPAccessErr                  // the peer asked for what it may not do
-	EventCommEst                      // the first packet came in RTR
-	EventSQDrained                    // SQD: nothing is under way any more
+	EventQPFatal                      // an error moved the queue pair to ERR
+	EventQPReqErr                     // the peer sent an invalid request
+	EventQPAccessErr                  // the peer sent a request that violates access rights
+	EventCommEst                      // the first packet arrived in RTR
+	EventSQDrained                    // SQD: nothing is in flight any more
 	EventPathMig
 	EventPathMigErr
 	EventDeviceFatal
@@ -40,9 +40,8 @@ var eventTypeNames = [...]string{
 // String returns the standard name of the event.
 func (e EventType) String() string { return nameOf(eventTypeNames[:], int(e), "EVENT") }
 
-// AsyncEvent is something that happened to an object outside of any work
-// request (struct ibv_async_event). The object is the one its type concerns;
-// the others are nil. It may have been closed meanwhile.
+// AsyncEvent is an event of an object that no work request caused (struct ibv_async_event). Only the field of the
+// object that Type concerns is set. That object may have been closed meanwhile.
 type AsyncEvent struct {
 	Type EventType
 	CQ   CQ
@@ -50,11 +49,9 @@ type AsyncEvent struct {
 	SRQ  SRQ
 }
 
-// AsyncChannel carries the asynchronous events of a device. It is bounded:
-// each type is pending at most once per object, and no event of a queue pair or
-// shared receive queue is added to 1024 others. Those of the device, its port and
-// its completion queues are few, and never dropped. Its methods may be called by
-// any goroutine.
+// AsyncChannel carries the asynchronous events of a device. It is bounded: each type is pending at most once per
+// object, and events of queue pairs and shared receive queues are dropped while 1024 events are pending. Events of the
+// device, its port and its completion queues are few and never dropped. Any goroutine may call its methods.
 type AsyncChannel struct {
 	wake chan struct{}
 
@@ -64,7 +61,7 @@ type AsyncChannel struct {
 	lost    uint64
 }
 
-// asyncLimit bounds the events of queue pairs that wait to be fetched.
+// asyncLimit is the number of pending events from which those of queue pairs are dropped.
 const asyncLimit = 1024
 
 // NewAsyncChannel makes an empty channel.
@@ -72,9 +69,8 @@ func NewAsyncChannel() *AsyncChannel {
 	return &AsyncChannel{wake: make(chan struct{}, 1), pending: map[AsyncEvent]struct{}{}}
 }
 
-// Notify adds an event; devices call it. It never blocks. An event that is
-// pending already is not added again; one of a queue pair that finds the channel
-// full is counted and dropped.
+// Notify adds an event without blocking; devices call it. A pending event is not added again. If the channel is full,
+// an event of a queue pair is counted and dropped.
 func (c *AsyncChannel) Notify(e AsyncEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,8 +86,7 @@ func (c *AsyncChannel) Notify(e AsyncEvent) {
 	c.signal()
 }
 
-// Get waits for the next event (ibv_get_async_event). The error is the cause of
-// ctx's end.
+// Get waits for the next event (ibv_get_async_event). The error is the cause of ctx's end.
 func (c *AsyncChannel) Get(ctx context.Context) (AsyncEvent, error) {
 	for {
 		if e, ok := c.Poll(); ok {
@@ -121,7 +116,7 @@ func (c *AsyncChannel) Poll() (AsyncEvent, bool) {
 	return e, true
 }
 
-// Lost returns how many events found the channel full.
+// Lost returns how many events were dropped because the channel was full.
 func (c *AsyncChannel) Lost() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

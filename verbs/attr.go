@@ -1,7 +1,7 @@
 package verbs
 
-// Access are the rights of a memory region or of a peer on a queue pair
-// (enum ibv_access_flags, same numbers). Local read is always granted.
+// Access is the set of rights of a memory region, or of a peer on a queue pair (enum ibv_access_flags, same numbers).
+// Local read is always granted.
 type Access uint32
 
 // The access rights.
@@ -11,19 +11,18 @@ const (
 	AccessRemoteRead   Access = 1 << 2
 	AccessRemoteAtomic Access = 1 << 3 // needs AccessLocalWrite on a memory region
 
-	// AccessRemoteInvalidate lets the peer end remote access to a memory region
-	// by SEND_WITH_INV. libibverbs knows that for memory windows only, so the
-	// number is ours.
+	// AccessRemoteInvalidate lets the peer end remote access to a memory region by SEND_WITH_INV. libibverbs has that for
+	// memory windows only, so the number is ours.
 	AccessRemoteInvalidate Access = 1 << 24
 )
 
-// Remote is the rights among a that concern a peer.
+// Remote returns the rights in a that concern a peer.
 func (a Access) Remote() Access {
 	return a & (AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic)
 }
 
-// ValidMR tells whether a memory region may have these rights: remote writes
-// and atomics need local write (ibv_reg_mr(3)).
+// ValidMR reports whether a memory region may have these rights: remote writes and atomics need local write
+// (ibv_reg_mr(3)).
 func (a Access) ValidMR() bool {
 	return a&(AccessRemoteWrite|AccessRemoteAtomic) == 0 || a&AccessLocalWrite != 0
 }
@@ -40,7 +39,7 @@ const (
 	MTU4096
 )
 
-// Bytes is the payload a packet of this MTU carries, 0 for a number that is no MTU.
+// Bytes returns the payload of a packet of this MTU, or 0 for an invalid MTU.
 func (m MTU) Bytes() int {
 	if m < MTU256 || m > MTU4096 {
 		return 0
@@ -48,10 +47,10 @@ func (m MTU) Bytes() int {
 	return 128 << m
 }
 
-// Ops is a set of operations a device can do.
+// Ops is a set of operations that a device supports.
 type Ops uint32
 
-// The operations a device may lack.
+// The operations that a device may lack.
 const (
 	OpSend Ops = 1 << iota // on RC and UC, and SEND_WITH_IMM
 	OpRDMAWrite
@@ -67,11 +66,11 @@ const (
 	OpSQD      // the state SQD
 )
 
-// DeviceAttr describes a device (struct ibv_device_attr and ibv_port_attr). The
-// limits are the largest values that creating or posting accepts.
+// DeviceAttr describes a device (struct ibv_device_attr and ibv_port_attr). The limits are the largest values that
+// creating or posting accepts.
 type DeviceAttr struct {
 	Ops          Ops
-	Provider     string // what executes the operations: "shm", "soft", or the driver of an adapter
+	Provider     string // "shm", "soft", or the driver of an adapter
 	Vectors      int    // completion vectors; one event loop drives each
 	MaxQP        int
 	MaxQPWR      int // per queue
@@ -80,22 +79,22 @@ type DeviceAttr struct {
 	MaxCQE       int // per CQ
 	MaxMR        int
 	MaxMRSize    uint64 // bytes
-	MaxMsgSize   uint64 // bytes; of UD a message is a packet, see PortAttr.ActiveMTU
-	MaxRDAtomic  int    // READs and atomics under way per queue pair, in each role
+	MaxMsgSize   uint64 // bytes; a UD message is one packet, see PortAttr.ActiveMTU
+	MaxRDAtomic  int    // READs and atomics in flight per queue pair, in each role
 	MaxSRQ       int
 	MaxSRQWR     int
 	MaxSRQSGE    int
 	MaxAH        int
-	RemoteRegMR  bool // RegMR may grant remote access; otherwise only AllocMR can
+	RemoteRegMR  bool // RegMR can grant remote access; otherwise only AllocMR can
 	CQHoldsBack  bool // a full CQ delays completions (and with them the peer) instead of overrunning
 	RemoteMapper bool // queue pairs implement RemoteMapper
 }
 
-// CQAttr is what a completion queue is created with.
+// CQAttr are the attributes with which a completion queue is created.
 type CQAttr struct {
-	Depth   int          // completions it holds
+	Depth   int          // maximum number of completions
 	Vector  int          // whose loop owns it
-	Channel *CompChannel // receives an event when an armed CQ gets a completion; may be nil
+	Channel *CompChannel // gets an event when an armed CQ gets a completion; may be nil
 }
 
 // QPCap is the size of a queue pair (struct ibv_qp_cap).
@@ -107,21 +106,20 @@ type QPCap struct {
 	MaxInline  int // bytes of SendWR.Inline
 }
 
-// SRQInitAttr is what a shared receive queue is created with (struct
-// ibv_srq_init_attr).
+// SRQInitAttr are the attributes with which a shared receive queue is created (struct ibv_srq_init_attr).
 type SRQInitAttr struct {
 	MaxWR  int // entries
 	MaxSGE int // per receive
 	Limit  int // as in SRQAttr
-	Vector int // whose loop owns it; its queue pairs belong to the same vector
+	Vector int // whose loop owns it; its queue pairs must belong to the same vector
 }
 
 // SRQAttr are the attributes of a shared receive queue (struct ibv_srq_attr).
 type SRQAttr struct {
 	MaxWR  int // entries
 	MaxSGE int // per receive; cannot be modified
-	// Limit arms the limit event: EventSRQLimitReached is raised once when
-	// fewer receives than this are posted, which sets Limit to 0.
+	// Limit arms the limit event: EventSRQLimitReached is raised once when fewer receives than this are posted, which sets
+	// Limit to 0.
 	Limit int
 }
 
@@ -134,21 +132,19 @@ const (
 	SRQAttrLimit SRQAttrMask = 1 << 1
 )
 
-// QPInitAttr is what a queue pair is created with (struct ibv_qp_init_attr).
-// Both CQs, and the SRQ if there is one, must belong to the same vector. With
-// an SRQ the receive sizes of Cap mean nothing.
+// QPInitAttr are the attributes with which a queue pair is created (struct ibv_qp_init_attr). Both CQs, and the SRQ if
+// there is one, must belong to the same vector. With an SRQ the receive sizes of Cap are ignored.
 type QPInitAttr struct {
 	SendCQ   CQ
 	RecvCQ   CQ
-	SRQ      SRQ // receives come from it; nil: the queue pair has its own
+	SRQ      SRQ // provides the receives; nil: the queue pair has its own
 	Cap      QPCap
 	Type     QPType
 	SQSigAll bool // every send work request generates a completion
 }
 
-// AHAttr is the address of a peer (struct ibv_ah_attr). A device whose
-// protection domain already names the peer ignores its contents. On Ethernet
-// DGID names the peer. On InfiniBand DLID does, and a DGID adds a global header.
+// AHAttr is the address of a peer (struct ibv_ah_attr). A device whose protection domain already determines the peer
+// ignores it. On Ethernet DGID is the peer's address. On InfiniBand DLID is, and a DGID adds a global header.
 type AHAttr struct {
 	DGID         GID    // the peer's address
 	FlowLabel    uint32 // 20 bits
@@ -165,9 +161,9 @@ type AHAttr struct {
 // QPAttr are the attributes Modify sets; the mask says which (struct ibv_qp_attr).
 type QPAttr struct {
 	State           QPState
-	CurState        QPState // the caller's idea of the state; another one is ErrTransition
+	CurState        QPState // the state that the caller expects; another one is ErrTransition
 	PathMTU         MTU
-	QKey            uint32 // UD: what datagrams to this queue pair must have
+	QKey            uint32 // UD: the Q_Key that datagrams to this queue pair must have
 	RQPSN           uint32 // first PSN expected, 24 bits
 	SQPSN           uint32 // first PSN sent, 24 bits
 	DestQPNum       uint32 // the peer's queue pair, 24 bits
@@ -175,12 +171,12 @@ type QPAttr struct {
 	AH              AHAttr // the peer's address
 	PKeyIndex       uint16 // below PortAttr.PKeys
 	Port            uint8  // 1
-	MaxRDAtomic     uint8  // READs and atomics under way, as requester
+	MaxRDAtomic     uint8  // READs and atomics in flight, as requester
 	MaxDestRDAtomic uint8  // the same as responder
 	MinRNRTimer     uint8  // encoded, see RNRTimer
-	Timeout         uint8  // 4.096 µs << Timeout, at most 31; 0 = for ever
+	Timeout         uint8  // 4.096 µs << Timeout, at most 31; 0 = forever
 	RetryCnt        uint8  // at most 7
-	RNRRetry        uint8  // at most 7, which is for ever
+	RNRRetry        uint8  // at most 7, which means forever
 	SQDAsyncNotify  bool   // to SQD: raise EventSQDrained when the send queue is drained
 }
 

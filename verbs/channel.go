@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// CompChannel carries the events of armed completion queues to a goroutine
-// that waits for them (struct ibv_comp_channel). Its methods may be called by
-// any goroutine. It holds at most one event per CQ: an armed CQ fires once.
+// CompChannel carries the events of armed completion queues to a goroutine that waits for them (struct
+// ibv_comp_channel). Any goroutine may call its methods. It holds at most one event per CQ: an armed CQ fires once.
 type CompChannel struct {
 	wake chan struct{}
 
@@ -19,7 +18,7 @@ type CompChannel struct {
 // NewCompChannel makes an empty channel.
 func NewCompChannel() *CompChannel { return &CompChannel{wake: make(chan struct{}, 1)} }
 
-// Notify adds the event of cq; devices call it. It never blocks.
+// Notify adds the event of cq without blocking; devices call it.
 func (c *CompChannel) Notify(cq CQ) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -30,8 +29,8 @@ func (c *CompChannel) Notify(cq CQ) {
 	c.signal()
 }
 
-// Get waits for the next event (ibv_get_cq_event). The error is the cause of
-// ctx's end. The CQ itself may be used only by the loop of its vector.
+// Get waits for the next event (ibv_get_cq_event). The error is the cause of ctx's end. Only the loop of its vector may
+// use the CQ itself.
 func (c *CompChannel) Get(ctx context.Context) (CQ, error) {
 	for {
 		if cq := c.take(); cq != nil {

@@ -29,9 +29,8 @@ func Connect(qp QP, attr QPAttr) error {
 	return toRTS(qp, attr, rtr, RTSMask)
 }
 
-// ConnectAttr is what most connections use: the peer's queue pair, an infinite
-// RNR retry, min_rnr_timer 12 (0.64 ms), timeout 14 (67 ms) and 7 retries, path
-// MTU 4096.
+// ConnectAttr returns the attributes that most connections use: the peer's queue pair, an infinite RNR retry,
+// min_rnr_timer 12 (0.64 ms), timeout 14 (67 ms) and 7 retries, path MTU 4096.
 func ConnectAttr(destQPN uint32) QPAttr {
 	return QPAttr{
 		DestQPNum: destQPN, PathMTU: MTU4096, MinRNRTimer: 12,
@@ -51,8 +50,8 @@ func ConnectUC(qp QP, attr QPAttr) error {
 	return toRTS(qp, attr, UCRTRMask, SQPSNMask)
 }
 
-// StartUD moves a UD or GSI queue pair from RESET to RTS. Receives can be
-// posted before only if the caller takes it to INIT itself.
+// StartUD moves a UD or GSI queue pair from RESET to RTS. A caller that must post receives before has to move it to
+// INIT itself.
 func StartUD(qp QP, qkey, psn uint32) error {
 	attr := QPAttr{State: QPSInit, Port: 1, QKey: qkey, SQPSN: psn}
 	if err := qp.Modify(&attr, UDInitMask); err != nil {

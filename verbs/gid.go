@@ -6,7 +6,7 @@ import "net/netip"
 // IPv4 ones mapped (::ffff:a.b.c.d).
 type GID [16]byte
 
-// GIDOf returns the GID of an IP address. The zone is lost.
+// GIDOf returns the GID of an IP address. The zone is dropped.
 func GIDOf(a netip.Addr) GID { return a.As16() }
 
 // Addr returns the IP address, IPv4 unmapped.
@@ -15,5 +15,5 @@ func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 // String returns the GID as the RDMA tools print it, as an IPv6 address.
 func (g GID) String() string { return netip.AddrFrom16(g).String() }
 
-// MarshalText makes GIDs appear by their text in JSON.
+// MarshalText encodes GIDs as their text in JSON.
 func (g GID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }

@@ -18,15 +18,15 @@ var portStateNames = [...]string{"", "DOWN", "INIT", "ARMED", "ACTIVE"}
 // String returns the standard name of the state.
 func (s PortState) String() string { return nameOf(portStateNames[:], int(s), "PORT") }
 
-// RoCEUDPPort is where adapters receive RoCEv2 (IANA: roce).
+// RoCEUDPPort is the UDP port on which adapters receive RoCEv2 (IANA: roce).
 const RoCEUDPPort = 4791
 
 // PortAttr describes the only port of a device (struct ibv_port_attr). Its
 // number is 1.
 type PortAttr struct {
 	State     PortState
-	MaxMTU    MTU        // what the device can send
-	ActiveMTU MTU        // what the network takes now
+	MaxMTU    MTU        // the largest that the device can send
+	ActiveMTU MTU        // the largest that the network takes now
 	GIDs      []GIDEntry // by SGID index; none on a device without addresses (shm)
 	UDPPort   uint16     // RoCEv2: where packets arrive; 0 on a device without UDP
 	LinkLayer LinkLayer
@@ -35,24 +35,23 @@ type PortAttr struct {
 	NeedsGRH  bool   // every address has a DGID, within the subnet too (IBV_QPF_GRH_REQUIRED)
 }
 
-// GIDEntry is a place of a port's GID table (struct ibv_gid_entry). A table has
-// holes, whose GID is zero, and may have one address several times, by different types.
+// GIDEntry is an entry of a port's GID table (struct ibv_gid_entry). A table has holes, whose GID is zero, and may have
+// the same address several times, with different types.
 type GIDEntry struct {
 	GID     GID
 	Type    GIDType
-	Ifindex int // of the network device that has the address; 0 where that is not known
+	Ifindex int // network device that has the address; 0: not known
 }
 
-// Empty tells whether the place is a hole.
+// Empty reports whether the entry is a hole.
 func (e GIDEntry) Empty() bool { return e.GID == GID{} }
 
-// maxGIDs is how many places of a GID table an [AHAttr] can name.
+// maxGIDs is how many entries of a GID table an [AHAttr] can refer to.
 const maxGIDs = 1 << 8
 
-// GIDIndex returns the first place of an address in a GID table, -1 if there is none
-// that an [AHAttr] can name. An ifindex asks for the address of that network device; 0,
-// there or in the table, is not known and matches any. RoCE v1 does not count, since its
-// packets reach no address of another subnet.
+// GIDIndex returns the first index of an address in a GID table, or -1 if an [AHAttr] can refer to none. A nonzero
+// ifindex asks for the address of that network device; 0, there or in the table, means unknown and matches any. RoCE v1
+// entries are ignored, since their packets cannot leave the subnet.
 func GIDIndex(table []GIDEntry, gid GID, ifindex int) int {
 	return slices.IndexFunc(table[:min(len(table), maxGIDs)], func(e GIDEntry) bool {
 		return e.GID == gid && !e.Empty() && e.Type != GIDTypeRoCEv1 && (ifindex == 0 || e.Ifindex == 0 || e.Ifindex == ifindex)
@@ -65,7 +64,7 @@ type GIDType uint8
 // The types of a GID.
 const (
 	GIDTypeIB     GIDType = iota // InfiniBand
-	GIDTypeRoCEv1                // an Ethernet type of its own, no routing
+	GIDTypeRoCEv1                // its own EtherType, not routable
 	GIDTypeRoCEv2                // UDP
 )
 

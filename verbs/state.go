@@ -43,7 +43,7 @@ var qpTypeNames = [...]string{"", "GSI", "RC", "UC", "UD"}
 // String returns the standard name of the transport.
 func (t QPType) String() string { return nameOf(qpTypeNames[:], int(t), "QPT") }
 
-// nameOf is names[i], or prefix(i) for a number without a name.
+// nameOf returns names[i], or prefix(i) for a number without a name.
 func nameOf(names []string, i int, prefix string) string {
 	if i >= 0 && i < len(names) && names[i] != "" {
 		return names[i]

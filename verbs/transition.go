@@ -2,7 +2,7 @@ package verbs
 
 import "fmt"
 
-// rule says which attributes a transition must and may set besides the state.
+// rule is the set of attributes that a transition must and may set besides the state.
 type rule struct {
 	required, optional QPAttrMask
 }
@@ -20,9 +20,8 @@ const (
 	maskRTSRC  = QPAttrTimeout | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrSQPSN | QPAttrMaxRDAtomic
 )
 
-// The columns of ibv_modify_qp(3), which are table 91 of IBTA vol. 1 and
-// qp_state_table of the Linux kernel. To RESET and ERR is legal from
-// everywhere, with no attribute.
+// The columns of ibv_modify_qp(3), which are table 91 of IBTA vol. 1 and qp_state_table of the Linux kernel. A
+// transition to RESET or ERR is legal from every state, with no attribute.
 var (
 	rcRules = map[step]rule{
 		{QPSReset, QPSInit}: {required: maskBase | maskAccess},
@@ -75,10 +74,9 @@ func rulesOf(t QPType) map[step]rule {
 	return nil
 }
 
-// CheckTransition decides whether a queue pair of type t in state from may be
-// modified with attr and mask, and returns the state it will have. Without
-// QPAttrState in the mask the state stays and the rules of from to from apply.
-// Devices call it first in Modify.
+// CheckTransition checks whether a queue pair of type t in state from may be modified with attr and mask, and returns
+// its new state. Without QPAttrState in the mask the state stays and the rules of from to from apply. Devices call it
+// first in Modify.
 func CheckTransition(t QPType, from QPState, attr *QPAttr, mask QPAttrMask) (QPState, error) {
 	rules := rulesOf(t)
 	if rules == nil {
@@ -139,7 +137,7 @@ func CheckPartition(a *QPAttr, mask QPAttrMask, entries int) error {
 	return nil
 }
 
-// Apply sets the attributes in mask on q, the state excepted.
+// Apply sets the attributes in mask on q, except the state.
 func (q *QPAttr) Apply(a *QPAttr, mask QPAttrMask) {
 	set(&q.Access, a.Access, mask&QPAttrAccess)
 	set(&q.PKeyIndex, a.PKeyIndex, mask&QPAttrPKeyIndex)

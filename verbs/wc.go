@@ -7,19 +7,19 @@ type WCStatus uint8
 // The completion statuses.
 const (
 	WCSuccess    WCStatus = iota
-	WCLocLenErr           // a message longer than its receive, or than the transport sends
+	WCLocLenErr           // a message too long for its receive or for the transport
 	WCLocQPOpErr          // inconsistent work request or queue pair
 	WCLocEECOpErr
-	WCLocProtErr // an SGE names memory without the rights for it
+	WCLocProtErr // an SGE is of memory without the required rights
 	WCWRFlushErr // the queue pair was in ERR before this request's turn
 	WCMWBindErr
-	WCBadRespErr // an answer that the request does not explain
+	WCBadRespErr // an answer that does not fit the request
 	WCLocAccessErr
 	WCRemInvReqErr   // the responder refused the request's form or length
 	WCRemAccessErr   // the responder refused key, range or right
 	WCRemOpErr       // the responder could not execute it
 	WCRetryExcErr    // no answer after RetryCnt repetitions
-	WCRNRRetryExcErr // no receive at the peer after RNRRetry repetitions
+	WCRNRRetryExcErr // the peer had no receive after RNRRetry repetitions
 	WCLocRDDViolErr
 	WCRemInvRDReqErr
 	WCRemAbortErr
@@ -40,11 +40,11 @@ var wcStatusNames = [...]string{
 // String returns the standard name of the status.
 func (s WCStatus) String() string { return nameOf(wcStatusNames[:], int(s), "WC") }
 
-// WCOpcode says what completed (enum ibv_wc_opcode, same numbers).
+// WCOpcode is the operation that completed (enum ibv_wc_opcode, same numbers).
 type WCOpcode uint8
 
-// The completion opcodes. Of a completion with an error status only WRID,
-// Status, QPNum and VendorErr are valid (ibv_poll_cq(3)).
+// The completion opcodes. A completion with an error status has only WRID, Status, QPNum and VendorErr
+// (ibv_poll_cq(3)).
 const (
 	WCSend            WCOpcode = 0
 	WCRDMAWrite       WCOpcode = 1
@@ -75,13 +75,12 @@ const (
 	WCWithInv WCFlags = 1 << 3 // the peer invalidated a key of ours
 )
 
-// WC is a work completion (struct ibv_wc). ImmData is the immediate as a
-// number: the wire bytes 80 00 01 80 are 0x80000180. With WCWithInv it is the
-// key that the peer invalidated.
+// WC is a work completion (struct ibv_wc). ImmData is the immediate in host byte order: the wire bytes 80 00 01 80 are
+// 0x80000180. With WCWithInv it is the key that the peer invalidated.
 type WC struct {
 	WRID      uint64 // of the work request
 	ImmData   uint32 // see Flags
-	ByteLen   uint32 // bytes of the message; UD: 40 bytes of GRH among them
+	ByteLen   uint32 // bytes of the message; UD: including 40 bytes of GRH
 	QPNum     uint32 // our queue pair
 	SrcQP     uint32 // UD: the peer's queue pair
 	VendorErr uint32 // 0: devices of this module have no such codes

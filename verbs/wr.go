@@ -56,11 +56,10 @@ const (
 	SendSolicited SendFlags = 1 << 2 // wakes a peer armed for solicited events only
 	SendInline    SendFlags = 1 << 3 // the payload is SendWR.Inline, copied before PostSend returns
 
-	// SendMapped says that the payload already lies in the peer's memory, put
-	// there through RemoteMapper.MapRemote: the WR has one SGE, with Addr equal
-	// to RemoteAddr and LKey equal to RKey, and nothing is copied.
+	// SendMapped means that the payload is already in the peer's memory, written through RemoteMapper.MapRemote: the WR
+	// has one SGE, with Addr equal to RemoteAddr and LKey equal to RKey, and nothing is copied.
 	SendMapped SendFlags = 1 << 8
-	// SendPush asks the device to notify the peer at once instead of at the next Flush.
+	// SendPush asks the device to notify the peer immediately instead of at the next Flush.
 	SendPush SendFlags = 1 << 9
 )
 
@@ -71,20 +70,19 @@ type SGE struct {
 	LKey   uint32
 }
 
-// SendWR is a send work request (struct ibv_send_wr). The device keeps no
-// reference to it or to its slices after PostSend returned, so one SendWR can
-// serve a queue pair for life, which also keeps posting free of allocation. The
-// memory that SGList names belongs to the device until the completion.
+// SendWR is a send work request (struct ibv_send_wr). The device keeps no reference to it or to its slices after
+// PostSend returned, so one SendWR can be reused for all posts, without allocation. The memory of SGList belongs to the
+// device until the completion.
 //
-// An atomic works on eight bytes at RemoteAddr, a multiple of 8, as an integer in
-// the byte order of the peer's machine. Its former value is stored by SGList.
+// An atomic operates on eight bytes at RemoteAddr, a multiple of 8, as an integer in the byte order of the peer's
+// machine. SGList receives the previous value.
 type SendWR struct {
 	WRID       uint64 // the caller's, returned in WC
-	SGList     []SGE  // gathered, in order; READ and atomics: where the result goes
+	SGList     []SGE  // gathered, in order; READ and atomics: destination of the result
 	Inline     []byte // payload of a WR with SendInline, instead of SGList
 	Opcode     WROpcode
 	Flags      SendFlags
-	ImmData    uint32 // as a number, see WC
+	ImmData    uint32 // in host byte order, see WC
 	RemoteAddr uint64 // RDMA and atomic operations: MR.Addr() of the peer plus an offset
 	RKey       uint32 // RDMA and atomic operations: MR.RKey() of the peer
 	InvRKey    uint32 // SEND_WITH_INV, LOCAL_INV

@@ -43,7 +43,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	return &ah{pd: p, attr: attr, av: av}, nil
 }
 
-// resolve checks an address vector: both ends must be of one IP version.
+// resolve checks an address vector and converts it; both ends must have the same IP version.
 func (d *Device) resolve(a *verbs.AHAttr) (av, error) {
 	dst := a.DGID.Addr()
 	switch {

@@ -4,9 +4,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// burst sends packets in the middle of a message, as many as budget and room
-// allow, in one go; 0 if there are none, or not in one piece of memory. A sender
-// that is paced sends them one by one.
+// burst sends packets in the middle of a message, as many as budget and room allow, in one pass. It returns 0 if there
+// are none, or if they are not in one piece of memory. A paced sender sends packets one by one.
 func (q *qp) burst(w *sendWQE, psn uint32, budget, room int) int {
 	r := &q.req
 	n := min(int(w.packets)-1-int(r.k), budget, room)
@@ -23,10 +22,9 @@ func (q *qp) burst(w *sendWQE, psn uint32, budget, room int) int {
 	return n
 }
 
-// more tells whether what is posted after the work request at idx goes out right
-// after it, so that its packets ask for the acknowledgement of both. A sender that
-// has reason to look for congestion asks after every message: its window grows
-// by what it hears.
+// more reports whether the work requests posted after the one at idx are sent right after it, so that their packets ask
+// for the acknowledgement of both. A sender that has reason to expect congestion asks after every message: its window
+// grows with the acknowledgements.
 func (q *qp) more() bool {
 	r := &q.req
 	if r.idx+1 == q.sq.Posted() || r.cc.window < maxWindow || r.rtt.srtt >= paceFromRTT || q.state != verbs.QPSRTS {

@@ -7,9 +7,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// response handles an answer of the peer: what it acknowledges, and what it
-// asks for (IBTA vol. 1, 9.7.5.1; rxe_comp). An answer to a PSN that was never
-// sent, or that was acknowledged before, says nothing.
+// response handles an answer of the peer: what it acknowledges, and what it asks for (IBTA vol. 1, 9.7.5.1; rxe_comp).
+// An answer to a PSN that was never sent, or that was acknowledged before, is ignored.
 func (q *qp) response(h *wire.Header, payload []byte, from uint16) {
 	r := &q.req
 	if wire.PSNDiff(h.PSN, r.high) >= 0 {
@@ -39,12 +38,12 @@ func (q *qp) response(h *wire.Header, payload []byte, from uint16) {
 		q.refused(h.PSN, s)
 	}
 	if q.state != verbs.QPSErr {
-		q.vec.schedule(q) // there may be room now; the timers are set there
+		q.vec.schedule(q) // there may be room now; transmit also sets the timers
 	}
 }
 
-// ackTo takes everything up to psn as done. READs and atomics are done by their
-// responses only: an acknowledgement beyond them says that those were lost.
+// ackTo acknowledges everything up to psn. Only responses complete READs and atomics: an acknowledgement beyond them
+// means that their responses were lost.
 func (q *qp) ackTo(psn uint32) {
 	end := wire.PSNAdd(psn, 1)
 	if wire.PSNDiff(end, q.req.una) <= 0 {
@@ -74,16 +73,16 @@ func (q *qp) advance(una uint32) {
 	next := q.next()
 	forward := r.doubtful && q.doubt(una, next)
 	if r.doubtful {
-		r.rtt.backoff = 0 // doubt has left it so: what was sent again was lost, and the timer fits
+		r.rtt.backoff = 0 // doubt found that the packet was really lost, so the timer fits
 	}
 	r.una = una
 	if wire.PSNDiff(una, r.recover) > 0 {
-		r.recover = una // PSNs are compared with it: it must not fall behind by half of them
+		r.recover = una // PSNDiff compares with recover: it must not fall behind by half of the PSN space
 	}
 	if r.timing && wire.PSNDiff(una, r.timedPSN) > 0 {
 		r.timing = false
 		r.rtt.sample(q.vec.now - r.timedAt)
-		r.rtt.backoff = 0 // only what was sent once says that the timer fits (RFC 6298 5.7)
+		r.rtt.backoff = 0 // only packets sent once tell that the timer fits (RFC 6298 5.7)
 		q.path.rtt = roundTrip{srtt: r.rtt.srtt, rttvar: r.rtt.rttvar}
 	}
 	r.cc.acked(int(n), r.limited)
@@ -101,7 +100,7 @@ func (q *qp) advance(una uint32) {
 	case forward:
 		next = r.high
 		q.goBack(next)
-	case wire.PSNDiff(next, una) < 0: // what was to be sent again has arrived after all
+	case wire.PSNDiff(next, una) < 0: // packets to be sent again have arrived after all
 		next = una
 		q.goBack(next)
 	}
@@ -112,7 +111,7 @@ func (q *qp) advance(una uint32) {
 	q.collect()
 }
 
-// collect completes what is done at the head of the send queue.
+// collect completes finished work requests at the head of the send queue.
 func (q *qp) collect() {
 	for !q.sq.Idle() {
 		w := q.sq.Oldest()
@@ -129,7 +128,7 @@ func (q *qp) collect() {
 	}
 }
 
-// lost reacts to a gap at psn, once for every time the packet was sent.
+// lost reacts to a gap at psn, once per transmission of that packet.
 func (q *qp) lost(psn uint32) {
 	r, now := &q.req, q.vec.now
 	if q.state == verbs.QPSErr || wire.PSNDiff(psn, r.una) < 0 {
@@ -153,9 +152,8 @@ func (q *qp) lost(psn uint32) {
 	q.goBack(psn)
 }
 
-// rnr waits as the peer asks: it has no receive for the message at psn. The
-// network is not to blame, but a waiting queue pair has nothing in flight to
-// keep a large window for.
+// rnr waits as long as the peer asks: it has no receive for the message at psn. The network is not at fault, but a
+// waiting queue pair has nothing in flight to justify a large window.
 func (q *qp) rnr(psn uint32, timer uint8) {
 	r := &q.req
 	if q.state == verbs.QPSErr || r.rnrAt != 0 {
@@ -179,7 +177,7 @@ func (q *qp) rnr(psn uint32, timer uint8) {
 // refused ends the queue pair: the peer has refused the request at psn.
 func (q *qp) refused(psn uint32, s wire.Syndrome) {
 	if q.state == verbs.QPSErr || psn != q.req.una {
-		return // an earlier READ is to be answered first
+		return // an earlier READ must be answered first
 	}
 	switch s {
 	case wire.NAKInvalidRequest:
@@ -193,11 +191,11 @@ func (q *qp) refused(psn uint32, s wire.Syndrome) {
 	}
 }
 
-// waiting returns the READ or atomic that PSN psn answers next; nil if psn is
-// not the response due, after asking for that again.
+// waiting returns the READ or atomic that PSN psn answers next, or nil if psn is not the next response, which it then
+// requests again.
 func (q *qp) waiting(psn uint32) *sendWQE {
 	if psn != q.req.una {
-		q.ackTo(wire.PSNAdd(psn, -1)) // answers come in order: what was before is done, or lost
+		q.ackTo(wire.PSNAdd(psn, -1)) // answers come in order: what came before is acknowledged or lost
 	}
 	if q.state == verbs.QPSErr || q.sq.Idle() || psn != q.req.una {
 		return nil
@@ -250,14 +248,14 @@ func (q *qp) atomicAck(h *wire.Header) {
 	q.advance(wire.PSNAdd(h.PSN, 1))
 }
 
-// store puts what was read at offset off of the work request's memory; false if
-// its keys do not cover that.
+// store writes response data at offset off of the work request's memory. It returns false if the keys do not cover
+// that.
 func (q *qp) store(w *sendWQE, off uint32, data []byte) bool {
 	_, status := q.pd.scatter(w.sges, off, data)
 	return status != verbs.WCLocProtErr
 }
 
-// notified handles a CNP: the network marked packets of ours.
+// notified handles a CNP: the network has marked packets of ours.
 func (q *qp) notified() {
 	r := &q.req
 	q.vec.dev.count.cnps.Add(1)

@@ -10,16 +10,15 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// maxVectors is what the low bits of a queue pair's number can name.
+// maxVectors is the number of vectors that the low bits of a queue pair's number can identify.
 const maxVectors = lanes
 
-// Config is what a device is opened with. Only Addrs must be set.
+// Config configures a device. Only Addrs must be set.
 type Config struct {
-	// Name is what the device is called. Default "soft0".
+	// Name is the name of the device. Default "soft0".
 	Name string
-	// Addrs are the addresses of the device, its GIDs in this order. They must
-	// be of this host; several devices need different addresses, ports or
-	// network namespaces.
+	// Addrs are the addresses of the device, its GIDs in this order. They must belong to this host; several devices need
+	// different addresses, ports or network namespaces.
 	Addrs []netip.Addr
 	// UDPPort is the port the device receives on. Default verbs.RoCEUDPPort.
 	UDPPort uint16
@@ -31,23 +30,21 @@ type Config struct {
 	MTU verbs.MTU
 	// MaxQP bounds the queue pairs. Default 65536.
 	MaxQP int
-	// MaxMemory bounds the bytes AllocMR hands out. Default 4 GiB.
+	// MaxMemory bounds the memory allocated by AllocMR. Default 4 GiB.
 	MaxMemory uint64
-	// NoOffload makes the device use neither UDP_SEGMENT nor UDP_GRO, as if
-	// the kernel had neither.
+	// NoOffload makes the device use neither UDP_SEGMENT nor UDP_GRO, as if the kernel lacked both.
 	NoOffload bool
-	// ECN marks what is sent as ECN capable. Only for networks whose receivers
-	// answer marks with CNPs; the kernel's rxe does not.
+	// ECN marks sent packets as ECN capable. Use it only in networks whose receivers answer marks with CNPs; the kernel's
+	// rxe does not.
 	ECN bool
-	// Within runs a function that opens a socket, which may be at any time of
-	// the device's life and in any thread: for devices of another network
-	// namespace than the threads'. Open itself must be called there. Default:
-	// the function is just called.
+	// Within runs a function that opens a socket, at any time of the device's life and on any thread. It is for devices in
+	// another network namespace than the threads; Open itself must be called in that namespace. Default: call the function
+	// directly.
 	Within func(func() error) error
 	// Priority is the SO_PRIORITY of the sockets; above 6 it needs CAP_NET_ADMIN.
 	// Default: the kernel's.
 	Priority int
-	// Logger receives what happens to the device. Default: discard.
+	// Logger receives events of the device. Default: discard.
 	Logger *slog.Logger
 
 	// newLink replaces the sockets in tests.

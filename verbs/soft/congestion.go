@@ -1,18 +1,16 @@
 package soft
 
-// congestion is a sender's window: additive increase, multiplicative decrease
-// as TCP's Reno (RFC 5681), counted in bytes so that a small path MTU is no
-// disadvantage beside TCP, and bounded.
+// congestion is a sender's window: additive increase, multiplicative decrease like TCP Reno (RFC 5681). It counts
+// bytes, so that a small path MTU is no disadvantage against TCP, and it is bounded.
 //
 //	       ACK: + bytes acked             ACK: + increase per window
 //	slow start ─── window ≥ threshold ───► congestion avoidance
 //	    ▲   loss: threshold = window × β, CNP: × (1 - 1/8), at most once per window sent
 //	    └── loss, timeout: window = the initial one or less
 //
-// A loss ends in slow start because go-back-N has no acknowledgements to be
-// clocked by: what was under way after the gap is dropped by the receiver, but
-// fills the queue all the same. A whole window on top of it would be lost, and
-// push out the packets of others.
+// A loss leads to slow start because go-back-N receives no acknowledgements that could clock it: packets in flight
+// after the gap are dropped by the receiver but still fill the queue. A whole window on top of them would be lost, and
+// displace the packets of other flows.
 type congestion struct {
 	mtu       float64
 	window    float64 // bytes
@@ -22,14 +20,13 @@ type congestion struct {
 const (
 	initialWindow = 32 << 10
 	maxWindow     = 4 << 20
-	// increase is what is added per round trip: α of CUBIC's Reno-friendly
-	// region (RFC 9438, 4.3), which belongs to its β, in segments of a TCP on an
-	// Ethernet.
+	// increase is added per round trip: α of CUBIC's Reno-friendly region (RFC 9438, 4.3) for its β, in segments of a TCP
+	// on an Ethernet.
 	increase = 3 * (1 - lossFactor) / (1 + lossFactor) * 1448
-	// lossFactor is CUBIC's β (RFC 9438, 4.6), which the TCPs beside us use.
+	// lossFactor is CUBIC's β (RFC 9438, 4.6), which competing TCPs use.
 	lossFactor = 0.7
 	cnpFactor  = 0.875
-	// minPackets bounds how small a loss makes the window: packets.
+	// minPackets is the minimum window after a loss, in packets.
 	minPackets = 2
 )
 
@@ -37,10 +34,10 @@ func (c *congestion) init(mtu int) {
 	*c = congestion{mtu: float64(mtu), window: max(initialWindow, 4*float64(mtu)), threshold: maxWindow}
 }
 
-// packets is the window in packets.
+// packets returns the window in packets.
 func (c *congestion) packets() int { return max(1, int(c.window/c.mtu)) }
 
-// acked grows the window; limited says that it was what held the sender back.
+// acked grows the window; limited says that the window was what held the sender back.
 func (c *congestion) acked(packets int, limited bool) {
 	if !limited || packets <= 0 {
 		return
@@ -54,8 +51,8 @@ func (c *congestion) acked(packets int, limited bool) {
 	c.window = min(c.window, maxWindow)
 }
 
-// lost is a loss that an answer told of; again says that it was reacted to
-// before, so that only what is sent again has to be slow.
+// lost handles a loss reported by an answer. again says that the window was already reduced for it, so that only the
+// retransmission has to be slow.
 func (c *congestion) lost(again bool) {
 	if !again {
 		c.shrink(lossFactor)
@@ -68,8 +65,8 @@ func (c *congestion) shrink(factor float64) {
 	c.window = c.threshold
 }
 
-// timeout is a loss that no answer told of. The first may be a lost tail or a
-// sleeping peer; more in a row mean that nothing gets through.
+// timeout handles a loss that no answer reported. A first one may be a lost tail or a sleeping peer; several in a row
+// mean that nothing gets through.
 func (c *congestion) timeout(inRow int) {
 	c.threshold = max(c.window/2, minPackets*c.mtu)
 	if inRow <= 1 {
@@ -79,7 +76,7 @@ func (c *congestion) timeout(inRow int) {
 	}
 }
 
-// idle forgets what was learnt: the path may be another by now (RFC 2861).
+// idle forgets the old window, since the path may have changed (RFC 2861).
 func (c *congestion) idle() {
 	c.threshold = max(c.threshold, c.window*3/4)
 	c.window = min(c.window, max(initialWindow, 4*c.mtu))
@@ -94,7 +91,7 @@ type roundTrip struct {
 
 const (
 	millisecond = 1_000_000
-	// minRTO is above what a busy machine delays its loops by.
+	// minRTO exceeds the time by which a busy machine delays its loops.
 	minRTO     = 10 * millisecond
 	maxRTO     = 1000 * millisecond
 	maxBackoff = 7
@@ -116,7 +113,7 @@ func (r *roundTrip) sample(rtt int64) {
 	r.srtt += (rtt - r.srtt) / 8
 }
 
-// timer is the time to wait for an answer; initial is used before the first sample.
+// timer returns the time to wait for an answer; initial is used before the first sample.
 func (r *roundTrip) timer(initial int64) int64 {
 	t := initial
 	if r.srtt != 0 {

@@ -9,16 +9,15 @@ import (
 	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
-// cq is a completion queue. When it is full it overruns: the completion is
-// lost, which Poll reports, and its queue pairs go to ERR. Only what an error
-// completes waits, for half of the queue: many queue pairs that lose one peer
-// together must not take down those of another one that share the CQ and go on.
+// cq is a completion queue. If it is full, it overruns: the completion is lost, which Poll reports, and its queue pairs
+// go to ERR. Only flushed completions wait instead, and use at most half of the queue: many queue pairs that lose one
+// peer together must not take down those of another peer that share the CQ.
 type cq struct {
 	vec     *vector
 	users   atomic.Int32
 	queue   queues.Completions
 	overrun bool
-	waiters []*qp // have more to flush
+	waiters []*qp // queue pairs that have more to flush
 }
 
 type cqe = queues.Completion
@@ -50,8 +49,8 @@ func (c *cq) push(e *cqe, solicited bool) {
 	c.queue.Push(e, solicited, c)
 }
 
-// room tells whether a work request of a failed queue pair can complete now; if not, q is
-// run again when there is room. Half of the queue is for those that have not failed.
+// room reports whether a work request of a failed queue pair can complete now; if not, q is scheduled when there is
+// room. Half of the queue is reserved for queue pairs that have not failed.
 func (c *cq) room(q *qp) bool {
 	if c.queue.Free() > c.queue.Depth()/2 {
 		return true
@@ -60,7 +59,7 @@ func (c *cq) room(q *qp) bool {
 	return false
 }
 
-// lose is an overrun (IBTA vol. 1, 11.6.3.1). Each takes down the queue pairs of its time.
+// lose handles an overrun (IBTA vol. 1, 11.6.3.1), which takes down the current queue pairs of the CQ.
 func (c *cq) lose() {
 	if !c.overrun {
 		c.overrun = true

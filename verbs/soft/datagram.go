@@ -8,11 +8,10 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// grhLen is the room before the payload of a received datagram, for the global
-// route header (ibv_create_ah_from_wc(3)).
+// grhLen is the room for the global route header before the payload of a received datagram (ibv_create_ah_from_wc(3)).
 const grhLen = 40
 
-// udDest is where a datagram goes.
+// udDest is the destination of a datagram.
 type udDest struct {
 	av   av
 	qpn  uint32
@@ -32,7 +31,7 @@ func (q *qp) transmitUD() {
 		}
 		w := q.sq.Slot(r.idx)
 		switch {
-		case w.length > uint32(q.mtu): // IBTA vol. 1, 10.8.2.2; rxe sends nothing and says nothing
+		case w.length > uint32(q.mtu): // IBTA vol. 1, 10.8.2.2; rxe drops it silently
 			q.failOldest(verbs.WCLocLenErr)
 			return
 		case !q.gather(w, 0, w.length):
@@ -46,7 +45,7 @@ func (q *qp) transmitUD() {
 		if w.op == verbs.WRSendWithImm {
 			h.Opcode = wire.UDSendOnlyImm
 		}
-		if w.dest.qkey&(1<<31) != 0 { // then the queue pair's own is meant (IBTA vol. 1, 10.2.5)
+		if w.dest.qkey&(1<<31) != 0 { // this selects the queue pair's own (IBTA vol. 1, 10.2.5)
 			h.QKey = q.attr.QKey
 		}
 		q.vec.tx.add(q.vec.pathTo(&w.dest.av, w.dest.qpn), &h, q.vec.parts, int(w.length))
@@ -56,9 +55,8 @@ func (q *qp) transmitUD() {
 	}
 }
 
-// datagram handles a received datagram. Without a receive, or with one that is
-// too small, the datagram is dropped: no peer can take down the queue pair by
-// sending.
+// datagram handles a received datagram. Without a receive, or if it is too small, the datagram is dropped: no peer can
+// take down the queue pair by sending.
 func (q *qp) datagram(h *wire.Header, payload []byte, d *datagram) {
 	if !q.takeRecv() {
 		q.vec.dev.count.dropNoRecv.Add(1)
@@ -86,19 +84,17 @@ func (q *qp) datagram(h *wire.Header, payload []byte, d *datagram) {
 	q.received(&wc, h.Solicited)
 }
 
-// spoiled completes the receive of a message that names memory which is not
-// there. That is a local error, whatever the peer sent, and ends the queue pair
-// (IBTA vol. 1, 10.10.2.2); the completion says so.
+// spoiled completes a receive whose memory is not there. That is a local error, whatever the peer sent, and ends the
+// queue pair (IBTA vol. 1, 10.10.2.2).
 func (q *qp) spoiled(status verbs.WCStatus) {
 	q.received(&verbs.WC{Status: status, Opcode: verbs.WCRecv}, true)
 	q.vec.dev.count.qpErrors.Add(1)
 	q.toErr()
 }
 
-// putGRH writes what takes the place of the global route header on RoCEv2: the
-// IP header. IPv4's stands in the last 20 bytes, after zeros (IBTA vol. 1, annex
-// A17.4.5.1). A socket does not see the header, so it is made anew: TTL and
-// traffic class are not those of the packet.
+// putGRH writes the IP header, which replaces the global route header on RoCEv2. An IPv4 header is in the last 20
+// bytes, after zeros (IBTA vol. 1, annex A17.4.5.1). A socket does not see the received header, so this one is
+// synthesized: TTL and traffic class are not those of the packet.
 func putGRH(b *[grhLen]byte, src, dst netip.Addr, udpPayload int) {
 	const protoUDP, ttl = 17, 64
 	if src.Is4() {

@@ -8,9 +8,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// deliver implements receiver: the checks every packet has to pass, in the
-// order of rxe_recv: form, queue pair, keys, source, ICRC. What fails is
-// counted and dropped in silence.
+// deliver implements receiver. It makes the checks that every packet has to pass, in the order of rxe_recv: form, queue
+// pair, keys, source, ICRC. Packets that fail are counted and dropped silently.
 func (v *vector) deliver(d *datagram) {
 	v.arrived++
 	h := &v.header
@@ -45,7 +44,7 @@ func (v *vector) deliver(d *datagram) {
 	q.receive(h, payload, d)
 }
 
-// admits checks the keys and where the packet comes from.
+// admits checks the keys and the source of a packet.
 func (v *vector) admits(q *qp, h *wire.Header, d *datagram) bool {
 	if !q.guard.member(h.PKey) {
 		v.dev.count.dropKey.Add(1)
@@ -65,8 +64,7 @@ func (v *vector) admits(q *qp, h *wire.Header, d *datagram) bool {
 	return true
 }
 
-// owner is the vector of a queue pair. That of queue pair 1 is this vector
-// while the device has none.
+// owner returns the vector of a queue pair; for queue pair 1 it is this vector while the device has none.
 func (v *vector) owner(qpn uint32) int {
 	if qpn != gsiQPN {
 		return vectorOf(qpn, v.dev.cfg.Vectors)
@@ -77,7 +75,7 @@ func (v *vector) owner(qpn uint32) int {
 	return v.index
 }
 
-// stray passes a datagram on to the vector it is for.
+// stray passes a datagram to the vector that it is for.
 func (v *vector) stray(to int, d *datagram) {
 	o := v.dev.vectors[to]
 	o.strayMu.Lock()

@@ -48,8 +48,8 @@ type Device struct {
 
 var _ verbs.Device = (*Device)(nil)
 
-// Open makes a device and its sockets. A wrong configuration is [verbs.ErrInvalid]; other
-// errors are those of the system calls.
+// Open makes a device and its sockets. An invalid configuration is [verbs.ErrInvalid]; other errors are those of the
+// system calls.
 func Open(cfg Config) (*Device, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("soft device configuration: %w", err)
@@ -73,7 +73,7 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// findMTU: the port has one MTU, so it is that of the narrowest interface.
+// findMTU sets the MTU of the port, which is that of the narrowest interface.
 func (d *Device) findMTU() error {
 	if d.mtu = d.cfg.MTU; d.mtu != 0 {
 		return nil
@@ -143,8 +143,7 @@ func (d *Device) Drive(index int, p verbs.Poller) (verbs.Driver, error) {
 	return d.vectors[index].drive(p)
 }
 
-// Close implements verbs.Device. Queue pairs that are still open receive and
-// send nothing any more.
+// Close implements verbs.Device. Queue pairs that are still open no longer receive or send.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {

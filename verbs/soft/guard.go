@@ -8,25 +8,24 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// Guard is what the two ends of a reliable connection agree on so that a third
-// host, which can send with the address of either, has more to guess than the
-// standard gives it. Without keys of both sides only the rest holds; see [Protect].
+// Guard holds what the two ends of a reliable connection agree on so that a third host, which can send with the address
+// of either, has more to guess than the standard requires. Without keys for both sides, the checks that need no keys
+// remain; see [Protect].
 type Guard struct {
-	// Own is the partition key of packets to the queue pair, Peer that of packets
-	// from it; see [RandomPartition].
+	// Own is the partition key of packets to the queue pair, Peer that of packets from it; see [RandomPartition].
 	Own, Peer uint16
 }
 
 const (
-	// defaultPartition has every device, member wholly.
+	// defaultPartition is the partition of which every device is a full member.
 	defaultPartition = 0xffff
 	wholeMember      = 0x8000
-	// firstPackets is how far ahead of the expected packet one may be that is the
-	// first to come: so many proofs of a carrier are sent (docs/PROTOCOL.md).
+	// firstPackets is how far ahead of the expected packet the first packet to arrive may be: the number of carrier proofs
+	// that a peer sends (docs/PROTOCOL.md).
 	firstPackets = 4
 )
 
-// RandomPartition is a partition key that a peer cannot guess.
+// RandomPartition returns a partition key that a peer cannot guess.
 func RandomPartition() uint16 {
 	for {
 		if k := uint16(random32()) | wholeMember; ValidPartition(k) {
@@ -35,30 +34,26 @@ func RandomPartition() uint16 {
 	}
 }
 
-// ValidPartition tells whether two ends may agree on a partition key: a whole
-// member's, of a partition that exists and is not the default one.
+// ValidPartition reports whether two ends may agree on a partition key: that of a full member of a partition that
+// exists and is not the default one.
 func ValidPartition(k uint16) bool { return k > wholeMember && k < defaultPartition }
 
-// RandomPSN is a first PSN that a peer cannot guess.
+// RandomPSN returns a first PSN that a peer cannot guess.
 func RandomPSN() uint32 { return random32() >> 8 }
 
-// Protect makes a queue pair in INIT take less than it has to. What fails is
-// dropped and counted, and its sender gets no answer.
+// Protect makes a queue pair in INIT accept less than the standard requires. Packets that fail are dropped and counted,
+// and their sender gets no answer.
 //
-//   - Packets have to be of the partition Own, and what is sent is of Peer.
-//     Answers have the first PSN of their sender for their MSN, and CNPs for their PSN.
-//     Without keys CNPs are neither taken nor sent.
-//   - The UDP source port from which the peer's first packet comes is that of all
-//     others.
-//   - A PSN is that of a packet which can be under way: within the largest window,
-//     and within four packets of the expected one as long as there was none.
-//   - Only WRITEs are served. One that asks for what was not granted is dropped
-//     and does not end the queue pair. If the peer did send it, the peer gets no
-//     answer and gives up. See [Refused].
+//   - Packets must have the partition key Own; packets sent have Peer. Answers carry the first PSN of their sender as
+//     their MSN, and CNPs as their PSN. Without keys CNPs are neither accepted nor sent.
+//   - All packets of the peer must come from the UDP source port of its first packet.
+//   - A PSN must be that of a packet that can be in flight: within the largest window, or, before the first packet,
+//     within four packets of the expected one.
+//   - Only WRITEs are served. One that asks for what was not granted is dropped but does not end the queue pair. If the
+//     peer did send it, the peer gets no answer and gives up. See [Refused].
 //
-// Protect returns [verbs.ErrState] for a queue pair that is not RC and in INIT, and
-// [verbs.ErrInvalid] for keys that [ValidPartition] refuses. Only the queue pair's
-// owner may call it.
+// Protect returns [verbs.ErrState] for a queue pair that is not RC and in INIT, and [verbs.ErrInvalid] for keys that
+// [ValidPartition] refuses. Only the queue pair's owner may call it.
 func Protect(pair verbs.QP, g Guard) error {
 	q, ok := pair.(*qp)
 	switch {
@@ -73,16 +68,15 @@ func Protect(pair verbs.QP, g Guard) error {
 	return nil
 }
 
-// Refused tells whether the last packet with the PSN that a protected queue pair
-// expects was refused. A connected peer sends that packet again and again until
-// it gives up. Only the loop of the queue pair's vector may ask.
+// Refused reports whether the last packet with the PSN that a protected queue pair expects was refused. A connected
+// peer repeats that packet until it gives up. Only the loop of the queue pair's vector may call it.
 func Refused(pair verbs.QP) bool {
 	q, ok := pair.(*qp)
 	return ok && q.guard.refused
 }
 
-// Path returns the round trip time of a queue pair, 0 before it was measured, and how many of its packets were sent
-// again. Only the loop of its vector may ask.
+// Path returns the round trip time of a queue pair, 0 before it was measured, and how many of its packets were
+// retransmitted. Only the loop of its vector may call it.
 func Path(pair verbs.QP) (rtt time.Duration, again uint64, ok bool) {
 	q, ok := pair.(*qp)
 	if !ok {
@@ -91,7 +85,7 @@ func Path(pair verbs.QP) (rtt time.Duration, again uint64, ok bool) {
 	return time.Duration(q.req.rtt.srtt), q.req.again, true
 }
 
-// guard is a queue pair's; the zero value is the standard.
+// guard is the protection of a queue pair; the zero value follows the standard.
 type guard struct {
 	on        bool
 	own, peer uint16 // partition keys; 0: not agreed on
@@ -99,7 +93,7 @@ type guard struct {
 	refused   bool   // see Refused
 }
 
-// member tells whether packets with a partition key are for the queue pair.
+// member reports whether packets with a partition key are for the queue pair.
 func (g *guard) member(k uint16) bool {
 	if g.own != 0 {
 		return k == g.own
@@ -107,7 +101,7 @@ func (g *guard) member(k uint16) bool {
 	return k&^wholeMember == defaultPartition&^wholeMember
 }
 
-// partition is the key of what is sent.
+// partition returns the partition key of packets sent.
 func (g *guard) partition() uint16 {
 	if g.peer != 0 {
 		return g.peer
@@ -115,17 +109,17 @@ func (g *guard) partition() uint16 {
 	return defaultPartition
 }
 
-// comesFrom tells whether the peer may send from a UDP port.
+// comesFrom reports whether the peer may send from a UDP port.
 func (g *guard) comesFrom(port uint16) bool { return g.port == 0 || port == g.port }
 
-// learn takes note of where a packet has come from that could hardly be another's.
+// learn records the source port of a packet that is very unlikely to be forged.
 func (g *guard) learn(port uint16) {
 	if g.on {
 		g.port = port
 	}
 }
 
-// sign returns what stands for a message sequence number, or the PSN of a CNP.
+// sign returns the value to send in place of a message sequence number, or as the PSN of a CNP.
 func (q *qp) sign(n uint32) uint32 {
 	if q.guard.own != 0 {
 		return q.attr.SQPSN
@@ -133,8 +127,7 @@ func (q *qp) sign(n uint32) uint32 {
 	return n
 }
 
-// plausible tells whether a packet can be under way. Answers have to be under
-// way, too, to mean anything: see response.
+// plausible reports whether a packet can be in flight. Answers must also refer to packets in flight: see response.
 func (q *qp) plausible(h *wire.Header) bool {
 	g, t := &q.guard, h.Opcode.Traits()
 	signed := g.own != 0
@@ -153,7 +146,7 @@ func (q *qp) plausible(h *wire.Header) bool {
 	return ahead >= -window && ahead < window
 }
 
-// violates tells whether the expected packet asks for what was not granted.
+// violates reports whether the expected packet asks for what was not granted.
 func (q *qp) violates(h *wire.Header, payload []byte) bool {
 	t := h.Opcode.Traits()
 	if t&wire.Write == 0 || !q.fits(t, len(payload)) || !q.serves(t) {
@@ -163,7 +156,7 @@ func (q *qp) violates(h *wire.Header, payload []byte) bool {
 	return s != wire.ACK
 }
 
-// suspect drops a packet that fits all but what it asks for.
+// suspect drops a packet that fits in everything but what it asks for.
 func (q *qp) suspect() {
 	q.guard.refused = true
 	q.vec.dev.count.dropRefused.Add(1)

@@ -5,14 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// A key is 32 random bits, of which the upper ones are the index of its region:
-// a stale or a guessed one opens nothing. L_Key and R_Key are the same number, as
-// with rxe.
+// A key is 32 random bits, of which the upper ones are the index of its region, so that a stale or guessed key opens
+// nothing. L_Key and R_Key are the same number, as in rxe.
 //
 //	index (20) | tag (12)
 //
-// A quarter of the indices is used at most, so that a random one is free at the
-// first try or the second.
+// At most a quarter of the indices is used, so that a random one is free at the first try or the second.
 const (
 	tagBits   = 12
 	keySlots  = 1 << (32 - tagBits)
@@ -21,8 +19,8 @@ const (
 	keyChunks = keySlots / keyChunk
 )
 
-// keyTable finds regions by key. Looking up takes no lock: the loops of all
-// vectors do, while other goroutines register and close regions.
+// keyTable finds regions by key. Lookups take no lock: the loops of all vectors make them while other goroutines
+// register and close regions.
 type keyTable struct {
 	count  atomic.Int64
 	chunks [keyChunks]atomic.Pointer[[keyChunk]atomic.Pointer[mr]]
@@ -30,7 +28,7 @@ type keyTable struct {
 	mu sync.Mutex // guards writing chunks
 }
 
-// find returns the region of a key, nil if none.
+// find returns the region of a key, or nil.
 func (t *keyTable) find(key uint32) *mr {
 	if m := t.at(key); m != nil && m.key == key {
 		return m
@@ -47,7 +45,7 @@ func (t *keyTable) at(key uint32) *mr {
 	return nil
 }
 
-// add gives m a key; false means that there is none left.
+// add assigns a key to m; it returns false if none is left.
 func (t *keyTable) add(m *mr) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,18 +6,18 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// smallest is the length of a ring that holds its first completion.
+// smallest is the initial length of a ring, allocated with its first completion.
 const smallest = 16
 
-// Completion is a completion with what its polling frees in its work queue.
+// Completion is a completion, with the work queue entries that polling it frees.
 type Completion struct {
 	WC      verbs.WC
-	Retired *uint64 // the queue's counter of work requests that are done with
-	Retire  uint64  // what it becomes, unless it is more already
+	Retired *uint64 // the work queue's counter of freed entries
+	Retire  uint64  // its new value, unless it is already larger
 }
 
-// Completions holds the completions of one CQ, oldest first. Make one with NewCompletions. It is
-// used by the goroutine that drives the CQ's vector only.
+// Completions holds the completions of one CQ, oldest first. Make one with NewCompletions. Only the goroutine that
+// drives the CQ's vector may use it.
 type Completions struct {
 	most    uint64 // the device's limit of depth
 	depth   uint64
@@ -37,8 +37,8 @@ const (
 	armedAny
 )
 
-// NewCompletions makes a queue of at least one and at most depth completions; channel may
-// be nil. Another depth than 1 to most is verbs.ErrInvalid.
+// NewCompletions makes an empty queue for at most depth completions; channel may be nil. A depth outside 1 to most is
+// verbs.ErrInvalid.
 func NewCompletions(depth, most int, channel *verbs.CompChannel) (Completions, error) {
 	q := Completions{most: uint64(most), channel: channel}
 	return q, q.Resize(depth)
@@ -47,10 +47,10 @@ func NewCompletions(depth, most int, channel *verbs.CompChannel) (Completions, e
 // Full reports whether there is no room for another completion.
 func (q *Completions) Full() bool { return q.Free() == 0 }
 
-// Depth is how many completions the queue has room for.
+// Depth returns the maximum number of completions.
 func (q *Completions) Depth() uint64 { return q.depth }
 
-// Free is how many more it has room for.
+// Free returns how many more completions fit.
 func (q *Completions) Free() uint64 { return q.depth - (q.tail - q.head) }
 
 // Empty reports whether there is nothing to poll.
@@ -59,8 +59,8 @@ func (q *Completions) Empty() bool { return q.head == q.tail }
 // Closed reports whether Close was called.
 func (q *Completions) Closed() bool { return q.closed }
 
-// Push adds a completion of a queue that is not full, and notifies the channel
-// on behalf of cq if it was armed for that (IBTA vol. 1, 11.4.2.2).
+// Push adds a completion to a queue that is not full, and notifies the channel for cq if it was armed for such a
+// completion (IBTA vol. 1, 11.4.2.2).
 func (q *Completions) Push(e *Completion, solicited bool, cq verbs.CQ) {
 	if q.tail-q.head == uint64(len(q.ring)) {
 		q.grow()
@@ -81,8 +81,7 @@ func (q *Completions) grow() {
 	q.ring = ring
 }
 
-// Poll moves the oldest completions to wcs and returns how many. It frees what they
-// hold of their work queues.
+// Poll moves the oldest completions to wcs, frees the work queue entries they held, and returns how many there were.
 func (q *Completions) Poll(wcs []verbs.WC) int {
 	n := 0
 	for ; n < len(wcs) && q.head != q.tail; n++ {
@@ -95,7 +94,7 @@ func (q *Completions) Poll(wcs []verbs.WC) int {
 	return n
 }
 
-// ReqNotify is verbs.CQ's.
+// ReqNotify implements verbs.CQ.
 func (q *Completions) ReqNotify(solicited bool) error {
 	switch {
 	case q.closed:
@@ -110,7 +109,7 @@ func (q *Completions) ReqNotify(solicited bool) error {
 	return nil
 }
 
-// Resize is verbs.CQ's.
+// Resize implements verbs.CQ.
 func (q *Completions) Resize(depth int) error {
 	switch {
 	case q.closed:
@@ -122,7 +121,7 @@ func (q *Completions) Resize(depth int) error {
 	return nil
 }
 
-// Close gives the memory back; nothing may be pushed any more.
+// Close frees the memory; nothing may be pushed afterwards.
 func (q *Completions) Close() {
 	q.closed = true
 	q.ring, q.head, q.tail = nil, 0, 0

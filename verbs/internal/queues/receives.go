@@ -9,9 +9,9 @@ import (
 // Receives holds posted receives, oldest first. The counters only grow:
 // Retired <= head <= tail. The zero value holds none.
 type Receives struct {
-	Retired uint64   // completion polled; of a queue pair's own queue
-	ids     []uint64 // by counter, length mask+1; nil as long as all of them are the same
-	same    uint64   // then it is this
+	Retired uint64   // completions polled; only for a queue pair's own queue
+	ids     []uint64 // by counter, length mask+1; nil while all ids are the same
+	same    uint64   // the id of all receives while ids is nil
 	mask    uint64
 	lists   *lists // nil: receives have no memory
 	head    uint64
@@ -25,7 +25,7 @@ type lists struct {
 	perWR  int
 }
 
-// NewReceives makes a queue for that many receives of that many SGEs.
+// NewReceives makes a queue for wrs receives of up to sges SGEs.
 func NewReceives(wrs, sges int) Receives {
 	if wrs == 0 {
 		return Receives{}
@@ -41,13 +41,13 @@ func NewReceives(wrs, sges int) Receives {
 // Empty reports whether no receive is posted.
 func (r *Receives) Empty() bool { return r.head == r.tail }
 
-// Posted is the number of receives that were not taken yet.
+// Posted returns the number of receives not taken yet.
 func (r *Receives) Posted() int { return int(r.tail - r.head) }
 
-// Held is the number of receives whose completion was not polled yet.
+// Held returns the number of receives whose completion was not polled yet.
 func (r *Receives) Held() uint64 { return r.tail - r.Retired }
 
-// Push posts a receive. The caller has checked that there is room.
+// Push posts a receive. The caller must have checked that there is room.
 func (r *Receives) Push(id uint64, list []verbs.SGE) {
 	i := int(r.tail & r.mask)
 	r.putID(i, id)
@@ -57,8 +57,8 @@ func (r *Receives) Push(id uint64, list []verbs.SGE) {
 	r.tail++
 }
 
-// putID notes the id of receive i. A queue of thousands of receives that are all
-// alike, as those of idle connections are, needs no memory for that.
+// putID stores the id of receive i. A queue of thousands of equal receives, as idle connections have, needs no memory
+// for ids.
 func (r *Receives) putID(i int, id uint64) {
 	switch {
 	case r.ids != nil:
@@ -74,7 +74,7 @@ func (r *Receives) putID(i int, id uint64) {
 	}
 }
 
-// ID is the work request id of the oldest receive.
+// ID returns the work request id of the oldest receive.
 func (r *Receives) ID() uint64 {
 	if r.ids == nil {
 		return r.same
@@ -82,7 +82,7 @@ func (r *Receives) ID() uint64 {
 	return r.ids[r.head&r.mask]
 }
 
-// List is the scatter list of the oldest receive, valid until the next Push.
+// List returns the scatter list of the oldest receive, valid until the next Push.
 func (r *Receives) List() []verbs.SGE {
 	l := r.lists
 	if l == nil {
@@ -92,14 +92,14 @@ func (r *Receives) List() []verbs.SGE {
 	return l.sges[i*l.perWR:][:l.counts[i]]
 }
 
-// Take removes the oldest receive and returns how many were ever taken: what
-// Retired becomes when its completion is polled.
+// Take removes the oldest receive and returns how many were ever taken, the value of Retired once its completion is
+// polled.
 func (r *Receives) Take() uint64 {
 	r.head++
 	return r.head
 }
 
-// Resize makes room for that many receives, at least those posted.
+// Resize makes room for wrs receives, at least those posted.
 func (r *Receives) Resize(wrs int) {
 	sges := 0
 	if r.lists != nil {
@@ -113,5 +113,5 @@ func (r *Receives) Resize(wrs int) {
 	*r = n
 }
 
-// Reset forgets what is posted. Counters go on: completions refer to them.
+// Reset drops what is posted. Counters go on, since completions refer to them.
 func (r *Receives) Reset() { r.head, r.Retired = r.tail, r.tail }

@@ -1,33 +1,33 @@
 package queues
 
-// firstSends is the length of a ring that holds its first work request.
+// firstSends is the initial length of a ring, allocated with its first work request.
 const firstSends = 1
 
-// Sends holds the work requests that have not completed yet. They complete in order;
-// the counters only grow: Retired <= Done <= posted.
+// Sends holds the work requests that have not completed yet. They complete in order; the counters only grow: Retired <=
+// Done <= posted.
 type Sends[T any] struct {
-	Done    uint64 // completion queued, or none wanted
+	Done    uint64 // completion queued, or not requested
 	Retired uint64 // completion polled
 	posted  uint64
 	ring    []T // grows on demand; length a power of two
 }
 
-// Posted is the number of work requests ever posted.
+// Posted returns the number of work requests ever posted.
 func (s *Sends[T]) Posted() uint64 { return s.posted }
 
 // Idle reports whether everything posted has completed.
 func (s *Sends[T]) Idle() bool { return s.Done == s.posted }
 
-// Held is the number of work requests whose completion was not polled yet.
+// Held returns the number of work requests whose completion was not polled yet.
 func (s *Sends[T]) Held() uint64 { return s.posted - s.Retired }
 
-// Slot is work request i, which has been posted and not completed.
+// Slot returns work request i, which must be posted and not completed.
 func (s *Sends[T]) Slot(i uint64) *T { return &s.ring[i&uint64(len(s.ring)-1)] }
 
-// Oldest is the oldest work request that has not completed.
+// Oldest returns the oldest work request that has not completed.
 func (s *Sends[T]) Oldest() *T { return s.Slot(s.Done) }
 
-// Push returns the next slot as its last user left it, with slices to use again.
+// Push returns the next slot with its previous contents, so that its slices can be reused.
 func (s *Sends[T]) Push() *T {
 	if s.posted-s.Done == uint64(len(s.ring)) {
 		s.grow()
@@ -44,5 +44,5 @@ func (s *Sends[T]) grow() {
 	s.ring = ring
 }
 
-// Reset forgets what is posted. Counters go on: completions refer to them.
+// Reset drops what is posted. Counters go on, since completions refer to them.
 func (s *Sends[T]) Reset() { s.Done, s.Retired = s.posted, s.posted }

@@ -24,19 +24,18 @@ func (l Limits) Check(c verbs.QPCap) error {
 	return nil
 }
 
-// Shared is a shared receive queue: what the methods of verbs.SRQ do to it. Close is
-// its device's.
+// Shared is a shared receive queue. It implements the methods of verbs.SRQ except Close.
 type Shared struct {
 	Users atomic.Int32 // queue pairs
 
-	// Owned by the loop, before that by the creator.
+	// Owned by the creator, then by the loop.
 	rq     Receives
 	attr   verbs.SRQAttr
 	limits Limits
 	closed bool
 }
 
-// Init makes the queue ready to use; vectors is the device's number of them.
+// Init initializes the queue; vectors is the device's number of vectors.
 func (s *Shared) Init(a verbs.SRQInitAttr, vectors int, l Limits) error {
 	if a.Vector < 0 || a.Vector >= vectors || a.MaxWR < 1 || a.MaxWR > l.WR ||
 		a.MaxSGE < 0 || a.MaxSGE > l.SGE || a.Limit < 0 || a.Limit > a.MaxWR {
@@ -50,10 +49,10 @@ func (s *Shared) Init(a verbs.SRQInitAttr, vectors int, l Limits) error {
 // Closed reports whether Release was called.
 func (s *Shared) Closed() bool { return s.closed }
 
-// Posted is the number of receives that no queue pair has taken yet.
+// Posted returns the number of receives not taken yet.
 func (s *Shared) Posted() int { return s.rq.Posted() }
 
-// Post is verbs.SRQ's PostRecv.
+// Post implements PostRecv of verbs.SRQ.
 func (s *Shared) Post(wr *verbs.RecvWR) error {
 	switch {
 	case s.closed:
@@ -67,7 +66,7 @@ func (s *Shared) Post(wr *verbs.RecvWR) error {
 	return nil
 }
 
-// Oldest is the receive that Take removes; nil if none.
+// Oldest returns the queue of which Take removes the oldest receive, or nil if there is none.
 func (s *Shared) Oldest() *Receives {
 	if s.rq.Empty() {
 		return nil
@@ -75,8 +74,8 @@ func (s *Shared) Oldest() *Receives {
 	return &s.rq
 }
 
-// Take removes the oldest receive and reports whether the limit event is due, which
-// comes once, until the limit is set again (ibv_modify_srq(3)).
+// Take removes the oldest receive and reports whether the limit event is due, which happens once until the limit is set
+// again (ibv_modify_srq(3)).
 func (s *Shared) Take() (low bool) {
 	s.rq.Take()
 	low = s.rq.Posted() < s.attr.Limit
@@ -86,7 +85,7 @@ func (s *Shared) Take() (low bool) {
 	return low
 }
 
-// Modify is verbs.SRQ's.
+// Modify implements verbs.SRQ.
 func (s *Shared) Modify(a verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	size, limit := s.attr.MaxWR, s.attr.Limit
 	if mask&verbs.SRQAttrMaxWR != 0 {
@@ -109,11 +108,10 @@ func (s *Shared) Modify(a verbs.SRQAttr, mask verbs.SRQAttrMask) error {
 	return nil
 }
 
-// Query is verbs.SRQ's.
+// Query implements verbs.SRQ.
 func (s *Shared) Query() verbs.SRQAttr { return s.attr }
 
-// Release gives the memory back unless a queue pair uses the queue; first reports
-// whether the call before had not done so already.
+// Release frees the memory unless a queue pair uses the queue; first reports whether this call was the one that did.
 func (s *Shared) Release() (first bool, err error) {
 	if s.closed {
 		return false, nil

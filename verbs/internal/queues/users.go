@@ -7,16 +7,15 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Users are what keeps an object open: the regions, queue pairs, shared receive queues and
-// address handles of a domain, or the queue pairs of a completion queue. The zero value is an
-// open object without any.
+// Users counts what keeps an object open: the regions, queue pairs, shared receive queues and address handles of a
+// domain, or the queue pairs of a completion queue. The zero value is an open object without users.
 type Users struct {
 	mu     sync.Mutex // guards everything below
 	n      int
 	closed bool
 }
 
-// Hold is called before a user is made, Release when that is closed.
+// Hold counts a user. Call it before making the user, and Release when the user is closed. It fails after Close.
 func (u *Users) Hold() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -27,15 +26,15 @@ func (u *Users) Hold() error {
 	return nil
 }
 
-// Release is the end of what Hold was called for.
+// Release ends a Hold.
 func (u *Users) Release() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.n--
 }
 
-// Close ends the object by free, once. One with users is busy, and one that cannot be freed
-// stays open.
+// Close closes the object once, by calling free. It fails with verbs.ErrBusy if there are users; if free fails, the
+// object stays open.
 func (u *Users) Close(free func() error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -11,12 +11,11 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// mtuHeaders is the room that rxe leaves in an interface's MTU for the headers
-// of a packet; two ends must choose the same path MTU from the same interfaces.
+// mtuHeaders is the room for packet headers that rxe leaves in an interface's MTU; two ends must derive the same path
+// MTU from the same interfaces.
 const mtuHeaders = 80
 
-// pathMTU is the largest path MTU whose packets fit the interface that has the
-// address.
+// pathMTU returns the largest path MTU whose packets fit the interface that has the address.
 func pathMTU(addr netip.Addr) (verbs.MTU, error) {
 	in, err := interfaceOf(addr)
 	if err != nil {
@@ -29,9 +28,8 @@ func pathMTU(addr netip.Addr) (verbs.MTU, error) {
 	return m, nil
 }
 
-// PathMTU is the largest path MTU whose packets the kernel would send to a host
-// undivided: that of the route, or what ICMP has said of the path since, which the
-// kernel forgets after ten minutes.
+// PathMTU returns the largest path MTU whose packets the kernel would send to a host unfragmented: that of the route,
+// or of a later ICMP message about the path, which the kernel forgets after ten minutes.
 func PathMTU(to netip.Addr) (verbs.MTU, error) {
 	level, name := unix.IPPROTO_IPV6, unix.IPV6_MTU
 	if to = to.Unmap(); to.Is4() {
@@ -56,7 +54,7 @@ func PathMTU(to netip.Addr) (verbs.MTU, error) {
 	return m, nil
 }
 
-// mtuWithin is the largest path MTU that fits an interface's, 0 if none does.
+// mtuWithin returns the largest path MTU that fits an interface's MTU, 0 if none does.
 func mtuWithin(interfaceMTU int) verbs.MTU {
 	for m := verbs.MTU4096; m >= verbs.MTU256; m-- {
 		if m.Bytes()+mtuHeaders <= interfaceMTU {
@@ -66,8 +64,8 @@ func mtuWithin(interfaceMTU int) verbs.MTU {
 	return 0
 }
 
-// interfaceOf finds the interface that has an address. The loopback interface
-// has all of the networks of its addresses.
+// interfaceOf returns the interface that has an address. The loopback interface has the whole networks of its
+// addresses.
 func interfaceOf(addr netip.Addr) (*net.Interface, error) {
 	all, err := net.Interfaces()
 	if err != nil {

@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpLink is the link over the host's UDP sockets. Per address it receives on
-// one socket, bound to the device's port, and sends from up to one per lane,
-// bound to a random port. All of them are nonblocking and known to no poller of
-// ours; the driver of the device waits for fds.
+// udpLink is the link over the host's UDP sockets. Per address it receives on one socket, bound to the device's port,
+// and sends from up to one socket per lane, bound to a random port. All are nonblocking, and the link polls none of
+// them; the driver of the device waits for fds.
 type udpLink struct {
 	log      *slog.Logger
 	addrs    []netip.Addr
@@ -22,14 +21,14 @@ type udpLink struct {
 	receivers []int         // per address; the fds
 	senders   [][lanes]lane // per address
 
-	segment bool // the kernel cuts trains (UDP_SEGMENT)
+	segment bool // the kernel splits trains (UDP_SEGMENT)
 	out     outbox
 	probe   *outbox // see doubt
 	in      inbox
 
-	reported map[unix.Errno]bool // refusals that the log has already
-	portless bool                // the log has that no socket could be opened
-	small    bool                // the log has that buffers are small
+	reported map[unix.Errno]bool // errors already logged
+	portless bool                // it was logged that no socket could be opened
+	small    bool                // it was logged that buffers are small
 	closed   bool
 	counters linkCounters
 }
@@ -40,16 +39,15 @@ type lane struct {
 	port uint16
 }
 
-// linkCounters is linkStats being counted: by the loop, once per call.
+// linkCounters counts linkStats; the loop updates it once per call.
 type linkCounters struct {
 	sentPackets, sentBytes, sentCalls             atomic.Uint64
 	sendErrors                                    atomic.Uint64
 	receivedPackets, receivedBytes, receivedCalls atomic.Uint64
 }
 
-// newUDPLink opens the sockets of a vector that it receives on. The vectors of
-// a device are opened in their order, from 0: that is how the kernel numbers
-// the sockets of a port, by which steer chooses.
+// newUDPLink opens the receiving sockets of a vector. The vectors of a device must be opened in order, from 0: the
+// kernel numbers the sockets of a port in this order, and steer chooses by number.
 func newUDPLink(cfg *Config, vector int) (link, error) {
 	l := &udpLink{
 		log:      cfg.Logger,
@@ -77,8 +75,7 @@ func newUDPLink(cfg *Config, vector int) (link, error) {
 	return l, nil
 }
 
-// smallBuffer says once what the host should allow; without privileges it
-// allows 208 KiB by default, three full trains.
+// smallBuffer logs once what the host should allow; without privileges it allows 208 KiB by default, three full trains.
 func (l *udpLink) smallBuffer(have, want int, sysctl string) {
 	if have < want && !l.small {
 		l.small = true

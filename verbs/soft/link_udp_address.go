@@ -7,11 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket addresses and control messages as the kernel has them in memory: host
-// byte order except for ports and addresses.
+// Socket addresses and control messages in the kernel's memory format: host byte order except for ports and addresses.
 
-// putAddress writes a destination and returns its length. It needs no zone, see
-// bindAddress.
+// putAddress writes a destination and returns its length. It needs no zone, see bindAddress.
 func putAddress(b *[unix.SizeofSockaddrInet6]byte, to netip.AddrPort) uint32 {
 	binary.BigEndian.PutUint16(b[2:], to.Port())
 	if a := to.Addr(); a.Is4() {
@@ -29,7 +27,7 @@ func putAddress(b *[unix.SizeofSockaddrInet6]byte, to netip.AddrPort) uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
-// parseAddress reads a source, without zone; the zero value if it is not one.
+// parseAddress parses a source address without its zone; an invalid one is the zero value.
 func parseAddress(b []byte) netip.AddrPort {
 	if len(b) < unix.SizeofSockaddrInet4 {
 		return netip.AddrPort{}
@@ -46,8 +44,7 @@ func parseAddress(b []byte) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// controlSize is room for any control messages that we send or get: two
-// integers.
+// controlSize is room for all control messages that we send or receive at a time: two integers.
 const controlSize = 2 * (unix.SizeofCmsghdr + 8)
 
 // appendControl appends a control message with an integer of 2 or 4 bytes.
@@ -78,8 +75,8 @@ const (
 	ecnCE   = 3
 )
 
-// parseControl reads what came with a message: the size that the kernel merged
-// datagrams of (0: it did not) and whether they are marked.
+// parseControl parses the control messages of a message: the size of the datagrams that the kernel merged (0: it did
+// not), and whether they are marked.
 func parseControl(b []byte) (size int, ce bool) {
 	for len(b) >= unix.SizeofCmsghdr {
 		h, data, rest, err := unix.ParseOneSocketControlMessage(b)

@@ -2,10 +2,9 @@ package soft
 
 import "golang.org/x/sys/unix"
 
-// Messages of one call, and what each may be long. A message is many datagrams
-// if the kernel merges them, and then up to an IP packet; a datagram alone is
-// a path MTU and headers. What one call brings is to be in the processor's cache
-// still when it is checked and copied on.
+// Messages per call, and their maximum length. If the kernel merges datagrams, a message is up to an IP packet of many
+// datagrams; otherwise it is one datagram of a path MTU and headers. The messages of one call should still be in the
+// processor's cache when they are checked and copied.
 const (
 	mergedMessages = 4
 	mergedBytes    = 64 << 10
@@ -13,21 +12,20 @@ const (
 	singleBytes    = 8 << 10
 )
 
-// inbox is where a call to the kernel puts what arrived. Buffers are touched
-// only as far as they are filled.
+// inbox holds the buffers for received messages. Buffers are touched only as far as they are filled.
 type inbox struct {
 	msgs    []unix.Mmsghdr
 	bufs    []unix.Iovec
 	names   [][unix.SizeofSockaddrInet6]byte
 	control [][controlSize]byte
 	data    []byte
-	size    int // of each message's part of data
+	size    int // size of each message's part of data
 
 	ready []unix.PollFd // the sockets, if there are several
 	zero  unix.Timespec
-	next  int // socket whose turn it is
+	next  int // index of the socket to read next
 
-	merged int      // datagrams per message, of late
+	merged int      // recent number of datagrams per message
 	d      datagram // being delivered
 }
 
@@ -36,7 +34,7 @@ func (in *inbox) init(fds []int, gro bool) {
 	if gro {
 		n, size = mergedMessages, mergedBytes
 	}
-	in.size, in.merged = size, size/4096 // at first, about what it would be
+	in.size, in.merged = size, size/4096 // initial estimate
 	in.msgs = make([]unix.Mmsghdr, n)
 	in.bufs = make([]unix.Iovec, n)
 	in.names = make([][unix.SizeofSockaddrInet6]byte, n)
@@ -58,7 +56,7 @@ func (in *inbox) init(fds []int, gro bool) {
 	}
 }
 
-// arm undoes what the kernel wrote into the first n headers.
+// arm resets what the kernel wrote into the first n headers.
 func (in *inbox) arm(n int) {
 	for i := range in.msgs[:n] {
 		h := &in.msgs[i].Hdr
@@ -68,8 +66,7 @@ func (in *inbox) arm(n int) {
 	}
 }
 
-// receive reads the sockets in turn. With several it first asks which have
-// something, since most have not.
+// receive reads the sockets in turn. If there are several, it first polls which are readable, since most are not.
 func (l *udpLink) receive(budget int, to receiver) (more bool) {
 	if l.closed || budget <= 0 {
 		return false
@@ -103,8 +100,7 @@ func (l *udpLink) receive(budget int, to receiver) (more bool) {
 	return more
 }
 
-// drain delivers about budget datagrams of a socket; fewer messages than asked
-// for mean that it is empty.
+// drain delivers about budget datagrams of a socket; fewer messages than requested mean that it is empty.
 func (l *udpLink) drain(local, budget int, to receiver) (used int, more bool) {
 	in := &l.in
 	for used < budget {
@@ -113,7 +109,7 @@ func (l *udpLink) drain(local, budget int, to receiver) (used int, more bool) {
 		n, errno := recvmmsg(l.receivers[local], in.msgs[:want])
 		l.counters.receivedCalls.Add(1)
 		if errno != 0 {
-			// Anything but emptiness leaves what is there where it is.
+			// On any error but EAGAIN, datagrams may remain in the socket.
 			return used, errno != unix.EAGAIN
 		}
 		datagrams := l.hand(local, n, to)
@@ -126,8 +122,7 @@ func (l *udpLink) drain(local, budget int, to receiver) (used int, more bool) {
 	return used, true
 }
 
-// hand delivers the datagrams of the first n messages and counts them. What did
-// not fit its buffer is not ours.
+// hand delivers the datagrams of the first n messages and counts them. Truncated messages are not RoCE packets of ours.
 func (l *udpLink) hand(local, n int, to receiver) int {
 	in := &l.in
 	datagrams, bytes := 0, 0

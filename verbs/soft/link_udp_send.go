@@ -2,23 +2,22 @@ package soft
 
 import "golang.org/x/sys/unix"
 
-// Limits of one call. Sending over loopback or veth does the receiver's network
-// stack too, about 20 µs per full train, and the thread cannot be preempted
-// meanwhile: a few trains are enough to make the call itself cheap.
+// Limits of one call. Sending over loopback or veth also runs the receiver's network stack, about 20 µs per full train,
+// and the thread cannot be preempted meanwhile: a few trains per call are enough to amortize the call.
 const (
 	outMessages = 16
 	outBytes    = 4 * maxTrainBytes
 	outBuffers  = 1024 // buffers of all messages; also what the kernel takes per message (UIO_MAXIOV)
 )
 
-// outbox is what a call to the kernel is put together in.
+// outbox is where a call to the kernel is assembled.
 type outbox struct {
 	msgs    [outMessages]unix.Mmsghdr
 	names   [outMessages][unix.SizeofSockaddrInet6]byte
 	control [outMessages][controlSize]byte
 	bufs    [outBuffers]unix.Iovec
 
-	n, used, bytes int    // messages; buffers and bytes they have
+	n, used, bytes int    // messages; their buffers and bytes
 	bounce         []byte // for a train of too many buffers; made when first needed
 	bounced        bool   // bounce is in use by a message
 }
@@ -34,7 +33,7 @@ func (o *outbox) reset() {
 	o.n, o.used, o.bytes, o.bounced = 0, 0, 0, false
 }
 
-// fits tells whether a train can join the messages that are there.
+// fits reports whether a train can join the messages that are there.
 func (o *outbox) fits(t *train) bool {
 	switch {
 	case o.n == 0:
@@ -47,7 +46,7 @@ func (o *outbox) fits(t *train) bool {
 	return o.used+len(t.bufs) <= outBuffers
 }
 
-// add makes a train the next message; it fits.
+// add makes a train, which must fit, the next message.
 func (o *outbox) add(t *train) {
 	first := o.used
 	if len(t.bufs) > outBuffers {
@@ -67,7 +66,7 @@ func (o *outbox) addHead(t *train) {
 	o.finish(t, 0, false)
 }
 
-// gather copies the first n bytes of a train to where they are in one piece.
+// gather copies the first n bytes of a train into one contiguous buffer.
 func (o *outbox) gather(t *train, n int) []byte {
 	if o.bounce == nil {
 		o.bounce = make([]byte, 0, maxTrainBytes)
@@ -119,7 +118,7 @@ func (o *outbox) finish(t *train, first int, segment bool) {
 	o.bytes += t.total
 }
 
-// send puts trains that leave from the same socket into common calls.
+// send sends trains, combining those from the same socket into common calls.
 func (l *udpLink) send(trains []train) {
 	for i := 0; i < len(trains); {
 		first := i
@@ -138,15 +137,13 @@ func (l *udpLink) send(trains []train) {
 	}
 }
 
-// sendable tells whether a train is within what the kernel is known to take. It
-// may have been built before maxTrain fell.
+// sendable reports whether a train is within what the kernel accepts. It may have been built before maxTrain fell.
 func (l *udpLink) sendable(t *train) bool {
 	return t.total <= maxTrainBytes && t.count <= l.maxTrain()
 }
 
-// flush hands the messages of the outbox, which are these trains, to the kernel.
-// It stops at a message that it does not take and reports why only if that is
-// the first, so the rest is tried again from there.
+// flush passes the messages of the outbox, which are these trains, to the kernel. The kernel stops at a message that it
+// refuses and reports the error only if that is the first, so the rest is retried from there.
 func (l *udpLink) flush(fd int, trains []train) {
 	var calls, packets, bytes uint64
 	for done := 0; done < len(trains); {
@@ -168,19 +165,14 @@ func (l *udpLink) flush(fd int, trains []train) {
 	c.sentBytes.Add(bytes)
 }
 
-// refused drops a train that the kernel did not take; the transport finds out
-// as it does for any loss.
+// refused drops a train that the kernel refused; the transport detects that as it does any loss.
 //
-// That includes a full send buffer (EAGAIN). Over loopback and veth nothing
-// stays in it at all; with a network card it takes sendBuffer bytes under way in
-// one lane, more than a few queue pairs' windows. If it comes to it
-// nevertheless, the network is slower than we are, and a loss is what slows a
-// sender down. To wait would stop every queue pair of the vector, among them
-// those of other networks, and the reception of the very acknowledgements that
-// would end the wait; to keep the train would need a queue, which is what the
-// buffer was. The trains after it are tried all the same: one that gets through
-// shows the receiver the gap at once, so that the sender need not wait for a
-// timer.
+// That includes a full send buffer (EAGAIN). Over loopback and veth the send buffer never fills; with a network card it
+// takes sendBuffer bytes in flight in one lane, more than a few queue pairs' windows. If it fills nevertheless, the
+// network is slower than we are, and a loss is what slows a sender down. Waiting would stop every queue pair of the
+// vector, including those on other networks, and the reception of the very acknowledgements that would end the wait;
+// keeping the train would need a queue, which is what the buffer already was. Later trains are still tried: one that
+// gets through shows the receiver the gap immediately, so that the sender need not wait for a timer.
 func (l *udpLink) refused(fd int, t *train, errno unix.Errno) {
 	l.counters.sendErrors.Add(1)
 	if !l.reported[errno] {
@@ -193,10 +185,9 @@ func (l *udpLink) refused(fd int, t *train, errno unix.Errno) {
 	}
 }
 
-// doubt finds out whether the kernel refuses a train because it is one: on a
-// path through IPsec, or a device that computes no checksums under an older
-// kernel. Those also answer EINVAL to datagrams above the path MTU. The first
-// datagram alone decides; it is a valid one, identification 0 and all.
+// doubt finds out whether the kernel refuses a train for being a train: on a path through IPsec, or on a device without
+// checksum offload under an older kernel. Those return EINVAL, as the kernel also does for datagrams above the path
+// MTU. Sending the first datagram alone, which is valid with identification 0, decides.
 func (l *udpLink) doubt(fd int, t *train) {
 	if l.probe == nil {
 		l.probe = new(outbox)

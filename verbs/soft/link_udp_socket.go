@@ -12,39 +12,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Buffers of the sockets in bytes, as far as the host lets us. A receiver holds
-// what all its peers have under way; a train of 64 KiB counts about 70 KiB.
+// Socket buffers in bytes, as far as the host allows. A receiver must hold what all its peers have in flight; a train
+// of 64 KiB counts about 70 KiB.
 const (
 	receiveBuffer = 8 << 20
 	sendBuffer    = 8 << 20
 )
 
-// Source ports of RoCEv2 are the upper quarter. A lane tries that many before
-// it gives up.
+// Source ports of RoCEv2 are the upper quarter. sourcePortTries is how many of them a lane tries before it gives up.
 const (
 	firstSourcePort = 0xC000
 	sourcePorts     = 0x4000
 	sourcePortTries = 64
 )
 
-// destQPLow is where the low byte of the BTH's destination queue pair is in the
-// UDP payload.
+// destQPLow is the offset of the low byte of the BTH's destination queue pair in the UDP payload.
 const destQPLow = 7
 
-// udpReceiver is an open socket to receive on and what the kernel can do for it.
+// udpReceiver is an open receiving socket and the kernel's offloads for it.
 type udpReceiver struct {
 	fd      int
 	gro     bool // merges datagrams (UDP_GRO)
-	segment bool // would cut trains (UDP_SEGMENT)
+	segment bool // can split trains (UDP_SEGMENT)
 	buffer  int  // bytes of receive buffer
 }
 
-// listenUDP opens one vector's socket of an address. Several vectors share the
-// port.
+// listenUDP opens one vector's receiving socket for an address. Several vectors share the port.
 //
-// Vector 0 binds before it shares: so the port is refused if another device has
-// it, be it one of several vectors; with SO_REUSEPORT from the start the two
-// would take each other's datagrams.
+// Vector 0 binds before it enables sharing, so that the bind fails if another device has the port, even one with
+// several vectors. With SO_REUSEPORT from the start, the two would take each other's datagrams.
 func listenUDP(at netip.AddrPort, vector, vectors int, offload bool) (udpReceiver, error) {
 	s := udpReceiver{fd: -1}
 	opts := receiveOptions(at.Addr())
@@ -74,8 +70,8 @@ func listenUDP(at netip.AddrPort, vector, vectors int, offload bool) (udpReceive
 	return s, nil
 }
 
-// receiveOptions ask for the ECN mark of each datagram. The kernel's rxe sends
-// no UDP checksum over IPv6 either, which such a socket takes only if told.
+// receiveOptions returns options for the ECN mark of each datagram, and to accept missing UDP checksums over IPv6: the
+// kernel's rxe sends none.
 func receiveOptions(a netip.Addr) []option {
 	if a.Is4() {
 		return []option{{unix.IPPROTO_IP, unix.IP_RECVTOS, 1}}
@@ -86,10 +82,9 @@ func receiveOptions(a netip.Addr) []option {
 	}
 }
 
-// steer makes the kernel choose among the sockets of a port by the datagram's
-// destination queue pair, whose low bits name the vector: the program runs on
-// the UDP payload and returns the socket's number. What it cannot read goes to
-// 0, numbers of no vector to any.
+// steer makes the kernel choose among the sockets of a port by the datagram's destination queue pair, whose low bits
+// identify the vector: the program runs on the UDP payload and returns the socket's number. Unreadable datagrams go to
+// 0, unknown numbers to any vector.
 func steer(fd, vectors int) error {
 	prog := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: destQPLow},
@@ -101,10 +96,9 @@ func steer(fd, vectors int) error {
 		&unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]})
 }
 
-// openLane opens a socket to send from. It is not connected, since it serves
-// many peers, and "do not fragment" is set: that alone makes the kernel use the
-// IPv4 identification 0 (and on by one within a train), which the ICRC covers.
-// It is never read. The integer is the size of its send buffer.
+// openLane opens a socket to send from, and returns the size of its send buffer. It is not connected, since it serves
+// many peers. "Do not fragment" is set because only that makes the kernel use the IPv4 identification 0 (counting up
+// within a train), which the ICRC covers. It is never read.
 func openLane(a netip.Addr, priority int) (lane, int, error) {
 	opts := []option{
 		{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO},
@@ -130,7 +124,7 @@ func openLane(a netip.Addr, priority int) (lane, int, error) {
 	return lane{}, 0, fmt.Errorf("source port of %v: %w", a, unix.EADDRINUSE)
 }
 
-// option is a socket option of an integer.
+// option is an integer socket option.
 type option struct{ level, name, value int }
 
 func setOptions(fd int, opts []option) error {
@@ -142,8 +136,8 @@ func setOptions(fd int, opts []option) error {
 	return nil
 }
 
-// setBuffer makes a buffer as big as wanted, or as the host allows, and returns
-// how big. The kernel doubles what it is told, for its own bookkeeping.
+// setBuffer sets a buffer size, as far as the host allows, and returns the result. The kernel doubles the value for its
+// own bookkeeping.
 func setBuffer(fd, force, plain, size int) int {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, size)
@@ -178,8 +172,8 @@ func bindUDP(at netip.AddrPort, opts []option) (int, error) {
 	return fd, nil
 }
 
-// bindAddress names an address to bind to. A link-local one needs its
-// interface; then the kernel ties the socket to it, and destinations need none.
+// bindAddress returns the address to bind to. A link-local one needs its interface; the kernel then ties the socket to
+// it, and destinations need none.
 func bindAddress(at netip.AddrPort) (unix.Sockaddr, error) {
 	a := at.Addr()
 	if a.Is4() {

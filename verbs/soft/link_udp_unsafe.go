@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls of this file enter the kernel without telling the Go scheduler: the
-// calling thread keeps its P. They never block. What the headers point to must
-// be on the heap, which the caller's structures see to.
+// The calls of this file enter the kernel without telling the Go scheduler: the calling thread keeps its P. They never
+// block. The headers must point only to heap memory, which the caller's structures ensure.
 
 // sendmmsg returns how many of the messages were sent, at least one, or 0 and
 // the error of the first.
@@ -23,7 +22,7 @@ func sendmmsg(fd int, msgs []unix.Mmsghdr) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// recvmmsg returns how many messages came, at least one, or 0 and an error.
+// recvmmsg returns how many messages arrived, at least one, or 0 and an error.
 func recvmmsg(fd int, msgs []unix.Mmsghdr) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)),
 		unix.MSG_DONTWAIT, 0, 0)
@@ -34,8 +33,7 @@ func recvmmsg(fd int, msgs []unix.Mmsghdr) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// pollNow tells how many of the descriptors are ready now; zero is a timeout
-// of nothing, which the call may write to.
+// pollNow returns how many of the descriptors are ready now; zero is a zero timeout, which the call may write to.
 func pollNow(fds []unix.PollFd, zero *unix.Timespec) int {
 	n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&fds[0])), uintptr(len(fds)),
 		uintptr(unsafe.Pointer(zero)), 0, 0, 0)

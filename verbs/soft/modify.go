@@ -56,7 +56,7 @@ func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// entered does what a transition brings with it.
+// entered performs the actions of a transition.
 func (q *qp) entered(from, to verbs.QPState) {
 	v := q.vec
 	if from < verbs.QPSRTR && to == verbs.QPSRTR {
@@ -75,7 +75,7 @@ func (q *qp) entered(from, to verbs.QPState) {
 	}
 	if from == verbs.QPSRTR && to == verbs.QPSRTS {
 		q.req.init(q.attr.SQPSN, q.mtu, q.sq.Posted())
-		if !q.datagrams() { // a first message that is lost need not wait for the local ACK timeout (RFC 2140)
+		if !q.datagrams() { // so that a lost first message need not wait for the local ACK timeout (RFC 2140)
 			q.req.rtt = q.path.rtt
 		}
 	}
@@ -89,8 +89,7 @@ func (q *qp) entered(from, to verbs.QPState) {
 	}
 }
 
-// drained raises the event of SQD once everything that was begun has completed
-// (IBTA vol. 1, 10.3.1.5).
+// drained raises the event of SQD once everything that was begun has completed (IBTA vol. 1, 10.3.1.5).
 func (q *qp) drained() {
 	if q.state != verbs.QPSSQD || !q.req.draining || q.sq.Done != q.req.idx || q.req.k != 0 {
 		return
@@ -101,7 +100,7 @@ func (q *qp) drained() {
 	}
 }
 
-// reset forgets everything. Counters go on: completions in the CQs refer to them.
+// reset clears everything but the counters, since completions in the CQs refer to them.
 func (q *qp) reset() {
 	q.lastWord()
 	q.vec.uninstall(q)
@@ -133,7 +132,7 @@ func (q *qp) toErr() {
 	}
 }
 
-// fatal is an error that no work request can tell of.
+// fatal handles an error that no work request can report.
 func (q *qp) fatal() {
 	if q.state == verbs.QPSErr || q.closed {
 		return
@@ -143,8 +142,8 @@ func (q *qp) fatal() {
 	q.toErr()
 }
 
-// failOldest completes the oldest work request with an error, which takes down
-// the queue pair, or, where the transport is unreliable, its send queue.
+// failOldest completes the oldest work request with an error, which takes down the queue pair or, on an unreliable
+// transport, its send queue.
 func (q *qp) failOldest(status verbs.WCStatus) {
 	if !q.sq.Idle() {
 		q.failure = status

@@ -8,17 +8,16 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// mr is a memory region. Its memory is the garbage collector's: a packet that
-// is being executed while another goroutine closes the region writes to memory
-// that still exists.
+// mr is a memory region. The garbage collector owns its memory: a packet that is being executed while another goroutine
+// closes the region still writes to existing memory.
 type mr struct {
 	pd     *pd
 	buf    []byte
 	addr   uint64
 	key    uint32
 	access verbs.Access
-	remote atomic.Uint32 // rights of the peer still in force: invalidation ends them
-	own    bool          // of AllocMR
+	remote atomic.Uint32 // current rights of the peer; invalidation clears them
+	own    bool          // allocated by AllocMR
 	closed atomic.Bool
 }
 
@@ -53,7 +52,7 @@ func (p *pd) AllocMR(size int, access verbs.Access) (verbs.MR, error) {
 	return m, err
 }
 
-// pages returns zeroed memory that begins on a page.
+// pages returns page-aligned zeroed memory.
 func pages(size int) []byte {
 	page := os.Getpagesize()
 	b := make([]byte, size+page-1)
@@ -80,7 +79,7 @@ func (p *pd) addMR(m *mr) (verbs.MR, error) {
 // Bytes implements verbs.MR.
 func (m *mr) Bytes() []byte { return m.buf }
 
-// Addr implements verbs.MR: the virtual address.
+// Addr implements verbs.MR. It is the virtual address.
 func (m *mr) Addr() uint64 { return m.addr }
 
 // LKey implements verbs.MR.
@@ -89,8 +88,8 @@ func (m *mr) LKey() uint32 { return m.key }
 // RKey implements verbs.MR.
 func (m *mr) RKey() uint32 { return m.key }
 
-// Close implements verbs.MR. Packets that come later are refused; one that the
-// loop of another vector executes at this moment may still be completed.
+// Close implements verbs.MR. Later packets are refused; one that another vector's loop is executing may still be
+// completed.
 func (m *mr) Close() error {
 	if m.closed.Swap(true) {
 		return nil
@@ -103,7 +102,7 @@ func (m *mr) Close() error {
 	return nil
 }
 
-// span returns n bytes at addr of the region, nil if they are not all inside.
+// span returns the n bytes at addr, or nil if they are not all inside the region.
 func (m *mr) span(addr, n uint64) []byte {
 	off := addr - m.addr
 	if addr < m.addr || off > uint64(len(m.buf)) || n > uint64(len(m.buf))-off {
@@ -112,7 +111,7 @@ func (m *mr) span(addr, n uint64) []byte {
 	return m.buf[off : off+n : off+n]
 }
 
-// local returns the memory an SGE names, nil if its key does not cover it.
+// local returns the memory of an SGE, or nil if its key does not cover it.
 func (p *pd) local(s *verbs.SGE, off, n uint32, need verbs.Access) []byte {
 	m := p.dev.keys.find(s.LKey)
 	if m == nil || m.pd != p || m.access&need != need {
@@ -121,7 +120,7 @@ func (p *pd) local(s *verbs.SGE, off, n uint32, need verbs.Access) []byte {
 	return m.span(s.Addr+uint64(off), uint64(n))
 }
 
-// remote returns memory a peer names, nil if the key does not grant it.
+// remote returns the memory that a peer refers to, or nil if the key does not grant it.
 func (p *pd) remote(key uint32, addr, n uint64, need verbs.Access) []byte {
 	m := p.dev.keys.find(key)
 	if m == nil || m.pd != p || verbs.Access(m.remote.Load())&need != need {
@@ -130,8 +129,7 @@ func (p *pd) remote(key uint32, addr, n uint64, need verbs.Access) []byte {
 	return m.span(addr, n)
 }
 
-// invalidate ends the peer's access to a region; false if the key names none
-// that may be invalidated.
+// invalidate ends the peer's access to a region. It returns false if the key has no region that may be invalidated.
 func (p *pd) invalidate(key uint32, byPeer bool) bool {
 	m := p.dev.keys.find(key)
 	if m == nil || m.pd != p || byPeer && m.access&verbs.AccessRemoteInvalidate == 0 {

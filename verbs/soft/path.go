@@ -6,13 +6,13 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// path is how the datagrams of one vector get to one vector of a peer.
+// path is the path of datagrams from one vector to one vector of a peer.
 type path struct {
 	local int
 	lane  uint8
 	dst   netip.AddrPort
-	icrc  wire.ICRC // of what we send on it
-	rtt   roundTrip // as the last queue pair to measure it saw it
+	icrc  wire.ICRC // of datagrams sent on it
+	rtt   roundTrip // last measurement by any of its queue pairs
 }
 
 type pathKey struct {
@@ -21,8 +21,7 @@ type pathKey struct {
 	dst   netip.AddrPort
 }
 
-// pathLimit bounds the paths and the flows a vector remembers; beyond it all
-// are forgotten and found again.
+// pathLimit bounds the paths and the flows that a vector caches; beyond it, the cache is cleared.
 const pathLimit = 4096
 
 // pathTo returns the path to a queue pair of the peer.
@@ -37,7 +36,7 @@ func (v *vector) pathTo(a *av, qpn uint32) *path {
 	sport := v.link.sourcePort(k.local, k.lane)
 	src := netip.AddrPortFrom(v.dev.cfg.Addrs[k.local], sport)
 	p := &path{local: k.local, lane: k.lane, dst: k.dst, icrc: newICRC(src, k.dst)}
-	if sport != 0 { // else the next one tries again
+	if sport != 0 { // otherwise the next call tries again
 		v.paths[k] = p
 	}
 	return p
@@ -54,8 +53,8 @@ type flowKey struct {
 	src   netip.AddrPort
 }
 
-// verifier returns the ICRC of what comes from a source. Datagrams of a train
-// come from the same.
+// verifier returns the ICRC for datagrams from a source. It caches the last one, since the datagrams of a train have
+// the same source.
 func (v *vector) verifier(d *datagram) *wire.ICRC {
 	k := flowKey{d.local, d.src}
 	if v.lastFlow != nil && v.lastKey == k {

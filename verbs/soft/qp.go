@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// qp is a queue pair. As in rxe its work is divided in three, each with its own
-// state, all run by the loop of the vector:
+// qp is a queue pair. As in rxe its work is divided into three parts, each with its own state, all run by the loop of
+// the vector:
 //
 //	           PostSend ─► requester ── requests ──►┐
 //	send CQ ◄── completer ◄── acknowledgements ──── network
@@ -22,7 +22,7 @@ import (
 //	responder.go  requests in order
 //	retransmit.go timers, going back    replies.go    answers, READ, atomics
 //	datagram.go   UD and GSI            uc.go         UC
-//	guard.go      what is taken from a peer that guards, too
+//	guard.go      what is accepted from a peer that guards, too
 type qp struct {
 	pd   *pd
 	vec  *vector
@@ -44,9 +44,9 @@ type qp struct {
 	queued bool // in vector.ready
 	owes   bool // in vector.acks
 
-	deadline int64          // when expired is to be called, 0 = never
-	failure  verbs.WCStatus // of the oldest work request, as long as its completion waits
-	timerAt  int64          // as the heap knows it, 0 = it does not
+	deadline int64          // when to call expired, 0 = never
+	failure  verbs.WCStatus // status of the oldest work request, while its completion waits for room
+	timerAt  int64          // deadline in the timer heap, 0 = not in the heap
 
 	sq   queues.Sends[sendWQE]
 	rq   queues.Receives
@@ -91,7 +91,7 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	return q, nil
 }
 
-// admit gives a queue pair its number.
+// admit assigns a number to a queue pair.
 func (d *Device) admit(q *qp) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -113,7 +113,7 @@ func (d *Device) admit(q *qp) error {
 	return nil
 }
 
-// count adds n to the users of what the queue pair is made of.
+// count adds n to the user counts of the objects that the queue pair uses.
 func (q *qp) count(n int32) {
 	q.scq.users.Add(n)
 	q.rcq.users.Add(n)
@@ -162,10 +162,10 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// datagrams tells whether the queue pair is connectionless.
+// datagrams reports whether the queue pair is connectionless.
 func (q *qp) datagrams() bool { return q.kind == verbs.QPTUD || q.kind == verbs.QPTGSI }
 
-// receives tells whether a packet of this kind is for the queue pair at all.
+// receives reports whether the queue pair can receive a packet of this kind at all.
 func (q *qp) receives(o wire.Opcode) bool {
 	if q.state < verbs.QPSRTR || q.state == verbs.QPSErr {
 		return false
@@ -224,7 +224,7 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 	return nil
 }
 
-// takeRecv makes sure that the message under way has a receive.
+// takeRecv ensures that the message being received has a receive.
 func (q *qp) takeRecv() bool {
 	switch {
 	case q.cur.active:
@@ -238,19 +238,19 @@ func (q *qp) takeRecv() bool {
 	return true
 }
 
-// popRecv begins with the oldest receive of the queue pair's own queue.
+// popRecv takes the oldest receive of the queue pair's own queue.
 func (q *qp) popRecv() {
 	q.cur.fill(&q.rq)
 	q.cur.retire = q.rq.Take()
 }
 
-// received completes the receive of the message under way.
+// received completes the receive of the current message.
 func (q *qp) received(wc *verbs.WC, solicited bool) {
 	w := &q.cur
 	wc.WRID, wc.QPNum = w.id, q.num
 	retire := w.retire
 	if q.srq != nil {
-		retire = 0 // the SRQ's entry became free when it was taken
+		retire = 0 // the SRQ's entry was freed when it was taken
 	}
 	w.active = false
 	q.rcq.push(&cqe{WC: *wc, Retired: &q.rq.Retired, Retire: retire}, solicited)

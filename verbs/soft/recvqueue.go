@@ -5,7 +5,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
-// recvWQE is the receive that the message under way goes into.
+// recvWQE is the receive of the message being received.
 type recvWQE struct {
 	id     uint64
 	retire uint64
@@ -14,20 +14,20 @@ type recvWQE struct {
 	active bool
 }
 
-// fill begins with the oldest receive of r, which the caller takes.
+// fill starts with the oldest receive of r, which the caller takes.
 func (w *recvWQE) fill(r *queues.Receives) {
 	w.id, w.sges, w.active, w.got = r.ID(), append(w.sges[:0], r.List()...), true, 0
 }
 
-// scatter appends data to what was received of the message.
+// scatter appends data to the bytes received of the message.
 func (w *recvWQE) scatter(p *pd, data []byte) verbs.WCStatus {
 	n, status := p.scatter(w.sges, w.got, data)
 	w.got += n
 	return status
 }
 
-// scatter copies data to offset off of the memory that a list names; n bytes had
-// room before the list or what its keys cover came to an end.
+// scatter copies data to offset off of the memory of a list; n is how many bytes were copied before the end of the list
+// or of what its keys cover.
 func (p *pd) scatter(sges []verbs.SGE, off uint32, data []byte) (n uint32, status verbs.WCStatus) {
 	for i := range sges {
 		s := &sges[i]
@@ -52,7 +52,7 @@ func (p *pd) scatter(sges []verbs.SGE, off uint32, data []byte) (n uint32, statu
 	return n, verbs.WCSuccess
 }
 
-// room is how many bytes the receive takes.
+// room returns the size of the receive.
 func (w *recvWQE) room() uint64 {
 	n := uint64(0)
 	for i := range w.sges {

@@ -5,8 +5,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// job is a READ or an atomic that is to be answered. It is kept after that: a
-// repeated request is answered from it, and an atomic is not executed again.
+// job is a READ or an atomic to be answered. It is kept afterwards: a repeated request is answered from it, so that an
+// atomic is not executed again.
 type job struct {
 	psn     uint32
 	packets uint32 // PSNs
@@ -15,12 +15,12 @@ type job struct {
 	key     uint32
 	length  uint32
 	addr    uint64
-	orig    uint64 // atomic: the value from before
+	orig    uint64 // atomic: the previous value
 	atomic  bool
 	again   bool // repeated
 }
 
-// keep stores a job for when it is repeated, in place of the oldest.
+// keep stores a job for repetitions, replacing the oldest.
 func (r *responder) keep(j job) {
 	switch {
 	case cap(r.stored) == 0:
@@ -33,7 +33,7 @@ func (r *responder) keep(j job) {
 	r.last = (r.last + 1) % len(r.stored)
 }
 
-// find returns the last stored job that PSN psn belongs to: one before may be a whole turn of PSNs old.
+// find returns the most recent stored job that PSN psn belongs to: an earlier one may be a whole PSN cycle old.
 func (r *responder) find(psn uint32) *job {
 	n := len(r.stored)
 	for back := 1; back <= n; back++ {
@@ -45,14 +45,14 @@ func (r *responder) find(psn uint32) *job {
 	return nil
 }
 
-// agree makes depth the number of jobs that are stored.
+// agree sets the number of jobs that are stored.
 func (r *responder) agree(depth int) {
 	stored := append(append(make([]job, 0, len(r.stored)+depth), r.stored[r.last:]...), r.stored[:r.last]...)
 	r.stored = append(make([]job, 0, depth), stored[max(0, len(stored)-depth):]...)
 	r.last = 0
 }
 
-// work queues a job; false if there are more than were agreed on.
+// work queues a job; it returns false if the peer exceeds the agreed number.
 func (q *qp) work(j job) bool {
 	r := &q.resp
 	if !q.room() {
@@ -66,9 +66,9 @@ func (q *qp) work(j job) bool {
 	return true
 }
 
-// room tells whether the peer may ask for one more READ or atomic. A new request
-// beyond what was agreed on shows that repeated ones were answered before: the
-// network has delayed or doubled them.
+// room reports whether the peer may ask for one more READ or atomic. If a new request exceeds the agreed number, its
+// repeated ones must have been answered before (the network has delayed or duplicated them), so one of those is
+// dropped.
 func (q *qp) room() bool {
 	r := &q.resp
 	if len(r.jobs) < int(q.attr.MaxDestRDAtomic) {
@@ -124,11 +124,9 @@ func (q *qp) executeAtomic(h *wire.Header) bool {
 // SEND and WRITE are acknowledged again, READ is repeated, an atomic is
 // answered from what was stored.
 //
-// The acknowledgement is of the repeated packet, and only if it asks for one. To
-// acknowledge all that has arrived, before the requester has repeated it, would
-// save time, but stops the kernel's rxe for ever: it then completes a message that
-// it is still sending and never finds its place in the send queue again
-// (rxe_comp, check_psn).
+// The acknowledgement is of the repeated packet, and only if that asks for one. Acknowledging all that has arrived,
+// before the requester has repeated it, would save time but hangs the kernel's rxe: it then completes a message that it
+// is still sending and never finds its place in the send queue again (rxe_comp, check_psn).
 func (q *qp) duplicate(h *wire.Header) {
 	r, t := &q.resp, h.Opcode.Traits()
 	q.vec.dev.count.duplicates.Add(1)
@@ -152,21 +150,20 @@ func (q *qp) duplicate(h *wire.Header) {
 		again.psn, again.addr, again.length, again.packets = h.PSN, h.VA, h.Length, packetsOf(h.Length, q.mtu)
 	}
 	again.sent, again.again = 0, true
-	// The requester has gone back: what was still to be sent from there on it
-	// asks for again.
+	// The requester has gone back: it will ask again for what was still to be sent from there on.
 	keep := 0
 	for keep < len(r.jobs) && wire.PSNDiff(r.jobs[keep].psn, h.PSN) < 0 {
 		keep++
 	}
 	if keep >= int(q.attr.MaxDestRDAtomic) {
-		return // a requester that goes forth, not back
+		return // the requester is going forward, not back
 	}
 	r.jobs = append(r.jobs[:keep], again)
 	q.vec.owe(q)
 }
 
-// respond sends what the responder owes: READ responses and atomics in order,
-// then one acknowledgement for everything, or a NAK.
+// respond sends what the responder owes: READ responses and atomics in order, then one acknowledgement for everything,
+// or a NAK.
 func (q *qp) respond() {
 	r := &q.resp
 	if q.state < verbs.QPSRTR || q.state == verbs.QPSErr || q.kind != verbs.QPTRC {
@@ -200,8 +197,9 @@ func (q *qp) answer() {
 	r.nak, r.ack, r.again = false, false, false
 }
 
-// lastWord is for a queue pair that answers no more from here on. What it has received is completed, so the peer is told:
-// it would repeat that for as long as its patience lasts, which may be for ever. After a READ there is nothing to say.
+// lastWord sends the pending acknowledgement of a queue pair that will answer nothing more. What it has received is
+// completed, so the peer must be told: otherwise it would repeat that until it gives up, which may be never. If READs
+// are pending, nothing is sent.
 func (q *qp) lastWord() {
 	if q.kind == verbs.QPTRC && q.state >= verbs.QPSRTR && q.state != verbs.QPSErr && len(q.resp.jobs) == 0 {
 		q.answer()
@@ -259,8 +257,7 @@ func (q *qp) acknowledge(psn uint32, s wire.Syndrome) {
 	q.vec.tx.add(q.path, &h, nil, 0)
 }
 
-// congested tells the peer that its packets were marked, at most once in a
-// while (IBTA vol. 1, annex A17.9.3).
+// congested tells the peer that its packets were marked, at most once per interval (IBTA vol. 1, annex A17.9.3).
 func (q *qp) congested() {
 	r, now := &q.resp, q.vec.now
 	if q.datagrams() || q.path == nil || q.guard.on && q.guard.own == 0 || r.cnpAt != 0 && now-r.cnpAt < cnpInterval {
@@ -273,5 +270,5 @@ func (q *qp) congested() {
 	q.vec.tx.add(q.path, &h, nil, 0)
 }
 
-// cnpInterval is the usual minimum of adapters.
+// cnpInterval is the usual minimum of adapters, in nanoseconds.
 const cnpInterval = 50_000

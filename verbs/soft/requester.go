@@ -10,38 +10,38 @@ import (
 //	acknowledged │ in flight │ sent before, to be sent again │ new
 //	             una         next (at idx, k)                high
 //
-// Going back moves next to an earlier PSN (go-back-N); nothing is ever sent
-// beyond the congestion window, counted from una.
+// Going back moves next to an earlier PSN (go-back-N); nothing is ever sent beyond the congestion window, which starts
+// at una.
 type requester struct {
 	una  uint32 // oldest PSN not acknowledged
 	high uint32 // first PSN never sent
-	idx  uint64 // work request that next is in
-	k    uint32 // packet of it
+	idx  uint64 // work request that contains next
+	k    uint32 // index of next in that work request
 	cc   congestion
 	rtt  roundTrip
 
 	again      uint64   // packets sent again
-	reads      []uint32 // last PSN of each READ and atomic under way, oldest first
+	reads      []uint32 // last PSN of each READ and atomic in flight, oldest first
 	cuts       []uint32 // last PSN of every READ request sent from una on, in order
-	recover    uint32   // losses before this PSN have been reacted to
-	timing     bool     // timedPSN was sent at timedAt, and only once
+	recover    uint32   // the window was already reduced for losses before this PSN
+	timing     bool     // timedPSN was sent once, at timedAt
 	timedPSN   uint32
 	timedAt    int64
 	rtoAt      int64 // retransmission timer, 0 = nothing in flight
 	rnrAt      int64 // the peer has no receive: wait until then
-	paceAt     int64 // the share of this moment is used up
-	paceFrom   int64 // tokens were counted up to then
+	paceAt     int64 // pacing: send again at this time
+	paceFrom   int64 // pacing: tokens were counted up to this time
 	tokens     float64
-	progressAt int64 // the peer was last seen to get on
+	progressAt int64 // last progress of the peer
 	lostPSN    uint32
 	lostAt     int64
 	timeouts   int // in a row
-	tries      int // times gone back since progressAt
+	tries      int // number of times gone back since progressAt
 	rnrs       int // in a row
 	limited    bool
-	probing    bool     // the timer ran out and one packet was sent again; no more before its answer
-	doubtful   bool     // the timer may have run out for nothing: before holds
-	before     snapshot // what it changed
+	probing    bool     // the timer expired: only one packet is sent again until its answer
+	doubtful   bool     // the timer may have expired spuriously: before is valid
+	before     snapshot // state before that timeout
 	draining   bool     // SQD: not drained yet
 }
 
@@ -50,7 +50,7 @@ func (r *requester) init(psn uint32, mtu int, idx uint64) {
 	r.cc.init(mtu)
 }
 
-// next is the PSN to send next.
+// next returns the PSN to send next.
 func (q *qp) next() uint32 {
 	r := &q.req
 	if r.idx == q.sq.Posted() {
@@ -111,9 +111,8 @@ func (q *qp) transmitRC() {
 	q.setDeadline()
 }
 
-// step sends the next packet, or a run of at most budget, and returns how many
-// PSNs that takes; 0 means that nothing can be sent now. A step that only begins a
-// work request counts as one.
+// step sends the next packet, or a run of at most budget packets, and returns how many PSNs that takes; 0 means that
+// nothing can be sent now. A step that only begins a work request counts as one.
 func (q *qp) step(budget int) int {
 	r, v := &q.req, q.vec
 	if r.idx == q.sq.Posted() {
@@ -177,7 +176,7 @@ func (q *qp) step(budget int) int {
 	return n
 }
 
-// wakeUp is called before something is sent after everything was acknowledged.
+// wakeUp is called before sending when everything has been acknowledged.
 func (q *qp) wakeUp() {
 	r, now := &q.req, q.vec.now
 	if r.progressAt != 0 && now-r.progressAt > idleReset {
@@ -186,10 +185,10 @@ func (q *qp) wakeUp() {
 	r.progressAt = now
 }
 
-// idleReset is how long a queue pair may be silent and still trust its window.
+// idleReset is how long a queue pair may be silent and still keep its window.
 const idleReset = 1000 * millisecond
 
-// begin gives a work request its PSNs; false if it has to wait.
+// begin assigns PSNs to a work request; it returns false if the request has to wait.
 func (q *qp) begin(w *sendWQE) bool {
 	r := &q.req
 	switch {
@@ -213,27 +212,25 @@ func (q *qp) begin(w *sendWQE) bool {
 	return true
 }
 
-// apartPackets is up to how many packets a WRITE is sent as that many WRITEs,
-// which the peer cannot tell from it. FIRST has a RETH and MIDDLE has none, so
-// that a train ends after it and every message would take two more; packets with
-// a RETH each have one size, and the trains go on from message to message. In a
-// longer one the trains cost less than 16 bytes more in every packet.
+// apartPackets is the largest number of packets of a WRITE that is sent as that many separate WRITEs, which the peer
+// cannot distinguish from one. FIRST has a RETH and MIDDLE has none, so a train would end after FIRST and every message
+// would take two more trains; packets with a RETH each have one size, and trains continue across messages. In a longer
+// WRITE, the extra trains cost less than 16 more bytes in every packet.
 const apartPackets = 32
 
-// packetsOf is how many packets a message takes; an empty one takes one.
+// packetsOf returns how many packets a message takes; an empty one takes one.
 func packetsOf(length uint32, mtu int) uint32 {
 	return max(1, (length+uint32(mtu)-1)/uint32(mtu))
 }
 
-// cannot gives a work request an error, which it completes with when those
-// before it have completed.
+// cannot marks a work request as failed; it completes with the error after the earlier ones have completed.
 func (q *qp) cannot(w *sendWQE, status verbs.WCStatus) {
 	w.status = status
 	q.collect()
 }
 
-// emit sends the packet at PSN psn of w. room is what the window leaves; a new
-// READ asks for no more than that, so that its responses obey our window.
+// emit sends the packet at PSN psn of w. room is what the window leaves; a new READ asks for no more than that, so that
+// its responses obey our window.
 func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 	h := q.header(psn)
 	h.AckReq = true
@@ -270,13 +267,11 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 	return 1
 }
 
-// cut decides how many packets a READ request at psn asks for, n if none was
-// sent for it before. What was asked for before is asked for again up to the end
-// of that request, whatever the window is now: responders answer a repeated READ
-// only within the request they executed, and the kernel's (rxe_resp,
-// duplicate_request) forgets with each repetition what came before its beginning.
-// So the repetitions of a request must not be cut in pieces: a piece lost after
-// a later one was asked for would be refused for ever.
+// cut returns how many packets a READ request at psn asks for: n if none was sent for it before. A repeated request
+// always extends to the end of the original request, whatever the window is now. Responders answer a repeated READ only
+// within the request that they executed, and the kernel's (rxe_resp, duplicate_request) forgets with each repetition
+// what came before its beginning. So repetitions must not be split: a piece lost after a later piece was requested
+// would be refused forever.
 func (q *qp) cut(psn, n uint32) uint32 {
 	r := &q.req
 	for _, end := range r.cuts {
@@ -288,8 +283,8 @@ func (q *qp) cut(psn, n uint32) uint32 {
 	return n
 }
 
-// ackEvery is how often an acknowledgement is asked for within a long message:
-// several times per window, and no oftener than is of use.
+// ackEvery returns how often to ask for an acknowledgement within a long message: several times per window, but no more
+// often than is useful.
 func (r *requester) ackEvery() uint32 {
 	if r.cc.packets() >= 1024 {
 		return 128
@@ -297,8 +292,7 @@ func (r *requester) ackEvery() uint32 {
 	return 32
 }
 
-// message fills in the opcode of the packet at req.k of a SEND or WRITE, and
-// what goes with it.
+// message sets the opcode of the packet at req.k of a SEND or WRITE, and the fields that go with it.
 func (q *qp) message(w *sendWQE, h *wire.Header) {
 	first, last := q.req.k == 0, q.req.k == w.packets-1
 	send := w.op == verbs.WRSend || w.op == verbs.WRSendWithImm || w.op == verbs.WRSendWithInv
@@ -324,7 +318,7 @@ func (q *qp) message(w *sendWQE, h *wire.Header) {
 	}
 }
 
-// lastOpcode is the RC opcode of the last packet of a message, or of its only one.
+// lastOpcode returns the RC opcode of the last, or only, packet of a message.
 func lastOpcode(op verbs.WROpcode, only bool) wire.Opcode {
 	switch op {
 	case verbs.WRSendWithImm:
@@ -347,8 +341,8 @@ func pick(only bool, a, b wire.Opcode) wire.Opcode {
 	return b
 }
 
-// pace spreads the window over the round trip where that is longer than the
-// loop's clock is coarse; elsewhere the window alone is fine enough.
+// pace spreads the window over the round trip if that is longer than the granularity of the loop's clock; otherwise the
+// window alone is fine enough. It reports whether to send now.
 func (q *qp) pace() bool {
 	r, now := &q.req, q.vec.now
 	if r.rtt.srtt < paceFromRTT {
@@ -370,5 +364,5 @@ func (q *qp) pace() bool {
 	return false
 }
 
-// paceFromRTT is the round trip from which on sending is paced.
+// paceFromRTT is the round trip time from which sending is paced.
 const paceFromRTT = 4 * millisecond

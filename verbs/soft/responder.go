@@ -17,27 +17,27 @@ type responder struct {
 	psn     uint32 // expected
 	msn     uint32 // messages completed
 	msg     message
-	addr    uint64 // WRITE under way: where the next byte goes
+	addr    uint64 // WRITE: where the next byte goes
 	key     uint32
 	left    uint32
 	total   uint32
 	nakked  bool   // a NAK or RNR NAK for psn was sent
-	seen    uint32 // the last PSN that was not the expected one
-	ack     bool   // the request at ackAt is to be acknowledged
+	seen    uint32 // the last unexpected PSN
+	ack     bool   // acknowledge the request at ackAt
 	ackAt   uint32
-	again   bool // instead the repeated request at againAt
+	again   bool // instead acknowledge the repeated request at againAt
 	againAt uint32
-	nak     bool // a NAK of psn is to be sent
+	nak     bool // send a NAK of psn
 	nakWith wire.Syndrome
-	dying   bool // after that NAK comes ERR; no more requests
+	dying   bool // go to ERR after that NAK; accept no more requests
 	jobs    []job
-	stored  []job // of READs and atomics, for when they are repeated
+	stored  []job // READs and atomics, to answer repetitions
 	last    int   // index of the next to store
 	cnpAt   int64
 	begun   bool // COMM_EST was raised
 }
 
-// message is what kind of message is under way.
+// message is the kind of the message being received.
 type message uint8
 
 const (
@@ -50,14 +50,13 @@ func (r *responder) init(psn uint32, depth int) {
 	*r = responder{psn: psn, jobs: r.jobs[:0], stored: make([]job, 0, depth)}
 }
 
-// drop forgets what is to be answered.
+// drop discards what is still to be answered.
 func (r *responder) drop() {
 	r.ack, r.again, r.nak, r.dying, r.msg = false, false, false, false, none
 	r.jobs = r.jobs[:0]
 }
 
-// request handles a request: IBTA vol. 1, 9.7.4.1; the order of checks is that
-// of rxe_resp.
+// request handles a request (IBTA vol. 1, 9.7.4.1); the order of checks is that of rxe_resp.
 func (q *qp) request(h *wire.Header, payload []byte, from uint16) {
 	r := &q.resp
 	if r.dying {
@@ -78,9 +77,8 @@ func (q *qp) request(h *wire.Header, payload []byte, from uint16) {
 	}
 }
 
-// heard is called for every request. The first that comes in RTR says that the
-// peer is connected, although the message that should have may be lost (IBTA
-// vol. 1, 11.6.3.1).
+// heard is called for every request. The first one in RTR proves that the peer is connected, even if the message that
+// should have said so was lost (IBTA vol. 1, 11.6.3.1).
 func (q *qp) heard() {
 	if q.resp.begun {
 		return
@@ -91,8 +89,8 @@ func (q *qp) heard() {
 	}
 }
 
-// outOfOrder asks for the expected packet: once for every time the requester
-// has gone back, which shows in PSNs that do not rise.
+// outOfOrder asks for the expected packet, once each time the requester has gone back, which shows as PSNs that do not
+// increase.
 func (q *qp) outOfOrder(psn uint32) {
 	r := &q.resp
 	again := r.nakked && wire.PSNDiff(psn, r.seen) <= 0
@@ -105,15 +103,14 @@ func (q *qp) outOfOrder(psn uint32) {
 	q.reply(wire.NAKSequence)
 }
 
-// reply asks for a NAK of the expected PSN. It is sent after the answers to
-// what came before.
+// reply schedules a NAK of the expected PSN, to be sent after the answers to earlier requests.
 func (q *qp) reply(s wire.Syndrome) {
 	q.resp.nak, q.resp.nakWith = true, s
 	q.vec.owe(q)
 }
 
-// refuse answers a request that cannot be executed and ends the queue pair
-// (IBTA vol. 1, 9.9.3: responder class C). There is no receive to say so.
+// refuse answers a request that cannot be executed and ends the queue pair (IBTA vol. 1, 9.9.3: responder class C). No
+// receive completion reports it, so an event does.
 func (q *qp) refuse(s wire.Syndrome) {
 	event := verbs.EventQPAccessErr
 	if s == wire.NAKInvalidRequest {
@@ -123,7 +120,7 @@ func (q *qp) refuse(s wire.Syndrome) {
 	q.end(s)
 }
 
-// end is refuse of a message whose receive has completed with the error (class A).
+// end is refuse for a message whose receive has completed with the error (class A).
 func (q *qp) end(s wire.Syndrome) {
 	q.resp.dying = true
 	q.reply(s)
@@ -158,20 +155,19 @@ func (q *qp) execute(h *wire.Header, payload []byte) {
 		r.msn = (r.msn + 1) & 0xffffff
 	}
 	if t&(wire.Send|wire.Write) == 0 {
-		return // the response acknowledges
+		return // the response is the acknowledgement
 	}
 	r.psn = wire.PSNAdd(r.psn, 1)
 	if h.AckReq {
-		// Not what came after it, too: the timer of the kernel's rxe does nothing
-		// once all it sent is acknowledged, but is what gets it going again when
-		// it has stopped in the middle of a message (rxe_comp, need_req_skb).
+		// Do not include what came after it: once all that the kernel's rxe sent is acknowledged, its timer does nothing, but
+		// that timer is what restarts it when it has stopped in the middle of a message (rxe_comp, need_req_skb).
 		r.ack, r.ackAt = true, h.PSN
 		q.vec.owe(q)
 	}
 }
 
-// fits checks the packet's place in its message and its length: FIRST and
-// MIDDLE carry a whole MTU, LAST at least a byte.
+// fits checks the packet's place in its message and its length: FIRST and MIDDLE carry a whole MTU, LAST at least a
+// byte.
 func (q *qp) fits(t wire.Traits, length int) bool {
 	r := &q.resp
 	var kind message
@@ -195,7 +191,7 @@ func (q *qp) fits(t wire.Traits, length int) bool {
 	return length <= q.mtu
 }
 
-// notReady is an RNR NAK: there is no receive for the message.
+// notReady sends an RNR NAK: there is no receive for the message.
 func (q *qp) notReady(psn uint32) {
 	r := &q.resp
 	r.nakked, r.seen = true, psn
@@ -231,7 +227,7 @@ func (q *qp) executeSend(h *wire.Header, t wire.Traits, payload []byte) bool {
 	return true
 }
 
-// pickNAK is what the requester is told when a receive cannot take the message.
+// pickNAK returns the NAK for a message that its receive cannot take.
 func pickNAK(status verbs.WCStatus) wire.Syndrome {
 	if status == verbs.WCLocLenErr {
 		return wire.NAKInvalidRequest
@@ -266,7 +262,8 @@ func (q *qp) executeWrite(h *wire.Header, t wire.Traits, payload []byte) bool {
 	return true
 }
 
-// target returns the memory for a packet of a WRITE with n bytes, and ACK, or why it is refused. It changes nothing.
+// target returns the memory for a packet of a WRITE with length bytes, and ACK, or else why the packet is refused. It
+// changes nothing.
 func (q *qp) target(h *wire.Header, t wire.Traits, length int) ([]byte, wire.Syndrome) {
 	addr, key, left, total, n := q.resp.addr, q.resp.key, q.resp.left, q.resp.total, uint32(length)
 	if t&wire.Start != 0 {
@@ -287,9 +284,8 @@ func (q *qp) target(h *wire.Header, t wire.Traits, length int) ([]byte, wire.Syn
 	return at, wire.ACK
 }
 
-// serves tells whether the queue pair takes this kind of request at all. One
-// that it does not take is as unknown to it as a reserved opcode (IBTA vol. 1,
-// 9.7.4.1.2; check_op_valid of rxe_resp).
+// serves reports whether the queue pair grants this kind of request at all. If not, the request is treated like a
+// reserved opcode (IBTA vol. 1, 9.7.4.1.2; check_op_valid of rxe_resp).
 func (q *qp) serves(t wire.Traits) bool {
 	need := verbs.AccessRemoteAtomic
 	switch {

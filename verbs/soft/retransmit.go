@@ -5,13 +5,13 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// snapshot is what is put back if the timer ran out for nothing.
+// snapshot is the state to restore if the timer expired spuriously.
 type snapshot struct {
 	cc    congestion
-	plain bool // no READ or atomic was under way
+	plain bool // no READ or atomic was in flight
 }
 
-// goBack makes psn, which is not before una, the next to be sent.
+// goBack makes psn, which must not be before una, the next to be sent.
 func (q *qp) goBack(psn uint32) {
 	r := &q.req
 	r.timing = false
@@ -38,7 +38,7 @@ func (q *qp) goBack(psn uint32) {
 	q.vec.schedule(q)
 }
 
-// setDeadline asks to be woken for the earliest of the timers.
+// setDeadline sets the deadline to the earliest of the timers.
 func (q *qp) setDeadline() {
 	r := &q.req
 	q.deadline = 0
@@ -71,9 +71,8 @@ func (q *qp) expired() {
 	q.setDeadline()
 }
 
-// timeout goes back to the oldest packet, or gives up: local ACK timeout times
-// retry count is how long a peer may be silent. The timer itself follows the
-// round trip, so there are more retransmissions than retries in that time.
+// timeout goes back to the oldest packet, or gives up if the peer has been silent for too long, see impatient. The
+// timer itself follows the round trip, so there are more retransmissions than retries in that time.
 func (q *qp) timeout() {
 	r, v := &q.req, q.vec
 	v.dev.count.timeouts.Add(1)
@@ -89,7 +88,7 @@ func (q *qp) timeout() {
 		r.doubtful = true
 		r.before = snapshot{r.cc, q.plain()}
 	}
-	// One packet alone says nothing about the network.
+	// The loss of a single packet says nothing about the network.
 	if wire.PSNDiff(r.high, r.una) > 1 || r.timeouts > 1 {
 		r.cc.timeout(r.timeouts)
 	}
@@ -97,8 +96,8 @@ func (q *qp) timeout() {
 	q.goBack(r.una)
 }
 
-// plain tells that no READ or atomic was begun that is not answered, be it one
-// that is to be sent again and therefore is not in reads.
+// plain reports that no READ or atomic was begun and not answered, including those that are to be sent again and so are
+// not in reads.
 func (q *qp) plain() bool {
 	for i := q.sq.Done; i != q.sq.Posted(); i++ {
 		w := q.sq.Slot(i)
@@ -112,13 +111,12 @@ func (q *qp) plain() bool {
 	return true
 }
 
-// doubt is called with the answers after the timer has run out and the oldest
-// packet alone was sent again: una is where the peer is, next what is to be sent
-// again next. A peer that is further has what was sent before. Nothing was lost,
-// it was only slow, as any process of a busy machine is at times, and neither the
-// rate nor the packets under way are to blame (as in F-RTO, RFC 5682, and Eifel,
-// RFC 4015). It tells whether to go on after those. How long the peer was away
-// says nothing about the round trip, by which sending is paced.
+// doubt decides, after the timer expired and only the oldest packet was sent again, whether the timeout was spurious.
+// una is what the peer has acknowledged, next the next PSN to send again. If una is beyond next, the peer has received
+// the original packets: nothing was lost, it was only slow, as any process of a busy machine is at times, so the rate
+// and the packets in flight are restored (as in F-RTO, RFC 5682, and Eifel, RFC 4015). It reports whether to continue
+// after the packets in flight. How long the peer was away is not used as a round trip sample, by which sending is
+// paced.
 func (q *qp) doubt(una, next uint32) (forward bool) {
 	r := &q.req
 	r.probing = false
@@ -131,7 +129,7 @@ func (q *qp) doubt(una, next uint32) (forward bool) {
 	return r.before.plain
 }
 
-// ackTimeout is the local ACK timeout in nanoseconds, which the first timer has.
+// ackTimeout returns the local ACK timeout in nanoseconds, which is the initial timer.
 func (q *qp) ackTimeout() int64 {
 	if q.attr.Timeout == 0 {
 		return maxRTO
@@ -139,9 +137,9 @@ func (q *qp) ackTimeout() int64 {
 	return 4096 << q.attr.Timeout
 }
 
-// impatient tells that the peer has made no progress for too long: never with
-// timeout 0. IBTA vol. 1, 9.7.6.1.3 lets a timer run up to four times its
-// value; twice is taken here. The peer was asked RetryCnt times at least.
+// impatient reports that the peer has made no progress for too long; with timeout 0 it never does. IBTA vol. 1,
+// 9.7.6.1.3 lets a timer run up to four times its value; twice is used here. The peer was asked at least RetryCnt
+// times.
 func (q *qp) impatient() bool {
 	r := &q.req
 	limit := 2 * q.ackTimeout() * (int64(q.attr.RetryCnt) + 1)

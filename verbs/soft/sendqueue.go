@@ -16,18 +16,18 @@ type sendWQE struct {
 	length  uint32
 	op      verbs.WROpcode
 	flags   verbs.SendFlags
-	status  verbs.WCStatus // why it cannot be sent, once it is its turn
+	status  verbs.WCStatus // why it cannot be sent, set when its turn comes
 	begun   bool           // has PSNs
-	apart   bool           // each packet is a WRITE of its own
+	apart   bool           // each packet is sent as a separate WRITE
 	first   uint32         // PSN
-	packets uint32         // PSNs; of a READ those of its responses
+	packets uint32         // number of PSNs; for a READ, those of its responses
 	got     uint32         // READ, atomic: responses received
 	sges    []verbs.SGE
 	inline  []byte
 	dest    udDest
 }
 
-// answered tells whether the requester waits for more than an acknowledgement.
+// answered reports whether the requester waits for more than an acknowledgement.
 func (w *sendWQE) answered() bool {
 	return w.op == verbs.WRRDMARead || w.op == verbs.WRAtomicCmpAndSwp || w.op == verbs.WRAtomicFetchAndAdd
 }
@@ -75,7 +75,7 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 
 const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline | verbs.SendPush
 
-// checkSend returns the length of the message.
+// checkSend checks a work request and returns the length of the message.
 func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 	if err := q.checkOpcode(wr); err != nil {
 		return 0, err
@@ -99,8 +99,7 @@ func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 	return uint32(n), nil
 }
 
-// checkOpcode knows what each transport can do (IBTA vol. 1, table 4 of 9.2.2;
-// ibv_post_send(3)).
+// checkOpcode checks what each transport can do (IBTA vol. 1, table 4 of 9.2.2; ibv_post_send(3)).
 func (q *qp) checkOpcode(wr *verbs.SendWR) error {
 	ok := false
 	switch wr.Opcode {
@@ -140,8 +139,8 @@ func (q *qp) finish(status verbs.WCStatus) {
 	q.scq.push(&e, false)
 }
 
-// flushSends completes everything that is posted, as far as there is room: the work request
-// that failed with its error, those after it as flushed.
+// flushSends completes everything posted, as far as there is room: the work request that failed with its error, those
+// after it as flushed.
 func (q *qp) flushSends() {
 	for !q.sq.Idle() && q.scq.room(q) {
 		status := verbs.WCWRFlushErr
@@ -163,8 +162,8 @@ func (q *qp) flushReceives() {
 	}
 }
 
-// gather collects n bytes of the payload from offset off on into the vector's
-// list of parts; false if a key does not cover its memory.
+// gather collects n bytes of the payload from offset off into the vector's list of parts. It returns false if a key
+// does not cover its memory.
 func (q *qp) gather(w *sendWQE, off, n uint32) bool {
 	v := q.vec
 	v.parts = v.parts[:0]

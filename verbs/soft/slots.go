@@ -5,31 +5,29 @@ import (
 	"encoding/binary"
 )
 
-// A queue pair's number names its vector, so that peers can choose the source
-// port, and the kernel the socket. The rest is random, and so is the choice
-// among the names that fit a vector: a host that has not been told a number has
-// to guess it.
+// A queue pair's number identifies its vector, so that peers can choose the source port, and the kernel the socket. The
+// rest is random, and so is the choice among the names that fit a vector: a host that was not told a number has to
+// guess it.
 //
 //	random (20) | name of the vector (4)
 //
-// A name is that of the vector which it leaves as a remainder: the kernel
-// chooses the socket in the same way (steer).
+// A name belongs to the vector that is its remainder: the kernel chooses the socket the same way (steer).
 const (
 	vectorBits = 4
 	gsiQPN     = 1
-	// vectorQPs bounds the queue pairs of a vector, at half of the numbers: a
-	// random one is a free one at the second try.
+	// vectorQPs bounds the queue pairs of a vector to half of the numbers, so that a random one is free at the second try
+	// on average.
 	vectorQPs = 1 << (24 - vectorBits - 1)
-	// restingQPNs are how many numbers are not given again when their queue pair
-	// has been closed, so that packets of a predecessor find no queue pair.
+	// restingQPNs is how many numbers of closed queue pairs are not reused yet, so that packets for a predecessor find no
+	// queue pair.
 	restingQPNs = 4096
-	// multicastQPN is no queue pair's (IBTA vol. 1, 10.5.2.1).
+	// multicastQPN is never a queue pair's number (IBTA vol. 1, 10.5.2.1).
 	multicastQPN = 1<<24 - 1
 )
 
 func vectorOf(qpn uint32, vectors int) int { return int(qpn&(1<<vectorBits-1)) % vectors }
 
-// slotTable hands out numbers. The caller holds Device.mu.
+// slotTable assigns numbers. The caller holds Device.mu.
 type slotTable struct {
 	names   []uint32            // by vector
 	taken   map[uint32]struct{} // in use, or resting
@@ -75,7 +73,7 @@ func (t *slotTable) put(qpn uint32) {
 	}
 }
 
-// random32 is a number that a peer cannot guess.
+// random32 returns a number that a peer cannot guess.
 func random32() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails

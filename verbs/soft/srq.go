@@ -44,7 +44,7 @@ func (p *pd) CreateSRQ(attr verbs.SRQInitAttr) (verbs.SRQ, error) {
 // PostRecv implements verbs.SRQ.
 func (s *srq) PostRecv(wr *verbs.RecvWR) error { return s.queue.Post(wr) }
 
-// take moves the oldest receive into w and raises the limit event when few are left.
+// take moves the oldest receive into w and raises the limit event if few are left.
 func (s *srq) take(w *recvWQE) bool {
 	oldest := s.queue.Oldest()
 	if oldest == nil {

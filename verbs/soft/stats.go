@@ -2,7 +2,7 @@ package soft
 
 import "sync/atomic"
 
-// Stats is a snapshot of what a device has done since it was opened.
+// Stats is a snapshot of a device's activity since it was opened.
 type Stats struct {
 	QPs, MRs, CQs, SRQs uint64 // now
 	Memory              uint64 // bytes of AllocMR, now
@@ -10,7 +10,7 @@ type Stats struct {
 	TxPackets, TxBytes uint64 // UDP datagrams and their payload
 	RxPackets, RxBytes uint64
 	TxCalls, RxCalls   uint64 // system calls for them
-	TxErrors           uint64 // trains that the kernel did not take
+	TxErrors           uint64 // trains refused by the kernel
 
 	Retransmits    uint64 // packets sent again
 	Timeouts       uint64 // retransmission timers that ran out
@@ -22,7 +22,7 @@ type Stats struct {
 	CNPs           uint64 // congestion notifications received
 	SentCNPs       uint64 // congestion notifications sent
 	QPErrors       uint64 // queue pairs that an error moved to ERR
-	DropMalformed  uint64 // no RoCE packet
+	DropMalformed  uint64 // not a RoCE packet
 	DropNoQP       uint64 // for a queue pair that does not exist or does not receive
 	DropSource     uint64 // not from the queue pair's peer
 	DropICRC       uint64 // invariant CRC wrong
@@ -33,13 +33,13 @@ type Stats struct {
 	DropStray      uint64 // for another vector, whose queue was full
 }
 
-// counters are the device's own. Each event is counted once, where it is seen.
+// counters are the device's counters. Each event is counted once, where it is detected.
 type counters struct {
 	retransmits, timeouts, sequenceNAKs, rnrNAKs, sentNAKs, sentRNRNAKs, duplicates, cnps, sentCNPs, qpErrors,
 	dropMalformed, dropNoQP, dropSource, dropICRC, dropKey, dropNoRecv, dropUnexpected, dropRefused, dropStray atomic.Uint64
 }
 
-// Stats returns a snapshot. Any goroutine may ask.
+// Stats returns a snapshot. Any goroutine may call it.
 func (d *Device) Stats() Stats {
 	c := &d.count
 	s := Stats{

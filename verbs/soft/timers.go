@@ -1,8 +1,7 @@
 package soft
 
-// timerHeap holds queue pairs by the time they want to be woken. A queue pair
-// whose deadline moves later stays where it is and is put back when its old
-// time comes: retransmission timers move with every acknowledgement.
+// timerHeap holds queue pairs by deadline. A queue pair whose deadline moves later stays where it is and is reinserted
+// when its old time comes: retransmission timers move with every acknowledgement.
 type timerHeap struct {
 	items []timerItem
 }
@@ -12,7 +11,7 @@ type timerItem struct {
 	q  *qp
 }
 
-// set makes sure q is woken at its deadline at the latest.
+// set ensures that q is popped at its deadline at the latest.
 func (h *timerHeap) set(q *qp) {
 	if q.deadline == 0 || q.timerAt != 0 && q.timerAt <= q.deadline {
 		return
@@ -22,7 +21,7 @@ func (h *timerHeap) set(q *qp) {
 	h.up(len(h.items) - 1)
 }
 
-// next is the earliest time, 0 if none.
+// next returns the earliest time, or 0.
 func (h *timerHeap) next() int64 {
 	if len(h.items) == 0 {
 		return 0
@@ -30,8 +29,7 @@ func (h *timerHeap) next() int64 {
 	return h.items[0].at
 }
 
-// pop returns a queue pair whose time has come, nil if none. An item
-// that a later set has replaced is passed over.
+// pop returns a queue pair whose deadline has passed, or nil. It skips items that a later set has replaced.
 func (h *timerHeap) pop(now int64) *qp {
 	for len(h.items) > 0 && h.items[0].at <= now {
 		it := h.items[0]

@@ -7,32 +7,30 @@ import (
 )
 
 const (
-	// batchTrains and batchArena bound what is collected before it is sent: an
-	// arena of whole trains, as many as go out in one call.
+	// batchTrains and batchArena bound what is collected before it is sent: an arena for as many whole trains as go out in
+	// one call.
 	batchTrains = 32
 	batchArena  = outBytes + 32<<10
-	// copyBelow: smaller payloads are copied after their header, which costs
-	// less than one more element of the gather list.
+	// copyBelow is the size below which payloads are copied after their header, which costs less than another element of
+	// the gather list.
 	copyBelow = 192
-	// copyRunBelow: runs of smaller packets are copied, too, in the same pass as
-	// their ICRC is made. Then a train is one piece of memory; the kernel takes as
-	// long for an element of the gather list as for copying 1 KiB.
+	// copyRunBelow is the size below which packets of runs are copied too, in the same pass that computes their ICRC. A
+	// train is then one piece of memory; the kernel takes as long for an element of the gather list as for copying 1 KiB.
 	copyRunBelow = 2048
-	// arenaPerPacket is the most that one datagram takes of the arena.
+	// arenaPerPacket is the most arena that one datagram takes.
 	arenaPerPacket = wire.MaxHeaderLen + copyBelow + 3 + wire.ICRCLen
 )
 
-// transmitter collects datagrams into trains. Payload stays where it is until
-// the trains are sent; headers, padding and ICRC lie in the arena, which is
-// filled from front to back, so that the tail of one datagram and the head of
-// the next are one element of the gather list.
+// transmitter collects datagrams into trains. Payload stays in place until the trains are sent; headers, padding and
+// ICRC are in the arena, which is filled from front to back, so that the tail of one datagram and the head of the next
+// are one element of the gather list.
 type transmitter struct {
 	link   link
 	ect    bool
-	max    int // datagrams in a train, as the link says
+	max    int // maximum datagrams per train, from the link
 	trains []train
 	arena  []byte
-	spare  [batchTrains][][]byte // gather lists to use again
+	spare  [batchTrains][][]byte // gather lists for reuse
 }
 
 func newTransmitter(l link, ect bool) *transmitter {
@@ -74,9 +72,8 @@ func (t *transmitter) add(p *path, h *wire.Header, parts [][]byte, length int) {
 	tr.total += size
 }
 
-// addRun appends datagrams to p that carry a payload of whole MTUs: those in the
-// middle of a message, with consecutive PSNs from that of h on. Every so many
-// PSNs, and at the end if last says so, one asks for an acknowledgement.
+// addRun appends datagrams to p that carry a payload of whole MTUs: those in the middle of a message, with consecutive
+// PSNs from that of h. One PSN in every asks for an acknowledgement, and the last one does if last is set.
 func (t *transmitter) addRun(p *path, h *wire.Header, payload []byte, mtu int, every uint32, last bool) {
 	const mask, ask = 1<<24 - 1, 1 << 31
 	var first [wire.BTHLen]byte
@@ -116,7 +113,7 @@ func (t *transmitter) addRun(p *path, h *wire.Header, payload []byte, mtu int, e
 	}
 }
 
-// appendArena extends the last element of the gather list if b follows it.
+// appendArena appends b, by extending the last element of the gather list if b follows it directly.
 func (tr *train) appendArena(b []byte) {
 	if last := len(tr.bufs) - 1; last >= 0 {
 		if prev := tr.bufs[last]; cap(prev) > len(prev) && len(b) > 0 && &prev[:len(prev)+1][len(prev)] == &b[0] {
@@ -127,8 +124,7 @@ func (tr *train) appendArena(b []byte) {
 	tr.bufs = append(tr.bufs, b)
 }
 
-// trainFor returns the train a datagram of this size goes into: the last one if
-// it fits, otherwise a new one.
+// trainFor returns the train for a datagram of this size: the last one if it fits, otherwise a new one.
 func (t *transmitter) trainFor(p *path, size int) *train {
 	if n := len(t.trains); n > 0 {
 		tr := &t.trains[n-1]
@@ -150,8 +146,7 @@ func (t *transmitter) trainFor(p *path, size int) *train {
 	return &t.trains[n]
 }
 
-// maxTrainBufs bounds the gather list (UIO_MAXIOV), less than one datagram of
-// many parts below it.
+// maxTrainBufs bounds the gather list: UIO_MAXIOV, less the parts of one more datagram.
 const maxTrainBufs = 1024 - 2*maxSGE
 
 // flush sends everything.

@@ -5,7 +5,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// transmitUC sends messages one after the other; each completes when it is sent.
+// transmitUC sends messages in order; each completes when it is sent.
 func (q *qp) transmitUC() {
 	r := &q.req
 	for budget := turnPackets; r.idx != q.sq.Posted(); budget-- {
@@ -37,8 +37,8 @@ func (q *qp) transmitUC() {
 	}
 }
 
-// unreliable handles a packet of an unreliable connection. A message with a gap
-// is dropped as a whole; its receive serves the next one (IBTA vol. 1, 9.8.2.2).
+// unreliable handles a packet of an unreliable connection. A message with a gap is dropped as a whole; its receive
+// serves the next one (IBTA vol. 1, 9.8.2.2).
 func (q *qp) unreliable(h *wire.Header, payload []byte) {
 	r, t := &q.resp, h.Opcode.Traits()
 	q.heard()
@@ -60,9 +60,8 @@ func (q *qp) unreliable(h *wire.Header, payload []byte) {
 	}
 }
 
-// ucOld is how far behind the expected PSN a packet is taken for one that the
-// network repeated or delayed. It is much less than half of all PSNs, so that a
-// peer that was cut off for long is heard again at once.
+// ucOld is how far behind the expected PSN a packet still counts as repeated or delayed by the network. It is much less
+// than half of all PSNs, so that a peer that was cut off for long is accepted again immediately.
 const ucOld = 1 << 15
 
 // place executes a packet; false drops the message.

@@ -13,19 +13,18 @@ import (
 )
 
 const (
-	// receiveBudget is how many datagrams a turn takes before others get theirs.
+	// receiveBudget is how many datagrams a turn receives before other work is done.
 	receiveBudget = 1024
-	// turnPackets is how many packets one queue pair may send before the next
-	// one gets its turn, or as many small ones as turnBytes: what goes out at
-	// once wakes the receiver once, and the end of a turn cuts a train short.
+	// turnPackets is how many packets one queue pair may send per turn, or as many small ones as make turnBytes: bytes
+	// sent together wake the receiver once, and the end of a turn cuts a train short.
 	turnPackets = 128
 	turnBytes   = 512 << 10
 	// strayLimit bounds the datagrams that wait for another vector's loop.
 	strayLimit = 512
 )
 
-// vector is one event loop's part of the device: its queue pairs, sockets and
-// timers. Only the loop touches it, strays excepted.
+// vector is one event loop's part of the device: its queue pairs, sockets and timers. Only the loop touches it, except
+// for strays.
 type vector struct {
 	dev     *Device
 	index   int
@@ -33,14 +32,14 @@ type vector struct {
 	tx      *transmitter
 	base    time.Time
 	arrived int   // datagrams in this turn
-	now     int64 // of this turn, nanoseconds since base; never 0
+	now     int64 // time of this turn, nanoseconds since base; never 0
 
 	table    map[uint32]*qp // by number: queue pairs that receive
-	last     *qp            // of them, the one found last: datagrams of a train are for the same
+	last     *qp            // last one found, since datagrams of a train are for the same queue pair
 	gsi      *qp
-	ready    []*qp // have something to send
+	ready    []*qp // queue pairs that have something to send
 	spare    []*qp
-	acks     []*qp // owe an answer to what this turn received
+	acks     []*qp // queue pairs that owe an answer
 	timers   timerHeap
 	overruns []*cq
 	paths    map[pathKey]*path
@@ -60,7 +59,7 @@ type vector struct {
 	closed  bool
 }
 
-// stray is a datagram that the kernel gave to the wrong vector.
+// stray is a datagram that the kernel delivered to the wrong vector.
 type stray struct {
 	d    datagram
 	data []byte
@@ -82,7 +81,7 @@ func newVector(d *Device, index int) (*vector, error) {
 	}, nil
 }
 
-// driver is a vector in the hands of an event loop.
+// driver is the handle with which an event loop drives a vector.
 type driver struct {
 	v *vector
 	p verbs.Poller
@@ -129,7 +128,7 @@ func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	return worked, next
 }
 
-// setNow begins a turn. Time does not go back.
+// setNow begins a turn. Time never goes back.
 func (v *vector) setNow(now time.Time) {
 	if v.base.IsZero() {
 		v.base = now.Add(-1)
@@ -137,9 +136,8 @@ func (v *vector) setNow(now time.Time) {
 	v.now = max(v.now, int64(now.Sub(v.base)))
 }
 
-// Flush implements verbs.Driver. Everything of a turn leaves here, in as few
-// trains as it fits in: an acknowledgement goes after the message that the loop
-// has answered the request with, and is nothing more than the end of its train.
+// Flush implements verbs.Driver. It sends everything of a turn, in as few trains as possible: an acknowledgement goes
+// after the loop's answer to the request, and only extends its train.
 func (d *driver) Flush() {
 	v := d.v
 	v.overrun()
@@ -148,7 +146,7 @@ func (d *driver) Flush() {
 	v.tx.flush()
 }
 
-// pending tells whether Flush has something to do.
+// pending reports whether Flush has something to do.
 func (v *vector) pending() bool {
 	return len(v.ready) > 0 || len(v.acks) > 0 || len(v.overruns) > 0
 }
@@ -172,7 +170,7 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// schedule has q send what it can at the next Flush.
+// schedule makes q send what it can at the next Flush.
 func (v *vector) schedule(q *qp) {
 	if !q.queued && !q.closed {
 		q.queued = true
@@ -180,7 +178,7 @@ func (v *vector) schedule(q *qp) {
 	}
 }
 
-// owe has q answer when everything that has arrived was looked at.
+// owe makes q answer after everything that has arrived is processed.
 func (v *vector) owe(q *qp) {
 	if !q.owes {
 		q.owes = true
@@ -188,10 +186,9 @@ func (v *vector) owe(q *qp) {
 	}
 }
 
-// answer sends the acknowledgements of a turn: one per queue pair, however many
-// requests it covers.
+// answer sends the acknowledgements of a turn: one per queue pair, however many requests it covers.
 func (v *vector) answer() {
-	for i := 0; i < len(v.acks); i++ { // one that refuses owes again
+	for i := 0; i < len(v.acks); i++ { // a queue pair that refuses owes again
 		q := v.acks[i]
 		q.owes = false
 		if !q.closed {
@@ -202,7 +199,7 @@ func (v *vector) answer() {
 	v.acks = v.acks[:0]
 }
 
-// run lets every queue pair that is ready send its share.
+// run lets every ready queue pair send its share.
 func (v *vector) run() {
 	if len(v.ready) == 0 {
 		return
@@ -235,7 +232,7 @@ func (v *vector) overrun() {
 	}
 }
 
-// install makes a queue pair receive.
+// install makes a queue pair receive packets.
 func (v *vector) install(q *qp) {
 	if q.num == gsiQPN {
 		v.gsi = q

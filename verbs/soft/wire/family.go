@@ -6,34 +6,31 @@ import (
 	"sync"
 )
 
-// family is what the ICRCs of all IPv4 or all IPv6 flows have in common: how
-// fields that are zero in the state of a flow's headers change the CRC.
+// family holds what the ICRCs of all IPv4 or all IPv6 flows have in common: how fields that are zero in the state of a
+// flow's headers change the CRC.
 type family struct {
 	// lengths is indexed by the bytes of the UDP payload.
 	lengths [MaxLen + 1]struct {
-		state uint32 // what the lengths in the IP and UDP headers add, after the UDP header
-		back  uint32 // times this, a register steps back from the ICRC to the identification
+		state uint32 // contribution of the lengths in the IP and UDP headers, after the UDP header
+		back  uint32 // factor that steps a register back from the ICRC to the identification
 	}
-	// idHigh and idLow are what the bytes of the identification add after the UDP
-	// header. Zeros for IPv6.
+	// idHigh and idLow are the contributions of the identification's bytes after the UDP header. Zeros for IPv6.
 	idHigh, idLow [256]uint32
-	// train is what the first identifications add after the BTH.
+	// train holds the contributions of the first identifications after the BTH.
 	train [64]uint32
-	// unmasked is what byte 4 of the BTH adds if it is 0 in place of ones, after
-	// headers of so many bytes.
+	// unmasked is the contribution of byte 4 of the BTH being 0 instead of ones, by the length of the headers.
 	unmasked [MaxHeaderLen + 1]uint32
-	// masked is what that byte adds in place of ones, seen at the identification.
+	// masked is the contribution of that byte's value instead of ones, at the position of the identification.
 	masked [256]uint32
-	// bth is what each byte of the BTH adds to the register after it: twelve
-	// look-ups that wait for nothing, where a loop over bytes waits for each.
+	// bth holds the contributions of each byte of the BTH to the register after it: twelve independent look-ups, where
+	// each step of a loop over bytes would wait for the one before.
 	bth [BTHLen][256]uint32
-	// id are the bits of the register that the identification sets, seen there.
-	// None for IPv6.
+	// id is the mask of the register bits that the identification sets, at its position. Zero for IPv6.
 	id uint32
 }
 
-// From the identification of IPv4 to the UDP payload, in bytes. The tables of
-// IPv6 step back as far, to nothing in particular.
+// idToPayload is the number of bytes from the IPv4 identification to the UDP payload. The tables of IPv6 step back as
+// far, without meaning.
 const idToPayload = ipv4Len - 4 + udpLen
 
 // bthMasked is the byte of the BTH that the ICRC takes as ones: FECN, BECN and
@@ -73,7 +70,7 @@ var ipv6 = sync.OnceValue(func() *family {
 	return f
 })
 
-// newFamily fills in what does not depend on the IP header.
+// newFamily computes what does not depend on the IP header.
 func newFamily() *family {
 	f := new(family)
 	back := one
@@ -108,7 +105,7 @@ func newFamily() *family {
 	return f
 }
 
-// afterBTH is the state after the BTH that b begins with.
+// afterBTH returns the state after the BTH at the beginning of b.
 func (f *family) afterBTH(state uint32, b []byte) uint32 {
 	b = b[:BTHLen:BTHLen]
 	s := ^state ^ binary.LittleEndian.Uint32(b)

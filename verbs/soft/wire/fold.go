@@ -2,11 +2,11 @@ package wire
 
 import "hash/crc32"
 
-// foldMin is from how many bytes on folding is faster than the hash package,
-// which has one accumulator where fold has four.
+// foldMin is the number of bytes from which folding is faster than the hash package, which has one accumulator where
+// fold has four.
 const foldMin = 256
 
-// Update is the state after more bytes: payload and padding.
+// Update returns the state after more bytes: payload and padding.
 func Update(state uint32, b []byte) uint32 {
 	if n := len(b) &^ 15; canFold && n >= foldMin {
 		state = ^fold(^state, b[:n], &foldings)
@@ -18,8 +18,7 @@ func Update(state uint32, b []byte) uint32 {
 	return crc32.Update(state, crc32.IEEETable, b)
 }
 
-// UpdateAppend is the state after b, which it appends to dst: what is sent is
-// touched once for both.
+// UpdateAppend appends b to dst and returns the state after b: one pass over b does both.
 func UpdateAppend(dst []byte, state uint32, b []byte) ([]byte, uint32) {
 	n := len(b)
 	if !canFold || n == 0 || n%foldMin != 0 || cap(dst)-len(dst) < n {
@@ -29,14 +28,12 @@ func UpdateAppend(dst []byte, state uint32, b []byte) ([]byte, uint32) {
 	return dst[:len(dst)+n], ^foldCopy(^state, to, b, &foldings)
 }
 
-// folding are the factors that fold multiplies by. Bytes that stand n bits in
-// front of others count x^n times as much as those, so the CRC of both is that of
-// one piece: the first, times x^n, added to the second. The carry-less product of
-// 64 by 32 bits is done for either half of 16 bytes; the one in front is 64 bits
-// further away, and reflected products lack a bit and 32 zeros (V. Gopal et al.,
-// "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009).
+// folding holds the factors of fold. Bytes n bits before others count x^n times as much, so the CRC of both together is
+// that of the first, times x^n, added to the second. The carry-less product of 64 by 32 bits is computed for either
+// half of 16 bytes; the half in front is 64 bits further away, and reflected products lack a bit and 32 zeros (V. Gopal
+// et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", Intel 2009).
 //
-// The code in assembly knows the offsets.
+// The assembly code depends on the offsets.
 type folding struct {
 	by2048, by1536, by1024, by512 [8]uint64 // for 64 bytes at once
 	lanes                         [8]uint64 // the first three of four 16 bytes to the last
@@ -63,11 +60,10 @@ func newFolding() (f folding) {
 	return f
 }
 
-// foldBy are the factors of both halves that move 16 bytes on by n bits.
+// foldBy returns the factors for both halves of 16 bytes that are n bits in front.
 func foldBy(n int) (low, high uint64) { return power(n + 32), power(n - 32) }
 
-// power is x^n, with room for the bit that a reflected product lacks; n is a
-// multiple of 8.
+// power returns x^n, shifted for the bit that a reflected product lacks; n must be a multiple of 8.
 func power(n int) uint64 {
 	s := one
 	for range n / 8 {

@@ -2,7 +2,7 @@
 
 package wire
 
-// canFold: other processors have an instruction for this CRC, or nothing.
+// canFold is false: other processors have an instruction for this CRC, or nothing suitable.
 const canFold = false
 
 func fold(uint32, []byte, *folding) uint32 { panic("not on this processor") }

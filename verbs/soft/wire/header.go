@@ -27,7 +27,7 @@ const (
 	reservedLen     = 16
 )
 
-// Why a datagram is not a packet; it is to be dropped without an answer.
+// Reasons why a datagram is not a packet. Such a datagram must be dropped without an answer.
 var (
 	ErrTruncated = errors.New("truncated datagram")
 	ErrVersion   = errors.New("unknown transport version")
@@ -35,13 +35,13 @@ var (
 	ErrPad       = errors.New("padding larger than payload")
 )
 
-// Header is the BTH and the extension headers of a packet. Which of the latter
-// are there, and so which fields mean something, is a matter of the opcode.
+// Header is the BTH and the extension headers of a packet. The opcode determines which extension headers are present,
+// and so which fields are valid.
 type Header struct {
 	Opcode    Opcode
 	Solicited bool // the completion of this message wakes a solicited-only waiter
-	Migrated  bool // path migration state; anything but true is refused by adapters
-	AckReq    bool // the responder is to acknowledge
+	Migrated  bool // path migration state; adapters refuse anything but true
+	AckReq    bool // the responder must acknowledge
 	FECN      bool // forward congestion, not covered by the ICRC
 	BECN      bool // backward congestion (CNP), not covered by the ICRC
 	PKey      uint16
@@ -68,18 +68,15 @@ type Header struct {
 
 const mask24 = 1<<24 - 1
 
-// Pad is how many bytes follow n bytes of payload so that the packet is a whole
-// number of words (IBTA vol. 1, 9.2). They are sent as zeros.
+// Pad returns how many padding bytes follow n bytes of payload to make the packet a whole number of words (IBTA vol. 1,
+// 9.2). They are sent as zeros.
 func Pad(n int) int { return -n & 3 }
 
-// Len is the size of the BTH and the extension headers. For a CNP that includes
-// its 16 reserved bytes.
+// Len returns the size of the BTH and the extension headers. For a CNP that includes its 16 reserved bytes.
 func (h *Header) Len() int { return int(headerLens[h.Opcode]) }
 
-// Append appends the BTH and the extension headers of a packet with so many
-// bytes of payload. The caller appends the payload, Pad(payload) zeros and the
-// ICRC. A CNP is complete but for the ICRC. Fields of 24 bits are cut to their
-// size.
+// Append appends the BTH and the extension headers of a packet with the given number of payload bytes. The caller
+// appends the payload, Pad(payload) zeros and the ICRC. A CNP only lacks the ICRC. Fields of 24 bits are truncated.
 func (h *Header) Append(b []byte, payload int) []byte {
 	be := binary.BigEndian
 	flags := uint8(Pad(payload)) << 4
@@ -137,9 +134,8 @@ func (h *Header) Append(b []byte, payload int) []byte {
 	return b
 }
 
-// Parse reads the headers of a UDP payload that ends in the ICRC, which it does
-// not check. Fields that the opcode does not have are cleared. The payload is a
-// part of b, without padding and ICRC.
+// Parse parses the headers of a UDP payload that ends with the ICRC, which it does not check. Fields that the opcode
+// does not have are zeroed. The returned payload is a part of b, without padding and ICRC.
 func (h *Header) Parse(b []byte) (payload []byte, err error) {
 	*h = Header{}
 	if len(b) < MinLen {
@@ -176,7 +172,7 @@ func (h *Header) Parse(b []byte) (payload []byte, err error) {
 	return b[n : end-pad : end-pad], nil
 }
 
-// parseExtensions reads what follows the BTH; x is as long as the traits say.
+// parseExtensions parses the headers after the BTH; x has the length that the traits determine.
 func (h *Header) parseExtensions(t Traits, x []byte) {
 	be := binary.BigEndian
 	if t&HasDETH != 0 {

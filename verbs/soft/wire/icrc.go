@@ -7,22 +7,19 @@ import (
 	"net/netip"
 )
 
-// Flow is what the ICRC covers of the headers below the BTH. The addresses are
-// of one family; IPv4 addresses mapped into IPv6 count as IPv4.
+// Flow is the part of the headers below the BTH that the ICRC covers. The addresses must be of one family; IPv4-mapped
+// IPv6 addresses count as IPv4.
 type Flow struct {
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16
 }
 
-// ICRC is the invariant CRC of one flow (IBTA vol. 1, chapter 7 and annex A17):
-// the CRC-32 of Ethernet over 8 bytes of ones in place of the LRH, the IP and
-// UDP headers and everything up to the ICRC, with ones in place of what changes
-// on the way. It does not change after NewICRC; any number of goroutines may
-// use it.
+// ICRC computes the invariant CRC of one flow (IBTA vol. 1, chapter 7 and annex A17): the CRC-32 of Ethernet over 8
+// bytes of ones in place of the LRH, the IP and UDP headers and everything up to the ICRC, with ones in place of fields
+// that change in transit. It is immutable after NewICRC; any number of goroutines may use it.
 //
-// What a state is: the CRC of what came so far, as crc32.Update takes it. A CRC
-// is affine, so the fields that differ from datagram to datagram are XORed into
-// the state of the flow's headers, where they have been zero.
+// A state is the CRC of the bytes so far, as crc32.Update takes it. A CRC is affine, so fields that differ between
+// datagrams are XORed into the state of the flow's headers, in which they are zero.
 type ICRC struct {
 	state  uint32 // after the UDP header, lengths and identification 0
 	family *family
@@ -36,8 +33,8 @@ const (
 	ipv6Len = 40
 )
 
-// NewICRC prepares the ICRC of a flow, in one direction. It is cheap enough to
-// be called for a datagram of an unknown host.
+// NewICRC prepares the ICRC of a flow, in one direction. It is cheap enough to be called for each datagram of an
+// unknown host.
 func NewICRC(f Flow) ICRC {
 	src, dst := f.Src.Unmap(), f.Dst.Unmap()
 	if src.Is4() && dst.Is4() {
@@ -56,8 +53,8 @@ func NewICRC(f Flow) ICRC {
 	return ICRC{checksum(b[:]), ipv6()}
 }
 
-// checksum is the CRC of headers. Other than the hash package's, which calls
-// through a variable, it leaves b on the stack of the caller.
+// checksum returns the CRC of headers. Unlike that of the hash package, which is called through a variable, it lets b
+// stay on the caller's stack.
 func checksum(b []byte) uint32 {
 	s, table := ^uint32(0), crc32.IEEETable
 	for _, x := range b {
@@ -66,7 +63,7 @@ func checksum(b []byte) uint32 {
 	return ^s
 }
 
-// coverIPv4 is what is covered up to the BTH, without addresses and ports.
+// coverIPv4 returns the covered bytes before the BTH, without addresses and ports.
 func coverIPv4(total, id, udp uint16) (b [lrhLen + ipv4Len + udpLen]byte) {
 	be := binary.BigEndian
 	be.PutUint64(b[:], ^uint64(0))
@@ -84,7 +81,7 @@ func coverIPv4(total, id, udp uint16) (b [lrhLen + ipv4Len + udpLen]byte) {
 	return b
 }
 
-// coverIPv6 is the same for IPv6, where the length of the payload is that of UDP.
+// coverIPv6 does the same for IPv6, where the payload length is that of UDP.
 func coverIPv6(length uint16) (b [lrhLen + ipv6Len + udpLen]byte) {
 	be := binary.BigEndian
 	be.PutUint64(b[:], ^uint64(0))
@@ -103,10 +100,9 @@ func coverPorts(udp []byte, f Flow) {
 	binary.BigEndian.PutUint16(udp[2:], f.DstPort)
 }
 
-// Begin is the state after the BTH and the extension headers hdr, as Append
-// wrote them, of a datagram with the IPv4 identification id, which is ignored
-// for IPv6, and a UDP payload of n bytes: headers, payload, padding and ICRC, at
-// most MaxLen.
+// Begin returns the state after the BTH and the extension headers hdr, as encoded by Append. id is the IPv4
+// identification, ignored for IPv6; n is the size of the UDP payload with headers, payload, padding and ICRC, at most
+// MaxLen.
 func (c *ICRC) Begin(id uint16, n int, hdr []byte) uint32 {
 	f := c.family
 	state := c.state ^ f.lengths[n].state ^ f.idHigh[id>>8] ^ f.idLow[id&0xff]
@@ -118,22 +114,20 @@ func (c *ICRC) Begin(id uint16, n int, hdr []byte) uint32 {
 	return Update(state, hdr[bthMasked+1:])
 }
 
-// Finish is the ICRC, as a number of the little-endian bytes on the wire.
+// Finish returns the ICRC, which is little-endian on the wire.
 func Finish(state uint32) uint32 { return state }
 
-// AppendICRC appends the ICRC as it goes on the wire.
+// AppendICRC appends the ICRC in wire format.
 func AppendICRC(b []byte, state uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, Finish(state))
 }
 
-// Verify checks the ICRC of a received UDP payload. For IPv4 it accepts if some
-// identification explains the ICRC, and says which; see the package comment for
-// what that is worth. Datagrams longer than MaxLen fail.
+// Verify checks the ICRC of a received UDP payload. For IPv4 it accepts the payload if some identification explains the
+// ICRC, and returns that; see the package comment for how strong that check is. Datagrams longer than MaxLen fail.
 //
-// The payload goes through the CRC as it is. What that differs in from the ICRC
-// is due to the byte of the BTH that is masked, to the identification, or to
-// damage. Stepped back to where the identification begins, the first is one of
-// 256 constants and the second is the identification itself.
+// The CRC is computed over the payload as received. It differs from the ICRC because of the masked byte of the BTH, the
+// identification, or damage. Stepped back to the position of the identification, the first is one of 256 constants and
+// the second is the identification itself.
 func (c *ICRC) Verify(datagram []byte) (id uint16, ok bool) {
 	n := len(datagram)
 	if n < MinLen || n > MaxLen {
@@ -142,7 +136,7 @@ func (c *ICRC) Verify(datagram []byte) (id uint16, ok bool) {
 	return c.explain(c.difference(datagram), n, datagram[bthMasked])
 }
 
-// VerifyWith is Verify for one goroutine that has many of the same kind to verify.
+// VerifyWith is Verify for one goroutine that verifies many similar datagrams.
 func (c *ICRC) VerifyWith(m *Memo, datagram []byte) (id uint16, ok bool) {
 	n := len(datagram)
 	if n < MinLen || n > MaxLen {
@@ -159,14 +153,14 @@ func (c *ICRC) VerifyWith(m *Memo, datagram []byte) (id uint16, ok bool) {
 	return id, ok
 }
 
-// difference is what the CRC of a datagram as it is differs by from its ICRC.
+// difference returns the difference between the CRC of a datagram as received and its ICRC.
 func (c *ICRC) difference(datagram []byte) uint32 {
 	n := len(datagram)
 	state := c.family.afterBTH(c.state^c.family.lengths[n].state, datagram)
 	return Update(state, datagram[BTHLen:n-ICRCLen]) ^ binary.LittleEndian.Uint32(datagram[n-ICRCLen:])
 }
 
-// explain finds the identification that a difference is due to.
+// explain returns the identification that causes a difference.
 func (c *ICRC) explain(diff uint32, n int, masked byte) (id uint16, ok bool) {
 	diff = multiply(diff, c.family.lengths[n].back) ^ c.family.masked[masked]
 	if diff&^c.family.id != 0 {

@@ -1,10 +1,8 @@
 package wire
 
-// Memo remembers of which datagrams [ICRC.VerifyWith] found the identification.
-// What it finds follows from the length, the masked byte and what the CRC of the
-// payload differs by from the ICRC; the trains of a sender repeat these, since
-// their identifications begin at 0 each time. The zero value is empty. One
-// goroutine at a time may use it.
+// Memo caches the identifications that [ICRC.VerifyWith] found. The result depends only on the length, the masked byte
+// and the difference between the CRC and the ICRC, and these repeat in the trains of a sender, whose identifications
+// begin at 0 each time. The zero value is empty. It must not be used by two goroutines at a time.
 type Memo struct {
 	seen [memoSize]struct {
 		family *family
@@ -15,11 +13,11 @@ type Memo struct {
 	}
 }
 
-// memoSize is a power of two above the datagrams of a train, of two lengths.
+// memoSize is a power of two larger than the number of datagrams in a train, of two lengths.
 const (
 	memoBits = 8
 	memoSize = 1 << memoBits
 )
 
-// slot is where a difference is remembered.
+// slot returns the slot of a difference.
 func (*Memo) slot(diff uint32) uint32 { return diff * 0x9e3779b1 >> (32 - memoBits) }

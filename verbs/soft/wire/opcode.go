@@ -56,11 +56,10 @@ const (
 	CNP           Opcode = 0x81
 )
 
-// Transport is the service an opcode belongs to.
+// Transport is the service of an opcode.
 type Transport uint8
 
-// The services, as the top three bits of an opcode number them. RD has no
-// opcodes here.
+// The services, numbered as in the top three bits of an opcode. RD has no opcodes here.
 const (
 	RC       Transport = 0
 	UC       Transport = 1
@@ -72,13 +71,13 @@ const (
 // Transport is the service of an opcode, known or not.
 func (o Opcode) Transport() Transport { return Transport(o >> 5) }
 
-// Known tells whether this package can read the headers of an opcode.
+// Known reports whether this package can parse the headers of an opcode.
 func (o Opcode) Known() bool { return traits[o] != 0 }
 
-// Traits says what an opcode is; 0 for unknown ones.
+// Traits returns the traits of an opcode; 0 if it is unknown.
 func (o Opcode) Traits() Traits { return traits[o] }
 
-// String is the name that IBTA vol. 1, 9.2.1 gives an opcode, such as RC_SEND_FIRST.
+// String returns the name of an opcode in IBTA vol. 1, 9.2.1, such as RC_SEND_FIRST.
 func (o Opcode) String() string {
 	if name := names[o]; name != "" {
 		return name

@@ -2,18 +2,17 @@ package wire
 
 import "hash/crc32"
 
-// The register of the CRC is a polynomial over GF(2) modulo that of Ethernet,
-// its top bit the coefficient of x^0. A zero byte multiplies it by x^8; a byte
-// that is not zero is added to the low bits before.
+// The CRC register is a polynomial over GF(2) modulo that of Ethernet, with the coefficient of x^0 in its top bit. A
+// zero byte multiplies it by x^8; a nonzero byte is first added to the low bits.
 
 // one is the polynomial 1.
 const one uint32 = 1 << 31
 
-// step is the register after a zero byte.
+// step returns the register after a zero byte.
 func step(s uint32) uint32 { return crc32.IEEETable[byte(s)] ^ s>>8 }
 
-// stepBack undoes step: the top byte tells which entry of the table was added,
-// since no two entries have the same.
+// stepBack is the inverse of step: the top byte identifies the table entry that was added, since no two entries have
+// the same top byte.
 func stepBack(s uint32) uint32 {
 	for i, t := range crc32.IEEETable {
 		if t>>24 == s>>24 {
@@ -23,9 +22,8 @@ func stepBack(s uint32) uint32 {
 	panic("CRC table without inverse")
 }
 
-// multiply multiplies modulo the polynomial, without a carry-less multiplication
-// of the processor: integers with one significant bit in four have products
-// whose sums of at most eight terms do not reach the next significant bit.
+// multiply multiplies modulo the polynomial without a carry-less multiplication instruction: integers with one
+// significant bit in four have products whose sums of at most eight terms do not reach the next significant bit.
 func multiply(a, b uint32) uint32 {
 	const m32, m64 = 0x11111111, 0x1111111111111111
 	x, y := uint64(a), uint64(b)
@@ -35,8 +33,7 @@ func multiply(a, b uint32) uint32 {
 	p |= (x0*y1 ^ x1*y0 ^ x2*y3 ^ x3*y2) & (m64 << 1)
 	p |= (x0*y2 ^ x1*y1 ^ x2*y0 ^ x3*y3) & (m64 << 2)
 	p |= (x0*y3 ^ x1*y2 ^ x2*y1 ^ x3*y0) & (m64 << 3)
-	// The coefficient of x^0 is bit 62 now. The low half is to be multiplied by
-	// x^32, which is four zero bytes.
+	// The coefficient of x^0 is in bit 62 now. The low half must be multiplied by x^32, which is four zero bytes.
 	p <<= 1
 	return step(step(step(step(uint32(p))))) ^ uint32(p>>32)
 }

@@ -5,9 +5,9 @@ package wire
 type Syndrome uint8
 
 const (
-	// ACK acknowledges; the credit count of 31 means that no credits are kept.
+	// ACK acknowledges; the credit count of 31 means that there is no flow control by credits.
 	ACK Syndrome = 0x1f
-	// RNR, combined with a timer code, tells that the receiver is not ready.
+	// RNR, combined with a timer code, means that the receiver is not ready.
 	RNR Syndrome = 0x20
 
 	NAKSequence          Syndrome = 0x60 // a PSN was skipped: go back to the one of the NAK
@@ -22,14 +22,14 @@ const (
 	syndromeValue Syndrome = 0x1f
 )
 
-// IsACK tells an acknowledgement, whatever its credits.
+// IsACK reports an acknowledgement, with any credit count.
 func (s Syndrome) IsACK() bool { return s&syndromeKind == 0 }
 
-// IsRNR tells a receiver that is not ready; RNRTimer says for how long.
+// IsRNR reports that the receiver is not ready; RNRTimer returns for how long.
 func (s Syndrome) IsRNR() bool { return s&syndromeKind == RNR }
 
-// IsNAK tells a refusal, of a code above or a reserved one.
+// IsNAK reports a NAK, with a code above or a reserved one.
 func (s Syndrome) IsNAK() bool { return s&syndromeKind == NAKSequence }
 
-// RNRTimer is the timer code of an RNR NAK, 5 bits.
+// RNRTimer returns the 5-bit timer code of an RNR NAK.
 func (s Syndrome) RNRTimer() uint8 { return uint8(s & syndromeValue) }

@@ -1,11 +1,10 @@
 package wire
 
-// Traits is what there is to know of an opcode before looking at a packet.
+// Traits describes an opcode.
 type Traits uint16
 
-// What a packet does, where it stands in its message, and what follows the BTH.
-// The extension headers stand on the wire in the order of their bits, RETH
-// first.
+// What a packet does, its position in the message, and what follows the BTH. Extension headers are on the wire in the
+// order of their bits, RETH first.
 const (
 	Request  Traits = 1 << iota // for the responder
 	Response                    // for the requester
@@ -14,22 +13,22 @@ const (
 	Read                        // RDMA read: the request and its responses
 	Start                       // FIRST or ONLY, and every message that always is one packet
 	Middle                      // neither Start nor End
-	End                         // LAST or ONLY, and every message that always is one packet
+	End                         // LAST or ONLY, and every message that is always one packet
 
 	HasDETH         // Q_Key and source queue pair
 	HasRETH         // address, key and length
 	HasAtomicETH    // address, key and operands
 	HasAETH         // syndrome and message sequence number
-	HasAtomicAckETH // the value from before
+	HasAtomicAckETH // the previous value
 	HasImm          // immediate data
 	HasIETH         // the key to invalidate
 	HasReserved     // the 16 reserved bytes of a CNP
 )
 
-// Atomic is found in atomic operations and their responses.
+// Atomic is set for atomic operations and their responses.
 const Atomic = HasAtomicETH | HasAtomicAckETH
 
-// Only is how a message of one packet is marked.
+// Only marks a message of one packet.
 const Only = Start | End
 
 var traits = [256]Traits{
@@ -77,7 +76,7 @@ var traits = [256]Traits{
 	CNP: HasReserved,
 }
 
-// headerLen is the size of the BTH and the extension headers.
+// headerLen returns the size of the BTH and the extension headers.
 func (t Traits) headerLen() int {
 	n := BTHLen
 	if t&(HasDETH|HasRETH|HasAtomicETH|HasAETH|HasAtomicAckETH|HasImm|HasIETH|HasReserved) == 0 {
@@ -103,7 +102,7 @@ func (t Traits) headerLen() int {
 	return n
 }
 
-// headerLens is headerLen of every opcode.
+// headerLens holds headerLen of every opcode.
 var headerLens = func() (lens [256]uint8) {
 	for o, t := range traits {
 		lens[o] = uint8(t.headerLen())

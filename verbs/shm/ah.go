@@ -6,8 +6,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// ah is an address handle. The protection domain has one peer already, so the
-// address only says what the user put into it.
+// ah is an address handle. The protection domain already determines the peer, so the address is only stored.
 type ah struct {
 	peer   *Peer
 	attr   verbs.AHAttr

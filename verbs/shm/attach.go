@@ -13,18 +13,16 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// attempt is a call under way; others with the same key wait for it.
+// attempt is a call in progress; other callers with the same key wait for it.
 type attempt struct {
 	done chan struct{}
 	peer *Peer
 	err  error
 }
 
-// Attach returns the peer that made the offer of name and key, calling it if
-// that has not been done: many flows share a peer, concurrent calls wait for
-// one. It takes at most Config.HandshakeTimeout. Errors wrap ErrName, ErrKey,
-// ErrVersion, ErrCredentials, ErrMessage, ErrMemfd, ErrEventfd, verbs.ErrNoMemory,
-// verbs.ErrClosed or the cause.
+// Attach returns the peer that made the offer of name and key, and connects to it if needed: many flows share a peer,
+// and concurrent calls wait for one. It takes at most Config.HandshakeTimeout. Errors wrap ErrName, ErrKey, ErrVersion,
+// ErrCredentials, ErrMessage, ErrMemfd, ErrEventfd, verbs.ErrNoMemory, verbs.ErrClosed or the cause.
 func (d *Device) Attach(ctx context.Context, name string, key [16]byte) (*Peer, error) {
 	gateway, err := gatewayOf(name)
 	if err != nil {
@@ -57,8 +55,7 @@ func (d *Device) Attach(ctx context.Context, name string, key [16]byte) (*Peer, 
 	}
 }
 
-// Attached returns the connected peer with this rendezvous and key, or nil: Attach
-// would return it at once.
+// Attached returns the connected peer with this rendezvous and key, which Attach would return immediately, or nil.
 func (d *Device) Attached(name string, key [16]byte) *Peer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -68,14 +65,14 @@ func (d *Device) Attached(name string, key [16]byte) *Peer {
 	return nil
 }
 
-// begin finds the peer, the call under way, or begins one.
+// begin returns the peer or the call in progress, or begins a call.
 func (d *Device) begin(name string, key [16]byte) (p *Peer, a *attempt, mine bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, nil, false, verbs.ErrClosed
 	}
-	if a := d.attaching[key]; a != nil { // before the peers: it is among them before it is connected
+	if a := d.attaching[key]; a != nil { // check calls first: their peer is in d.peers before it is connected
 		return nil, a, false, nil
 	}
 	if p := d.peers[key]; p != nil {
@@ -100,7 +97,7 @@ func (d *Device) finish(a *attempt, key [16]byte, p *Peer, err error) {
 	close(a.done)
 }
 
-// call makes a rendezvous.
+// call performs a rendezvous.
 func (d *Device) call(ctx context.Context, gateway, key [16]byte) (*Peer, error) {
 	c, err := d.dial(ctx, gateway)
 	if err != nil {
@@ -136,7 +133,7 @@ func (d *Device) dial(ctx context.Context, gateway [16]byte) (*net.UnixConn, err
 	return c.(*net.UnixConn), nil
 }
 
-// greet sends HELLO and takes the answer.
+// greet sends HELLO and receives the answer.
 func (d *Device) greet(c *net.UnixConn, gateway, key [16]byte) (r remote, p *Peer, err error) {
 	if err := checkCredentials(c); err != nil {
 		return r, nil, err
@@ -174,7 +171,7 @@ func (p *Peer) announce(c *net.UnixConn, kind byte) error {
 	return sendMessage(c, m, append([]int{p.memfd}, p.bells...)...)
 }
 
-// adopt makes a peer known that this device has called, and connects it.
+// adopt registers a peer that this device has called, and connects it.
 func (d *Device) adopt(p *Peer, c *net.UnixConn, r remote) error {
 	d.mu.Lock()
 	closed := d.closed
@@ -190,8 +187,8 @@ func (d *Device) adopt(p *Peer, c *net.UnixConn, r remote) error {
 	return p.connect(c, r)
 }
 
-// connect turns a pending peer into a connected one; it takes r over. From here
-// on the connection belongs to the watcher.
+// connect turns a pending peer into a connected one and takes ownership of r. From here on the watcher owns the
+// connection.
 func (p *Peer) connect(c *net.UnixConn, r remote) error {
 	if err := p.setRemote(c, r); err != nil {
 		r.closeRemote()
@@ -210,8 +207,8 @@ func (p *Peer) connect(c *net.UnixConn, r remote) error {
 	return nil
 }
 
-// setRemote decides between several that attach with one key, and between them
-// and Close: of all, the first.
+// setRemote connects the peer unless it was connected or closed before: of several attachments with one key, the first
+// wins.
 func (p *Peer) setRemote(c *net.UnixConn, r remote) error {
 	p.dev.mu.Lock()
 	defer p.dev.mu.Unlock()
@@ -227,6 +224,6 @@ func (p *Peer) setRemote(c *net.UnixConn, r remote) error {
 	for i := range p.targets {
 		p.targets[i].peer = p
 	}
-	p.dev.wg.Add(1) // of watch
+	p.dev.wg.Add(1) // for watch
 	return nil
 }

@@ -1,10 +1,8 @@
 package shm
 
-// notify marks a queue pair of the peer ready, and leaves the bell to Flush or
-// to push. If the bit is still set, the peer's loop has yet to clear it and to
-// look at the queue pair afterwards: nothing more to do. Only the queue pair's
-// one partner sets its bit, so the goroutine that finds the bit set has set the
-// summary before.
+// notify marks a queue pair of the peer ready, and leaves ringing the bell to Flush or push. If the bit is still set,
+// the peer's loop has yet to clear it and look at the queue pair afterwards, so nothing more is needed. Only the queue
+// pair's one partner sets its bit, so a goroutine that finds the bit set has itself set the summary before.
 func (pt *port) notify(vector int, slot uint32) {
 	t := &pt.peer.targets[vector]
 	word, bit := slot/64, uint64(1)<<(slot%64)
@@ -19,8 +17,8 @@ func (pt *port) notify(vector int, slot uint32) {
 	pt.dirty |= 1 << vector
 }
 
-// push rings at once when much was published: deferring the bell then only
-// delays the consumer (studies: -20 % bulk throughput).
+// push rings immediately once much was published: deferring the bell would then only delay the consumer (studies: -20 %
+// bulk throughput).
 func (pt *port) push(n int, now bool) {
 	pt.published += n
 	if now || pt.published >= pt.vec.dev.cfg.PushBytes {
@@ -28,7 +26,7 @@ func (pt *port) push(n int, now bool) {
 	}
 }
 
-// flush rings the bells due.
+// flush rings the bells that are due.
 func (pt *port) flush() {
 	if !pt.peer.down.Load() {
 		pt.ringAll()
@@ -36,7 +34,7 @@ func (pt *port) flush() {
 	pt.listed = false
 }
 
-// ringAll rings every vector of the peer that was notified of something.
+// ringAll rings every vector of the peer with pending notifications.
 func (pt *port) ringAll() {
 	pt.published = 0
 	for i := range pt.peer.targets {
@@ -47,8 +45,8 @@ func (pt *port) ringAll() {
 	pt.dirty = 0
 }
 
-// ring wakes a vector of a peer if it sleeps. Of several callers one rings. by is
-// the caller's, for the warden.
+// ring wakes a vector of a peer if it sleeps. If several goroutines call it, one rings. by belongs to the caller, for
+// the warden.
 func (d *Device) ring(by *ringing, t *target) {
 	if t.armed.Load() == 1 && t.armed.CompareAndSwap(1, 0) {
 		d.counters.bellsSent.Add(1)

@@ -2,8 +2,7 @@ package shm
 
 import "math/bits"
 
-// buddy hands out ranges of an arena in sizes of pageSize << k. It knows
-// offsets only; its owner locks.
+// buddy allocates ranges of an arena in sizes of pageSize << k. It only manages offsets; its owner locks.
 type buddy struct {
 	size uint64
 	used uint64
@@ -23,7 +22,7 @@ func newBuddy(size uint64) *buddy {
 	return b
 }
 
-// largest is the order of the largest aligned range at off within the arena.
+// largest returns the order of the largest aligned range at off within the arena.
 func (b *buddy) largest(off uint64) int {
 	k := bits.Len64((b.size-off)/pageSize) - 1
 	if off != 0 {
@@ -34,7 +33,7 @@ func (b *buddy) largest(off uint64) int {
 
 func orderSize(k int) uint64 { return pageSize << k }
 
-// order is the smallest one that holds n bytes.
+// order returns the smallest order that holds n bytes.
 func order(n uint64) int {
 	if n <= pageSize {
 		return 0
@@ -59,7 +58,7 @@ func (b *buddy) alloc(n uint64) (uint64, bool) {
 	return 0, false
 }
 
-// split frees what a range of order k has beyond order want.
+// split frees the parts of a range of order k beyond order want.
 func (b *buddy) split(off uint64, k, want int) {
 	for k--; k >= want; k-- {
 		b.free[k][off+orderSize(k)] = struct{}{}

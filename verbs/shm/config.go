@@ -11,39 +11,36 @@ import (
 )
 
 const (
-	// MaxPeerQuota is the most that a device shares with one peer: half a
-	// megabyte for each queue pair of a device.
+	// MaxPeerQuota is the most memory that a device shares with one peer: half a megabyte for each queue pair of a device.
 	MaxPeerQuota = 32 << 30
-	// maxPeerMemory is the largest memory of a peer that a device maps: address
-	// space only. What a device with MaxPeerQuota announces is less.
+	// maxPeerMemory is the largest peer memory that a device maps; mapping costs only address space. A device with
+	// MaxPeerQuota announces less.
 	maxPeerMemory = 64 << 30
 )
 
-// Config is what a device is opened with. Only GatewayID must be set.
+// Config configures a device. Only GatewayID must be set.
 type Config struct {
-	// Dir is the rendezvous directory, shared with the peers by mount. It is
-	// made with mode 0700 if it does not exist. Default /run/smcgw/shm.
+	// Dir is the rendezvous directory, shared with the peers by mount. It is created with mode 0700 if it does not exist.
+	// Default /run/smcgw/shm.
 	Dir string
 	// GatewayID identifies this device to its peers: random per start.
 	GatewayID [16]byte
 	// Vectors is the number of event loops that drive the device. Default 1.
 	Vectors int
-	// PeerQuota bounds the memory this device shares with one peer; it is
-	// allocated as it is touched. Default 256 MiB, at most MaxPeerQuota.
+	// PeerQuota bounds the memory that this device shares with one peer; memory is allocated when it is touched. Default
+	// 256 MiB, at most MaxPeerQuota.
 	PeerQuota uint64
 	// MaxPeers bounds the number of peers, pending ones included. Default 256.
 	MaxPeers int
 	// HandshakeTimeout bounds a rendezvous. Default 1 s.
 	HandshakeTimeout time.Duration
-	// PushBytes is how much may be published to a peer before its bell rings
-	// without waiting for Flush. Default 64 KiB.
+	// PushBytes is how much may be published to a peer before its bell is rung without waiting for Flush. Default 64 KiB.
 	PushBytes int
-	// OnPeer is told of every peer that is connected now. May be nil; must not block.
+	// OnPeer is called for every peer that becomes connected. May be nil; must not block.
 	OnPeer func(*Peer)
-	// OnPeerDown is told when a peer that was connected is down, in a goroutine
-	// of the device. May be nil; must not block.
+	// OnPeerDown is called when a connected peer is down, in a goroutine of the device. May be nil; must not block.
 	OnPeerDown func(*Peer)
-	// Logger receives what happens to peers. Default: discard.
+	// Logger receives events of peers. Default: discard.
 	Logger *slog.Logger
 }
 

@@ -6,52 +6,51 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// AnyQPN as QPAttr.DestQPNum in the move to RTR means: whichever queue pair of
-// the peer connects to this one. Until then sends wait.
+// AnyQPN as QPAttr.DestQPNum in the move to RTR means whichever queue pair of the peer connects to this one. Until then
+// sends wait.
 const AnyQPN = 0
 
 // Life of a queue pair, in the status word of its block.
 const (
 	lifeAlive = 1
-	lifeErr   = 2 // in ERR: nothing published is received any more
-	lifeDead  = 3 // closed: the block is about to be recycled
+	lifeErr   = 2 // in ERR: published entries are no longer received
+	lifeDead  = 3 // closed: the block is about to be reused
 )
 
 // News for a queue pair, from its partner.
 const (
 	newsClaim  = 1 << 0 // the claim word has changed
 	newsStatus = 1 << 1 // the partner's status has changed
-	newsFault  = 1 << 2 // the partner asked for memory it may not have
-	newsBad    = 1 << 3 // the partner asked for what it may not do
+	newsFault  = 1 << 2 // the partner accessed memory that it may not access
+	newsBad    = 1 << 3 // the partner made an invalid request
 )
 
-// partner is the queue pair this one sends to: its block, in the peer's memory.
+// partner is the queue pair that this one sends to, as its block in the peer's memory.
 type partner struct {
 	*blockWords
 	ring []uint64 // two words an entry
 
 	bound  bool
-	gone   bool // was there and is not any more; none of the rest is valid
+	gone   bool // the partner is gone; the other fields are invalid
 	rnr    uint8
 	vector uint16
 	qpn    uint32
 	access verbs.Access
 
-	published uint64 // entries published, each for a receive
+	published uint64 // entries published, each using a receive
 	consSeen  uint64
 	postSeen  uint64
 }
 
-// mask makes the number of an entry its place in the ring.
+// mask converts the number of an entry to its index in the ring.
 func (r *partner) mask() uint64 { return uint64(len(r.ring))/2 - 1 }
 
-// publishStatus announces what the partner must know of this queue pair:
-// life | min_rnr_timer<<16 | access<<32.
+// publishStatus publishes what the partner must know of this queue pair: life | min_rnr_timer<<16 | access<<32.
 func (q *qp) publishStatus(life uint64) {
 	q.blk.status.Store(life | uint64(q.attr.MinRNRTimer)<<16 | uint64(q.attr.Access)<<32)
 }
 
-// connect binds the queue pair to dest, or leaves that to the one that claims it.
+// connect binds the queue pair to dest; for AnyQPN it is bound when a queue pair claims it.
 func (q *qp) connect(dest uint32) error {
 	if dest == AnyQPN {
 		return nil
@@ -67,16 +66,15 @@ func (q *qp) connect(dest uint32) error {
 	return nil
 }
 
-// entry is an RC queue pair, as the table of its owner has it.
+// entry is an RC queue pair in the table of its owner.
 type entry struct {
 	vector int
 	log2   uint8
 	off    uint64
 }
 
-// findQP reads the peer's table; found: it has such a queue pair, at a place that can be
-// one. The loop's vector has not passed a Progress when the result is used, so the block is
-// not recycled meanwhile.
+// findQP looks a queue pair up in the peer's table; found means that it exists, at a valid place. The caller's loop
+// must not pass a Progress while it uses the result, so the block is not reused meanwhile.
 func (p *Peer) findQP(qpn uint32) (e entry, found bool) {
 	w := p.rem.words(p.remLayout.qpEntry(slotOf(qpn)), 2)
 	word, off := w[0].Load(), w[1].Load()
@@ -99,7 +97,7 @@ func (q *qp) bind(dest uint32) error {
 		return fmt.Errorf("queue pair %#x of %v: %w", dest, p, verbs.ErrRemoteGone)
 	}
 	blk := p.rem.block(e.off)
-	if blk.prod.Load()|blk.cons.Load() != 0 { // we were reset and it was not
+	if blk.prod.Load()|blk.cons.Load() != 0 { // we were reset and the partner was not
 		return fmt.Errorf("queue pair %#x of %v has been in use: %w", dest, p, verbs.ErrRemoteGone)
 	}
 	if !blk.claim.CompareAndSwap(0, uint64(q.num)) && blk.claim.Load() != uint64(q.num) {
@@ -126,8 +124,8 @@ func (q *qp) bindClaimant() {
 	}
 }
 
-// lookPartner reads the partner's status. A partner that does not receive any
-// more is forgotten at once: its block may be recycled after this Progress.
+// lookPartner reads the partner's status. A partner that no longer receives is forgotten immediately: its block may be
+// reused after this Progress.
 func (q *qp) lookPartner() {
 	if !q.rem.bound {
 		return
@@ -147,7 +145,7 @@ func (q *qp) tell(news uint64) {
 	}
 }
 
-// hear acts on news of the partner and returns them.
+// hear handles news of the partner and returns them.
 func (q *qp) hear() (news uint64) {
 	if q.blk.news.Load() == 0 {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
-// cq is a completion queue. It never overruns: a queue pair that finds it full
-// waits until Poll makes room, which holds back the peer as well.
+// cq is a completion queue. It never overruns: a queue pair that finds it full waits until Poll makes room, which also
+// holds back the peer.
 type cq struct {
 	vec     *vector
 	users   atomic.Int32
@@ -19,7 +19,7 @@ type cq struct {
 
 type cqe = queues.Completion
 
-// waiter is a queue pair that found the CQ full; the flag says so in the queue pair.
+// waiter is a queue pair that found the CQ full; flag is the queue pair's mark of that.
 type waiter struct {
 	qp   *qp
 	flag *bool
@@ -29,7 +29,7 @@ var _ verbs.CQ = (*cq)(nil)
 
 func (c *cq) room() bool { return !c.queue.Full() }
 
-// wait runs q again when there is room. flag is q's, one per queue.
+// wait makes q run again when there is room. flag is q's, one per queue.
 func (c *cq) wait(q *qp, flag *bool) {
 	if !*flag {
 		*flag = true
@@ -37,7 +37,7 @@ func (c *cq) wait(q *qp, flag *bool) {
 	}
 }
 
-// push adds a completion; the caller has checked room.
+// push adds a completion; the caller must have checked for room.
 func (c *cq) push(e *cqe, solicited bool) { c.queue.Push(e, solicited, c) }
 
 // Poll implements verbs.CQ.

@@ -6,13 +6,11 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Datagrams have no connection, so they have no ring of a queue pair to go
-// through: every vector of one side has a ring to every vector of the other.
-// The sender takes the vector of the destination from the peer's table. A
-// datagram that meets a full ring, an unknown destination, a wrong key or no
-// receive is dropped and counted; its sender never waits.
+// Datagrams have no connection and so cannot use the ring of a queue pair: every vector of one side has a ring to every
+// vector of the other. The sender looks up the destination's vector in the peer's table. A datagram is dropped and
+// counted if it meets a full ring, an unknown destination, a wrong key or no receive; its sender never waits.
 
-// grhSize is what UD leaves free at the beginning of a receive (IBTA vol. 1, 11.4.1.2).
+// grhSize is the room for the GRH that UD leaves at the beginning of a receive (IBTA vol. 1, 11.4.1.2).
 const grhSize = 40
 
 // datagramOut is the ring from this vector to one of the peer.
@@ -43,7 +41,7 @@ func (pt *port) bindDatagrams() {
 	}
 }
 
-// datagramVector is the vector of a UD queue pair of the peer.
+// datagramVector returns the vector of a UD queue pair of the peer.
 func (p *Peer) datagramVector(qpn uint32) (int, bool) {
 	if qpn > 0xffffff {
 		return 0, false
@@ -54,7 +52,7 @@ func (p *Peer) datagramVector(qpn uint32) (int, bool) {
 	return vector, ok
 }
 
-// sendDatagram publishes a datagram or drops it; either way it is done.
+// sendDatagram publishes or drops a datagram; either way it is finished.
 func (q *qp) sendDatagram(s *sendSlot) {
 	if s.length > maxDatagram {
 		q.failed(s, verbs.WCLocLenErr)
@@ -79,7 +77,7 @@ func (q *qp) sendDatagram(s *sendSlot) {
 		flags |= entryImm
 	}
 	qkey := s.qkey
-	if qkey>>31 != 0 { // a controlled one cannot be chosen freely (IBTA vol. 1, 10.2.5)
+	if qkey>>31 != 0 { // controlled Q_Keys cannot be chosen freely (IBTA vol. 1, 10.2.5)
 		qkey = q.attr.QKey
 	}
 	w := p.rem.plainWords(off, 3)
@@ -92,7 +90,7 @@ func (q *qp) sendDatagram(s *sendSlot) {
 	pt.push(int(s.length), s.flags&verbs.SendPush != 0)
 }
 
-// room tells whether the ring can take one more.
+// room reports whether the ring can take one more datagram.
 func (o *datagramOut) room(p *Peer) bool {
 	if o.published-o.consSeen < dgSlots {
 		return true
@@ -106,8 +104,8 @@ func (o *datagramOut) room(p *Peer) bool {
 	return o.published-c < dgSlots
 }
 
-// DatagramRoom implements verbs.DatagramRoomer. What goes nowhere is dropped
-// wherever there is room.
+// DatagramRoom implements verbs.DatagramRoomer. A datagram without a destination is dropped anyway, so it reports full
+// room.
 func (q *qp) DatagramRoom(remoteQPN uint32) int {
 	if q.port == nil || q.peer.down.Load() {
 		return dgSlots
@@ -117,12 +115,12 @@ func (q *qp) DatagramRoom(remoteQPN uint32) int {
 		return dgSlots
 	}
 	o := &q.port.out[vector]
-	o.consSeen = min(o.published, max(o.consSeen, o.cons.Load())) // what cannot be is for room to find
+	o.consSeen = min(o.published, max(o.consSeen, o.cons.Load())) // impossible values are detected by room
 	return dgSlots - int(o.published-o.consSeen)
 }
 
-// datagrams takes what a vector of the peer has published. The mark is a hint:
-// a vector the peer does not have names no ring.
+// datagrams receives what a vector of the peer has published. The mark is only a hint: an index beyond the peer's
+// vectors is ignored.
 func (pt *port) datagrams(from int) {
 	if from >= len(pt.in) {
 		return
@@ -145,14 +143,14 @@ func (pt *port) datagrams(from int) {
 	in.cons.Store(in.consumed)
 }
 
-// lastDatagrams takes what a peer that has hung up had published before.
+// lastDatagrams receives what a peer had published before it hung up.
 func (pt *port) lastDatagrams() {
 	for from := range pt.in {
 		pt.datagrams(from)
 	}
 }
 
-// datagram delivers or drops one. False means that no honest peer wrote it.
+// datagram delivers or drops a datagram. False means that no honest peer wrote it.
 func (pt *port) datagram(off uint64) bool {
 	p := pt.peer
 	w := p.own.words(off, 3)
@@ -176,21 +174,19 @@ func (pt *port) datagram(off uint64) bool {
 	return true
 }
 
-// acceptsDatagram tells whether the queue pair takes a datagram with that key
-// now. If so, a receive is ready for it.
+// acceptsDatagram reports whether the queue pair accepts a datagram with that key now. If so, a receive is available.
 func (q *qp) acceptsDatagram(qkey uint32) bool {
 	return q.typ == verbs.QPTUD && q.receiving() && q.attr.QKey == qkey && q.rcq.room() && !q.rq.Empty()
 }
 
-// receiveDatagram fills the oldest receive after the place of the GRH, whose
-// bytes are left alone.
+// receiveDatagram fills the oldest receive after the room for the GRH, whose bytes are not touched.
 func (q *qp) receiveDatagram(wc verbs.WC, data []byte, solicited bool) {
 	room := uint64(0)
 	for _, s := range q.rq.List() {
 		room += uint64(s.Length)
 	}
 	if room < grhSize+uint64(len(data)) {
-		q.peer.dev.counters.dropped.Add(1) // its receive serves the next one: no sender shall stop us
+		q.peer.dev.counters.dropped.Add(1) // the receive serves the next one: no sender may stop the queue pair
 		return
 	}
 	wc.Status = q.scatter(data)
@@ -200,7 +196,7 @@ func (q *qp) receiveDatagram(wc verbs.WC, data []byte, solicited bool) {
 	}
 }
 
-// scatter puts data after the place of the GRH; there is room for it.
+// scatter copies data after the room for the GRH; the caller has checked that it fits.
 func (q *qp) scatter(data []byte) verbs.WCStatus {
 	skip := uint64(grhSize)
 	for _, s := range q.rq.List() {

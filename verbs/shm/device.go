@@ -39,14 +39,14 @@ type Device struct {
 
 	janitor *janitor
 	warden  *warden
-	reclaim jobGroup // of the peers
+	reclaim jobGroup // jobs of the peers
 	peerIDs atomic.Uint64
 
 	mu        sync.Mutex // guards everything below
 	closed    bool
 	listener  *Listener
 	peers     map[[16]byte]*Peer    // pending and connected, by key
-	attaching map[[16]byte]*attempt // calls under way, by key
+	attaching map[[16]byte]*attempt // calls in progress, by key
 }
 
 var _ verbs.Device = (*Device)(nil)
@@ -145,7 +145,7 @@ func (d *Device) Peers() []*Peer {
 	return ps
 }
 
-// forget takes a dead peer out of the device.
+// forget removes a dead peer from the device.
 func (d *Device) forget(p *Peer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -154,9 +154,8 @@ func (d *Device) forget(p *Peer) {
 	}
 }
 
-// Close implements verbs.Device: it ends the rendezvous and all peers, and waits
-// for its goroutines. Shared memory that open queue pairs or memory regions
-// still refer to stays mapped until they are closed.
+// Close implements verbs.Device: it ends the rendezvous and all peers, and waits for the device's goroutines. Shared
+// memory stays mapped while open queue pairs or memory regions refer to it.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -174,7 +173,7 @@ func (d *Device) Close() error {
 	}
 	d.wg.Wait()
 	d.janitor.close()
-	if d.warden != nil { // else the device was never open
+	if d.warden != nil { // nil if Open failed
 		d.warden.close()
 	}
 	for _, v := range d.vectors {

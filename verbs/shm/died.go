@@ -8,23 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Why a peer is down whose rendezvous connection has ended by itself.
+// Reasons why a peer is down whose rendezvous connection has hung up.
 var (
 	// ErrDied means that the peer's process has ended.
 	ErrDied = errors.New("the peer has died")
-	// ErrHungUp means that the peer's process lives on: it has closed its
-	// device, or the connection was cut.
+	// ErrHungUp means that the peer's process is alive: it has closed its device, or the connection was cut.
 	ErrHungUp = errors.New("the peer has hung up")
 )
 
-// hangUpPatience is how long a process whose connection has ended may take to
-// end as well, before it counts as one that lives: the kernel closes a process's
-// descriptors first, and one that releases devices takes its time. Nothing waits
-// for it but the memory shared with that process.
+// hangUpPatience is how long after its connection a process may take to end before it counts as alive: the kernel
+// closes a process's descriptors first, and releasing devices may take time. Only the memory shared with that process
+// waits for this.
 const hangUpPatience = 250 * time.Millisecond
 
-// peerProcess returns a pidfd of the process at the other end, or -1: Linux has
-// SO_PEERPIDFD since 6.5.
+// peerProcess returns a pidfd of the process at the other end, or -1 before Linux 6.5, which added SO_PEERPIDFD.
 func peerProcess(c *net.UnixConn) int {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -39,13 +36,11 @@ func peerProcess(c *net.UnixConn) int {
 	return fd
 }
 
-// processEnds finds out whether the peer's process has ended or lives on. A
-// process without a pidfd is taken for dead.
+// processEnds reports whether the peer's process has ended. Without a pidfd it is assumed to have.
 //
-// The connection of a process that ends is closed together with its other
-// descriptors. If the kernel lets us look (ptrace access: the same user, no
-// stricter rules), the absence of descriptors shows the end at once. If not, the
-// end of the process is awaited.
+// When a process ends, its connection is closed together with its other descriptors. If the kernel allows us to look
+// (ptrace access: the same user, no stricter rules), missing descriptors prove the end immediately. Otherwise the end
+// of the process is awaited, for hangUpPatience.
 func (p *Peer) processEnds() bool {
 	if p.pidfd < 0 {
 		return true

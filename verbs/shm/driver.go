@@ -7,7 +7,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// driver is a vector in the hands of an event loop.
+// driver is the handle with which an event loop drives a vector.
 type driver struct {
 	v *vector
 }
@@ -34,8 +34,7 @@ func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	return worked, v.expire(now)
 }
 
-// progress looks at one peer. The epoch is read before the ready bits and
-// acknowledged after them: see grace.go.
+// progress handles one peer. It reads the epoch before the ready bits and acknowledges it after them: see grace.go.
 func (pt *port) progress(v *vector) bool {
 	if pt.peer.down.Load() {
 		pt.peerDown()
@@ -51,8 +50,8 @@ func (pt *port) progress(v *vector) bool {
 	return worked
 }
 
-// drain runs the queue pairs the peer has marked. A bit is cleared before its
-// queue pair is looked at, so a mark set meanwhile is seen next time.
+// drain runs the queue pairs that the peer has marked. It clears a bit before it looks at the queue pair, so that a
+// mark set meanwhile is seen next time.
 func (pt *port) drain() bool {
 	worked := false
 	for i := range pt.summary {
@@ -81,14 +80,14 @@ func (pt *port) drainWord(w int) {
 	}
 }
 
-// peerDown fails everything that goes to the peer.
+// peerDown fails the queue pairs connected to the peer.
 func (pt *port) peerDown() {
 	for _, q := range pt.qps {
 		q.peerDown()
 	}
 }
 
-// runAgain runs the queue pairs that asked for it since the last Progress.
+// runAgain runs the queue pairs scheduled since the last Progress.
 func (v *vector) runAgain() bool {
 	if len(v.again) == 0 {
 		return false
@@ -104,7 +103,7 @@ func (v *vector) runAgain() bool {
 	return true
 }
 
-// schedule has q run at the next Progress.
+// schedule makes q run at the next Progress.
 func (v *vector) schedule(q *qp) {
 	if !q.queued && !q.closed {
 		q.queued = true
@@ -112,11 +111,10 @@ func (v *vector) schedule(q *qp) {
 	}
 }
 
-// expire ends queue pairs whose RNR retries have run out and returns when the
-// next one will.
+// expire ends queue pairs whose RNR retries are exhausted and returns when the next one will be.
 func (v *vector) expire(now time.Time) (next time.Time) {
 	list := v.timers
-	v.timers = v.spareTimers[:0] // an expired one may start its clock again
+	v.timers = v.spareTimers[:0] // an expired queue pair may start its clock again
 	for _, q := range list {
 		q.timed = false
 		switch {
@@ -137,7 +135,7 @@ func (v *vector) expire(now time.Time) (next time.Time) {
 	return next
 }
 
-// watch has q looked at when its RNR retries run out.
+// watch makes expire check q.
 func (v *vector) watch(q *qp) {
 	if !q.timed {
 		q.timed = true
@@ -174,8 +172,7 @@ func (d *driver) Ready() bool {
 	return len(v.again) > 0 || v.hasOrphans.Load() || anyReady(*v.ports.Load())
 }
 
-// anyReady looks once more after arming: a publisher that came before saw the
-// vector awake and has not rung.
+// anyReady checks once more after arming: a publisher that came before saw the vector awake and has not rung.
 func anyReady(ports []*port) bool {
 	for _, pt := range ports {
 		if pt.peer.down.Load() || pt.peer.remEpoch.Load() != pt.acked {

@@ -1,44 +1,39 @@
 package shm
 
-// Recycling of memory the peer can write to.
+// Reuse of memory that the peer can write to.
 //
-// What is closed here (a queue pair block, the range of a memory region) may
-// still be in use by the peer's loops: a copy may be under way, a span of
-// MapRemote may be held. So it waits for a grace period, as in RCU: the closer
-// first makes the thing unreachable (invalid table entry, dead status, news for
-// the connected queue pair), then the epoch is advanced; every driven vector of
-// the peer acknowledges the epoch in Progress, after it has looked at all ready
-// bits. Spans do not outlive a Progress, so nothing of before is in use then.
+// A queue pair block or the range of a memory region that is closed here may still be in use by the peer's loops: a
+// copy may be in progress, or a span of MapRemote be held. So it waits for a grace period, as in RCU. The closer first
+// makes the object unreachable (invalid table entry, dead status, news for the connected queue pair). Then the epoch is
+// advanced, and every driven vector of the peer acknowledges the epoch in Progress, after it has looked at all ready
+// bits. Spans do not outlive a Progress, so nothing older is in use then.
 //
-// A peer that does not acknowledge (stopped) keeps the memory in quarantine,
-// which the quota of the peer bounds. If it is down, all memory goes at once: the
-// ranges of regions to the system, the rest with the mapping. Its loops may have
-// yet to notice. Then they look at the blocks, and receive what was sent before.
+// A peer that does not acknowledge (a stopped one) keeps the memory in quarantine, which the quota of the peer bounds.
+// If it is down, all memory is released immediately: the ranges of regions to the system, the rest with the mapping.
+// Its own loops may not have noticed yet; they still look at the blocks and receive what was sent before.
 
-// reclaimed is something to recycle after a grace period.
+// reclaimed is something to reuse after a grace period.
 type reclaimed struct {
 	off  uint64
 	size uint64
 	log2 uint8  // ring of a queue pair block, 0 for other ranges
 	slot uint32 // queue pair slot to free, 0 for none
-	fn   func() // of AfterGrace
+	fn   func() // callback of AfterGrace
 }
 
 type grace struct {
 	epoch   uint64
-	rung    bool        // the vectors that sleep have been told of it
+	rung    bool        // sleeping vectors have been woken for it
 	current []reclaimed // wait for epoch
 	next    []reclaimed // wait for the epoch after
 	bytes   uint64
 	busy    bool // current is not empty
 }
 
-// AfterGrace calls fn when the peer cannot be using any more what was unreachable
-// for it before this call: every driven vector of the peer has passed a Progress
-// since, or the peer is down, or no peer has attached yet. It is for memory that
-// is recycled without closing its region, such as parts of a slab. fn runs once,
-// in a goroutine of the device, or in the caller's if the peer is already down;
-// it must not block.
+// AfterGrace calls fn when the peer can no longer be using anything that was unreachable for it before this call: every
+// driven vector of the peer has passed a Progress since, or the peer is down, or no peer has attached yet. It is for
+// memory that is reused without closing its region, such as parts of a slab. fn runs once, in a goroutine of the
+// device, or in the caller's if the peer is already down; it must not block.
 func (p *Peer) AfterGrace(fn func()) {
 	p.mu.Lock()
 	if p.err != nil {
@@ -50,15 +45,15 @@ func (p *Peer) AfterGrace(fn func()) {
 	p.retireLocked(reclaimed{fn: fn})
 }
 
-// retireLocked queues r for recycling.
+// retireLocked queues r for reuse after a grace period.
 func (p *Peer) retireLocked(r reclaimed) {
 	p.grace.bytes += r.size
 	p.grace.next = append(p.grace.next, r)
 	p.turnGraceLocked()
 }
 
-// turnGraceLocked ends the grace period if the peer has acknowledged it, and
-// begins the next one if something waits for it.
+// turnGraceLocked ends the grace period if the peer has acknowledged it, and begins the next one if something waits for
+// it.
 func (p *Peer) turnGraceLocked() {
 	g := &p.grace
 	if len(g.current) > 0 && p.acknowledgedLocked(g.epoch) {
@@ -80,8 +75,8 @@ func (p *Peer) turnGraceLocked() {
 	g.busy = busy
 }
 
-// acknowledgedLocked tells whether every vector of the peer that has a driver
-// has seen the epoch. A vector that gets a driver later starts with the present.
+// acknowledgedLocked reports whether every driven vector of the peer has acknowledged the epoch. A vector that is
+// driven later starts with the current epoch.
 func (p *Peer) acknowledgedLocked(epoch uint64) bool {
 	if p.err != nil {
 		return true
@@ -94,7 +89,7 @@ func (p *Peer) acknowledgedLocked(epoch uint64) bool {
 	return true
 }
 
-// recycleLocked recycles all of a list and returns it empty.
+// recycleLocked releases everything in a list and returns it empty.
 func (p *Peer) recycleLocked(list []reclaimed) []reclaimed {
 	for _, r := range list {
 		p.grace.bytes -= r.size
@@ -116,8 +111,8 @@ func (p *Peer) recycleLocked(list []reclaimed) []reclaimed {
 	return list[:0]
 }
 
-// wake rings every sleeping vector of the peer. The janitor calls it without
-// locks: a peer can make a ring block (warden.go).
+// wake rings every sleeping vector of the peer. The janitor calls it without locks: a peer can make a ring block
+// (warden.go).
 func (p *Peer) wake() {
 	defer p.unref()
 	for i := range p.targets {
@@ -125,9 +120,8 @@ func (p *Peer) wake() {
 	}
 }
 
-// pollGrace ends a grace period without an allocation or release that would do
-// so. It tells whether one is still under way, and whether it has just told the
-// peer of it.
+// pollGrace ends a grace period even if no allocation or release does. It reports whether one is still in progress, and
+// whether the peer was woken for it just now.
 func (p *Peer) pollGrace() (busy, fresh bool) {
 	busy, fresh = p.lookGrace()
 	if fresh {
@@ -136,8 +130,7 @@ func (p *Peer) pollGrace() (busy, fresh bool) {
 	return busy, fresh
 }
 
-// lookGrace is pollGrace but for the bells: if the peer is to be told, it has taken
-// a reference for that.
+// lookGrace is pollGrace without waking; if the peer must be woken, it has taken a reference for that.
 func (p *Peer) lookGrace() (busy, fresh bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// janitor is the goroutine that ends grace periods and runs what waits for
-// them. Loops need no lock for that, and callbacks run without a lock held.
+// janitor is the goroutine that ends grace periods and runs their callbacks, so that loops need no lock for it, and
+// callbacks run without a lock held.
 type janitor struct {
 	dev    *Device
 	bell   chan struct{}
 	stop   chan struct{}
 	joined chan struct{}
-	soon   atomic.Bool // its next round is at most janitorFast away
+	soon   atomic.Bool // the next round is at most janitorFast away
 
 	ringing ringing
 
@@ -21,9 +21,9 @@ type janitor struct {
 	ready []func()
 }
 
-// The memory of ended flows is not urgent: what ends within janitorFast waits for one
-// round, and neither a loop nor the janitor is woken for each. A stopped peer may not
-// acknowledge for long; with nothing else to do the rounds become ever rarer.
+// The memory of ended flows is not urgent: grace periods within janitorFast share one round, and neither a loop nor the
+// janitor is woken for each. A stopped peer may not acknowledge for long, so without new work the rounds become rarer
+// and rarer.
 const (
 	janitorFast = 2 * time.Millisecond
 	janitorSlow = 100 * time.Millisecond
@@ -35,7 +35,7 @@ func newJanitor(d *Device) *janitor {
 	return j
 }
 
-// watch has a round made soon: a grace period has begun, or something is ready.
+// watch requests a round soon: a grace period has begun, or a callback is ready.
 func (j *janitor) watch() {
 	if j.soon.Swap(true) {
 		return
@@ -46,7 +46,7 @@ func (j *janitor) watch() {
 	}
 }
 
-// post has fn run in the next round.
+// post makes fn run in the next round.
 func (j *janitor) post(fn func()) {
 	j.mu.Lock()
 	j.ready = append(j.ready, fn)
@@ -65,7 +65,7 @@ func (j *janitor) run() {
 			pause = janitorFast
 			timer.Reset(pause)
 		case <-timer.C:
-			j.soon.Store(false) // before it looks: a later request rings again
+			j.soon.Store(false) // clear before looking, so that a later request rings again
 			busy, fresh := j.pollPeers()
 			j.runReady()
 			if fresh {
@@ -83,8 +83,8 @@ func (j *janitor) run() {
 	}
 }
 
-// pollPeers tells whether a grace period is under way, and whether one is that it
-// had not seen yet: whose peer is not known to be stopped.
+// pollPeers reports whether a grace period is in progress, and whether one of them is new to the janitor, so that its
+// peer is not known to be stopped.
 func (j *janitor) pollPeers() (busy, fresh bool) {
 	for _, p := range j.dev.Peers() {
 		b, f := p.pollGrace()
@@ -108,7 +108,7 @@ func (j *janitor) runReady() {
 	}
 }
 
-// close runs what is ready and ends the goroutine. The peers are down.
+// close runs what is ready and ends the goroutine. The peers must be down.
 func (j *janitor) close() {
 	close(j.stop)
 	<-j.joined

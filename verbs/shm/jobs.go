@@ -2,8 +2,8 @@ package shm
 
 import "sync"
 
-// jobGroup is the queues of a device, which do what takes longer than a loop or a lock may
-// wait, and end with it. The zero value is ready to use.
+// jobGroup is the job queues of a device, for work that takes longer than a loop or a lock holder may wait. The zero
+// value is ready to use.
 type jobGroup struct {
 	ended sync.WaitGroup
 
@@ -12,8 +12,8 @@ type jobGroup struct {
 	closed bool
 }
 
-// jobQueue does jobs in order, on a goroutine that lives while there are some: one that is
-// held up holds up no other queue. Its user bounds the jobs.
+// jobQueue runs jobs in order, on a goroutine that exists while there are any, so that a blocked queue does not block
+// others. Its user bounds the jobs.
 type jobQueue struct {
 	group   *jobGroup
 	jobs    []func()
@@ -23,8 +23,7 @@ type jobQueue struct {
 // Queue returns an empty queue of the group.
 func (g *jobGroup) Queue() *jobQueue { return &jobQueue{group: g} }
 
-// Put has job done after those before it, and does not block. It is false, and the job
-// the caller's, once the group is closed.
+// Put queues a job without blocking. It returns false once the group is closed; the caller keeps the job then.
 func (q *jobQueue) Put(job func()) bool {
 	g := q.group
 	g.mu.Lock()
@@ -52,7 +51,7 @@ func (q *jobQueue) run() {
 	}
 }
 
-// take returns what is to be done; with nothing, the goroutine ends.
+// take returns the queued jobs; if there are none, the goroutine ends.
 func (q *jobQueue) take() []func() {
 	q.group.mu.Lock()
 	defer q.group.mu.Unlock()
@@ -64,14 +63,14 @@ func (q *jobQueue) take() []func() {
 	return jobs
 }
 
-// Busy returns how many queues have something to do: each has a goroutine.
+// Busy returns how many queues have jobs; each has a goroutine.
 func (g *jobGroup) Busy() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.busy
 }
 
-// Close returns when all that was put is done.
+// Close closes the group and returns when all queued jobs are done.
 func (g *jobGroup) Close() {
 	g.mu.Lock()
 	g.closed = true

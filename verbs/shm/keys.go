@@ -2,8 +2,8 @@ package shm
 
 import "sync/atomic"
 
-// keyTable finds memory regions by key: index<<16 | generation. Loops look up
-// without a lock; the owner of the table changes it under Peer.mu.
+// keyTable finds memory regions by key: index<<16 | generation. Loops look up without a lock; the owner of the table
+// changes it under Peer.mu.
 type keyTable struct {
 	pages [maxKeys / keyPage]atomic.Pointer[[keyPage]atomic.Pointer[mr]]
 	gens  []uint16
@@ -13,7 +13,7 @@ type keyTable struct {
 
 const keyPage = 256
 
-// find returns the region with that key, nil if none.
+// find returns the region with that key, or nil.
 func (t *keyTable) find(key uint32) *mr {
 	page := t.pages[key>>16/keyPage].Load()
 	if page == nil {
@@ -25,7 +25,7 @@ func (t *keyTable) find(key uint32) *mr {
 	return nil
 }
 
-// addLocked gives m a key. Indexes go round, so a stale key stays invalid for long.
+// addLocked assigns a key to m. Indexes are used in turn, so a stale key stays invalid for long.
 func (t *keyTable) addLocked(m *mr) bool {
 	if t.count >= maxKeys-1 {
 		return false

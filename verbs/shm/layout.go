@@ -2,18 +2,17 @@ package shm
 
 import "sync/atomic"
 
-// Offsets into a memfd. Both sides compute them from the number of vectors the
-// owner announced, so nothing about the layout is read from shared memory.
-// Words written by different sides are 128 bytes apart: adjacent cache lines
-// are fetched in pairs.
+// Offsets into a memfd. Both sides compute them from the number of vectors that the owner announced, so nothing about
+// the layout is read from shared memory. Words written by different sides are 128 bytes apart, because adjacent cache
+// lines are fetched in pairs.
 const (
 	pageSize   = 4096
 	maxVectors = 64
 	maxSlots   = 1 << 16    // queue pairs of a device
-	firstSlot  = maxVectors // the marks below are for datagrams, by vector of the sender
+	firstSlot  = maxVectors // lower marks are for datagrams, by vector of the sender
 	maxKeys    = 1 << 16    // memory regions of a peer
 
-	offEpoch = 128  // u64, owner: number of the grace period begun last
+	offEpoch = 128  // u64, owner: number of the last grace period begun
 	offAcks  = 1024 // u64 per vector of the other side: epoch it has passed
 	offAreas = pageSize
 
@@ -29,7 +28,7 @@ const (
 	// Entries of the queue pair table: {gen<<32 | vector<<16 | log2(ring)<<8 | kind, block offset}.
 	qpEntrySize  = 16
 	kindRC       = 1 // has a ring for one partner of its kind
-	kindDatagram = 2 // UD: the block means nothing
+	kindDatagram = 2 // UD: the block is unused
 	// Entries of the memory region table: {gen<<32 | access<<8 | valid, address, length, 0}.
 	mrEntrySize = 32
 
@@ -38,7 +37,7 @@ const (
 	blkCons   = 128 // u64, owner: entries consumed
 	blkPosted = 136 // u64, owner: receives posted
 	blkStatus = 144 // u64, owner: see status
-	blkWant   = 256 // u64, other side: 1 = tell me when cons or posted moves
+	blkWant   = 256 // u64, other side: 1 = mark me when cons or posted moves
 	blkClaim  = 264 // u64, both: the queue pair this one is connected to
 	blkNews   = 272 // u64, other side: newsXxx bits
 	blkRing   = 512
@@ -47,8 +46,8 @@ const (
 	minRing       = 16
 	maxRing       = 1 << 15
 
-	// A datagram ring, in the memfd of its consumer. There is one for every
-	// pair of vectors, so that each has one producer and one consumer.
+	// A datagram ring, in the memfd of its consumer. There is one for every pair of vectors, so each has one producer and
+	// one consumer.
 	dgProd      = 0   // u64, other side: datagrams published
 	dgCons      = 128 // u64, owner: datagrams consumed
 	dgRing      = pageSize
@@ -59,7 +58,7 @@ const (
 	dgSize      = dgRing + dgSlots*dgSlotSize
 )
 
-// blockWords is a queue pair block in front of its ring.
+// blockWords is the part of a queue pair block before its ring.
 type blockWords struct {
 	prod   atomic.Uint64
 	_      [blkCons - blkProd - 8]byte
@@ -73,7 +72,7 @@ type blockWords struct {
 	_      [blkRing - blkNews - 8]byte
 }
 
-// layout is where the parts of one memfd lie.
+// layout holds the offsets of the parts of one memfd.
 type layout struct {
 	vectors int
 	qpTable uint64
@@ -95,7 +94,7 @@ func (l layout) area(vector int) uint64  { return offAreas + uint64(vector)*area
 func (l layout) qpEntry(s uint32) uint64 { return l.qpTable + uint64(s)*qpEntrySize }
 func (l layout) mrEntry(i uint32) uint64 { return l.mrTable + uint64(i)*mrEntrySize }
 
-// datagrams is the ring from a vector of the producer to one of the consumer.
+// datagrams returns the offset of the ring from a vector of the producer to one of the consumer.
 func (l layout) datagrams(to, from int) uint64 { return l.dgrams + uint64(to*maxVectors+from)*dgSize }
 
 func blockSize(log2 uint8) uint64    { return blkRing + ringEntrySize<<log2 }

@@ -15,15 +15,14 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// maxHandshakes bounds the rendezvous under way, maxPerProcess those of one
-// process: a process that connects and says nothing keeps no other out.
+// maxHandshakes bounds the rendezvous in progress, maxPerProcess those of one process: a process that connects and
+// sends nothing cannot keep others out.
 const (
 	maxHandshakes = 16
 	maxPerProcess = maxHandshakes / 2
 )
 
-// Listener lets peers attach to what the device offers, at a socket in the
-// rendezvous directory.
+// Listener lets peers attach to the device's offers, at a socket in the rendezvous directory.
 type Listener struct {
 	dev  *Device
 	dir  directory
@@ -31,12 +30,12 @@ type Listener struct {
 	ln   *net.UnixListener
 
 	mu     sync.Mutex    // guards everything below
-	busy   int           // handshakes under way
-	by     map[int32]int // them, by process; 0 is those of other PID namespaces
+	busy   int           // handshakes in progress
+	by     map[int32]int // handshakes in progress by process; 0 stands for those of other PID namespaces
 	closed bool
 }
 
-// Listen opens the rendezvous socket of the device. A device has one.
+// Listen opens the rendezvous socket of the device, which can have only one.
 func (d *Device) Listen() (*Listener, error) {
 	if err := os.MkdirAll(d.cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make rendezvous directory: %w", err)
@@ -54,8 +53,8 @@ func (d *Device) Listen() (*Listener, error) {
 	return l, nil
 }
 
-// open binds under another name first: a name others can see has a listener,
-// or its owner is dead (sweep relies on it).
+// open binds under a hidden name first and then renames: a visible name has a listener, or its owner is dead (sweep
+// relies on it).
 func (l *Listener) open() error {
 	d := l.dev
 	temp := "." + l.name
@@ -84,9 +83,8 @@ func (l *Listener) open() error {
 	return nil
 }
 
-// Sweep removes the sockets that devices which were killed have left in a
-// rendezvous directory, as every device that listens does. Without the directory,
-// or where no device listens (ErrFileSystem), there is nothing to do.
+// Sweep removes the sockets of killed devices from a rendezvous directory, as every listening device does. If there is
+// no directory, or no device can listen there (ErrFileSystem), it does nothing.
 func Sweep(path string) error {
 	dir, err := openAny(path)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, ErrFileSystem) {
@@ -121,11 +119,11 @@ func (d directory) sweep() {
 	}
 }
 
-// Name is the rendezvous name: a file name in Config.Dir.
+// Name returns the rendezvous name: a file name in Config.Dir.
 func (l *Listener) Name() string { return l.name }
 
-// Offer makes a pending peer. A device that attaches with its name and key
-// becomes that peer. It stays until it is closed. The device must listen.
+// Offer makes a pending peer. A device that attaches with its name and key becomes that peer. It stays until it is
+// closed. The device must listen.
 func (d *Device) Offer() (*Peer, error) {
 	var key [16]byte
 	_, _ = rand.Read(key[:]) // crypto/rand never fails
@@ -151,8 +149,8 @@ func (d *Device) Offer() (*Peer, error) {
 	return p, nil
 }
 
-// offered returns the pending peer with that key. The key is 128 random bits:
-// how long a map look-up takes says nothing useful about it.
+// offered returns the pending peer with that key. The key is 128 random bits, so the time of a map look-up reveals
+// nothing useful about it.
 func (d *Device) offered(key [16]byte) *Peer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -162,7 +160,7 @@ func (d *Device) offered(key [16]byte) *Peer {
 	return nil
 }
 
-// Close removes the socket. Peers stay.
+// Close removes the socket. Existing peers stay.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +181,7 @@ func (l *Listener) serve() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // EMFILE and the like pass
+		if err != nil { // EMFILE and the like are temporary
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
@@ -198,7 +196,7 @@ func (l *Listener) serve() {
 	}
 }
 
-// enter counts a handshake; false if there are too many.
+// enter counts a handshake; it returns false if there are too many.
 func (l *Listener) enter(pid int32) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,7 +208,7 @@ func (l *Listener) enter(pid int32) bool {
 	return true
 }
 
-// exit says that a handshake is over.
+// exit ends a handshake.
 func (l *Listener) exit(pid int32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,8 +229,8 @@ func (l *Listener) handle(c *net.UnixConn, cred *unix.Ucred) {
 	}
 }
 
-// welcome answers a HELLO. The peer is connected before WELCOME is sent, so the
-// caller may use it as soon as it has read it.
+// welcome answers a HELLO. The peer is connected before WELCOME is sent, so the caller may use it as soon as it has
+// received that.
 func (l *Listener) welcome(c *net.UnixConn, cred *unix.Ucred) error {
 	d := l.dev
 	_ = c.SetDeadline(time.Now().Add(d.cfg.HandshakeTimeout))

@@ -16,7 +16,7 @@ var ErrEventfd = errors.New("peer doorbell not acceptable")
 
 const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// newMemfd makes sparse memory whose size is sealed.
+// newMemfd makes sparse memory of sealed size.
 func newMemfd(size uint64) (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate("smcgw-shm", flags|unix.MFD_NOEXEC_SEAL)
@@ -43,9 +43,8 @@ func sealMemfd(fd int, size uint64) error {
 	return nil
 }
 
-// checkMemfd accepts a peer's memory only if touching it can never fault: the
-// size is sealed and as announced, and it is ordinary memory (a hugetlb memfd
-// may run out of pages and raise SIGBUS).
+// checkMemfd accepts a peer's memory only if touching it can never fault: the size is sealed and as announced, and it
+// is ordinary memory (a hugetlb memfd may run out of pages and raise SIGBUS).
 func checkMemfd(fd int, size uint64) error {
 	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -71,7 +70,7 @@ func checkMemfd(fd int, size uint64) error {
 	return nil
 }
 
-// checkEventfd makes sure that ringing a peer's doorbell cannot block.
+// checkEventfd checks that the fd is an eventfd and makes ringing it non-blocking.
 func checkEventfd(fd int) error {
 	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
 	if err != nil {
@@ -94,7 +93,7 @@ func newEventfd() (int, error) {
 	return fd, nil
 }
 
-// punch gives the pages of a range back; they read as zero again.
+// punch returns the pages of a range to the system; they read as zero afterwards.
 func punch(fd int, off, n uint64) {
 	const mode = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE
 	_ = unix.Fallocate(fd, mode, int64(off), int64(n))

@@ -6,19 +6,19 @@ import (
 	"fmt"
 )
 
-// Sentinels of the rendezvous.
+// Errors of the rendezvous.
 var (
-	// ErrMessage is a rendezvous message that is not one.
+	// ErrMessage is an invalid rendezvous message.
 	ErrMessage = errors.New("malformed rendezvous message")
 	// ErrVersion is a peer with another rendezvous or memory layout version.
 	ErrVersion = errors.New("rendezvous version mismatch")
-	// ErrName is a rendezvous name that no device of this kind gives.
+	// ErrName is an invalid rendezvous name.
 	ErrName = errors.New("malformed rendezvous name")
-	// ErrKey is a key that was not offered, or not any more.
+	// ErrKey is a key that is not offered, or no longer.
 	ErrKey = errors.New("rendezvous key not accepted")
 	// ErrCredentials is a peer process of another user.
 	ErrCredentials = errors.New("peer process of another user")
-	// ErrRefused is a peer that could not take the call for a reason of its own.
+	// ErrRefused means that the peer refused the call for its own reason.
 	ErrRefused = errors.New("rendezvous refused by the peer")
 )
 
@@ -48,7 +48,7 @@ const (
 	refuseMessage = 4
 )
 
-// refusals are the errors that have a code.
+// refusals maps refusal codes to errors.
 var refusals = map[byte]error{
 	refuseVersion: ErrVersion, refuseKey: ErrKey, refuseMemory: ErrMemfd, refuseMessage: ErrMessage,
 }
@@ -73,7 +73,7 @@ func (m message) encode() []byte {
 	return append(b, make([]byte, messageSize-49)...)
 }
 
-// parseMessage reads a packet. Other versions are recognised whatever follows.
+// parseMessage parses a packet. Other versions are recognised whatever follows the version.
 func parseMessage(b []byte) (message, error) {
 	if len(b) < 5 || string(b[:4]) != messageMagic {
 		return message{}, fmt.Errorf("%d bytes: %w", len(b), ErrMessage)
@@ -105,7 +105,7 @@ func (m message) check() error {
 	return nil
 }
 
-// refusal is the error a refusal code stands for.
+// refusal returns the error of a refusal code.
 func refusal(code byte) error {
 	if err := refusals[code]; err != nil {
 		return fmt.Errorf("%w: %w", ErrRefused, err)
@@ -113,7 +113,7 @@ func refusal(code byte) error {
 	return fmt.Errorf("code %d: %w", code, ErrRefused)
 }
 
-// refuseCode is the reverse: what a failed rendezvous tells the other side.
+// refuseCode returns the refusal code for the error of a failed rendezvous.
 func refuseCode(err error) byte {
 	for code, e := range refusals {
 		if errors.Is(err, e) {

@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Modify implements verbs.QP. The address vector, PSNs, MTU and timeouts are
-// accepted and mean nothing here: the peer is the PD's, and memory is reliable.
+// Modify implements verbs.QP. The address vector, PSNs, MTU and timeouts are accepted but ignored: the PD determines
+// the peer, and memory is reliable.
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if q.closed {
 		return verbs.ErrClosed
@@ -67,8 +67,7 @@ func (q *qp) toRTR(dest uint32) error {
 	return nil
 }
 
-// reset forgets everything. The block is replaced, since the peer may still use
-// the old one; the number stays.
+// reset clears everything. The block is replaced, since the peer may still use the old one; the number stays.
 func (q *qp) reset() error {
 	if q.state == verbs.QPSReset {
 		return nil
@@ -103,21 +102,20 @@ func (q *qp) fail() {
 	q.vec.schedule(q)
 }
 
-// receiving tells whether the queue pair takes messages.
+// receiving reports whether the queue pair accepts messages.
 func (q *qp) receiving() bool {
 	return !q.closed && q.state >= verbs.QPSRTR && q.state != verbs.QPSErr
 }
 
-// refuse ends the queue pair because of what its partner asked for; no
-// completion says so (IBTA vol. 1, 11.6.3.1).
+// refuse ends the queue pair because of its partner's request; an event reports it, since no completion does (IBTA vol.
+// 1, 11.6.3.1).
 func (q *qp) refuse(event verbs.EventType) {
 	q.fail()
 	q.peer.dev.async.Notify(verbs.AsyncEvent{Type: event, QP: q})
 }
 
-// peerDown ends the queue pair after its peer: what the peer had sent before it
-// went, and perhaps was told that it arrived, is received; what was under way to
-// it has got no answer, the rest is flushed.
+// peerDown ends the queue pair after its peer. Messages that the peer had sent before, and may have been told had
+// arrived, are received. The oldest send fails without an answer, and the rest is flushed.
 func (q *qp) peerDown() {
 	if q.closed || q.state == verbs.QPSErr {
 		return
@@ -139,7 +137,7 @@ func (q *qp) peerDown() {
 	q.fail()
 }
 
-// run does all the queue pair can do now.
+// run does everything that the queue pair can do now.
 func (q *qp) run() {
 	if q.closed || q.state == verbs.QPSReset || q.state == verbs.QPSInit {
 		return
@@ -156,14 +154,14 @@ func (q *qp) run() {
 	}
 }
 
-// exchange takes what the partner has for the queue pair.
+// exchange handles news and entries of the partner.
 func (q *qp) exchange() {
 	news := q.hear()
 	if q.state == verbs.QPSErr {
 		return
 	}
 	q.receive()
-	switch { // what came before has been received
+	switch { // entries published before the news have been received
 	case q.state == verbs.QPSErr:
 	case news&newsFault != 0:
 		q.refuse(verbs.EventQPAccessErr)

@@ -13,7 +13,7 @@ type pd struct {
 
 var _ verbs.PD = (*pd)(nil)
 
-// mr is a memory region: a range of the own memfd, or memory of the caller.
+// mr is a memory region: a range of our memfd, or memory of the caller.
 type mr struct {
 	peer   *Peer
 	buf    []byte
@@ -26,7 +26,7 @@ type mr struct {
 
 var _ verbs.MR = (*mr)(nil)
 
-// RegMR implements verbs.PD: memory of the caller, for local access only.
+// RegMR implements verbs.PD. The caller's memory gets local access only.
 func (d *pd) RegMR(buf []byte, access verbs.Access) (verbs.MR, error) {
 	if len(buf) == 0 || !access.ValidMR() {
 		return nil, fmt.Errorf("register %d bytes with access %#x: %w", len(buf), uint32(access), verbs.ErrInvalid)
@@ -44,7 +44,7 @@ func (d *pd) RegMR(buf []byte, access verbs.Access) (verbs.MR, error) {
 	return p.addKeyLocked(m)
 }
 
-// AllocMR implements verbs.PD: memory the peer can be given access to.
+// AllocMR implements verbs.PD. The peer can be given access to this memory.
 func (d *pd) AllocMR(size int, access verbs.Access) (verbs.MR, error) {
 	if size <= 0 || !access.ValidMR() {
 		return nil, fmt.Errorf("allocate %d bytes with access %#x: %w", size, uint32(access), verbs.ErrInvalid)
@@ -64,7 +64,7 @@ func (d *pd) AllocMR(size int, access verbs.Access) (verbs.MR, error) {
 	return p.addKeyLocked(m)
 }
 
-// addKeyLocked takes over a reference to the peer.
+// addKeyLocked assigns a key to m and takes over a reference to the peer.
 func (p *Peer) addKeyLocked(m *mr) (verbs.MR, error) {
 	if !p.keys.addLocked(m) {
 		if m.shared {
@@ -98,8 +98,7 @@ func (m *mr) LKey() uint32 { return m.key }
 // RKey implements verbs.MR.
 func (m *mr) RKey() uint32 { return m.key }
 
-// Close implements verbs.MR. The range is recycled when the peer has
-// acknowledged it; see grace.go.
+// Close implements verbs.MR. The range is reused when the peer has acknowledged that; see grace.go.
 func (m *mr) Close() error {
 	p := m.peer
 	p.mu.Lock()
@@ -120,12 +119,12 @@ func (m *mr) Close() error {
 // CreateQP implements verbs.PD.
 func (d *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) { return d.peer.createQP(attr) }
 
-// CreateSRQ implements verbs.PD: the device has none.
+// CreateSRQ implements verbs.PD. The device has no shared receive queues.
 func (*pd) CreateSRQ(verbs.SRQInitAttr) (verbs.SRQ, error) {
 	return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
 }
 
-// CreateAH implements verbs.PD: the peer is the domain's, whatever the address.
+// CreateAH implements verbs.PD. The domain determines the peer, whatever the address.
 func (d *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) { return d.peer.createAH(attr) }
 
 // Close implements verbs.PD. The domain itself lives as long as the peer.
@@ -140,8 +139,7 @@ func (d *pd) Close() error {
 	return nil
 }
 
-// local returns n bytes of own memory named by an SGE, nil if the key does not
-// cover them.
+// local returns the local memory of an SGE, or nil if the key does not cover it.
 func (p *Peer) local(s verbs.SGE, need verbs.Access) []byte {
 	m := p.keys.find(s.LKey)
 	if m == nil || m.access&need != need || s.Addr < m.addr {
@@ -154,8 +152,8 @@ func (p *Peer) local(s verbs.SGE, need verbs.Access) []byte {
 	return m.buf[off : off+n : off+n]
 }
 
-// remoteSpan returns n bytes of the peer's memory, nil if its table does not let
-// this side write them. The entry is read once; whatever it says, the span lies in the mapping.
+// remoteSpan returns n bytes of the peer's memory, or nil if its table does not let this side write them. The entry is
+// read once; whatever it says, the span is inside the mapping.
 func (p *Peer) remoteSpan(rkey uint32, addr, n uint64) []byte {
 	e := p.rem.words(p.remLayout.mrEntry(rkey>>16), 3)
 	word := e[0].Load()

@@ -1,21 +1,21 @@
 package shm
 
-// orphan is the block of a queue pair that was closed before it belonged to the
-// loop, but was already claimed by a queue pair of the peer.
+// orphan is the block of a queue pair that was closed before it belonged to the loop, but had already been claimed by a
+// queue pair of the peer.
 type orphan struct {
 	peer  *Peer
 	claim uint64
 	block reclaimed
 }
 
-// retire leaves the memory to the grace period.
+// retire passes the memory to the grace period.
 func (o *orphan) retire() {
 	o.peer.mu.Lock()
 	defer o.peer.mu.Unlock()
 	o.peer.retireLocked(o.block)
 }
 
-// leave hands o to the loop, with a reference to the peer.
+// leave passes o to the loop, with a reference to the peer.
 func (v *vector) leave(o orphan) {
 	o.peer.mu.Lock()
 	o.peer.refs++
@@ -29,7 +29,7 @@ func (v *vector) leave(o orphan) {
 	}
 }
 
-// adoptOrphans does what the closers could not.
+// adoptOrphans tells claimants and retires blocks, which only the loop may do.
 func (v *vector) adoptOrphans() bool {
 	if !v.hasOrphans.Load() {
 		return false
@@ -53,8 +53,7 @@ func (v *vector) takeOrphans() []orphan {
 	return os
 }
 
-// tellClaimant gives a queue pair of the peer that claimed one of ours the news
-// that ours is dead.
+// tellClaimant tells a queue pair of the peer that the queue pair of ours that it claimed is dead.
 func (pt *port) tellClaimant(claim uint64) {
 	if claim > 0xffffff || pt.peer.down.Load() {
 		return

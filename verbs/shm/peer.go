@@ -12,17 +12,15 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Peer is another device under the same kernel that shares memory with this
-// one. Its methods may be called by any goroutine.
+// Peer is another device under the same kernel that shares memory with this one. Any goroutine may call its methods.
 //
 //	            Offer                    Attach
 //	              ▼                        ▼
 //	pending ── HELLO received ──► connected ── hang-up, violation, Close ──► down
 //	   └────────────────────────── Close ──────────────────────────────────► down
 //
-// A pending peer has this side's memory already: regions can be allocated and
-// queue pairs brought to INIT, so that the first message to an unknown server
-// can name them. RTR needs a connected peer.
+// A pending peer already has this side's memory: regions can be allocated and queue pairs brought to INIT, so that the
+// first message to an unknown server can refer to them. RTR needs a connected peer.
 type Peer struct {
 	dev  *Device
 	id   uint64 // for logs and errors; local
@@ -32,20 +30,20 @@ type Peer struct {
 	done chan struct{}
 	down atomic.Bool
 
-	own       *mapping // the memfd we own: the peer writes into it
+	own       *mapping // our memfd, which the peer writes to
 	ownLayout layout
 	memfd     int
-	pidfd     int   // of the peer's process, -1 if the kernel does not tell; set before watch
-	bells     []int // eventfd per own vector: the peer rings
+	pidfd     int   // the peer's process, -1 if the kernel does not tell; set before watch
+	bells     []int // eventfds by own vector, which the peer rings
 	epochWord *atomic.Uint64
 	acks      []atomic.Uint64 // by vector of the peer
 	keys      keyTable
-	reclaim   *jobQueue // returns memory to the system; the quota, and newPeer, bound it
+	reclaim   *jobQueue // returns memory to the system; bounded by the quota and newPeer
 
 	mu      sync.Mutex // guards everything below
 	err     error
 	conn    *net.UnixConn // nil while pending
-	refs    int           // reasons to stay mapped: liveness, vectors, queue pairs, memory regions
+	refs    int           // references that keep the memory mapped: liveness, vectors, queue pairs, memory regions
 	arena   *buddy
 	warm    map[uint8][]uint64 // free queue pair blocks by log2(ring)
 	grace   grace
@@ -56,17 +54,17 @@ type Peer struct {
 	remote
 }
 
-// remote is what the peer gave us.
+// remote is what the peer has announced.
 type remote struct {
 	gateway   [16]byte
-	rem       *mapping // the memfd the peer owns: we write into it
+	rem       *mapping // the peer's memfd, which we write to
 	remLayout layout
 	targets   []target // by vector of the peer
 	remEpoch  *atomic.Uint64
 	remAcks   []atomic.Uint64 // by own vector
 }
 
-// target is a vector of the peer: where we mark queue pairs and ring.
+// target is a vector of the peer, where we mark queue pairs and ring.
 type target struct {
 	peer    *Peer
 	armed   *atomic.Uint64
@@ -76,59 +74,55 @@ type target struct {
 	bell    int
 }
 
-// Name is the rendezvous name under which Key is good: this device's if it made
-// the offer, else the peer's.
+// Name returns the rendezvous name for which Key is valid: this device's if it made the offer, else the peer's.
 func (p *Peer) Name() string { return p.name }
 
-// Key is the key of the offer the peer came from. It names the peer on both sides.
+// Key returns the key of the offer that the peer came from. It identifies the peer on both sides.
 func (p *Peer) Key() [16]byte { return p.key }
 
-// Connected tells whether a device has attached, now or before the peer went down.
+// Connected reports whether a device has attached, now or before the peer went down.
 func (p *Peer) Connected() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.conn != nil
 }
 
-// Gateway is the gateway id of the peer, zero while it is pending.
+// Gateway returns the gateway id of the peer, zero while it is pending.
 func (p *Peer) Gateway() [16]byte {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.gateway
 }
 
-// PD is the protection domain of everything shared with the peer.
+// PD returns the protection domain of everything shared with the peer.
 func (p *Peer) PD() verbs.PD { return p.pd }
 
-// Done is closed when the peer is down.
+// Done returns a channel that is closed when the peer is down.
 func (p *Peer) Done() <-chan struct{} { return p.done }
 
-// Err says why the peer is down, nil while it is not.
+// Err returns why the peer is down, or nil.
 func (p *Peer) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.err
 }
 
-// hungUp tells whether the peer has gone by itself, as opposed to having been
-// sent away.
+// hungUp reports whether the peer went down by itself rather than being disconnected by us.
 func (p *Peer) hungUp() bool {
 	err := p.Err()
 	return err != nil && !errors.Is(err, ErrViolation) && !errors.Is(err, verbs.ErrClosed)
 }
 
-// Close hangs up, or withdraws the offer. Queue pairs go to ERR with the next
-// Progress of their vectors.
+// Close hangs up, or withdraws the offer. Queue pairs go to ERR with the next Progress of their vectors.
 func (p *Peer) Close() error {
 	p.fail(fmt.Errorf("closed by this side: %w", verbs.ErrClosed))
 	return nil
 }
 
-// String names the peer in logs and errors.
+// String identifies the peer in logs and errors.
 func (p *Peer) String() string { return fmt.Sprintf("%s peer %d", p.dev.Name(), p.id) }
 
-// fail ends the peer: the first reason stays. It does not block; the watcher of
-// the connection does the rest.
+// fail ends the peer; the first reason is kept. It does not block; the watcher of the connection does the rest.
 func (p *Peer) fail(err error) {
 	p.mu.Lock()
 	first, conn := p.err == nil, p.conn
@@ -145,7 +139,7 @@ func (p *Peer) fail(err error) {
 	}
 }
 
-// ended follows the end of a peer: the device forgets it, and loops let go of it.
+// ended completes the end of a peer: the device forgets it, and loops detach it.
 func (p *Peer) ended() {
 	p.dev.forget(p)
 	close(p.done)
@@ -158,7 +152,7 @@ func (p *Peer) ended() {
 	p.unrefLocked()
 }
 
-// violation ends a peer that wrote what no honest peer writes.
+// violation ends a peer that wrote something no honest peer writes.
 func (p *Peer) violation(what string) {
 	if !p.down.Load() {
 		p.dev.counters.violations.Add(1)
@@ -166,10 +160,10 @@ func (p *Peer) violation(what string) {
 	}
 }
 
-// ErrViolation is why a peer is down that wrote what no honest peer writes.
+// ErrViolation is the reason of a peer that is down because it wrote something no honest peer writes.
 var ErrViolation = errors.New("protocol violation of the peer")
 
-// watch lives as long as the rendezvous connection: its end is the end of the peer.
+// watch waits for the end of the rendezvous connection, which is the end of the peer.
 func (p *Peer) watch() {
 	defer p.dev.wg.Done()
 	var b [1]byte
@@ -191,7 +185,7 @@ func (p *Peer) watch() {
 	p.dev.cfg.OnPeerDown(p)
 }
 
-// add changes the number of objects of one kind; a new one needs a live peer.
+// add changes the number of objects of one kind; adding needs a live peer.
 func (p *Peer) add(n *int, by, limit int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +208,7 @@ func (p *Peer) refLocked() error {
 	return nil
 }
 
-// unref has the memory unmapped after the last reference.
+// unref drops a reference. After the last one the memory is unmapped.
 func (p *Peer) unref() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +224,7 @@ func (p *Peer) unrefLocked() {
 	}
 }
 
-// closeMemory unmaps and closes everything. Nothing refers to it any more.
+// closeMemory unmaps and closes everything. There must be no references left.
 func (p *Peer) closeMemory() {
 	if p.own != nil {
 		p.own.close()
@@ -243,7 +237,7 @@ func (p *Peer) closeMemory() {
 	p.closeRemote()
 }
 
-// closeRemote is the peer's part of it.
+// closeRemote does the same for the peer's part.
 func (r *remote) closeRemote() {
 	if r.rem != nil {
 		r.rem.close()

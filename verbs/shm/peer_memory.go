@@ -6,8 +6,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// newPeer makes a pending peer: this side's memory and doorbells. Peers that have gone and
-// whose memory is yet to be returned are bounded as those that are there.
+// newPeer makes a pending peer with this side's memory and doorbells. Peers that are gone but whose memory is not
+// returned yet are bounded like live ones.
 func (d *Device) newPeer(name string, key [16]byte) (*Peer, error) {
 	if n := d.reclaim.Busy(); n >= d.cfg.MaxPeers {
 		return nil, fmt.Errorf("memory of %d peers is being returned: %w", n, verbs.ErrNoMemory)
@@ -44,7 +44,7 @@ func (p *Peer) makeOwn() (err error) {
 	return nil
 }
 
-// take maps what a peer announced; it takes the fds over, error or not.
+// take maps the memory that a peer announced. It takes ownership of the fds, even on an error.
 func (d *Device) take(m message, fds []int) (r remote, err error) {
 	memfd := fds[0]
 	defer closeFD(&memfd)
@@ -88,7 +88,7 @@ func (r *remote) bind() {
 	r.remAcks = r.rem.words(offAcks, maxVectors)
 }
 
-// allocLocked takes n bytes of the arena; the result is an offset into the memfd.
+// allocLocked allocates n bytes of the arena; the result is an offset into the memfd.
 func (p *Peer) allocLocked(n uint64) (uint64, error) {
 	p.turnGraceLocked()
 	off, ok := p.arena.alloc(n)
@@ -104,10 +104,10 @@ func (p *Peer) allocLocked(n uint64) (uint64, error) {
 
 func (p *Peer) releaseLocked(off, n uint64) { p.arena.release(off-p.ownLayout.arena, n) }
 
-// maxWarm bounds the free queue pair blocks kept with their pages, per size.
+// maxWarm bounds the free queue pair blocks that are kept with their pages, per size.
 const maxWarm = 64
 
-// takeBlockLocked returns a queue pair block with a clean header.
+// takeBlockLocked returns a queue pair block with a cleared header.
 func (p *Peer) takeBlockLocked(log2 uint8) (uint64, error) {
 	p.turnGraceLocked()
 	if w := p.warm[log2]; len(w) > 0 {
@@ -134,8 +134,8 @@ func (p *Peer) giveBlockLocked(off uint64, log2 uint8) {
 	p.freeLocked(off, blockSize(log2))
 }
 
-// freeLocked has the pages of a range returned to the system, and then the range to the
-// arena. That takes a millisecond for 3 MiB, and no lock or loop waits for it.
+// freeLocked returns the pages of a range to the system, and then the range to the arena, in the background: that takes
+// a millisecond for 3 MiB, and no lock holder or loop waits for it.
 func (p *Peer) freeLocked(off, n uint64) {
 	p.refs++
 	job := func() {
@@ -151,7 +151,7 @@ func (p *Peer) freeLocked(off, n uint64) {
 	}
 }
 
-// dropWarmLocked frees the warm blocks. They are cleared, not punched: the memory is wanted now.
+// dropWarmLocked frees the warm blocks. They are cleared, not punched, because the memory is needed now.
 func (p *Peer) dropWarmLocked() {
 	for log2, blocks := range p.warm {
 		for _, off := range blocks {

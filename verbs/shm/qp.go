@@ -10,9 +10,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
-// qp is a queue pair. One that has a partner consumes the entry ring in its own
-// block and publishes into the ring in the block of its partner; a UD queue pair
-// uses the rings of its vector.
+// qp is a queue pair. An RC queue pair consumes the entry ring in its own block and publishes into the ring in its
+// partner's block; a UD queue pair uses the rings of its vector.
 //
 //	qp.go          the object         modify.go   state machine
 //	connect.go     finding the partner's block, news
@@ -44,7 +43,7 @@ type qp struct {
 	fullS  bool // in scq.waiters
 	fullR  bool // in rcq.waiters
 
-	begun bool // the partner has sent something
+	begun bool // the partner has sent a message
 
 	cap  caps
 	attr verbs.QPAttr
@@ -58,7 +57,7 @@ var (
 	_ verbs.RemoteReader = (*qp)(nil)
 )
 
-// caps is a verbs.QPCap within the limits of the device.
+// caps is a verbs.QPCap, checked against the limits of the device.
 type caps struct{ sendWR, recvWR, sendSGE, recvSGE, inline uint32 }
 
 func capsOf(c verbs.QPCap) caps {
@@ -68,8 +67,7 @@ func capsOf(c verbs.QPCap) caps {
 	}
 }
 
-// block is the own queue pair block. Indexes the peer cannot be trusted with
-// are kept here; shared memory has a copy.
+// block is our queue pair block. Indexes that the peer could corrupt are kept here; shared memory has only a copy.
 type block struct {
 	*blockWords
 	ring []atomic.Uint64 // two words an entry
@@ -79,7 +77,7 @@ type block struct {
 	receives uint64 // receives posted
 }
 
-// mask makes the number of an entry its place in the ring.
+// mask converts the number of an entry to its index in the ring.
 func (b *block) mask() uint64 { return uint64(len(b.ring))/2 - 1 }
 
 func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
@@ -114,7 +112,7 @@ func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	return q, nil
 }
 
-// take gets the queue pair its number and its block, and a reference to the peer.
+// take allocates the number and block of the queue pair, and takes a reference to the peer.
 func (q *qp) take() error {
 	p := q.peer
 	p.mu.Lock()
@@ -139,7 +137,7 @@ func (q *qp) take() error {
 	return nil
 }
 
-// useBlock announces the block in the table.
+// useBlock publishes the block in the table.
 func (q *qp) useBlock(off uint64) {
 	p := q.peer
 	q.blk = block{blockWords: p.own.block(off), ring: p.own.words(off+blkRing, 2<<q.log2), off: off}
@@ -149,7 +147,7 @@ func (q *qp) useBlock(off uint64) {
 	e[0].Store(uint64(q.gen)<<32 | uint64(q.vec.index)<<16 | uint64(q.log2)<<8 | kindOf(q.typ))
 }
 
-// kindOf is a transport as the table has it, 0 for one the device lacks.
+// kindOf returns the table's code of a transport, or 0 if the device lacks it.
 func kindOf(t verbs.QPType) uint64 {
 	switch t {
 	case verbs.QPTRC:
@@ -161,12 +159,12 @@ func kindOf(t verbs.QPType) uint64 {
 	return 0
 }
 
-// dropBlock makes the block unreachable, tells the partner, and leaves the
-// memory to the grace period. slot is 0 if the queue pair keeps its slot.
+// dropBlock makes the block unreachable, tells the partner, and passes the memory to the grace period. slot is 0 if the
+// queue pair keeps its slot.
 //
-// A partner that claimed the block before it was declared dead is told. A later
-// one sees that it is dead. Telling takes the loop's protection from recycling,
-// so a queue pair that is not yet the loop's leaves it to the loop.
+// A partner that claimed the block before it was declared dead is told; a later one sees that it is dead. Telling
+// writes to the partner's block, which only the loop can do safely (it cannot be reused before the loop's next
+// Progress), so a queue pair that does not belong to the loop yet leaves it to the loop.
 func (q *qp) dropBlock(slot uint32) {
 	p := q.peer
 	p.own.word(p.ownLayout.qpEntry(q.slot)).Store(0)
@@ -219,7 +217,7 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// install shows the queue pair to the driver.
+// install makes the queue pair visible to the driver.
 func (q *qp) install(pt *port) {
 	q.port = pt
 	pt.qps[q.slot] = q

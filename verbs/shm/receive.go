@@ -34,7 +34,7 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 	return nil
 }
 
-// announce tells the partner how many receives were ever posted.
+// announce publishes how many receives were ever posted.
 func (q *qp) announce() {
 	q.blk.receives++
 	q.blk.posted.Store(q.blk.receives)
@@ -47,7 +47,7 @@ func (q *qp) answerWant() {
 	}
 }
 
-// receive takes the published entries, as far as receives and room in the CQ go.
+// receive consumes published entries, as far as receives and room in the CQ allow.
 func (q *qp) receive() {
 	b := &q.blk
 	n := b.prod.Load() - b.consumed
@@ -100,7 +100,7 @@ func (q *qp) received(wc verbs.WC, solicited bool) {
 	q.rcq.push(&cqe{WC: wc, Retired: &q.rq.Retired, Retire: q.rq.Take()}, solicited)
 }
 
-// flushReceives completes what is posted after an error.
+// flushReceives completes posted receives after an error.
 func (q *qp) flushReceives() {
 	for !q.rq.Empty() {
 		if !q.rcq.room() {

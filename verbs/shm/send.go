@@ -7,8 +7,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
-// sendQueue holds the work requests not completed yet. They are issued in order, which
-// finishes them, and complete in order: Done <= issued <= Posted.
+// sendQueue holds the work requests not completed yet. They are issued in order, which finishes them, and complete in
+// order: Done <= issued <= Posted.
 type sendQueue struct {
 	queues.Sends[sendSlot]
 	issued uint64
@@ -30,13 +30,13 @@ type sendSlot struct {
 	inline []byte
 }
 
-// reset forgets what is posted. Counters go on: completions in the CQ refer to them.
+// reset drops what is posted. Counters go on, since completions in the CQ refer to them.
 func (s *sendQueue) reset() {
 	s.Reset()
 	s.issued = s.Posted()
 }
 
-// failOldest gives the oldest work request an error status, unless it is finished.
+// failOldest fails the oldest work request, unless it is finished.
 func (s *sendQueue) failOldest(status verbs.WCStatus) {
 	if s.Done == s.issued {
 		s.Oldest().status = status
@@ -44,8 +44,7 @@ func (s *sendQueue) failOldest(status verbs.WCStatus) {
 	}
 }
 
-// flushPosted gives what was posted in SQE and has not completed yet an error
-// status: the queue pair is about to send again.
+// flushPosted flushes what was posted in SQE and has not completed yet, because the queue pair is about to send again.
 func (s *sendQueue) flushPosted() {
 	for ; s.issued != s.Posted(); s.issued++ {
 		s.Slot(s.issued).status = verbs.WCWRFlushErr
@@ -81,7 +80,7 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 
 const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline | verbs.SendMapped | verbs.SendPush
 
-// checkSend returns the length of the message.
+// checkSend checks a work request and returns the length of the message.
 func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 	if err := q.checkOpcode(wr); err != nil {
 		return 0, err
@@ -101,8 +100,7 @@ func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
 	return sumSGE(wr.SGList)
 }
 
-// checkOpcode decides whether the transport has the operation and, for UD,
-// whether the work request says where to go.
+// checkOpcode checks that the transport has the operation and, for UD, that the work request has a destination.
 func (q *qp) checkOpcode(wr *verbs.SendWR) error {
 	switch wr.Opcode {
 	case verbs.WRSend, verbs.WRSendWithImm:
@@ -125,7 +123,7 @@ func (q *qp) checkOpcode(wr *verbs.SendWR) error {
 	return nil
 }
 
-// mapped tells whether the WR's payload is where it is to be written to.
+// mapped reports whether the WR's payload is already at its target.
 func mapped(wr *verbs.SendWR) bool {
 	write := wr.Opcode == verbs.WRRDMAWrite || wr.Opcode == verbs.WRRDMAWriteWithImm
 	return write && len(wr.SGList) == 1 && wr.SGList[0].Addr == wr.RemoteAddr && wr.SGList[0].LKey == wr.RKey
@@ -142,7 +140,7 @@ func sumSGE(list []verbs.SGE) (uint32, error) {
 	return uint32(n), nil
 }
 
-// pump issues and completes what can be.
+// pump issues and completes what it can.
 func (q *qp) pump() {
 	if q.state != verbs.QPSErr && q.peer.down.Load() {
 		q.peerDown()
@@ -155,7 +153,7 @@ func (q *qp) pump() {
 	}
 }
 
-// sending tells whether there is something to issue.
+// sending reports whether there is something to issue.
 func (q *qp) sending() bool { return q.state == verbs.QPSRTS && q.sq.issued != q.sq.Posted() }
 
 // complete queues the completion of the oldest work request if it is due.
@@ -178,8 +176,8 @@ func (q *qp) complete(s *sendSlot) bool {
 	return true
 }
 
-// finished tells whether the oldest work request is, and makes it so if the
-// partner is gone or the queue pair is in ERR.
+// finished reports whether the oldest work request is finished. It finishes it with an error if the partner is gone or
+// the queue pair failed.
 func (q *qp) finished(s *sendSlot) bool {
 	switch {
 	case q.sq.Done < q.sq.issued:

@@ -2,9 +2,8 @@ package shm
 
 import "sync"
 
-// slotTable hands out the slots of queue pairs, device wide. A slot comes back
-// as late as possible and with another generation, so that a stale queue pair
-// number names nothing.
+// slotTable allocates the slots of queue pairs for the whole device. A slot is reused as late as possible and with
+// another generation, so that stale queue pair numbers are invalid.
 type slotTable struct {
 	mu    sync.Mutex // guards everything below; innermost lock
 	used  []bool

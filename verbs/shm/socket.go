@@ -16,11 +16,11 @@ import (
 
 const socketSuffix = ".sock"
 
-// nameOf is the rendezvous name of a gateway: a file name in the directory.
+// nameOf returns the rendezvous name of a gateway: a file name in the directory.
 func nameOf(gateway [16]byte) string { return hex.EncodeToString(gateway[:]) + socketSuffix }
 
-// gatewayOf is the gateway a rendezvous name belongs to. Names come from the
-// network, so nothing but 32 hexadecimal digits gets near a path.
+// gatewayOf returns the gateway of a rendezvous name. Names come from the network, so nothing but 32 hexadecimal digits
+// may become part of a path.
 func gatewayOf(name string) (id [16]byte, err error) {
 	digits, ok := strings.CutSuffix(name, socketSuffix)
 	if !ok || len(digits) != 32 {
@@ -32,14 +32,14 @@ func gatewayOf(name string) (id [16]byte, err error) {
 	return id, nil
 }
 
-// directory is the rendezvous directory, held open. Sockets are addressed
-// through it, which also keeps their names short enough for sun_path.
+// directory is the rendezvous directory, held open. Sockets are addressed through it, which also keeps their paths
+// short enough for sun_path.
 type directory struct {
 	fd int
 }
 
-// ErrFileSystem is a rendezvous directory that other kernels may have, too: a socket that
-// lives under one of them refuses calls here, and would be swept as that of a killed device.
+// ErrFileSystem is a rendezvous directory that other kernels may share: a socket of a process under another kernel
+// refuses calls here, and would be swept as that of a killed device.
 var ErrFileSystem = errors.New("directory on a file system that hosts or virtual machines share")
 
 // openAny opens a directory of any user.
@@ -59,8 +59,8 @@ func openAny(path string) (directory, error) {
 	return directory{fd}, nil
 }
 
-// sharedByKernels tells whether directories on file systems of that type may be of several
-// kernels: those of networks, clusters, and virtual machines. virtiofs is FUSE.
+// sharedByKernels reports whether directories on file systems of that type may be shared by several kernels: those of
+// networks, clusters and virtual machines. virtiofs is FUSE.
 func sharedByKernels(kind int64) bool {
 	const gfs2, lustre = 0x01161970, 0x0bd00bd0
 	return slices.Contains([]int64{
@@ -97,10 +97,10 @@ func (d directory) path(name string) string { return fmt.Sprintf("/proc/self/fd/
 
 func (d directory) close() { _ = unix.Close(d.fd) }
 
-// authorised tells whether a process of that user may share memory with us.
+// authorised reports whether a process of that user may share memory with us.
 func authorised(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
-// checkCredentials refuses a process of another user than ours or root.
+// checkCredentials refuses a process of a user other than ours or root.
 func checkCredentials(c *net.UnixConn) error {
 	cred, err := credentials(c)
 	if err != nil {
@@ -116,8 +116,7 @@ func checkUser(cred *unix.Ucred) error {
 	return nil
 }
 
-// credentials returns the process at the other end: for a caller the one that
-// listens, for a listener the one that called.
+// credentials returns the credentials of the process at the other end.
 func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -143,8 +142,8 @@ func sendMessage(c *net.UnixConn, m message, fds ...int) error {
 	return nil
 }
 
-// receiveMessage receives a packet and its fds: exactly 1 + vectors of them,
-// or none with a refusal. On error no fd stays open.
+// receiveMessage receives a packet and its fds: exactly 1 + vectors of them, or none with a refusal. On an error no fd
+// stays open.
 func receiveMessage(c *net.UnixConn) (message, []int, error) {
 	buf := make([]byte, messageSize+1)
 	n, fds, cut, err := fdpass.Receive(c, buf)
@@ -157,7 +156,7 @@ func receiveMessage(c *net.UnixConn) (message, []int, error) {
 		want = 1 + int(m.vectors)
 	}
 	switch {
-	case errors.Is(cut, fdpass.ErrNoDescriptor): // ours, not the peer's doing
+	case errors.Is(cut, fdpass.ErrNoDescriptor): // our fault, not the peer's
 		err = cut
 	case err == nil && (cut != nil || len(fds) != want):
 		err = fmt.Errorf("%d file descriptors, want %d: %w", len(fds), want, ErrMessage)

@@ -16,7 +16,7 @@ type counters struct {
 // Stats is a snapshot of a device's counters.
 type Stats struct {
 	Peers           int    // live
-	QPs             int    // existing, with those not yet acknowledged as closed
+	QPs             int    // existing, including those not yet acknowledged as closed
 	BellsSent       uint64 // doorbells rung
 	BellsSuppressed uint64 // doorbells not needed: the peer's loop was awake
 	Violations      uint64 // peers ended because of what they wrote
@@ -45,8 +45,8 @@ func (d *Device) Stats() Stats {
 
 // PeerStats is a snapshot of the memory of one peer.
 type PeerStats struct {
-	QuotaBytes       uint64 // what this side may share with the peer
-	UsedBytes        uint64 // allocated, with quarantine and what has yet to be returned to the system
+	QuotaBytes       uint64 // maximum that this side shares with the peer
+	UsedBytes        uint64 // allocated, including quarantine and memory not yet returned to the system
 	QuarantinedBytes uint64 // freed here, not yet acknowledged by the peer
 	QPs              int
 	MRs              int

@@ -8,7 +8,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// vector is one completion vector: the unit one event loop drives.
+// vector is one completion vector, which one event loop drives.
 type vector struct {
 	dev   *Device
 	index int
@@ -26,7 +26,7 @@ type vector struct {
 	spareTimers []*qp
 
 	mu      sync.Mutex // guards everything below
-	kick    int        // eventfd of our own, for what is not a peer's doing
+	kick    int        // our own eventfd, for local wake-ups
 	poller  verbs.Poller
 	orphans []orphan
 }
@@ -62,7 +62,7 @@ func newVector(d *Device, index int) (*vector, error) {
 	return v, nil
 }
 
-// attach makes the vector serve a peer; it holds a reference until detached.
+// attach makes the vector serve a peer; it holds a reference until detach.
 func (v *vector) attach(p *Peer) error {
 	area := p.ownLayout.area(v.index)
 	pt := &port{
@@ -91,13 +91,13 @@ func (v *vector) attach(p *Peer) error {
 	ports := append(append([]*port{}, *v.ports.Load()...), pt)
 	v.ports.Store(&ports)
 	if v.poller != nil && v.kick >= 0 {
-		ringBell(v.kick) // a loop that sleeps is not armed for the peer yet
+		ringBell(v.kick) // wake a sleeping loop, which is not armed for the peer yet
 	}
 	return nil
 }
 
-// activate lets the loop hear the peer. What happened before is acknowledged:
-// this vector has not used any of it.
+// activate connects the loop to the peer. It acknowledges the current epoch, since this vector has not used any earlier
+// memory.
 func (pt *port) activate(p verbs.Poller) error {
 	if err := p.Add(pt.bell); err != nil {
 		return fmt.Errorf("add doorbell to poller: %w", err)
@@ -107,7 +107,7 @@ func (pt *port) activate(p verbs.Poller) error {
 	return nil
 }
 
-// detach ends the service of a peer that is down.
+// detach stops serving a peer that is down.
 func (v *vector) detach(pt *port) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -128,7 +128,7 @@ func (v *vector) detach(pt *port) {
 	pt.peer.unref()
 }
 
-// portOf returns the vector's side of a peer, nil once it is detached.
+// portOf returns the vector's side of a peer, or nil once it is detached.
 func (v *vector) portOf(p *Peer) *port {
 	for _, pt := range *v.ports.Load() {
 		if pt.peer == p {
@@ -138,8 +138,7 @@ func (v *vector) portOf(p *Peer) *port {
 	return nil
 }
 
-// peerDown makes the loop look at its peers, or, if there is no loop, takes the
-// peer out itself.
+// peerDown makes the loop check its peers or, if there is no loop, detaches the peer itself.
 func (v *vector) peerDown(p *Peer) {
 	v.mu.Lock()
 	driven := v.poller != nil
@@ -174,7 +173,7 @@ func (v *vector) drive(p verbs.Poller) (verbs.Driver, error) {
 	return &driver{v: v}, nil
 }
 
-// undrive gives the vector back.
+// undrive ends driving the vector.
 func (v *vector) undrive() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -182,9 +181,8 @@ func (v *vector) undrive() {
 	v.poller = nil
 }
 
-// deactivateLocked takes the first n ports and the kick fd out of the poller. A
-// port with queue pairs still counts as driven: they refer to memory of the
-// peer, which it must not recycle before a driver has looked at them.
+// deactivateLocked removes the first n ports and the kick fd from the poller. A port with queue pairs still counts as
+// driven: they refer to memory of the peer, which the peer must not reuse before a driver has looked at them.
 func (v *vector) deactivateLocked(p verbs.Poller, n int) {
 	for _, pt := range (*v.ports.Load())[:n] {
 		if len(pt.qps) == 0 {

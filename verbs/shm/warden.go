@@ -8,26 +8,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warden is the goroutine that looks after loops which ring. The flag that keeps a
-// write to an eventfd from blocking is the peer's as well as ours: a peer that
-// clears it and fills the counter stops the goroutine that rings. A ring that
-// takes longer than wardenTurn ends the peer, and the warden empties the counter
-// until the ring is over.
+// warden is the goroutine that frees loops stuck in ringing a bell. The flag that keeps a write to an eventfd from
+// blocking is shared with the peer: a peer that clears it and fills the counter blocks the ringing goroutine. A ring
+// that takes longer than wardenTurn ends the peer, and the warden drains the counter until the ring returns.
 type warden struct {
 	dev   *Device
 	stop  chan struct{}
 	ended sync.WaitGroup
 }
 
-// wardenTurn is how often the warden looks, wardenPause how long it waits for a
-// loop it has just helped.
+// wardenTurn is how often the warden looks, wardenPause how long it waits after freeing a loop.
 const (
 	wardenTurn  = 100 * time.Millisecond
 	wardenPause = time.Millisecond
 	wardenTries = 50
 )
 
-// ringing is what a loop, or the janitor, rings at the moment.
+// ringing holds the bell that a loop, or the janitor, is ringing at the moment.
 type ringing struct {
 	at atomic.Pointer[target]
 }
@@ -63,9 +60,8 @@ func (w *warden) run() {
 	}
 }
 
-// free ends the peer whose bell takes so long, and the ring. That it was another
-// ring of the same bell each time is possible, and harmless: then there is nothing
-// to empty, or the bell is one too many.
+// free ends a peer whose bell blocks, and the ring. It might be a new ring of the same bell each time, which is
+// harmless: then there is nothing to drain, or one bell too many.
 func (w *warden) free(r *ringing, t *target) {
 	p := t.peer
 	if !p.hold() {
@@ -81,20 +77,20 @@ func (w *warden) free(r *ringing, t *target) {
 	}
 }
 
-// full tells whether nothing can be added to an eventfd: a write would block.
+// full reports whether a write to an eventfd would block.
 func full(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 0
 }
 
-// drain makes an eventfd empty and non-blocking, and never blocks itself.
+// drain empties an eventfd and makes it non-blocking, without blocking.
 func drain(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	_, _ = unix.Preadv2(fd, [][]byte{make([]byte, 8)}, -1, unix.RWF_NOWAIT)
 }
 
-// ringers are all goroutines that ring: the janitor and the vectors.
+// ringers returns the state of all ringing goroutines: the janitor and the vectors.
 func (d *Device) ringers() []*ringing {
 	list := []*ringing{&d.janitor.ringing}
 	for _, v := range d.vectors {
@@ -103,7 +99,7 @@ func (d *Device) ringers() []*ringing {
 	return list
 }
 
-// hold keeps the memory mapped and the bells open; false if they are gone.
+// hold keeps the memory mapped and the bells open; it returns false if they are gone.
 func (p *Peer) hold() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Entries of a ring: {imm<<32 | flags | op, length<<32}. Each tells of a
-// WRITE_WITH_IMM that was placed, and uses up a receive.
+// Entries of a ring: {imm<<32 | flags | op, length<<32}. Each announces a WRITE_WITH_IMM whose payload was placed, and
+// uses a receive.
 const (
 	entryWriteImm = 1
 
@@ -15,8 +15,8 @@ const (
 	entryImm       = 1 << 9 // of datagrams
 )
 
-// issue does s, which finishes it; false means that it has to wait. A work
-// request that fails leaves the queue pair in ERR.
+// issue executes s, which finishes it; false means that it has to wait. A work request that fails leaves the queue pair
+// in ERR.
 func (q *qp) issue(s *sendSlot) bool {
 	switch {
 	case q.typ == verbs.QPTUD:
@@ -37,7 +37,7 @@ func (q *qp) issue(s *sendSlot) bool {
 	return true
 }
 
-// failed gives s an error. Unreliable queue pairs go on receiving.
+// failed marks s as failed. Unreliable queue pairs continue to receive.
 func (q *qp) failed(s *sendSlot, status verbs.WCStatus) {
 	s.status = status
 	if q.typ == verbs.QPTUD {
@@ -47,8 +47,8 @@ func (q *qp) failed(s *sendSlot, status verbs.WCStatus) {
 	q.fail()
 }
 
-// place puts the payload of a WRITE where it belongs. A zero-length one may
-// name any address and key (rsocket keepalive and credits rely on it).
+// place copies the payload of a WRITE to its target. A zero-length one may have any address and key (rsocket's
+// keepalives and credits rely on it).
 func (q *qp) place(s *sendSlot) bool {
 	if s.length == 0 {
 		return true
@@ -57,8 +57,7 @@ func (q *qp) place(s *sendSlot) bool {
 	return dst != nil && (s.flags&verbs.SendMapped != 0 || q.gather(s, dst))
 }
 
-// remote is the memory of the peer that s names, nil if the partner or the
-// region does not grant it.
+// remote returns the peer's memory that s refers to, or nil if the partner or the region does not grant it.
 func (q *qp) remote(s *sendSlot) []byte {
 	if q.rem.access&verbs.AccessRemoteWrite == 0 {
 		q.fault(s, newsBad, verbs.WCRemInvReqErr)
@@ -94,7 +93,7 @@ func (q *qp) gather(s *sendSlot, dst []byte) bool {
 	return true
 }
 
-// publish appends an entry to the partner's ring; ready has found room.
+// publish appends an entry to the partner's ring; ready must have found room.
 func (q *qp) publish(s *sendSlot) {
 	r := &q.rem
 	op := uint64(entryWriteImm)
@@ -108,8 +107,8 @@ func (q *qp) publish(s *sendSlot) {
 	q.port.notify(int(r.vector), slotOf(r.qpn))
 }
 
-// ready tells whether an entry can be published now: the ring has room and a
-// receive is posted. If not, the partner is asked to tell when that changes.
+// ready reports whether an entry can be published now: the ring has room and a receive is posted. If not, the partner
+// is asked to tell when that changes.
 func (q *qp) ready() bool {
 	if !q.free() {
 		q.ask()
@@ -122,7 +121,7 @@ func (q *qp) ready() bool {
 	return true
 }
 
-// wait runs the RNR clock if it is a receive that is missing, and not the peer's loop.
+// wait runs the RNR clock if a receive is missing, but not if the peer's loop is only slow.
 func (q *qp) wait() {
 	if q.rem.full() {
 		q.rnrDeadline = time.Time{}
@@ -131,7 +130,7 @@ func (q *qp) wait() {
 	q.waitRNR()
 }
 
-// full tells whether the ring had no room when it was looked at.
+// full reports whether the ring had no room at the last look.
 func (r *partner) full() bool { return r.published-r.consSeen > r.mask() }
 
 func (q *qp) free() bool {
@@ -148,7 +147,7 @@ func (q *qp) free() bool {
 	return int64(r.postSeen-r.published) > 0
 }
 
-// seeConsumed reads how far the partner is.
+// seeConsumed reads and checks how much the partner has consumed.
 func (q *qp) seeConsumed() {
 	r := &q.rem
 	c := r.cons.Load()
@@ -159,16 +158,15 @@ func (q *qp) seeConsumed() {
 	r.consSeen = c
 }
 
-// ask has the partner mark this queue pair when its cons or posted moves. Look
-// again afterwards.
+// ask makes the partner mark this queue pair when its cons or posted moves. Check again afterwards.
 func (q *qp) ask() {
 	if q.rem.want.Load() == 0 {
 		q.rem.want.Store(1)
 	}
 }
 
-// waitRNR starts the clock of a queue pair that does not wait for ever: in IBTA
-// terms, RNRRetry retries at the interval the partner asks for.
+// waitRNR starts the clock of a queue pair that does not wait forever: in IBTA terms, RNRRetry retries at the interval
+// that the partner asks for.
 func (q *qp) waitRNR() {
 	if q.attr.RNRRetry == 7 || !q.rnrDeadline.IsZero() {
 		return
@@ -205,8 +203,7 @@ func (q *qp) MapRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
 	return nil, verbs.ErrAccess
 }
 
-// ReadRemote implements verbs.RemoteReader. The queue pair keeps the peer's memory
-// mapped until it is closed.
+// ReadRemote implements verbs.RemoteReader. The queue pair keeps the peer's memory mapped until it is closed.
 func (q *qp) ReadRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
 	if q.closed || q.peer.rem == nil {
 		return nil, verbs.ErrRemoteGone

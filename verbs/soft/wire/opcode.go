@@ -68,7 +68,7 @@ const (
 	CNPClass Transport = 4
 )
 
-// Transport is the service of an opcode, known or not.
+// Transport returns the service of an opcode, known or not.
 func (o Opcode) Transport() Transport { return Transport(o >> 5) }
 
 // Known reports whether this package can parse the headers of an opcode.

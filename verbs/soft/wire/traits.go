@@ -11,7 +11,7 @@ const (
 	Send                        // consumes a receive request
 	Write                       // RDMA write
 	Read                        // RDMA read: the request and its responses
-	Start                       // FIRST or ONLY, and every message that always is one packet
+	Start                       // FIRST or ONLY, and every message that is always one packet
 	Middle                      // neither Start nor End
 	End                         // LAST or ONLY, and every message that is always one packet
 

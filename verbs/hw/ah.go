@@ -8,14 +8,14 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// ah is an address handle. Providers look the library's handle up when a
-// datagram is sent, so it lives until the last work request with it is done.
+// ah is an address handle. Providers use the library's handle when a datagram is sent, so it lives until the last work
+// request with it is done.
 type ah struct {
 	pd     *pd
 	h      ibv.AH
 	attr   verbs.AHAttr
 	closed atomic.Bool
-	refs   atomic.Int32 // work requests, and one until Close
+	refs   atomic.Int32 // one per work request, and one until Close
 }
 
 var _ verbs.AH = (*ah)(nil)
@@ -41,7 +41,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	return a, nil
 }
 
-// checkAH refuses addresses that providers take and cannot send to.
+// checkAH refuses addresses that providers accept but cannot send to.
 func (d *Device) checkAH(a *verbs.AHAttr) error {
 	if a.Port > 1 || a.FlowLabel >= 1<<20 {
 		return fmt.Errorf("address of port %d, flow label %#x: %w", a.Port, a.FlowLabel, verbs.ErrInvalid)
@@ -58,8 +58,8 @@ func (d *Device) checkAH(a *verbs.AHAttr) error {
 	return nil
 }
 
-// hasGID tells whether a place of the GID table is taken. Connecting should not
-// read the table each time.
+// hasGID reports whether an entry of the GID table is used. It caches the table, which need not be read for each
+// connection.
 func (d *Device) hasGID(i int) bool {
 	taken := func(table []verbs.GIDEntry) bool { return i < len(table) && !table[i].Empty() }
 	if table := d.gids.Load(); table != nil && taken(*table) {
@@ -80,7 +80,7 @@ func (a *ah) Close() error {
 	return nil
 }
 
-// ref keeps the handle for a work request, false after its end.
+// ref keeps the handle for a work request; it returns false if the handle is gone.
 func (a *ah) ref() bool {
 	for {
 		n := a.refs.Load()
@@ -93,7 +93,7 @@ func (a *ah) ref() bool {
 	}
 }
 
-// unref ends one use. The domain is in use as long as the handle is.
+// unref ends one use. The handle keeps the domain in use.
 func (a *ah) unref() {
 	if a.refs.Add(-1) > 0 {
 		return

@@ -16,7 +16,7 @@ import (
 // maxVectors bounds the event loops of a device.
 const maxVectors = 256
 
-// Config is what a device is opened with. Only Adapter must be set.
+// Config configures a device. Only Adapter must be set.
 type Config struct {
 	// Adapter is the name of the adapter, as in /sys/class/infiniband.
 	Adapter string
@@ -25,13 +25,12 @@ type Config struct {
 	// Vectors is the number of event loops that drive the device. Vector i uses
 	// the adapter's completion vector i modulo their number. Default 1.
 	Vectors int
-	// BoundCQs makes CreateQP return ErrCQFull for a queue pair whose work requests,
-	// together with those of all others of the completion queue, could overrun
-	// it. An overrun ends every queue pair of the queue.
+	// BoundCQs makes CreateQP return ErrCQFull for a queue pair whose work requests, together with those of all others on
+	// the completion queue, could overrun it. An overrun ends every queue pair of the queue.
 	BoundCQs bool
 	// Library opens the adapter. Default: libibverbs of this host.
 	Library ibv.Library
-	// Logger receives what happens to the device. Default: discard.
+	// Logger receives events of the device. Default: discard.
 	Logger *slog.Logger
 }
 
@@ -67,8 +66,8 @@ func (c Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Ports lists the ports of the adapters of this host that libibverbs has a provider for
-// and that have the link layer, as adapter/number.
+// Ports lists the ports, as adapter/number, of this host's adapters that have a libibverbs provider and the given link
+// layer.
 func Ports(layer verbs.LinkLayer) (ports []string, err error) {
 	lib, err := ibv.Load()
 	if err != nil {
@@ -81,7 +80,7 @@ func Ports(layer verbs.LinkLayer) (ports []string, err error) {
 	for _, name := range adapters {
 		dir := filepath.Join(ibv.ClassDir, name, "ports")
 		numbers, err := os.ReadDir(dir)
-		if errors.Is(err, fs.ErrNotExist) { // it has just gone
+		if errors.Is(err, fs.ErrNotExist) { // it has just been removed
 			continue
 		}
 		if err != nil {

@@ -10,47 +10,46 @@ import (
 	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
-// pollBatch is how many completions a call of the library fetches.
+// pollBatch is how many completions one call of the library fetches.
 const pollBatch = 256
 
-// cq is a completion queue. Completions that were fetched before the caller
-// asked wait in its stash: because an armed queue may be slept on only if it is
-// empty, and because providers forget completions of a queue pair that is reset
-// or destroyed.
+// cq is a completion queue. Completions that were fetched before the caller asked wait in its stash, for two reasons:
+// the loop may sleep on an armed queue only if it is empty, and providers drop the completions of a queue pair that is
+// reset or destroyed.
 type cq struct {
 	vec      *vector
 	h        ibv.CQ
 	id       uint64
-	depth    int64        // completions it holds, at least what was asked for
-	reserved atomic.Int64 // completions that its queue pairs can have at a time
+	depth    int64        // its size, at least what was requested
+	reserved atomic.Int64 // completions that its queue pairs can have outstanding
 	users    queues.Users // its queue pairs
-	reported atomic.Bool  // the event of the overrun was raised
-	overrun  atomic.Bool  // Poll may tell of it
+	reported atomic.Bool  // the overrun event was raised
+	overrun  atomic.Bool  // Poll reports the overrun
 	closed   atomic.Bool
 
 	graves graves
 
-	user *verbs.CompChannel // of its creator's; it then has a channel of the library's of its own
+	user *verbs.CompChannel // the creator's channel; the queue then has its own library channel
 	own  channel
 
 	// Owned by the loop.
 	armed   bool
-	members map[*qp]struct{} // queue pairs that the loop owns
-	ended   bool             // its queue pairs were
+	members map[*qp]struct{} // queue pairs owned by the loop
+	ended   bool             // its queue pairs have been ended
 	stash   []stashed
-	taken   int // of the stash
-	drained int // of graves, whose completions have all been fetched
+	taken   int // number of stash entries already returned
+	drained int // number of graves whose completions have all been fetched
 	raw     [pollBatch]ibv.Completion
 }
 
-// stashed is a completion and the entry that it frees when it is polled.
+// stashed is a completion and the queue entry that is freed when it is polled.
 type stashed struct {
 	wc    verbs.WC
 	queue *workQueue // nil: nothing to free
 	entry uint32
 }
 
-// channel is a completion channel of the library's.
+// channel is a completion channel of the library.
 type channel struct {
 	h  ibv.Channel
 	fd int
@@ -102,8 +101,8 @@ func (c *cq) create(depth int) (err error) {
 	return failure("completion queue", err)
 }
 
-// hold is called before a queue pair is made that can have n completions outstanding. With
-// bounded queues there must be room for them.
+// hold is called before a queue pair is made that can have n completions outstanding. With BoundCQs there must be room
+// for them.
 func (c *cq) hold(n int) error {
 	if err := c.users.Hold(); err != nil {
 		return fmt.Errorf("completion queue: %w", err)
@@ -115,14 +114,13 @@ func (c *cq) hold(n int) error {
 	return nil
 }
 
-// unhold is the end of what hold was called for.
+// unhold ends a hold.
 func (c *cq) unhold(n int) {
 	c.reserved.Add(int64(-n))
 	c.users.Release()
 }
 
-// Poll implements verbs.CQ: one call of the library, none if completions wait
-// in the stash.
+// Poll implements verbs.CQ. It makes one call of the library, or none if completions wait in the stash.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	if c.closed.Load() {
 		return 0, verbs.ErrClosed
@@ -138,8 +136,7 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// fatal ends the queue pairs of a queue that overran (IBTA vol. 1, 11.6.3.2).
-// Providers differ in whether they do.
+// fatal ends the queue pairs of a queue that overran (IBTA vol. 1, 11.6.3.2). Not all providers do that themselves.
 func (c *cq) fatal() {
 	if c.ended {
 		return
@@ -150,7 +147,7 @@ func (c *cq) fatal() {
 	}
 }
 
-// stashedNow returns the number of completions that wait in the stash.
+// stashedNow returns the number of completions in the stash.
 func (c *cq) stashedNow() int { return len(c.stash) - c.taken }
 
 func (c *cq) unstash(wcs []verbs.WC) (n int) {
@@ -172,7 +169,7 @@ func (c *cq) unstash(wcs []verbs.WC) (n int) {
 	return n
 }
 
-// fetch takes completions from the library to the caller.
+// fetch moves completions from the library to the caller.
 func (c *cq) fetch(wcs []verbs.WC) (n int) {
 	for n < len(wcs) {
 		raw := c.raw[:min(len(c.raw), len(wcs)-n)]
@@ -194,7 +191,7 @@ func (c *cq) fetch(wcs []verbs.WC) (n int) {
 	return n
 }
 
-// fill takes up to pollBatch completions from the library into the stash.
+// fill moves up to pollBatch completions from the library into the stash.
 func (c *cq) fill() int {
 	got := c.poll(c.raw[:])
 	for i := range c.raw[:got] {
@@ -207,13 +204,13 @@ func (c *cq) fill() int {
 	return got
 }
 
-// drain takes all completions into the stash.
+// drain moves all completions into the stash.
 func (c *cq) drain() {
 	for c.fill() == len(c.raw) {
 	}
 }
 
-// disown has completions in the stash free nothing of a queue that was reset or closed.
+// disown makes stashed completions free nothing of a queue that was reset or closed.
 func (c *cq) disown(w *workQueue) {
 	for i := range c.stash {
 		if s := &c.stash[i]; s.queue == w {
@@ -224,7 +221,7 @@ func (c *cq) disown(w *workQueue) {
 
 func (c *cq) poll(raw []ibv.Completion) int {
 	d := c.vec.dev
-	c.graves.free(d, c.drained) // what the last call has fetched was resolved
+	c.graves.free(d, c.drained) // the completions of the last call have been resolved
 	dead := c.graves.len()
 	n := d.ctx.Poll(c.h, raw)
 	if c.drained = 0; n < len(raw) {
@@ -240,9 +237,8 @@ func (c *cq) poll(raw []ibv.Completion) int {
 	return n
 }
 
-// resolve turns a completion of the library's into the caller's. It returns
-// the entry that is free when the caller has it; false is a completion that
-// belongs to nothing.
+// resolve converts a completion of the library into the caller's. It returns the queue entry to free when the caller
+// gets it. It returns false for a completion that belongs to no work request.
 func (c *cq) resolve(raw *ibv.Completion, wc *verbs.WC) (queue *workQueue, entry uint32, ok bool) {
 	d := c.vec.dev
 	w, entry := d.queueOf(raw.WRID), entryOf(raw.WRID)
@@ -257,7 +253,7 @@ func (c *cq) resolve(raw *ibv.Completion, wc *verbs.WC) (queue *workQueue, entry
 		WRID: w.ids[entry], QPNum: raw.QPNum, VendorErr: raw.VendorErr,
 		Status: w.status(entry, verbs.WCStatus(raw.Status)),
 	}
-	if wc.Status == verbs.WCSuccess { // of others nothing else is valid (ibv_poll_cq(3))
+	if wc.Status == verbs.WCSuccess { // otherwise nothing else is valid (ibv_poll_cq(3))
 		wc.Opcode = verbs.WCOpcode(raw.Opcode)
 		if !w.send {
 			w.received(raw, wc)
@@ -268,8 +264,7 @@ func (c *cq) resolve(raw *ibv.Completion, wc *verbs.WC) (queue *workQueue, entry
 
 const validFlags = verbs.WCGRH | verbs.WCWithImm | verbs.WCWithInv
 
-// received fills in what only receives have. A datagram's completion says where
-// it came from; of other transports the library promises nothing there.
+// received sets the fields that only receives have. The library promises the source and GRH only for datagrams.
 func (w *workQueue) received(raw *ibv.Completion, wc *verbs.WC) {
 	wc.ByteLen, wc.Flags = raw.ByteLen, verbs.WCFlags(raw.Flags)&validFlags
 	if wc.Flags&verbs.WCWithImm != 0 {

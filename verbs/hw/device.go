@@ -14,10 +14,10 @@ import (
 // Device is a port of an adapter. It implements [verbs.Device]; its drivers
 // implement [verbs.Peeker].
 //
-// The context of the library lives until the device and the last of its objects
-// were closed, in whatever order: the library must not be called after that.
+// The context of the library lives until the device and the last of its objects are closed, in any order: the library
+// must not be called after that.
 //
-// Lock order: those of pd.users and cq.users, vector.mu, Device.mu. None is taken on the data path.
+// Lock order: pd.users and cq.users, vector.mu, Device.mu. None is taken on the data path.
 type Device struct {
 	cfg     Config
 	ctx     ibv.Context
@@ -29,9 +29,9 @@ type Device struct {
 	watcher watcher
 
 	linkLayer verbs.LinkLayer
-	gids      atomic.Pointer[[]verbs.GIDEntry] // as last read, nil after a change
-	port      atomic.Pointer[verbs.PortAttr]   // as last read, nil if that failed
-	pkeys     int                              // entries of the table of partitions
+	gids      atomic.Pointer[[]verbs.GIDEntry] // as last read; nil after a change
+	port      atomic.Pointer[verbs.PortAttr]   // as last read; nil if that failed
+	pkeys     int                              // size of the P_Key table
 
 	adapterVectors int // completion vectors that the adapter has
 
@@ -43,14 +43,13 @@ type Device struct {
 	holders int // the device itself, its objects and drivers
 }
 
-// counters are the objects of a device.
+// counters count the objects of a device.
 type counters struct{ qps, cqs, ahs, mrs, pds atomic.Int64 }
 
 var _ verbs.Device = (*Device)(nil)
 
-// Open opens an adapter. [ErrLibraryAbsent], [ErrProviderAbsent] and
-// [ErrNoDevice] mean that there is none, [ErrUnsuitable] that it is of no use,
-// and [verbs.ErrNotSupported] that the program was built without cgo.
+// Open opens an adapter. [ErrLibraryAbsent], [ErrProviderAbsent] and [ErrNoDevice] mean that there is none,
+// [ErrUnsuitable] that it cannot be used, and [verbs.ErrNotSupported] that the program was built without cgo.
 func Open(cfg Config) (*Device, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("RDMA device configuration: %w", err)
@@ -108,9 +107,8 @@ func (d *Device) Stats() Stats {
 	}
 }
 
-// Port implements verbs.Device. A port that cannot be asked is as it was the time before:
-// the adapter may be short of memory for a moment. That of a device which was closed, or
-// cannot be asked twice in a row, is down.
+// Port implements verbs.Device. If the port cannot be queried, it returns the previous result once, since the adapter
+// may be short of memory for a moment. If the device is closed, or two queries in a row fail, the port is down.
 func (d *Device) Port() verbs.PortAttr {
 	p, err := d.queryPort()
 	if err == nil {
@@ -126,7 +124,7 @@ func (d *Device) Port() verbs.PortAttr {
 	return verbs.PortAttr{State: verbs.PortDown}
 }
 
-// queryPort asks the library for the port.
+// queryPort queries the library for the port.
 func (d *Device) queryPort() (verbs.PortAttr, error) {
 	if err := d.hold(); err != nil {
 		return verbs.PortAttr{}, err
@@ -144,8 +142,7 @@ func (d *Device) queryPort() (verbs.PortAttr, error) {
 	return p, nil
 }
 
-// PKey returns an entry of the port's table of partitions: with bit 15 where the port is a full member, 0 where there is
-// none.
+// PKey returns an entry of the port's P_Key table: bit 15 is set if the port is a full member; 0 if there is no entry.
 func (d *Device) PKey(index int) (uint16, error) {
 	if err := d.hold(); err != nil {
 		return 0, err
@@ -155,7 +152,7 @@ func (d *Device) PKey(index int) (uint16, error) {
 	return k, failure("query P_Key", err)
 }
 
-// hold keeps the library's context for a new object or for a call.
+// hold keeps the library's context open for a new object or a call.
 func (d *Device) hold() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -172,7 +169,7 @@ func (d *Device) isClosed() bool {
 	return d.closed
 }
 
-// release is the end of an object; the last one ends the context.
+// release is called at the end of an object; the last one closes the context.
 func (d *Device) release() error {
 	d.mu.Lock()
 	d.holders--
@@ -188,8 +185,7 @@ func (d *Device) release() error {
 	return errors.Join(append(errs, failure("close context", d.ctx.Close()))...)
 }
 
-// Close implements verbs.Device. Objects that are still open go on working
-// until they are closed.
+// Close implements verbs.Device. Objects that are still open continue to work until they are closed.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	if d.closed {
@@ -202,7 +198,7 @@ func (d *Device) Close() error {
 	return d.release()
 }
 
-// overran takes note of a completion queue that lost completions.
+// overran records that a completion queue lost completions.
 func (d *Device) overran(c *cq) {
 	if !c.reported.Swap(true) {
 		d.overruns.Add(1)

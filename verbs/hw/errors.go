@@ -10,20 +10,19 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// Why there is no device; match with errors.Is. A build without cgo returns
-// [verbs.ErrNotSupported].
+// Reasons why there is no device; match them with errors.Is. A build without cgo returns [verbs.ErrNotSupported].
 var (
 	ErrLibraryAbsent  = ibv.ErrLibraryAbsent
 	ErrProviderAbsent = ibv.ErrProviderAbsent
 	ErrNoDevice       = ibv.ErrNoDevice
-	// ErrUnsuitable is an adapter that cannot do what every user of package verbs relies on.
+	// ErrUnsuitable is an adapter that lacks what every user of package verbs relies on.
 	ErrUnsuitable = errors.New("adapter unsuitable")
 )
 
 // ErrCQFull is CreateQP on a completion queue that the queue pair could overrun; see Config.BoundCQs.
 var ErrCQFull = errors.New("completion queue has no room for the queue pair's completions")
 
-// failure is an error of the library as users of package verbs know it.
+// failure converts an error of the library to one of package verbs.
 func failure(what string, err error) error {
 	var class error
 	switch {
@@ -40,7 +39,7 @@ func failure(what string, err error) error {
 		class = verbs.ErrBusy
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOSYS):
 		class = verbs.ErrNotSupported
-	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODEV): // the driver took the device away
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODEV): // the driver removed the device
 		class = verbs.ErrClosed
 	default:
 		class = verbs.ErrInvalid
@@ -48,8 +47,8 @@ func failure(what string, err error) error {
 	return fmt.Errorf("%s: %w: %w", what, class, err)
 }
 
-// ended is the error of a call that ends an object: none if the driver has taken the
-// device away, which ends all of them.
+// ended converts the error of a call that ends an object. It is nil if the driver has removed the device, which ends
+// all objects.
 func (d *Device) ended(what string, err error) error {
 	err = failure(what, err)
 	if errors.Is(err, verbs.ErrClosed) {

@@ -12,8 +12,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// watcher is the goroutine that takes the asynchronous events of the library
-// and passes them on. It waits in the runtime's poller: no thread is blocked.
+// watcher is the goroutine that receives the asynchronous events of the library and forwards them. It waits in the
+// runtime's poller, so no thread is blocked.
 type watcher struct {
 	file *os.File // a duplicate of the context's descriptor
 	done sync.WaitGroup
@@ -53,7 +53,7 @@ func (d *Device) watch(conn syscall.RawConn) {
 		case err != nil: // closed
 			return
 		case errors.Is(failed, unix.EINTR):
-		case failed != nil: // the driver took the device away (EIO)
+		case failed != nil: // the driver removed the device (EIO)
 			d.async.Notify(verbs.AsyncEvent{Type: verbs.EventDeviceFatal})
 			return
 		default:
@@ -62,8 +62,7 @@ func (d *Device) watch(conn syscall.RawConn) {
 	}
 }
 
-// raise passes an event on. Those of other ports, and of objects that were
-// closed meanwhile, concern nothing here.
+// raise forwards an event. Events of other ports, and of objects closed meanwhile, are ignored.
 func (d *Device) raise(e ibv.Event) {
 	if e.Port != 0 && e.Port != d.cfg.Port {
 		return

@@ -5,17 +5,16 @@ import (
 	"sync/atomic"
 )
 
-// graves are the work queues of queue pairs that were closed beside the loop. Their
-// completions may wait in the completion queue, so they keep their numbers until the
-// loop has found that empty.
+// graves holds the work queues of queue pairs that were closed outside of the loop. Their completions may still be in
+// the completion queue, so they keep their numbers until the loop has found that empty.
 type graves struct {
-	n atomic.Int32 // of list, to be read without the lock
+	n atomic.Int32 // length of list, readable without the lock
 
 	mu   sync.Mutex // guards everything below
 	list []*workQueue
 }
 
-// put adds a queue. Nothing is added to its completions any more.
+// put adds a queue that can have no further completions.
 func (g *graves) put(w *workQueue) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -23,7 +22,7 @@ func (g *graves) put(w *workQueue) {
 	g.n.Add(1)
 }
 
-// len is how many queues there are.
+// len returns the number of queues.
 func (g *graves) len() int { return int(g.n.Load()) }
 
 // free returns the numbers of the n oldest queues.

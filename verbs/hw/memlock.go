@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMemlock comes with [verbs.ErrNoMemory] where the process may lock no more memory:
-// every queue and every registered page counts.
+// ErrMemlock comes with [verbs.ErrNoMemory] if the process may not lock more memory: every queue and every registered
+// page counts.
 var ErrMemlock = errors.New("RLIMIT_MEMLOCK is too small for the memory of adapters")
 
 // memlockRoom is the room below the limit that rules the limit out as the cause.
 const memlockRoom = 16 << 20
 
-// memlock is ErrMemlock with the limit, nil where the limit is not why memory is refused.
+// memlock returns ErrMemlock with the limit, or nil if the limit is not why memory is refused.
 func memlock() error {
 	var r unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r) != nil || r.Cur == unix.RLIM_INFINITY || r.Cur >= pinned()+memlockRoom {
@@ -25,7 +25,7 @@ func memlock() error {
 	return fmt.Errorf("%w (it is %d KiB; see LimitMEMLOCK of systemd, ulimit -l)", ErrMemlock, r.Cur>>10)
 }
 
-// pinned is how many bytes of the process devices use.
+// pinned returns how much memory of the process is pinned, in bytes.
 func pinned() uint64 {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -12,7 +12,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if q.closed {
 		return verbs.ErrClosed
 	}
-	q.poster.flush() // what was posted before the modification belongs before it
+	q.poster.flush() // earlier requests must be posted before the modification
 	q.refresh()
 	to, err := verbs.CheckTransition(q.kind, q.state, attr, mask)
 	if err != nil {
@@ -21,10 +21,10 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if err := q.checkAttr(attr, mask); err != nil {
 		return err
 	}
-	if to == verbs.QPSSQD { // rxe keeps for ever what is posted in it
+	if to == verbs.QPSSQD { // rxe never executes what is posted in SQD
 		return fmt.Errorf("%v to %v: %w", q.state, to, verbs.ErrNotSupported)
 	}
-	if to >= verbs.QPSRTR { // from here on the queue pair is its loop's
+	if to >= verbs.QPSRTR { // from here on the loop owns the queue pair
 		q.begin()
 	}
 	if to == verbs.QPSReset {
@@ -43,8 +43,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// begin hands the queue pair to the loop of its vector, unless that is to be done by
-// Attach.
+// begin passes the queue pair to the loop of its vector, unless Attach will do so.
 func (q *qp) begin() {
 	q.begun = true
 	if q.poster.loop || q.detached {
@@ -64,7 +63,7 @@ func (q *qp) Detach() {
 	q.leaveLoop()
 }
 
-// leaveLoop undoes begin; nothing of the queue pair is in the batch of the loop.
+// leaveLoop undoes begin. The loop's batch must have no requests of the queue pair.
 func (q *qp) leaveLoop() {
 	if q.poster.loop {
 		q.poster.loop, q.poster.batch = false, nil
@@ -72,7 +71,7 @@ func (q *qp) leaveLoop() {
 	}
 }
 
-// leaveQueues takes the queue pair from those that end with their completion queues.
+// leaveQueues removes the queue pair from those that end with their completion queues.
 func (q *qp) leaveQueues() {
 	delete(q.scq.members, q)
 	delete(q.rcq.members, q)
@@ -93,7 +92,7 @@ func (q *qp) Attach() {
 	}
 }
 
-// modify passes attributes on as the library knows them.
+// modify passes attributes to the library.
 func (q *qp) modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	a := *attr
 	a.Access &= deviceAccess
@@ -116,8 +115,8 @@ func (q *qp) checkAttr(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	return nil
 }
 
-// reset empties the queues. Completions so far stay where they are, though
-// providers forget them. The queue pair is as new: until RTR it is no loop's.
+// reset empties the queues. Completions fetched so far are kept, though providers drop them. Afterwards the queue pair
+// is like new: until RTR no loop owns it.
 func (q *qp) reset() error {
 	q.drain()
 	if err := q.modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState); err != nil {
@@ -131,8 +130,8 @@ func (q *qp) reset() error {
 	return nil
 }
 
-// leaveReset moves the queue pair to INIT. From every state it is legal to go to
-// ERR (table 91 of IBTA vol. 1), but the kernel's qp_state_table has no way from RESET.
+// leaveReset moves the queue pair to INIT. A move to ERR is legal from every state (table 91 of IBTA vol. 1), but the
+// kernel's qp_state_table has none from RESET.
 func (q *qp) leaveReset() error {
 	mask := verbs.InitMask
 	if q.kind == verbs.QPTUD {

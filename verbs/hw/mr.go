@@ -11,8 +11,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// mr is a memory region. AllocMR's memory is outside of Go's heap; RegMR's may
-// be in it and is pinned.
+// mr is a memory region. AllocMR's memory is outside of Go's heap; RegMR's may be in it and is pinned.
 type mr struct {
 	pd         *pd
 	h          ibv.MR
@@ -25,8 +24,8 @@ type mr struct {
 
 var _ verbs.MR = (*mr)(nil)
 
-// deviceAccess are the rights that the library knows. Relaxed ordering is not
-// among them: what a peer wrote must be visible before the immediate that tells of it.
+// deviceAccess is the set of rights passed to the library. It does not include relaxed ordering: what a peer wrote must
+// be visible before the immediate that announces it.
 const deviceAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
 // RegMR implements verbs.PD.
@@ -94,8 +93,8 @@ func (m *mr) LKey() uint32 { return m.lkey }
 // RKey implements verbs.MR.
 func (m *mr) RKey() uint32 { return m.rkey }
 
-// Close implements verbs.MR. Memory that the adapter does not let go stays
-// where it is: it may still write to it.
+// Close implements verbs.MR. Memory that the adapter does not release stays mapped, because the adapter may still write
+// to it.
 func (m *mr) Close() error {
 	if m.closed.Swap(true) {
 		return nil
@@ -114,6 +113,5 @@ func (m *mr) Close() error {
 	return err
 }
 
-// keep has the region outlive its users, for good: a pin that is collected ends the
-// process.
+// keep prevents the region from ever being collected: collecting a pinned object would crash the process.
 func (m *mr) keep() { runtime.SetFinalizer(m, (*mr).keep) }

@@ -8,7 +8,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/internal/queues"
 )
 
-// pd is a protection domain. What is in it keeps the device through it.
+// pd is a protection domain. Its objects keep the device open through it.
 type pd struct {
 	dev   *Device
 	h     ibv.PD
@@ -31,12 +31,12 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	return &pd{dev: d, h: h}, nil
 }
 
-// CreateSRQ implements verbs.PD: the device has none.
+// CreateSRQ implements verbs.PD. The device has no shared receive queues.
 func (*pd) CreateSRQ(verbs.SRQInitAttr) (verbs.SRQ, error) {
 	return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
 }
 
-// hold is called before something is made in the domain.
+// hold is called before an object is made in the domain.
 func (p *pd) hold() error {
 	if p.dev.isClosed() {
 		return verbs.ErrClosed

@@ -7,18 +7,17 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// poster is where the work requests of a queue gather. Until the queue belongs
-// to the loop that is a batch of its own; from then on it is the vector's.
+// poster collects the work requests of a queue. Until the queue belongs to the loop they go into its own batch, from
+// then on into the vector's.
 type poster struct {
 	dev   *Device
-	batch *batch // nil: none of its own yet
+	batch *batch // nil: it has none yet
 	loop  bool   // batch is the vector's
 }
 
 func (p *poster) init(d *Device) { p.dev = d }
 
-// join hands the queue to the loop, of whose vector the batch is. What was
-// posted before goes out now.
+// join passes the queue to the loop, which owns batch b. Earlier requests are posted first.
 func (p *poster) join(b *batch) {
 	if p.loop {
 		return
@@ -27,15 +26,14 @@ func (p *poster) join(b *batch) {
 	p.batch, p.loop = b, true
 }
 
-// flush posts what has gathered.
+// flush posts the collected requests.
 func (p *poster) flush() {
 	if p.batch != nil {
 		p.batch.flush(p.dev)
 	}
 }
 
-// drop is flush for a queue that ends: what has gathered in a batch of its own
-// needs not be posted any more.
+// drop is flush for a queue that ends: requests in its own batch need not be posted any more.
 func (p *poster) drop() {
 	if p.loop {
 		p.flush()
@@ -120,11 +118,10 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 	return nil
 }
 
-// controlled is the bit of a Q_Key that has the queue pair's own sent instead (IBTA vol. 1,
-// 10.2.5).
+// controlled is the bit of a Q_Key that selects the queue pair's own instead (IBTA vol. 1, 10.2.5).
 const controlled = 1 << 31
 
-// qkey is what a datagram carries. rdma_rxe would send a controlled one as it is.
+// qkey returns the Q_Key of a datagram. rdma_rxe would send a controlled one as it is.
 func (q *qp) qkey(wr *verbs.SendWR) uint32 {
 	if q.kind == verbs.QPTUD && wr.RemoteQKey&controlled != 0 {
 		return q.attr.QKey
@@ -132,7 +129,7 @@ func (q *qp) qkey(wr *verbs.SendWR) uint32 {
 	return wr.RemoteQKey
 }
 
-// address takes a reference to the handle of a datagram.
+// address takes a reference to the address handle of a datagram.
 func (q *qp) address(wr *verbs.SendWR) (*ah, error) {
 	if q.kind != verbs.QPTUD {
 		return nil, nil
@@ -146,7 +143,7 @@ func (q *qp) address(wr *verbs.SendWR) (*ah, error) {
 
 const maxQPN = 1<<24 - 1
 
-// checkSend refuses what providers would refuse in their own ways, or not at all.
+// checkSend refuses requests that providers would refuse in different ways, or not at all.
 func (q *qp) checkSend(wr *verbs.SendWR) error {
 	if err := q.checkOpcode(wr.Opcode); err != nil {
 		return err

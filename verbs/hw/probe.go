@@ -12,18 +12,17 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// Bounds of what the device claims, below what adapters report: rxe has a
-// million work requests a queue, and a caller that takes what there is would
-// lock gigabytes.
+// Bounds on what the device claims, below what adapters report: rxe reports a million work requests per queue, and a
+// caller that uses the maximum would lock gigabytes.
 const (
 	maxWR      = 1 << 14
 	maxSGE     = 16
 	maxMRSize  = 1 << 38
-	maxMsg     = 1 << 30 // of RC: 2 GiB less one byte, and some providers' signed lengths
+	maxMsg     = 1 << 30 // below RC's 2 GiB, and within the signed lengths of some providers
 	maxAtomics = 255
 )
 
-// probe finds out what the adapter can do.
+// probe determines what the adapter supports.
 func (d *Device) probe() error {
 	a, err := d.ctx.Query()
 	if err != nil {
@@ -69,8 +68,7 @@ func (d *Device) describe(a *ibv.DeviceAttr) {
 	}
 }
 
-// tryOut makes objects to learn what no attribute tells: which transports there
-// are, how much can be inline.
+// tryOut creates objects to determine what no attribute tells: which transports there are, and the maximum inline size.
 func (d *Device) tryOut(a *ibv.DeviceAttr) (err error) {
 	pd, err := d.ctx.AllocPD()
 	if err != nil {
@@ -126,8 +124,8 @@ func (d *Device) tryQueuePairs(a *ibv.DeviceAttr, try func(typ verbs.QPType, inl
 	return nil
 }
 
-// provider names the kernel driver of an adapter. One without a bus device (rxe,
-// siw) is its own adapter's kind, by the text that its driver gives.
+// provider returns the name of an adapter's kernel driver. Adapters without a bus device (rxe, siw) are identified by
+// their driver's text.
 func provider(adapter string) string {
 	if target, err := os.Readlink(filepath.Join(ibv.ClassDir, adapter, "device", "driver")); err == nil {
 		return filepath.Base(target)

@@ -21,14 +21,13 @@ type qp struct {
 	scq, rcq *cq
 
 	// Owned by the loop, before that by the creator.
-	state  verbs.QPState // as last known: an error may have moved it on
-	attr   verbs.QPAttr  // what Modify has set; providers answer a query from memories of their own
+	state  verbs.QPState // last known state: an error may have changed it
+	attr   verbs.QPAttr  // as set by Modify, since providers answer queries from their own caches
 	sq, rq workQueue
 	poster poster
 	closed bool
-	// begun: it was moved to RTR, or to ERR, so that it can have completions. detached:
-	// another goroutine has it. failed: nothing is posted to it any more. unmoved: it failed,
-	// and may not be in ERR in the adapter.
+	// begun: moved to RTR or ERR, so it can have completions. detached: another goroutine owns it. failed: nothing is
+	// posted to it any more. unmoved: failed, but may not be in ERR in the adapter.
 	begun, detached, failed, unmoved bool
 }
 
@@ -53,7 +52,7 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	return q, nil
 }
 
-// plan checks what a queue pair is to be made of.
+// plan checks the attributes of a new queue pair.
 func (p *pd) plan(attr *verbs.QPInitAttr) (*qp, error) {
 	scq, ok1 := attr.SendCQ.(*cq)
 	rcq, ok2 := attr.RecvCQ.(*cq)
@@ -71,7 +70,7 @@ func (p *pd) plan(attr *verbs.QPInitAttr) (*qp, error) {
 	return q, limits.Check(q.cap)
 }
 
-// has tells whether the device has a transport.
+// has reports whether the device supports a transport.
 func (d *Device) has(t verbs.QPType) bool {
 	switch t {
 	case verbs.QPTRC:
@@ -85,8 +84,7 @@ func (d *Device) has(t verbs.QPType) bool {
 	return false
 }
 
-// holdQueues keeps the completion queues open, and the entries of them that the queue pair can
-// fill.
+// holdQueues holds the completion queues, and reserves the completions that the queue pair can have outstanding.
 func (q *qp) holdQueues() error {
 	if err := q.scq.hold(q.cap.MaxSendWR); err != nil {
 		return err
@@ -137,8 +135,7 @@ func (q *qp) initQueues() {
 	q.rq.init(q.cap.MaxRecvWR)
 }
 
-// request is what the library is asked for. Providers differ in whether a queue
-// may have no entries at all.
+// request returns the attributes for the library. Not all providers accept a queue without entries.
 func (q *qp) request(sigAll bool) *ibv.QPInit {
 	r := &ibv.QPInit{
 		PD: q.pd.h, ID: q.id, SendCQ: q.scq.h, RecvCQ: q.rcq.h, Cap: q.cap, Type: q.kind, SQSigAll: sigAll,
@@ -148,7 +145,7 @@ func (q *qp) request(sigAll bool) *ibv.QPInit {
 	return r
 }
 
-// forget removes the queue pair from what completions and events are looked up in.
+// forget removes the queue pair from the tables in which completions and events are looked up.
 func (q *qp) forget() {
 	d := q.pd.dev
 	d.objects.remove(q.id)
@@ -176,7 +173,7 @@ func (q *qp) Query() verbs.QPAttr {
 	return attr
 }
 
-// refresh asks for the state where it can have changed by itself.
+// refresh queries the state if it can have changed by itself.
 func (q *qp) refresh() {
 	if q.closed || q.state < verbs.QPSRTR || q.state == verbs.QPSErr {
 		return
@@ -186,8 +183,7 @@ func (q *qp) refresh() {
 	}
 }
 
-// fail moves the queue pair to ERR, as an error of its own would. What was posted is
-// flushed, before RTR too.
+// fail moves the queue pair to ERR, as its own error would. Posted requests are flushed, even before RTR.
 func (q *qp) fail() {
 	if q.failed {
 		return
@@ -200,18 +196,17 @@ func (q *qp) fail() {
 	q.state, q.begun, q.failed = verbs.QPSErr, true, true
 }
 
-// condemn is fail without a call of the library: each takes the firmware its time, and a
-// completion queue may have many queue pairs. An event tells the owner, which destroys the
-// queue pair; what was posted may be under way until then.
+// condemn is fail without a call of the library, because each call takes the firmware time, and a completion queue may
+// have many queue pairs. An event tells the owner, which must destroy the queue pair; posted requests may be in flight
+// until then.
 func (q *qp) condemn() {
 	q.state, q.begun, q.failed, q.unmoved = verbs.QPSErr, true, true, true
 	q.pd.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventQPFatal, QP: q})
 }
 
-// Close implements verbs.QP. Providers may forget completions of a queue pair
-// that is destroyed, so they are taken first; and after it none can come, so
-// that its numbers are free for the next one. Of one that is not the loop's the loop drops
-// them, and frees the numbers. One that the adapter does not let go keeps all it has.
+// Close implements verbs.QP. Providers may drop the completions of a destroyed queue pair, so they are fetched first;
+// none can come afterwards, so its numbers can be reused. If the queue pair is not owned by the loop, the loop drops
+// the completions and frees the numbers later. A queue pair that the adapter does not destroy keeps everything it has.
 func (q *qp) Close() error {
 	if q.closed {
 		return nil
@@ -246,18 +241,19 @@ func (q *qp) Close() error {
 	return nil
 }
 
-// silence has the completions of a queue pair count for nothing that is destroyed beside the loop: its
-// number is another one's as soon as it is. The adapter drops them as far as it can. hns forgets the queue pair at its destruction and takes those out after: a poll
-// between finds the completion of a queue pair that it does not know. It fails, which ends the
-// completion queue, and loses what it has taken of others.
+// silence makes the completions of a queue pair that is destroyed outside of the loop be ignored, since its number may
+// be reused immediately. Moving it to RESET makes the adapter drop them as far as it can. That matters for hns, which
+// removes the queue pair from its table at destruction and its completions only afterwards: a poll in between finds a
+// completion of an unknown queue pair and fails, which ends the completion queue and loses completions of others that
+// it had taken.
 func (q *qp) silence() {
 	q.sq.gone.Store(true)
 	q.rq.gone.Store(true)
 	_ = q.pd.dev.ctx.ModifyQP(q.h, &verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState)
 }
 
-// drain takes the completions of the queue pair, if it can have any: before it
-// was moved to RTR its completion queues are not its owner's to poll.
+// drain fetches the completions of the queue pair, if it can have any: before RTR its owner may not poll its completion
+// queues.
 func (q *qp) drain() {
 	if q.poster.loop {
 		q.scq.drain()
@@ -265,7 +261,7 @@ func (q *qp) drain() {
 	}
 }
 
-// disown frees all entries: completions that still wait free nothing any more.
+// disown frees all entries; completions still waiting free nothing any more.
 func (q *qp) disown() {
 	q.sq.retireAll()
 	q.rq.retireAll()

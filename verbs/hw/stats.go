@@ -10,15 +10,15 @@ const (
 	TransportIWARP      Transport = 1
 )
 
-// Stats are counters of a device since Open, and its objects now.
+// Stats holds counters of a device since Open, and its current objects.
 type Stats struct {
 	QPs, CQs, AHs, MRs, PDs int // open now
-	SRQs                    int // 0: the device has none, and documents of devices have their number
+	SRQs                    int // always 0; present because all devices report it
 
-	Posted      uint64 // work requests handed to the library
+	Posted      uint64 // work requests passed to the library
 	PostErrors  uint64 // work requests that the provider refused
 	Completions uint64 // fetched from the library
-	Strays      uint64 // completions of no work request that the device knows
+	Strays      uint64 // completions of unknown work requests
 	Overruns    uint64 // completion queues that lost completions
 }
 

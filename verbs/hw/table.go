@@ -7,26 +7,25 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// The work queues that a device can have at a time, in pages made when needed.
+// The maximum number of work queues of a device, in pages that are allocated when needed.
 const (
 	pageQueues = 1 << 10
 	maxPages   = 1 << 9
 )
 
-// queueTable finds the work queue that a completion belongs to: its number is
-// the upper half of the work request id that the library sees. Loops read it
+// queueTable maps numbers to work queues: the upper half of the work request id that the library sees. Loops read it
 // without a lock while other goroutines create queues.
 type queueTable struct {
 	pages [maxPages]atomic.Pointer[queuePage]
 
 	mu   sync.Mutex // guards everything below
-	used uint32     // numbers ever given out
+	used uint32     // numbers ever assigned
 	free []uint32
 }
 
 type queuePage [pageQueues]atomic.Pointer[workQueue]
 
-// add gives queues their numbers, all or none.
+// add assigns numbers to queues, to all or none.
 func (t *queueTable) add(queues ...*workQueue) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +47,7 @@ func (t *queueTable) add(queues ...*workQueue) error {
 	return nil
 }
 
-// remove takes back the number of a queue of which no completion can come any more.
+// remove frees the number of a queue that can have no more completions.
 func (t *queueTable) remove(w *workQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -72,15 +71,15 @@ func (t *queueTable) lookup(slot uint32) *workQueue {
 	return page[slot%pageQueues].Load()
 }
 
-// objects finds what an event is about. Numbers are never used again, so an
-// event that was on its way when its object was closed finds nothing.
+// objects maps numbers to the objects of events. Numbers are never reused, so an event in flight when its object was
+// closed finds nothing.
 type objects struct {
 	mu   sync.Mutex // guards everything below
 	last uint64
 	byID map[uint64]any
 }
 
-// add gives an object its number.
+// add assigns a number to an object.
 func (o *objects) add(obj any) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

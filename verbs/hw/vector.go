@@ -11,9 +11,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// vector is one event loop's part of the device. Its completion queues share a
-// completion channel, whose fd the loop sleeps on; those with a channel of
-// their user's have one each, since one queue cannot be armed for two.
+// vector is one event loop's part of the device. Its completion queues share a completion channel, on whose fd the loop
+// sleeps; those with a user's channel have their own, because a queue cannot be armed for two purposes.
 type vector struct {
 	dev     *Device
 	index   int
@@ -42,7 +41,7 @@ func newVector(d *Device, index, comp int) (*vector, error) {
 	return v, nil
 }
 
-// add makes a completion queue one of the vector's.
+// add adds a completion queue to the vector.
 func (v *vector) add(c *cq) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -66,7 +65,7 @@ func (v *vector) remove(c *cq) {
 	v.cqs.Store(&list)
 }
 
-// fds returns what the loop sleeps on. The caller holds mu.
+// fds returns the descriptors that the loop sleeps on. The caller holds mu.
 func (v *vector) fds() []int {
 	fds := []int{v.channel.fd}
 	for _, c := range *v.cqs.Load() {
@@ -77,16 +76,16 @@ func (v *vector) fds() []int {
 	return fds
 }
 
-// driver is a vector in the hands of an event loop. The adapter works without
-// it; it posts what the loop has gathered, and lets it sleep.
+// driver is the handle with which an event loop drives a vector. The adapter works without it; it posts the loop's
+// requests and lets the loop sleep.
 type driver struct {
 	v      *vector
-	deaf   bool // the library does not arm: no event will come
+	deaf   bool // arming failed: no event will come
 	closed bool
 }
 
-// deafInterval is how often the queues of a device are looked at that cannot be
-// armed. It is about to be closed.
+// deafInterval is how often the queues are polled of a device that cannot be armed. Such a device is about to be
+// closed.
 const deafInterval = 10 * time.Millisecond
 
 var (
@@ -127,9 +126,8 @@ func (v *vector) drive(p verbs.Poller) error {
 	return nil
 }
 
-// Progress implements verbs.Driver: the adapter makes progress by itself. There
-// was work if completions were fetched that the loop has not polled, or events
-// came for users of channels of their own.
+// Progress implements verbs.Driver. The adapter makes progress by itself; there was work if completions were fetched
+// that the loop has not polled, or events arrived for users' channels.
 func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	for _, c := range *d.v.cqs.Load() {
 		if c.stashedNow() > 0 || c.user != nil && c.armed && c.notified() {
@@ -142,7 +140,7 @@ func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	return worked, next
 }
 
-// notified passes the event of an armed queue on to the channel of its user.
+// notified passes the event of an armed queue to its user's channel.
 func (c *cq) notified() bool {
 	v := c.vec
 	if v.dev.ctx.Events(c.own.h, v.events[:1]) == 0 {
@@ -158,7 +156,7 @@ func (d *driver) Flush() { d.v.flush() }
 
 func (v *vector) flush() { v.batch.flush(v.dev) }
 
-// Ready implements verbs.Peeker. What it finds it keeps for Poll.
+// Ready implements verbs.Peeker. Completions that it finds are stashed for Poll.
 func (d *driver) Ready() bool {
 	ready := !d.v.batch.empty()
 	for _, c := range *d.v.cqs.Load() {
@@ -169,10 +167,9 @@ func (d *driver) Ready() bool {
 	return ready
 }
 
-// Arm implements verbs.Driver. A queue stays armed until its event was taken;
-// only the others are armed now, and they may have got completions before that,
-// of which no event tells. A queue that is made meanwhile is not one of them: it is
-// armed the next time.
+// Arm implements verbs.Driver. A queue stays armed until its event is taken. Only the others are armed now; completions
+// that they got before cause no event, so they are polled again. A queue created meanwhile is not included: it is armed
+// the next time.
 func (d *driver) Arm() bool {
 	v := d.v
 	v.takeEvents()
@@ -185,7 +182,7 @@ func (d *driver) Arm() bool {
 		}
 	}
 	if deaf := len(v.arming) > 0 && v.dev.ctx.Notify(v.arming, false) != nil; deaf != d.deaf {
-		d.deaf, idle = deaf, false // Progress has to say when to look again
+		d.deaf, idle = deaf, false // Progress must report when to look again
 	}
 	for _, c := range cqs {
 		if c.user == nil && !c.armed {
@@ -199,7 +196,7 @@ func (d *driver) Arm() bool {
 	return idle
 }
 
-// takeEvents finds out which queues are not armed any more. It asks only if some are.
+// takeEvents takes events, to find out which queues are no longer armed. It calls the library only if some are armed.
 func (v *vector) takeEvents() {
 	if !slices.ContainsFunc(*v.cqs.Load(), func(c *cq) bool { return c.user == nil && c.armed }) {
 		return
@@ -216,8 +213,7 @@ func (v *vector) takeEvents() {
 	}
 }
 
-// Disarm implements verbs.Driver. What is armed stays so: an event too many
-// wakes the loop once.
+// Disarm implements verbs.Driver. Armed queues stay armed: a superfluous event wakes the loop once.
 func (d *driver) Disarm() {}
 
 // Close implements verbs.Driver.

@@ -9,31 +9,29 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// workQueue is the accounting of a send or a receive queue: what the caller
-// calls each work request, and which entries are free. The library sees an
-// entry's number; the caller's own may repeat. It belongs to the loop of its
-// vector, before that to the creator of its queue pair.
+// workQueue is the accounting of a send or a receive queue: the caller's id of each work request, and which entries are
+// free. The library sees an entry's number, because the caller's ids may repeat. It belongs to the loop of its vector,
+// before that to the creator of its queue pair.
 //
-// Requests of a queue pair complete in order, so its queue is a ring: entries
-// from retired to posted are in use, and a completion frees all up to its own,
-// those without a completion among them.
+// Requests of a queue pair complete in order, so its queue is a ring: entries from retired to posted are in use, and a
+// completion frees all up to its own, including those without a completion.
 type workQueue struct {
 	slot   uint32 // in the device's table
-	qp     *qp    // whose it is
+	qp     *qp    // its queue pair
 	send   bool
 	limit  int                  // entries that may be in use
 	ids    []uint64             // by entry
-	ahs    []atomic.Pointer[ah] // by entry: address handles that UD sends hold
-	posted uint32               // count; as an entry modulo len(ids), a power of two
-	done   uint32               // count of those free again
+	ahs    []atomic.Pointer[ah] // by entry: address handles held by UD sends
+	posted uint32               // count posted; modulo len(ids), a power of two, it is an entry
+	done   uint32               // count freed
 
-	batch *batch // where the last request is, if it was not posted yet
+	batch *batch // batch of the last request, if it is not posted yet
 	turn  uint64
 	tail  int
 
 	refusedAt uint32 // the entry that the provider refused
 	refused   bool
-	gone      atomic.Bool // the queue pair is closed beside the loop: completions are nothing's
+	gone      atomic.Bool // the queue pair was closed outside of the loop: ignore its completions
 }
 
 // init makes the queue ready for limit entries.
@@ -55,7 +53,7 @@ func (w *workQueue) used() int { return int(w.posted - w.done) }
 
 func (w *workQueue) full() bool { return w.used() >= w.limit }
 
-// push takes an entry for a request of the caller's and returns it. The queue is not full.
+// push takes an entry for a request of the caller and returns it. The queue must not be full.
 func (w *workQueue) push(id uint64) (entry uint32) {
 	entry = w.posted & uint32(len(w.ids)-1)
 	w.posted++
@@ -63,18 +61,18 @@ func (w *workQueue) push(id uint64) (entry uint32) {
 	return entry
 }
 
-// wrid is what the library knows an entry by.
+// wrid returns the work request id of an entry for the library.
 func (w *workQueue) wrid(entry uint32) uint64 { return uint64(w.slot)<<32 | uint64(entry) }
 
-// retire frees a completed entry of a ring, and all before it. One that is free already was
-// posted before one that the provider refused, and completed after it: see repost.
+// retire frees a completed entry of a ring, and all before it. An entry that is already free was posted before one that
+// the provider refused, and completed after it: see repost.
 func (w *workQueue) retire(entry uint32) {
 	if n := (entry-w.done)&uint32(len(w.ids)-1) + 1; n <= w.posted-w.done {
 		w.retireTo(w.done + n)
 	}
 }
 
-// retireAll frees what is in use, as a reset does.
+// retireAll frees all entries in use, as a reset does.
 func (w *workQueue) retireAll() {
 	w.retireTo(w.posted)
 	w.refused = false
@@ -89,7 +87,7 @@ func (w *workQueue) retireTo(count uint32) {
 	w.done = count
 }
 
-// leaveHandle ends the use of an address handle by an entry.
+// leaveHandle releases the address handle of an entry.
 func (w *workQueue) leaveHandle(entry uint32) {
 	if at := &w.ahs[entry]; at.Load() != nil {
 		if a := at.Swap(nil); a != nil {
@@ -98,21 +96,21 @@ func (w *workQueue) leaveHandle(entry uint32) {
 	}
 }
 
-// leave ends the use of address handles: the queue pair was closed beside the loop, which
-// may be taking completions now.
+// leave releases all address handles: the queue pair was closed outside of the loop, which may be taking completions
+// now.
 func (w *workQueue) leave() {
 	for entry := range w.ahs {
 		w.leaveHandle(uint32(entry))
 	}
 }
 
-// batch is the work requests of a turn on their way to the library.
+// batch is the work requests of a turn, to be passed to the library.
 type batch struct {
 	ibv.Batch
-	turn uint64 // counts what was posted
+	turn uint64 // incremented with each flush
 }
 
-// batchRequests bounds a batch: the adapter should not wait for a long turn.
+// batchRequests bounds a batch, so that the adapter need not wait for the end of a long turn.
 const batchRequests = 256
 
 func (b *batch) empty() bool { return len(b.Sends) == 0 && len(b.Recvs) == 0 }
@@ -129,7 +127,7 @@ func (b *batch) tailOf(w *workQueue, at int) int {
 	return tail
 }
 
-// addSend appends a record; it is the last of its queue's list.
+// addSend appends a record, as the last of its queue's list.
 func (b *batch) addSend(w *workQueue, s *ibv.Send) {
 	at := len(b.Sends)
 	s.Next, s.Err = -1, 0
@@ -159,7 +157,7 @@ func (b *batch) clear() {
 	b.turn++
 }
 
-// flush posts the batch: one call, however many queues it has work for.
+// flush posts the batch in one call, however many queues it has work for.
 func (b *batch) flush(d *Device) {
 	if b.empty() {
 		return
@@ -171,11 +169,10 @@ func (b *batch) flush(d *Device) {
 	b.clear()
 }
 
-// repost deals with requests that the provider refused, which PostSend could
-// not report any more. Their queue pair goes to ERR. A refused request is posted
-// once more with nothing in it: it is flushed in its turn, and its completion then
-// says LOC_QP_OP_ERR. To a queue pair that the adapter does not move to ERR nothing
-// is posted: a hole in what it sends would be no error to the peer.
+// repost handles requests that the provider refused, which PostSend could not report any more. Their queue pair goes to
+// ERR. A refused request is posted again with nothing in it, so that it is flushed in order; its completion then says
+// LOC_QP_OP_ERR. If the adapter does not move the queue pair to ERR, nothing is posted: the peer could not detect a gap
+// in what it receives.
 func (b *batch) repost(d *Device) {
 	again := batch{}
 	again.SGEs, again.Inline = b.SGEs, b.Inline
@@ -219,8 +216,8 @@ func (b *batch) repost(d *Device) {
 	}
 }
 
-// give completes what the provider refuses even in ERR, as that of an adapter
-// that is gone does. Nothing else completes then.
+// give completes requests that the provider refuses even in ERR, as it does if the adapter is gone. Nothing else
+// completes then.
 func (b *batch) give(d *Device) {
 	for i := range b.Sends {
 		if s := &b.Sends[i]; s.Err != 0 {
@@ -238,7 +235,7 @@ func (d *Device) queueOf(wrid uint64) *workQueue { return d.queues.lookup(uint32
 
 func entryOf(wrid uint64) uint32 { return uint32(wrid) }
 
-// refuse notes an entry that the provider did not take.
+// refuse records an entry that the provider refused.
 func (w *workQueue) refuse(d *Device, entry uint32, err error) {
 	d.postErrors.Add(1)
 	d.cfg.Logger.Warn("work request refused by the provider", "device", d.Name(), "qp", w.qp.num, "error", err)
@@ -248,7 +245,7 @@ func (w *workQueue) refuse(d *Device, entry uint32, err error) {
 
 // flushed completes an entry that the library never took.
 func (w *workQueue) flushed(entry uint32) {
-	if !w.qp.poster.loop { // its completion queues are not for this goroutine to touch
+	if !w.qp.poster.loop { // this goroutine does not own the completion queues
 		return
 	}
 	c := w.qp.rcq
@@ -259,7 +256,7 @@ func (w *workQueue) flushed(entry uint32) {
 	c.stash = append(c.stash, stashed{wc: wc, queue: w, entry: entry})
 }
 
-// status is what an entry completes with: one that was refused never succeeds.
+// status returns the status with which an entry completes: a refused one never succeeds.
 func (w *workQueue) status(entry uint32, reported verbs.WCStatus) verbs.WCStatus {
 	if w.refused && w.refusedAt == entry {
 		return verbs.WCLocQPOpErr

@@ -21,7 +21,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// The records are what C takes them for, or this does not compile.
+// These fail to compile unless the records have the layout of their C counterparts.
 const (
 	_ = -uint(unsafe.Sizeof(Send{}) ^ C.HW_SEND_SIZE)
 	_ = -uint(unsafe.Offsetof(Send{}.Flags) ^ C.HW_SEND_FLAGS)

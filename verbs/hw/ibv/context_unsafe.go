@@ -22,7 +22,7 @@ type context struct{ ctx C.uintptr_t }
 
 var _ Context = (*context)(nil)
 
-// failure is the error of a function that returns an errno.
+// failure converts the result of a function that returns an errno.
 func failure(ret C.int) error {
 	if ret == 0 {
 		return nil
@@ -69,10 +69,10 @@ func (c *context) QueryPKey(port uint8, index int) (uint16, error) {
 	return uint16(k), err
 }
 
-// gids reads the table of a port, of n places. The library gives the entries of
-// all ports in one list, without the empty ones.
+// gids reads the port's table of n entries. The library returns the entries of all ports in one list, without the empty
+// ones.
 func (c *context) gids(port uint8, n int) ([]verbs.GIDEntry, error) {
-	const most = 2047 // entries of all ports together; the kernel takes no longer buffer than 64 KiB
+	const most = 2047 // entries of all ports together; the kernel accepts buffers up to 64 KiB
 	size := C.size_t(unsafe.Sizeof(C.struct_ibv_gid_entry{}))
 	buf := (*C.struct_ibv_gid_entry)(C.calloc(most, size))
 	if buf == nil {
@@ -102,12 +102,12 @@ func (c *context) AllocPD() (PD, error) {
 	return made(PD(pd), err)
 }
 
-// made is the result of a function that returns an object, or none and errno.
+// made converts the result of a function that returns an object, or none and errno.
 func made[T ~uintptr](handle T, err error) (T, error) {
 	if handle != 0 {
 		return handle, nil
 	}
-	if err == nil { // a provider that forgot errno
+	if err == nil { // the provider did not set errno
 		err = unix.EINVAL
 	}
 	return 0, err
@@ -135,7 +135,7 @@ func (c *context) CreateAH(pd PD, attr *verbs.AHAttr) (AH, error) {
 	return made(AH(h), err)
 }
 
-// setAH: a GID makes the address global, which every address on Ethernet is.
+// setAH converts an address. A GID makes it global, as every address on Ethernet is.
 func setAH(a *C.struct_ibv_ah_attr, attr *verbs.AHAttr) {
 	a.dlid, a.sl, a.src_path_bits, a.port_num = C.uint16_t(attr.DLID), C.uint8_t(attr.SL), C.uint8_t(attr.SrcPathBits), C.uint8_t(attr.Port)
 	if attr.DGID == (verbs.GID{}) {

@@ -37,8 +37,8 @@ func Load() (Library, error) {
 	return library{}, nil
 }
 
-// Devices implements Library. The library itself leaves out adapters that it has no
-// provider for: Open says so of each.
+// Devices implements Library. Unlike the library, it includes adapters without a provider, for which Open returns the
+// reason.
 func (library) Devices() (names []string, err error) {
 	entries, err := os.ReadDir("/sys/class/infiniband")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -83,7 +83,7 @@ func (library) Open(name string) (Context, error) {
 	return &context{ctx: ctx}, nil
 }
 
-// missing says why the library does not list an adapter.
+// missing returns why the library does not list an adapter.
 func missing(name string) error {
 	if _, err := os.Stat(ClassDir + "/" + name); err != nil {
 		return fmt.Errorf("%s: %w", name, ErrNoDevice)

@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// PD is the handle of a protection domain. Of this and of all other handles 0 means none.
+// PD is the handle of a protection domain. Zero is no handle, here and for all other types.
 type PD uintptr
 
 // MR is the handle of a memory region.
@@ -24,8 +24,8 @@ type QP uintptr
 // AH is the handle of an address handle.
 type AH uintptr
 
-// Batch is the work requests of a turn. Requests of one queue are a list, whose
-// first has FlagHead; a queue's list is posted as a whole.
+// Batch is the work requests of a turn. The requests of one queue form a list, whose first has FlagHead; a list is
+// posted as a whole.
 type Batch struct {
 	Sends  []Send
 	Recvs  []Recv
@@ -33,12 +33,11 @@ type Batch struct {
 	Inline []byte      // payload of all sends with SendInline
 }
 
-// FlagHead is a flag of records, beside those of verbs.SendFlags that libibverbs knows: the
-// first of its queue in the batch.
+// FlagHead is a flag of records, beside those of verbs.SendFlags that libibverbs knows: the request is the first of its
+// queue in the batch.
 const FlagHead = 1 << 15
 
-// Send is a send work request (struct ibv_send_wr) without pointers into Go's
-// memory. Its layout is that of struct hw_send.
+// Send is a send work request (struct ibv_send_wr) without pointers to Go memory. It has the layout of struct hw_send.
 type Send struct {
 	QP         QP
 	WRID       uint64
@@ -50,10 +49,10 @@ type Send struct {
 	Imm        uint32 // as a number
 	RemoteQPN  uint32
 	RemoteQKey uint32
-	First      uint32 // in Batch.SGEs; with verbs.SendInline in Batch.Inline
+	First      uint32 // index in Batch.SGEs, with verbs.SendInline in Batch.Inline
 	Count      uint32 // SGEs, or bytes
 	Next       int32  // the next of the same queue, -1 at the end
-	Err        int32  // set by Post: why the provider refused it
+	Err        int32  // set by Post: the errno of the provider's refusal
 	Opcode     uint16
 	Flags      uint16
 }
@@ -86,7 +85,7 @@ type Completion struct {
 	_         uint8  // path bits
 }
 
-// Imm returns the immediate as a number.
+// Imm returns the immediate in host byte order.
 func (c *Completion) Imm() uint32 { return binary.BigEndian.Uint32(c.imm[:]) }
 
 // SetImm sets the immediate.

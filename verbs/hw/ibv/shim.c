@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The functions that the library exports. What happens for every message goes
-// through the context's table instead, by the inline functions of verbs.h.
+// The functions that the library exports. Data path calls go through the
+// context's table instead, by the inline functions of verbs.h.
 static struct {
 	struct ibv_device **(*get_device_list)(int *);
 	void (*free_device_list)(struct ibv_device **);
@@ -58,12 +58,12 @@ const char *hw_load(void)
 		{ "_ibv_query_gid_table", (void **)&lib.query_gid_table },
 	};
 #undef F
-	// What the kernel takes away with an adapter (hot unplug, a reset of the
-	// firmware) it refuses to destroy. The library then keeps its half of the
-	// object, with the descriptor of a completion channel, unless it finds this
-	// when it is first used.
+	// The kernel refuses to destroy objects that it removed with an adapter (hot
+	// unplug, firmware reset). The library then keeps its half of the object,
+	// including the descriptor of a completion channel, unless this variable is
+	// set when the library is first used.
 	setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0);
-	// Providers look the library's symbols up in the global scope.
+	// Providers look up the library's symbols in the global scope.
 	void *handle = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_GLOBAL);
 	if (!handle)
 		return dlerror();
@@ -94,8 +94,8 @@ int hw_query_device(uintptr_t ctx, struct hw_adapter *a)
 	return err;
 }
 
-// As ___ibv_query_port of verbs.h: the function of the library fills in only
-// what ports had in its first version.
+// Like ___ibv_query_port of verbs.h: the library's exported function fills in
+// only the fields of its first version.
 int hw_query_port(uintptr_t ctx, uint8_t port, struct ibv_port_attr *a)
 {
 	struct ibv_context *c = (struct ibv_context *)ctx;
@@ -116,7 +116,7 @@ int hw_query_pkey(uintptr_t ctx, uint8_t port, int index, uint16_t *pkey)
 {
 	__be16 k = 0;
 
-	errno = EINVAL; // the library sets none for an index beyond the table
+	errno = EINVAL; // the library does not set errno for an index beyond the table
 	if (lib.query_pkey((struct ibv_context *)ctx, port, index, &k))
 		return errno;
 	*pkey = be16toh(k);
@@ -229,7 +229,7 @@ int hw_destroy_ah(uintptr_t ah) { return lib.destroy_ah((struct ibv_ah *)ah); }
 
 // Posting
 
-enum { CHAIN = 64 }; // work requests of a list; the rest follows in the next
+enum { CHAIN = 64 }; // maximum work requests per list; further ones go into the next list
 
 static void encode(struct ibv_send_wr *wr, struct ibv_sge *inl_sge, const struct hw_send *s, struct ibv_sge *sges, uint8_t *inl)
 {
@@ -286,7 +286,7 @@ static int post_sends(struct hw_send *s, int i, struct ibv_sge *sges, uint8_t *i
 		wr[k - 1].next = NULL;
 		bad = wr;
 		int err = ibv_post_send(qp, wr, &bad);
-		if (err) // rxe names none where its doorbell fails
+		if (err) // rxe names no bad request if its doorbell fails
 			return refuse_sends(s, from[bad >= wr && bad < wr + k ? bad - wr : 0], err < 0 ? -err : err);
 	}
 	return 0;

@@ -1,12 +1,12 @@
-// What Go calls of libibverbs. The library is loaded at run time; handles are
-// pointers of the library as numbers, and cross the border unchecked.
+// The functions of libibverbs that Go calls. The library is loaded at run time;
+// handles are pointers of the library as numbers, and are not checked.
 #ifndef SMCGW_HW_SHIM_H
 #define SMCGW_HW_SHIM_H
 
 #include <infiniband/verbs.h>
 #include <stdint.h>
 
-// The macros of these names hide the functions of the library.
+// Macros of these names would hide the functions of the library.
 #undef ibv_query_port
 #undef ibv_reg_mr
 
@@ -15,7 +15,7 @@ struct hw_send {
 	uint64_t qp, wr_id, remote_addr, compare_add, swap, ah;
 	uint32_t rkey, imm, remote_qpn, remote_qkey;
 	uint32_t first, count; // SGEs; with IBV_SEND_INLINE bytes
-	int32_t next;          // of the same queue, -1 at the end
+	int32_t next;          // next record of the same queue, -1 at the end
 	int32_t err;
 	uint16_t opcode, flags;
 };
@@ -28,10 +28,10 @@ struct hw_recv {
 	uint16_t count, flags;
 };
 
-// A flag of the records beside those of libibverbs.
+// A flag of the records, in addition to those of libibverbs.
 enum { HW_HEAD = 1 << 15 };
 
-// What the Go records are compared with.
+// Checked against the layout of the Go records.
 enum {
 	HW_SEND_SIZE = sizeof(struct hw_send),
 	HW_SEND_FLAGS = offsetof(struct hw_send, flags),
@@ -44,7 +44,7 @@ enum {
 	HW_SGE_LKEY = offsetof(struct ibv_sge, lkey),
 };
 
-// Loads the library. Returns the linker's text, or NULL.
+// Loads the library. Returns the linker's error text, or NULL.
 const char *hw_load(void);
 
 struct ibv_device **hw_device_list(int *n);
@@ -53,7 +53,7 @@ const char *hw_device_name(struct ibv_device **l, int i);
 uintptr_t hw_open(struct ibv_device **l, int i);
 int hw_close(uintptr_t ctx);
 
-// All that describes an adapter.
+// The attributes of an adapter.
 struct hw_adapter {
 	struct ibv_device_attr attr;
 	int transport, vectors;
@@ -85,13 +85,13 @@ int hw_destroy_qp(uintptr_t qp);
 uintptr_t hw_create_ah(uintptr_t pd, struct ibv_ah_attr *a);
 int hw_destroy_ah(uintptr_t ah);
 
-// Posts all records, each queue's as one list. Those that the provider refuses,
-// and those after them in their queue, have err set; returns their number.
+// Posts all records, each queue's as one list. Sets err of those that the
+// provider refuses and those after them in their queue, and returns their number.
 int hw_post(struct hw_send *sends, int ns, struct hw_recv *recvs, int nr, struct ibv_sge *sges, uint8_t *inl);
 
 int hw_async_fd(uintptr_t ctx);
-// Takes an asynchronous event without waiting and acknowledges it; id is the
-// object's, port that of an event without object. Negative: -errno.
+// Takes an asynchronous event without waiting and acknowledges it; id is that of
+// its object, port that of an event without an object. Negative: -errno.
 int hw_async_event(uintptr_t ctx, uint64_t *id, int *port);
 
 #endif

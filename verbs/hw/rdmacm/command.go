@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Number says which command it is (RDMA_USER_CM_CMD_*).
+// Number identifies a command (RDMA_USER_CM_CMD_*).
 type Number uint32
 
 // The commands in use.
@@ -34,23 +34,23 @@ var commandNames = map[Number]string{
 	NumResolveAddr: "RESOLVE_ADDR",
 }
 
-// String returns the name that the kernel has for the command.
+// String returns the kernel's name of the command.
 func (n Number) String() string { return commandNames[n] }
 
-// Command is what the kernel is asked to do.
+// Command is a command to the kernel.
 type Command interface {
-	// Number says which command it is.
+	// Number returns the command's number.
 	Number() Number
-	// AnswerSize is how many bytes the kernel writes at most; 0: none.
+	// AnswerSize returns the maximum size of the kernel's answer; 0: none.
 	AnswerSize() int
-	// Append appends the command without its header. The kernel writes its answer to the address.
+	// Append appends the command without its header. The kernel writes its answer to the address answer.
 	Append(b []byte, answer uint64) []byte
 }
 
 // native is the byte order of the interface.
 var native = binary.NativeEndian
 
-// Encode returns what is written to the device: struct rdma_ucm_cmd_hdr and the command.
+// Encode returns the bytes to write to the device: struct rdma_ucm_cmd_hdr and the command.
 func Encode(c Command, answer uint64) []byte {
 	b := native.AppendUint32(make([]byte, 0, 512), uint32(c.Number()))
 	b = native.AppendUint32(b, 0)
@@ -60,7 +60,7 @@ func Encode(c Command, answer uint64) []byte {
 	return b
 }
 
-// headerSize is that of struct rdma_ucm_cmd_hdr.
+// headerSize is the size of struct rdma_ucm_cmd_hdr.
 const headerSize = 8
 
 // pad appends zeros.
@@ -87,7 +87,7 @@ func (c CreateID) Append(b []byte, answer uint64) []byte {
 	return pad(append(b, byte(c.QP)), 5)
 }
 
-// ResolveAddr finds device and next hop (struct rdma_ucm_resolve_addr). Without a source the kernel chooses it.
+// ResolveAddr resolves device and next hop (struct rdma_ucm_resolve_addr). Without a source the kernel chooses it.
 type ResolveAddr struct {
 	ID        uint32
 	TimeoutMS uint32
@@ -107,8 +107,8 @@ func (c ResolveAddr) Append(b []byte, _ uint64) []byte {
 	return c.Dst.Append(c.Src.Append(pad(b, 4)))
 }
 
-// ResolveRoute asks the subnet administrator, or on Ethernet the kernel itself, for the path
-// (struct rdma_ucm_resolve_route).
+// ResolveRoute resolves the path, from the subnet administrator or, on Ethernet, from the kernel itself (struct
+// rdma_ucm_resolve_route).
 type ResolveRoute struct{ ID, TimeoutMS uint32 }
 
 // Number implements Command.
@@ -122,16 +122,16 @@ func (c ResolveRoute) Append(b []byte, _ uint64) []byte {
 	return native.AppendUint32(native.AppendUint32(b, c.ID), c.TimeoutMS)
 }
 
-// Query asks for what an identifier has resolved (struct rdma_ucm_query).
+// Query queries what an identifier has resolved (struct rdma_ucm_query).
 type Query struct {
 	ID     uint32
 	Option QueryOption
 }
 
-// QueryOption says what Query asks for (RDMA_USER_CM_QUERY_*).
+// QueryOption selects what to query (RDMA_USER_CM_QUERY_*).
 type QueryOption uint32
 
-// What an identifier can be asked for.
+// What can be queried.
 const (
 	QueryAddr QueryOption = 0 // the addresses of both ends
 	QueryPath QueryOption = 1
@@ -154,7 +154,7 @@ func (c Query) Append(b []byte, answer uint64) []byte {
 	return native.AppendUint32(native.AppendUint32(native.AppendUint64(b, answer), c.ID), uint32(c.Option))
 }
 
-// InitQPAttr asks which attributes take the queue pair to a state (struct rdma_ucm_init_qp_attr).
+// InitQPAttr queries the attributes that move the queue pair to a state (struct rdma_ucm_init_qp_attr).
 type InitQPAttr struct {
 	ID    uint32
 	State verbs.QPState

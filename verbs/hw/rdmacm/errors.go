@@ -7,18 +7,17 @@ import (
 )
 
 var (
-	// ErrMalformed is an answer that the kernel does not give.
+	// ErrMalformed is an answer that no kernel gives.
 	ErrMalformed = errors.New("malformed answer of the connection manager")
-	// ErrAbsent is a host without the device file: rdma_ucm is not loaded, or a container does not have it.
+	// ErrAbsent is a host without the device file: rdma_ucm is not loaded, or the container lacks it.
 	ErrAbsent = errors.New("connection manager absent")
-	// ErrCredentials is a command by a thread with other credentials than those that opened the device file.
+	// ErrCredentials is a command by a thread whose credentials differ from those that opened the device file.
 	ErrCredentials = errors.New("thread with changed credentials")
-	// ErrDeviceRemoved is the end of the adapter.
+	// ErrDeviceRemoved means that the adapter was removed.
 	ErrDeviceRemoved = fmt.Errorf("device removed: %w", syscall.ENODEV)
 )
 
-// CommandError is a command that the kernel refuses. It unwraps to the errno, and to ErrCredentials where that is the
-// cause.
+// CommandError is a command refused by the kernel. It unwraps to the errno, and to ErrCredentials if that is the cause.
 type CommandError struct {
 	Command string
 	Errno   syscall.Errno
@@ -35,7 +34,7 @@ func (e *CommandError) Unwrap() []error {
 	return []error{e.Errno}
 }
 
-// EventError is an event that tells of an error. It unwraps to the errno, if there is one.
+// EventError is an event that reports an error. It unwraps to the errno, if there is one.
 type EventError struct {
 	Event string
 	Errno syscall.Errno

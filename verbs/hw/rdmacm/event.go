@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// EventKind says what has happened (enum rdma_cm_event_type).
+// EventKind is the type of an event (enum rdma_cm_event_type).
 type EventKind uint32
 
 // The events.
@@ -37,7 +37,7 @@ var eventNames = [...]string{
 	AddrChange: "ADDR_CHANGE", TimewaitExit: "TIMEWAIT_EXIT",
 }
 
-// String returns the name that the kernel has for the event.
+// String returns the kernel's name of the event.
 func (k EventKind) String() string {
 	if int(k) < len(eventNames) {
 		return eventNames[k]
@@ -48,22 +48,21 @@ func (k EventKind) String() string {
 const (
 	eventHeadSize = 8 + 4 + 4 + 4
 	eventUDSize   = 304 // the larger part of the union, struct rdma_ucm_ud_param
-	// eventMinSize is what kernels before 5.8 write.
+	// eventMinSize is the size written by kernels before 5.8.
 	eventMinSize = eventHeadSize + eventUDSize
-	// EventSize is how many bytes an event has at most (struct rdma_ucm_event_resp).
+	// EventSize is the maximum size of an event (struct rdma_ucm_event_resp).
 	EventSize = 336
 )
 
-// Event is what the manager has to say (struct rdma_ucm_event_resp).
+// Event is an event of the manager (struct rdma_ucm_event_resp).
 type Event struct {
-	UID    uint64 // of the identifier, or of the listener that a new one belongs to
-	ID     uint32 // of a request: the new identifier
+	UID    uint64 // UID of the identifier, or of the listener of a new one
+	ID     uint32 // for a request: the new identifier
 	Kind   EventKind
-	Status int32 // 0, a negative errno or, of a rejection, its reason
+	Status int32 // 0, a negative errno or, for a rejection, its reason
 }
 
-// Parse reads an answer to GetEvent. It returns the part of b that has the parameters of a connection, where the event
-// has any.
+// Parse parses an answer to GetEvent. It returns the part of b with the connection parameters, if the event has any.
 func (e *Event) Parse(b []byte) (param []byte, err error) {
 	if len(b) < eventMinSize {
 		return nil, fmt.Errorf("event of %d bytes: %w", len(b), ErrMalformed)
@@ -75,7 +74,7 @@ func (e *Event) Parse(b []byte) (param []byte, err error) {
 	return b[eventHeadSize:], nil
 }
 
-// Errno is the cause of an event that tells of an error.
+// Errno returns the errno of an event that reports an error.
 func (e *Event) Errno() syscall.Errno {
 	if e.Status < 0 && e.Status > -4096 {
 		return syscall.Errno(-e.Status)
@@ -83,8 +82,8 @@ func (e *Event) Errno() syscall.Errno {
 	return 0
 }
 
-// Failure is the error that an event tells of, nil for one that tells of none. Whether a peer refuses or ends a connection
-// is for those to see who make connections.
+// Failure returns the error that an event reports, or nil. It does not cover rejections and disconnections by the peer,
+// which the users of connections must handle.
 func (e *Event) Failure() error {
 	switch e.Kind {
 	case Unreachable, AddrError, RouteError, ConnectError:

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// DevicePath is the kernel's connection manager, of the module rdma_ucm.
+// DevicePath is the device of the kernel's connection manager, from the module rdma_ucm.
 const DevicePath = "/dev/infiniband/rdma_cm"
 
-// File is the kernel's manager: an open file, with identifiers and a queue of events of its own.
+// File is an open file of the kernel's manager, with its own identifiers and queue of events.
 type File struct {
 	file *os.File
 	raw  syscall.RawConn
 }
 
-// Open opens the device. A host without is ErrAbsent.
+// Open opens the device. On a host without it the error is ErrAbsent.
 func Open() (*File, error) {
 	fd, err := syscall.Open(DevicePath, syscall.O_RDWR|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -36,7 +36,7 @@ func Open() (*File, error) {
 	return f, nil
 }
 
-// Call gives a command to the kernel, which writes its answer. No command of this package or of its users waits for a
+// Call executes a command and writes the kernel's answer to answer. No command of this package or its users waits for a
 // peer. After Close the error is os.ErrClosed.
 func (f *File) Call(c Command, answer []byte) error {
 	var err error
@@ -68,5 +68,5 @@ func (f *File) Next(ctx context.Context, answer []byte) error {
 	}
 }
 
-// Close ends all identifiers.
+// Close closes the file, which destroys all identifiers.
 func (f *File) Close() error { return f.file.Close() }

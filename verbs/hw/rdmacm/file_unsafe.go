@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// write gives a command to the kernel, which writes into answer before it returns.
+// write executes a command; the kernel writes to answer before it returns.
 func write(fd uintptr, c Command, answer []byte) error {
 	var pinner runtime.Pinner
 	defer pinner.Unpin()

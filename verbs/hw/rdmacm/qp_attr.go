@@ -11,14 +11,14 @@ const (
 	qpAttrSize = 144 // struct ib_uverbs_qp_attr
 )
 
-// qpAttrMask are the attributes that verbs has. The kernel's mask has more: alternate paths, path migration, and bits of
-// its own that leak out of it.
+// qpAttrMask is the set of attributes that verbs has. The kernel's mask has more: alternate paths, path migration, and
+// internal bits that leak out.
 const qpAttrMask = verbs.QPAttrState | verbs.QPAttrAccess | verbs.QPAttrPKeyIndex | verbs.QPAttrPort | verbs.QPAttrQKey |
 	verbs.QPAttrAV | verbs.QPAttrPathMTU | verbs.QPAttrTimeout | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry |
 	verbs.QPAttrRQPSN | verbs.QPAttrMaxRDAtomic | verbs.QPAttrMinRNRTimer | verbs.QPAttrSQPSN |
 	verbs.QPAttrMaxDestRDAtomic | verbs.QPAttrDestQPN
 
-// QPAttr is the answer to InitQPAttr: which attributes take a queue pair to a state. Port and SGID index are those of
+// QPAttr is the answer to InitQPAttr: the attributes that move a queue pair to a state. Port and SGID index refer to
 // the kernel's tables.
 type QPAttr struct {
 	verbs.QPAttr
@@ -27,7 +27,7 @@ type QPAttr struct {
 	Global bool // packets have a global header
 }
 
-// Parse reads the answer.
+// Parse parses the answer.
 func (a *QPAttr) Parse(b []byte) error {
 	if len(b) < qpAttrSize {
 		return fmt.Errorf("queue pair attributes of %d bytes: %w", len(b), ErrMalformed)
@@ -50,7 +50,7 @@ func (a *QPAttr) Parse(b []byte) error {
 	return nil
 }
 
-// parseAH reads the peer's address.
+// parseAH parses the peer's address.
 func (a *QPAttr) parseAH(b []byte) {
 	a.Global = b[29] != 0
 	a.AH = verbs.AHAttr{

@@ -8,21 +8,21 @@ import (
 )
 
 const (
-	// AddrAnswerSize is how many bytes the addresses or the GIDs of an identifier have (struct rdma_ucm_query_addr_resp).
+	// AddrAnswerSize is the size of the addresses or GIDs of an identifier (struct rdma_ucm_query_addr_resp).
 	AddrAnswerSize = 280
 
 	pathSize = 72 // struct ib_path_rec_data
-	// pathAnswerSize has room for the primary and an alternate path. The kernel fills a place only if there are more bytes
-	// after it.
+	// pathAnswerSize has room for the primary and an alternate path. The kernel fills an entry only if there are more
+	// bytes after it.
 	pathAnswerSize = 8 + 2*pathSize + 8
 )
 
-// Path is a way to a peer (IBTA vol. 1, 15.2.5.16, PathRecord). On Ethernet the LIDs mean nothing.
+// Path is a path to a peer (IBTA vol. 1, 15.2.5.16, PathRecord). On Ethernet the LIDs are meaningless.
 type Path struct {
 	SGID, DGID     verbs.GID
 	SLID, DLID     uint16
 	PKey           uint16
-	PKeyIndex      uint16 // of PKey in the table of our port
+	PKeyIndex      uint16 // index of PKey in our port's table
 	SL             uint8
 	MTU            verbs.MTU
 	Rate           uint8 // coded as in IBTA vol. 1, 15.2.5.16
@@ -32,7 +32,7 @@ type Path struct {
 	PacketLifetime uint8 // 4.096 µs << PacketLifetime
 }
 
-// Global tells whether packets need a global header: the path leaves the subnet.
+// Global reports whether packets need a global header because the path leaves the subnet.
 func (p *Path) Global() bool { return p.HopLimit > 1 }
 
 // The flags of a path in the answer to QueryPath (IB_PATH_*).
@@ -41,7 +41,7 @@ const (
 	pathOutbound = 1 << 3
 )
 
-// parsePath reads the answer to QueryPath: the primary path. The others are alternates and ways back.
+// parsePath parses the primary path of an answer to QueryPath. The others are alternates and reverse paths.
 func parsePath(b []byte) (p Path, err error) {
 	if len(b) < 8 {
 		return p, fmt.Errorf("paths of %d bytes: %w", len(b), ErrMalformed)
@@ -55,7 +55,7 @@ func parsePath(b []byte) (p Path, err error) {
 	return p, fmt.Errorf("no primary path: %w", ErrMalformed)
 }
 
-// parse reads a path record as it goes over the wire.
+// parse parses a path record in wire format.
 func (p *Path) parse(b []byte) error {
 	if len(b) < pathSize-8 {
 		return fmt.Errorf("path record of %d bytes: %w", len(b), ErrMalformed)

@@ -13,17 +13,17 @@ import (
 // resolveTimeout bounds each of the two steps of a resolution in the kernel.
 const resolveTimeout = 2 * time.Second
 
-// portSpaceTCP is that of connections (RDMA_PS_TCP).
+// portSpaceTCP is the port space of connections (RDMA_PS_TCP).
 const portSpaceTCP = 0x0106
 
-// Resolver is an identifier whose route is wanted.
+// Resolver resolves the route of an identifier.
 type Resolver struct {
 	Handle uint32
-	Do     func(Command) error   // gives a command to the kernel
-	Await  func(EventKind) error // waits for an event of the identifier, or for one that tells of an error
+	Do     func(Command) error   // executes a command
+	Await  func(EventKind) error // waits for an event of the identifier, or one that reports an error
 }
 
-// Resolve finds the way to an address, from any of ours unless one is given.
+// Resolve resolves the route to an address, from any local address unless one is given.
 func (r *Resolver) Resolve(local, remote netip.AddrPort) error {
 	src, err := SockaddrOf(local)
 	if err != nil {
@@ -46,8 +46,9 @@ func (r *Resolver) Resolve(local, remote netip.AddrPort) error {
 	return r.Await(RouteResolved)
 }
 
-// Resolve asks the kernel for the path from an address of ours, or without one from any, to a peer's. A host without the
-// kernel's manager is ErrAbsent; an address that no adapter reaches is a *EventError or *CommandError.
+// Resolve asks the kernel for the path from local, or from any local address if it is invalid, to remote. On a host
+// without the kernel's manager the error is ErrAbsent; an address that no adapter reaches is an *EventError or
+// *CommandError.
 func Resolve(ctx context.Context, local, remote netip.Addr) (Path, error) {
 	f, err := Open()
 	if err != nil {
@@ -60,13 +61,13 @@ func Resolve(ctx context.Context, local, remote netip.Addr) (Path, error) {
 	return p, nil
 }
 
-// kernel is what Resolve gives its commands to: a File.
+// kernel is what Resolve sends its commands to: a File.
 type kernel interface {
 	Call(c Command, answer []byte) error
 	Next(ctx context.Context, answer []byte) error
 }
 
-// resolveBy resolves without a manager: the caller's goroutine alone uses the kernel, so that it may be locked to a
+// resolveBy resolves without a manager: only the caller's goroutine uses the kernel, so that it may be locked to a
 // thread.
 func resolveBy(ctx context.Context, k kernel, local, remote netip.Addr) (p Path, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*resolveTimeout)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Sockaddr is an address as the kernel takes it. The zero value is no address. Scope is the interface of a link-local
+// Sockaddr is an address in the kernel's format. The zero value is no address. Scope is the interface of a link-local
 // address.
 type Sockaddr struct {
 	netip.AddrPort
@@ -18,14 +18,14 @@ type Sockaddr struct {
 }
 
 const (
-	// SockaddrSize is how many bytes the storage of an address has (struct __kernel_sockaddr_storage).
+	// SockaddrSize is the size of the storage of an address (struct __kernel_sockaddr_storage).
 	SockaddrSize = 128
 
 	sockaddrInLen  = 16
 	sockaddrIn6Len = 28
 )
 
-// SockaddrOf finds the interface of a zone.
+// SockaddrOf converts an address, resolving its zone to an interface.
 func SockaddrOf(a netip.AddrPort) (Sockaddr, error) {
 	zone := a.Addr().Zone()
 	if zone == "" {
@@ -41,7 +41,7 @@ func SockaddrOf(a netip.AddrPort) (Sockaddr, error) {
 	return Sockaddr{AddrPort: a, Scope: uint32(i.Index)}, nil
 }
 
-// Size is how many bytes of the storage are the address.
+// Size returns how many bytes of the storage are used.
 func (a Sockaddr) Size() uint16 {
 	switch {
 	case !a.IsValid():

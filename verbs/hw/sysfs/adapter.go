@@ -13,7 +13,7 @@ import (
 // classDir is where the kernel lists adapters, below /sys.
 const classDir = "class/infiniband"
 
-// Bounds of what is believed.
+// Bounds on what is read.
 const (
 	maxAdapters = 1024
 	maxPorts    = 255
@@ -22,27 +22,26 @@ const (
 
 // Adapter is an RDMA device.
 type Adapter struct {
-	// Name is that of the RDMA device: mlx5_0.
+	// Name is the name of the RDMA device: mlx5_0.
 	Name string `json:"name"`
-	// Driver is the kernel's driver of the hardware; empty where there is none
-	// (rdma_rxe, siw), and then Parent is the network device below.
+	// Driver is the kernel's driver of the hardware. If there is none (rdma_rxe, siw) it is empty, and Parent is the
+	// underlying network device.
 	Driver string `json:"driver,omitempty"`
 	Parent string `json:"parent,omitempty"`
 	// PCI is the address of the hardware on its bus.
 	PCI string `json:"pci,omitempty"`
-	// NUMA is the hardware's node, -1 where the kernel names none.
+	// NUMA is the hardware's node, -1 if the kernel reports none.
 	NUMA int `json:"numa"`
-	// Node is the kernel's word for the kind of node: CA (InfiniBand and RoCE), RNIC
-	// (iWARP), unspecified (EFA).
+	// Node is the kernel's name of the node type: CA (InfiniBand and RoCE), RNIC (iWARP), unspecified (EFA).
 	Node     string `json:"node_type"`
 	GUID     string `json:"guid,omitempty"`
 	Board    string `json:"board,omitempty"`
 	Firmware string `json:"firmware,omitempty"`
-	// Verbs is the device node that programs open; empty: ib_uverbs has none.
+	// Verbs is the device node that programs open; nil: ib_uverbs has none.
 	Verbs *Node `json:"verbs,omitempty"`
-	// Use counts what programs have made of it: qp, cq, mr, pd, cm_id, ctx, srq.
+	// Use counts the adapter's objects that programs have created: qp, cq, mr, pd, cm_id, ctx, srq.
 	Use map[string]uint64 `json:"use,omitempty"`
-	// Limits are those of control groups (rdma.max): hca_handle, hca_object.
+	// Limits are the limits of control groups (rdma.max): hca_handle, hca_object.
 	Limits map[string]uint64 `json:"cgroup_limits,omitempty"`
 	Ports  []Port            `json:"ports"`
 }
@@ -56,22 +55,20 @@ type Port struct {
 	Rate      string `json:"rate"`
 	LID       uint16 `json:"lid,omitempty"`
 	GIDs      []GID  `json:"gids"`
-	// TrafficClass is what the driver puts into packets whatever programs ask for, as
-	// the vendor's driver of mlx5 says it; TOS is the same for connections of the
-	// kernel's CM. Empty: nothing is said.
+	// TrafficClass is the value that the driver puts into packets regardless of what programs request, as reported by the
+	// vendor's driver of mlx5; TOS is the same for connections of the kernel's CM. Empty: not reported.
 	TrafficClass string `json:"traffic_class,omitempty"`
 	TOS          string `json:"cm_tos,omitempty"`
-	// Priorities is what the network device of the port does with priorities; nil: it
-	// has no DCB.
+	// Priorities is how the port's network device handles priorities; nil: it has no DCB.
 	Priorities *Priorities `json:"dcb,omitempty"`
 	// Unusable is why the gateway cannot use the port.
 	Unusable string `json:"unusable,omitempty"`
 }
 
-// RoCE reports whether the port speaks RoCE, of any version.
+// RoCE reports whether the port speaks any version of RoCE.
 func (a *Adapter) RoCE(p *Port) bool { return a.Node == nodeCA && p.LinkLayer == linkEthernet }
 
-// InfiniBand reports whether the port is one of an InfiniBand subnet.
+// InfiniBand reports whether the port is in an InfiniBand subnet.
 func (a *Adapter) InfiniBand(p *Port) bool { return a.Node == nodeCA && p.LinkLayer == linkInfiniBand }
 
 // Kinds of nodes and link layers (drivers/infiniband/core/sysfs.c).
@@ -82,7 +79,7 @@ const (
 	linkInfiniBand = "InfiniBand"
 )
 
-// adapters reads all adapters below a copy of /sys.
+// adapters reads all adapters from sys, a file system like /sys.
 func adapters(sys fs.FS) ([]Adapter, error) {
 	entries, err := fs.ReadDir(sys, classDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -100,7 +97,7 @@ func adapters(sys fs.FS) ([]Adapter, error) {
 	return list, nil
 }
 
-// readAdapter reads one; false: it has gone meanwhile.
+// readAdapter reads one adapter; false: it was removed meanwhile.
 func readAdapter(sys fs.FS, name string) (Adapter, bool) {
 	dir := path.Join(classDir, name)
 	kind, ok := text(sys, dir, "node_type")
@@ -148,8 +145,7 @@ func readPort(sys fs.FS, dir string, n int) Port {
 	return p
 }
 
-// text reads an attribute without the blanks around it; false: there is none, or
-// it has no value, as an unused index of a table.
+// text reads an attribute and trims it; false: there is none, or it has no value, as for an unused index of a table.
 func text(sys fs.FS, dir, name string) (string, bool) {
 	b, err := fs.ReadFile(sys, path.Join(dir, name))
 	if err != nil {
@@ -158,7 +154,7 @@ func text(sys fs.FS, dir, name string) (string, bool) {
 	return strings.TrimSpace(strings.TrimRight(string(b), "\x00")), true
 }
 
-// word is what follows the number in "4: ACTIVE".
+// word returns the part after the number in "4: ACTIVE".
 func word(s string) string {
 	if _, after, ok := strings.Cut(s, ": "); ok {
 		return after
@@ -166,7 +162,7 @@ func word(s string) string {
 	return s
 }
 
-// target is the last name of where a link points to, empty without one.
+// target returns the last component of a link's target, or "" if there is no link.
 func target(sys fs.FS, dir, name string) string {
 	to, err := fs.ReadLink(sys, path.Join(dir, name))
 	if err != nil {
@@ -175,8 +171,7 @@ func target(sys fs.FS, dir, name string) string {
 	return path.Base(to)
 }
 
-// numbers lists the entries of a directory that are numbers below a bound, in
-// their order.
+// numbers lists the entries of a directory that are numbers up to a bound, sorted.
 func numbers(sys fs.FS, dir string, bound int) (list []int) {
 	entries, err := fs.ReadDir(sys, dir)
 	if err != nil {

@@ -12,15 +12,14 @@ import (
 // cgroupRoot is the usual mount of cgroup2, below /.
 const cgroupRoot = "sys/fs/cgroup"
 
-// cgroupLimits are the least of the limits that a process's control group and those
-// above it set for each adapter.
+// cgroupLimits returns, for each adapter, the lowest limits set by a process's control group and its ancestors.
 func cgroupLimits(root fs.FS) map[string]map[string]uint64 {
 	proc, _ := text(root, "proc/self", "cgroup")
 	at, ok := procfs.Cgroup(proc)
 	if !ok {
 		return nil
 	}
-	at = path.Clean("/" + at)[1:] // of a group outside of this namespace, below the root
+	at = path.Clean("/" + at)[1:] // a group outside of this namespace is treated as below the root
 	least := map[string]map[string]uint64{}
 	for {
 		max, _ := text(root, path.Join(cgroupRoot, at), "rdma.max")
@@ -34,8 +33,7 @@ func cgroupLimits(root fs.FS) map[string]map[string]uint64 {
 	}
 }
 
-// lower takes the limits of an rdma.max into those known: a line for each adapter,
-// "mlx5_0 hca_handle=2 hca_object=max".
+// lower merges the limits of an rdma.max into least: a line for each adapter, "mlx5_0 hca_handle=2 hca_object=max".
 func lower(least map[string]map[string]uint64, max string) {
 	for line := range strings.Lines(max) {
 		fields := strings.Fields(line)

@@ -18,22 +18,22 @@ const (
 	dcbAppData = 1
 
 	dcbHeaderLen = 4
-	pfcLen       = 2 // what is read of struct ieee_pfc: pfc_cap, pfc_en
+	pfcLen       = 2 // the part of struct ieee_pfc that is read: pfc_cap, pfc_en
 	appLen       = 4 // struct dcb_app: selector, priority, protocol
 	selectDSCP   = 5
 
 	maxApps = 256
 )
 
-// Priorities is what a network device does with priorities, as DCB tells it.
+// Priorities is how a network device handles priorities, according to DCB.
 type Priorities struct {
 	// PFC lists the priorities for which the port pauses instead of dropping.
 	PFC []int `json:"pfc"`
-	// DSCP maps code points to priorities; empty: they are not looked at.
+	// DSCP maps code points to priorities; empty: they are ignored.
 	DSCP map[int]int `json:"dscp,omitempty"`
 }
 
-// priorities asks the kernel about a network device; nil: it has no DCB.
+// priorities queries the kernel about a network device; nil: it has no DCB.
 func priorities(device string) *Priorities {
 	req := nl.NewNetlinkRequest(unix.RTM_GETDCB, unix.NLM_F_REQUEST)
 	req.AddRawData([]byte{unix.AF_UNSPEC, dcbIEEEGet, 0, 0})
@@ -45,7 +45,7 @@ func priorities(device string) *Priorities {
 	return parsePriorities(msgs[0])
 }
 
-// parsePriorities reads an answer to a request for all of IEEE 802.1Qaz.
+// parsePriorities parses the answer to a request for all of IEEE 802.1Qaz.
 func parsePriorities(msg []byte) *Priorities {
 	if len(msg) < dcbHeaderLen {
 		return nil
@@ -92,8 +92,7 @@ func attribute(b []byte, typ uint16) (value []byte, ok bool) {
 	return value, ok
 }
 
-// eachAttribute calls f for the attributes in b until it returns false. What is
-// not a whole attribute ends the list.
+// eachAttribute calls f for the attributes in b until it returns false. An incomplete attribute ends the list.
 func eachAttribute(b []byte, f func(typ uint16, v []byte) bool) {
 	for len(b) >= unix.SizeofRtAttr {
 		n := int(binary.NativeEndian.Uint16(b))

@@ -1,11 +1,9 @@
-// Package sysfs reads what the kernel tells of RDMA adapters: devices, ports, GIDs
-// and their types, drivers, device nodes, limits of control groups, and what the
-// network of a port promises (DCB).
+// Package sysfs reads what the kernel reports about RDMA adapters: devices, ports, GIDs and their types, drivers,
+// device nodes, limits of control groups, and what the network of a port promises (DCB).
 //
-// It exists because all of that is known without libibverbs: a static program can
-// say which adapters a host has, why one cannot be used, and which addresses have
-// lost UDP port 4791 to one. It opens no device and changes nothing.
+// All of that is available without libibverbs: a static program can report which adapters a host has, why one cannot be
+// used, and for which addresses an adapter takes UDP port 4791. The package opens no device and changes nothing.
 //
-// The trap: a table of GIDs has holes, and the same address twice or more, as RoCE
-// v1 and as RoCE v2. A GID is named by its index, never by its place in a list.
+// The trap: a GID table has holes, and may have the same address several times, as RoCE v1 and as RoCE v2. Identify a
+// GID by its index, never by its position in a list.
 package sysfs

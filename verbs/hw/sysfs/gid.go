@@ -11,22 +11,21 @@ import (
 const (
 	// RoCEv2 is the type whose packets are UDP.
 	RoCEv2 = "RoCE v2"
-	// IBorRoCEv1 is the type of InfiniBand's and of RoCE's first version.
+	// IBorRoCEv1 is the type of InfiniBand and of RoCE's first version.
 	IBorRoCEv1 = "IB/RoCE v1"
 )
 
-// GID is an entry of a port's table.
+// GID is an entry of a port's GID table.
 type GID struct {
 	Index int `json:"index"`
-	// GID is the address, an IPv4 one mapped.
+	// GID is the address, with IPv4 addresses mapped.
 	GID  netip.Addr `json:"gid"`
 	Type string     `json:"type"`
-	// Device is the network device that has the address; empty: none, or one of
-	// another network namespace.
+	// Device is the network device that has the address; empty: none, or one in another network namespace.
 	Device string `json:"netdev,omitempty"`
 }
 
-// Addr is the GID as an address of a network, an IPv4 one unmapped.
+// Addr returns the GID as an IP address, with IPv4 addresses unmapped.
 func (g *GID) Addr() netip.Addr { return g.GID.Unmap() }
 
 // gids reads the table of the port at a directory, without its holes.
@@ -47,8 +46,8 @@ func gids(sys fs.FS, port string) []GID {
 	return list
 }
 
-// isEmptyDefault tells of the prefix of link-local addresses alone, which InfiniBand
-// drivers give for an index without a GUID.
+// isEmptyDefault reports a bare prefix of link-local addresses, which InfiniBand drivers report for an index without a
+// GUID.
 func isEmptyDefault(a netip.Addr) bool {
 	return a == netip.AddrFrom16([16]byte{0xfe, 0x80})
 }

@@ -14,7 +14,7 @@ const verbsDir = "class/infiniband_verbs"
 // Node is a device node.
 type Node struct {
 	Path string `json:"path"`
-	// Problem is why the process that has looked cannot open it.
+	// Problem is why this process cannot open it.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -30,16 +30,15 @@ func verbsNodes(sys fs.FS) map[string]string {
 	return nodes
 }
 
-// access asks the kernel whether this process could open a device for reading and
-// writing. The kernel answers EPERM for the device controller of a control group,
-// and EACCES for the permissions of the file. With flags x/sys would take EPERM for a
-// kernel without the call, and look at permissions alone.
+// access asks the kernel whether this process could open a device for reading and writing. The kernel answers EPERM for
+// the device controller of a control group, and EACCES for the permissions of the file. It passes no flags: with flags
+// x/sys would take EPERM for a kernel without the call, and check only permissions.
 func access(name string) error {
 	const noFlags = 0
 	return unix.Faccessat(unix.AT_FDCWD, name, unix.R_OK|unix.W_OK, noFlags)
 }
 
-// problem says what an answer of access means.
+// problem describes an answer of access.
 func problem(err error) string {
 	switch {
 	case err == nil:

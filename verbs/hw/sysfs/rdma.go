@@ -13,19 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RDMA is what a host has of it, as far as the namespaces and rights of the
-// process that looks show it.
+// RDMA describes the RDMA of a host, as far as the namespaces and rights of this process show it.
 type RDMA struct {
 	Adapters []Adapter `json:"adapters"`
-	// Namespaces is how adapters are shared between network namespaces: shared, all
-	// see all of them; exclusive, each adapter is in one. Empty: no RDMA driver is
-	// loaded.
+	// Namespaces is how adapters are shared between network namespaces: "shared", all namespaces see all adapters;
+	// "exclusive", each adapter is in one. Empty: no RDMA driver is loaded.
 	Namespaces string `json:"netns,omitempty"`
-	// Memlock is how many bytes the process may register, -1 without limit.
+	// Memlock is how many bytes the process may register, -1: no limit.
 	Memlock int64 `json:"memlock_bytes"`
 }
 
-// kernel is what an RDMA is read from.
+// kernel is the source of an RDMA.
 type kernel struct {
 	root       fs.FS // of the file system
 	access     func(name string) error
@@ -36,7 +34,7 @@ type kernel struct {
 	memlock    func() int64
 }
 
-// Read looks at this host.
+// Read reads this host's RDMA.
 func Read() (RDMA, error) {
 	k := kernel{
 		root: os.DirFS("/"), access: access, priorities: priorities, memlock: memlock,
@@ -52,7 +50,7 @@ func Read() (RDMA, error) {
 	return k.read()
 }
 
-// use counts what programs have made, by adapter.
+// use counts the objects that programs have created, by adapter.
 func use() map[string]map[string]uint64 {
 	list, err := netlink.RdmaResourceList()
 	if err != nil {
@@ -65,7 +63,7 @@ func use() map[string]map[string]uint64 {
 	return counts
 }
 
-// memlock is the limit of locked memory of this process, -1 for none.
+// memlock returns the limit of locked memory of this process, or -1 for none.
 func memlock() int64 {
 	var caps [2]unix.CapUserData
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -79,7 +77,7 @@ func memlock() int64 {
 	return locked(caps[0].Effective, lim.Cur)
 }
 
-// locked: CAP_IPC_LOCK overrides the limit.
+// locked returns the effective limit: CAP_IPC_LOCK overrides it.
 func locked(effective uint32, limit uint64) int64 {
 	if effective&(1<<unix.CAP_IPC_LOCK) != 0 || limit > math.MaxInt64 {
 		return -1
@@ -87,8 +85,7 @@ func locked(effective uint32, limit uint64) int64 {
 	return int64(limit)
 }
 
-// read reads everything. Only what cannot be listed is an error; an attribute that
-// cannot be read is empty.
+// read reads everything. It fails only if something cannot be listed; an attribute that cannot be read is empty.
 func (k *kernel) read() (RDMA, error) {
 	h := RDMA{Adapters: []Adapter{}, Memlock: k.memlock()}
 	sys, err := fs.Sub(k.root, "sys")
@@ -113,7 +110,7 @@ func (k *kernel) read() (RDMA, error) {
 	return h, nil
 }
 
-// describePorts adds what does not stand in the directories of the ports.
+// describePorts adds what is not in the directories of the ports.
 func (k *kernel) describePorts(a *Adapter) {
 	for i := range a.Ports {
 		p := &a.Ports[i]
@@ -128,10 +125,10 @@ func (k *kernel) describePorts(a *Adapter) {
 	}
 }
 
-// managerPath is the kernel's connection manager for programs.
+// managerPath is the device of the kernel's connection manager.
 const managerPath = "/dev/infiniband/rdma_cm"
 
-// pathProblem is why the kernel cannot be asked for paths in a subnet, empty if it can.
+// pathProblem returns why the kernel cannot be asked for paths in a subnet, or "".
 func (k *kernel) pathProblem() string {
 	if text := problem(k.access(managerPath)); text != "" {
 		return managerPath + ", of the module rdma_ucm: " + text
@@ -139,7 +136,7 @@ func (k *kernel) pathProblem() string {
 	return ""
 }
 
-// device is the network device below the port: that of its first GID.
+// device returns the network device below the port: that of its first GID.
 func (p *Port) device(parent string) string {
 	if len(p.GIDs) == 0 {
 		return parent

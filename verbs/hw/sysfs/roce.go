@@ -22,9 +22,8 @@ type RoCEPorts map[netip.Addr]RoCEPort
 // RoCEPort is a port that speaks RoCE v2.
 type RoCEPort struct {
 	Name string // mlx5_0/1
-	// Hardware takes packets to UDP port 4791 before the kernel sees them: a socket
-	// that is bound to it hears nothing. A driver in software has sockets there, so
-	// that no other can be bound.
+	// Hardware means that the adapter takes packets to UDP port 4791 before the kernel sees them: a socket bound to the
+	// port receives nothing. A software driver has sockets on the port instead, so that no other can be bound.
 	Hardware bool
 }
 
@@ -42,11 +41,11 @@ func RoCE() (RoCEPorts, error) {
 	return rocePorts(sys, list, local), nil
 }
 
-// hardwareAddrLen is the length of the hardware address of a network device of IPoIB: the number of its queue pair
-// after a byte of flags, and the GID of its port (RFC 4391, 9.1.1).
+// hardwareAddrLen is the length of the hardware address of an IPoIB device: a byte of flags, the number of its queue
+// pair, and the GID of its port (RFC 4391, 9.1.1).
 const hardwareAddrLen = 20
 
-// IPoIB returns the GID of the port below a network device of IPoIB; zero: it is another device.
+// IPoIB returns the GID of the port below an IPoIB device, or zero for another device.
 func IPoIB(ifindex int) (gid [16]byte, err error) {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
@@ -58,11 +57,10 @@ func IPoIB(ifindex int) (gid [16]byte, err error) {
 	return gid, nil
 }
 
-// rocePorts: the table of GIDs may be too short for the addresses of its network
-// device, and does not have those of a bridge above it or of services on the
-// loopback device, whose packets the hardware takes as well. A network device is a
-// port's if it has an address of the port: its name alone may be that of another
-// network namespace's.
+// rocePorts maps addresses to ports. The GID table alone is not enough: it may be too short for the addresses of its
+// network device, and lacks those of a bridge above the device and of services on the loopback device, whose packets
+// the hardware takes as well. A network device belongs to a port if it has an address of the port: its name alone may
+// be that of a device in another network namespace.
 func rocePorts(sys fs.FS, list []Adapter, local map[string][]netip.Addr) RoCEPorts {
 	m := RoCEPorts{}
 	for i := range list {
@@ -97,7 +95,7 @@ func (m RoCEPorts) addPort(sys fs.FS, a *Adapter, p *Port, local map[string][]ne
 	}
 }
 
-// add notes that a port speaks for addresses; hardware counts before software.
+// add records that a port speaks for addresses; hardware takes precedence over software.
 func (m RoCEPorts) add(at RoCEPort, addrs ...netip.Addr) {
 	for _, a := range addrs {
 		if have, ok := m[a]; !ok || at.Hardware && !have.Hardware {
@@ -106,10 +104,10 @@ func (m RoCEPorts) add(at RoCEPort, addrs ...netip.Addr) {
 	}
 }
 
-// maxAbove bounds the network devices that stand above one.
+// maxAbove bounds the network devices stacked on one.
 const maxAbove = 1024
 
-// above lists a network device and those that stand on it: bridges, bonds, VLANs.
+// above lists a network device and those stacked on it: bridges, bonds, VLANs.
 func above(sys fs.FS, device string) []string {
 	list := []string{device}
 	for i := 0; i < len(list) && len(list) < maxAbove; i++ {
@@ -149,8 +147,8 @@ func interfaces() (map[string][]netip.Addr, error) {
 	return m, nil
 }
 
-// Taker names the adapter that takes the packets to a UDP port of an address, if one
-// does: hardware knows RoCEv2 by its usual port.
+// Taker returns the name of the adapter that takes packets to a UDP port of an address, if one does: hardware
+// recognizes RoCEv2 by its standard port.
 func (m RoCEPorts) Taker(a netip.Addr, port uint16) string {
 	if at := m[a]; at.Hardware && port == verbs.RoCEUDPPort {
 		return at.Name
@@ -158,7 +156,7 @@ func (m RoCEPorts) Taker(a netip.Addr, port uint16) string {
 	return ""
 }
 
-// HeldBy says why a UDP port cannot be bound, as far as it is known.
+// HeldBy describes why a UDP port cannot be bound, as far as that is known.
 func (m RoCEPorts) HeldBy(port uint16) string {
 	why := "UDP port " + strconv.Itoa(int(port)) + " is in use"
 	var names []string

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ueventGroup is the multicast group of the kernel's own messages about devices.
+// ueventGroup is the multicast group of the kernel's own device events.
 const ueventGroup = 1
 
-// Changes hears of RDMA adapters that the kernel adds or removes.
+// Changes reports that the kernel added or removed RDMA adapters.
 type Changes struct {
-	// C has something in it when there was such a change since it was read.
+	// C receives a value if there was such a change since the last receive.
 	C <-chan struct{}
 
 	file    *os.File
@@ -23,7 +23,7 @@ type Changes struct {
 	done    sync.WaitGroup
 }
 
-// Listen begins to listen.
+// Listen starts listening.
 func Listen() (*Changes, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
@@ -38,8 +38,7 @@ func Listen() (*Changes, error) {
 	return u, nil
 }
 
-// run reads until the socket is closed. Messages that were lost may have been of an
-// adapter: drivers that load are what fills the socket.
+// run reads until the socket is closed. Lost messages count as a change: loading drivers is what fills the socket.
 func (u *Changes) run() {
 	buf := make([]byte, 8<<10)
 	for {
@@ -63,7 +62,7 @@ func isAdapter(msg []byte) bool {
 	return bytes.Contains(msg, []byte("\x00SUBSYSTEM=infiniband\x00"))
 }
 
-// Close ends it.
+// Close stops listening.
 func (u *Changes) Close() {
 	_ = u.file.Close()
 	u.done.Wait()

@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// unusable is why the gateway cannot carry by a port, empty if nothing that the
-// kernel tells is in the way. What is wrong for good comes first.
+// unusable returns why the gateway cannot use a port, or "" if the kernel reports no obstacle. Permanent reasons come
+// first.
 func (a *Adapter) unusable(p *Port) string {
 	switch {
 	case a.Node == nodeRNIC:
@@ -33,8 +33,8 @@ func (a *Adapter) unusable(p *Port) string {
 	}
 }
 
-// Hints are what an operator should know of the host, one sentence each: what
-// keeps adapters from work that looks ready, and what the network does not promise.
+// Hints returns what an operator should know about the host, one sentence each: what keeps adapters that look ready
+// from working, and what the network does not promise.
 func (h *RDMA) Hints() (list []string) {
 	if len(h.Adapters) == 0 {
 		return nil
@@ -61,17 +61,17 @@ func (h *RDMA) Hints() (list []string) {
 	return list
 }
 
-// enoughMemlock is below what a gateway with default limits registers.
+// enoughMemlock is less than a gateway with default limits registers.
 const enoughMemlock = 1 << 30
 
-// hardware tells adapters from drivers that do RDMA in software.
+// hardware reports whether the adapter is hardware rather than a software driver.
 func (a *Adapter) hardware() bool { return a.PCI != "" }
 
-// TakesRoCE reports whether packets to a UDP port at the addresses of the port reach the
-// adapter and not the kernel: hardware knows RoCE v2 by its usual port.
+// TakesRoCE reports whether packets to a UDP port at the addresses of the port reach the adapter and not the kernel:
+// hardware recognizes RoCE v2 by its standard port.
 func (a *Adapter) TakesRoCE(p *Port, udpPort uint16) bool {
 	return udpPort == verbs.RoCEUDPPort && a.hardware() && a.RoCE(p) && p.hasGID(RoCEv2)
 }
 
-// PortName names a port as the rdma tool does: mlx5_0/1.
+// PortName returns the name of a port as the rdma tool writes it: mlx5_0/1.
 func (a *Adapter) PortName(p *Port) string { return a.Name + "/" + strconv.Itoa(p.Number) }

@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/lab/bench"
 )
 
-// comparing is a command line of bench.
+// comparing holds the options of a bench command line.
 type comparing struct {
 	bench.Options
 	ratios, json bool
@@ -68,7 +68,7 @@ when a signal comes is printed all the same.`,
 	return c
 }
 
-// run compares; the reports are of one congestion control each.
+// run compares; it returns one report per congestion control.
 func (o *comparing) run(ctx context.Context) ([]*comparison.Report, error) {
 	if o.Quick {
 		return bench.Quick(ctx, o.Options)
@@ -95,7 +95,7 @@ func (o *comparing) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.json, "json", false, "print one JSON document")
 }
 
-// show prints reports and says their ratios.
+// show prints the reports and their ratios.
 func (l *laboratory) show(list []*comparison.Report, o comparing) (err error) {
 	for _, r := range list {
 		if o.json {

@@ -1,12 +1,9 @@
-// Command smcgw-lab runs what the project shows and measures on hosts that it
-// makes out of network namespaces.
+// Command smcgw-lab runs the project's demonstrations and measurements on hosts that it makes from network namespaces.
 //
-// It exists so that smcgw, which runs as root on the hosts of others, links
-// nothing of the laboratory. The gateways of the hosts are smcgw itself, the
-// file beside this one unless --smcgw names another.
+// It is separate so that smcgw, which runs as root on the hosts of others, links nothing of the laboratory. The
+// gateways of the hosts are smcgw itself, the file beside this one unless --smcgw names another.
 //
-// The trap: this program is also the ordinary programs of its hosts, under a
-// variable of the environment.
+// The trap: depending on an environment variable, this program also acts as the ordinary programs of its hosts.
 package main
 
 import (
@@ -37,7 +34,7 @@ const (
 	exitUsage  = 2
 )
 
-// laboratory is what the verbs have in common.
+// laboratory is the state that the verbs share.
 type laboratory struct {
 	stdout, stderr io.Writer
 	smcgw          string // --smcgw
@@ -48,7 +45,7 @@ type laboratory struct {
 func run(ctx context.Context, stdout, stderr io.Writer, args []string) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	context.AfterFunc(ctx, stop) // a second signal ends it immediately
 	l := &laboratory{stdout: stdout, stderr: stderr}
 	root := l.root()
 	root.SetArgs(args)
@@ -89,7 +86,7 @@ Exit status: 0 done, 1 failed, 2 usage.`,
 
 var errNoVerb = errors.New("no verb given")
 
-// gateway finds the program that the hosts run.
+// gateway returns the path of the program that the hosts run.
 func (l *laboratory) gateway() (string, error) {
 	file := l.smcgw
 	if file == "" {
@@ -102,7 +99,7 @@ func (l *laboratory) gateway() (string, error) {
 	return program(file)
 }
 
-// program finds a gateway that is named.
+// program returns the path of a named gateway.
 func program(file string) (string, error) {
 	if _, err := os.Stat(file); err != nil {
 		return "", fmt.Errorf("the gateway (make build makes it, --smcgw names another): %w", err)

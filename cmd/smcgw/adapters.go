@@ -13,8 +13,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// printAdapters lists the ports of the host's adapters, why one cannot be used, and
-// what an operator should know. A host without adapters has nothing to print.
+// printAdapters lists the ports of the host's adapters, why one cannot be used, and what an operator should know. For a
+// host without adapters it prints nothing.
 func (e *env) printAdapters(h *sysfs.RDMA) error {
 	if len(h.Adapters) == 0 {
 		return nil
@@ -50,7 +50,7 @@ func eachPort(h *sysfs.RDMA, f func(*sysfs.Adapter, *sysfs.Port)) {
 	}
 }
 
-// unusablePorts says why the gateway cannot use ports.
+// unusablePorts lists why the gateway cannot use ports.
 func unusablePorts(h *sysfs.RDMA) (list []string) {
 	eachPort(h, func(a *sysfs.Adapter, p *sysfs.Port) {
 		if p.Unusable != "" {
@@ -60,13 +60,13 @@ func unusablePorts(h *sysfs.RDMA) (list []string) {
 	return list
 }
 
-// speed leaves out how many lanes make it.
+// speed returns a rate without its number of lanes.
 func speed(rate string) string {
 	short, _, _ := strings.Cut(rate, " (")
 	return strings.ReplaceAll(short, " ", "")
 }
 
-// driver is what drives the adapter; one in software stands on a network device.
+// driver returns the driver of the adapter; for a software driver with the network device below it.
 func driver(a *sysfs.Adapter) string {
 	if a.Driver == "" && a.Parent != "" {
 		return "software on " + a.Parent
@@ -81,7 +81,7 @@ func node(a *sysfs.Adapter) string {
 	return strings.TrimPrefix(a.Verbs.Path, "/dev/infiniband/")
 }
 
-// gids lists the entries that connections can be carried by: index and address.
+// gids lists the entries by which connections can be carried: index and address.
 func gids(p *sysfs.Port) string {
 	var list []string
 	for i := range p.GIDs {
@@ -165,8 +165,7 @@ func memlock(n int64) string {
 	return screen.Size(uint64(n))
 }
 
-// adapterNotes are lines of check about the host's adapters and what the configuration
-// makes of them.
+// adapterNotes returns check's lines about the host's adapters and what the configuration does with them.
 func adapterNotes(c *config.Config, h *sysfs.RDMA) (list []string) {
 	eachPort(h, func(a *sysfs.Adapter, p *sysfs.Port) {
 		list = append(list, fmt.Sprintf("%s: %s, %s, %s, %s, firmware %s", a.PortName(p), p.LinkLayer, p.State, speed(p.Rate), driver(a), orDash(a.Firmware)))
@@ -190,7 +189,7 @@ func orDash(s string) string {
 	return s
 }
 
-// beside is what an adapter means for the soft device.
+// beside returns what an adapter means for the soft device.
 func beside(c *config.Config, a *sysfs.Adapter, p *sysfs.Port) string {
 	if !slices.Contains(c.Carriers, report.DeviceSoft) || !a.TakesRoCE(p, c.Soft.UDPPort) {
 		return ""

@@ -28,7 +28,7 @@ The output is medians with their spread, and where plain TCP wins.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			context.AfterFunc(ctx, stop) // a second signal ends it at once
+			context.AfterFunc(ctx, stop) // a second signal ends it immediately
 			switch {
 			case p.serve && p.host != "":
 				return usagef("bench: one of --peer and --serve")

@@ -25,11 +25,11 @@ import (
 )
 
 const (
-	// benchPort is the port of measurements; no service has it.
+	// benchPort is the port of measurements, which no service uses.
 	benchPort = 4792
-	// benchTokenVariable holds the token where a command line would show it.
+	// benchTokenVariable holds the token, which a command line would expose.
 	benchTokenVariable = "SMCGW_BENCH_TOKEN"
-	// benchServeSchema names the document that --serve --json prints.
+	// benchServeSchema names the document printed by --serve --json.
 	benchServeSchema = "smcgw.bench.serve/v1"
 	// loadName is the program that does works with the library.
 	loadName = "smcgw-load"
@@ -55,7 +55,7 @@ func (p *peerBench) register(fs *pflag.FlagSet) {
 	fs.StringVar(&p.listen, "listen", "", "with --serve: address and port (default every address, port "+strconv.Itoa(benchPort)+")")
 }
 
-// secret is the token that was given, if one was.
+// secret returns the token that was given, if one was.
 func (p *peerBench) secret(e *env) (t bench.Token, given bool, err error) {
 	s := p.token
 	if s == "" {
@@ -84,7 +84,7 @@ func (p *peerBench) runServe(ctx context.Context, e *env) error {
 		return err
 	}
 	defer closeGateway()
-	if g == nil { // one may come
+	if g == nil { // a gateway may start later
 		c := e.reach()
 		defer c.Close()
 		g = bench.Beside(c)
@@ -129,7 +129,7 @@ func (e *env) sayServing(at netip.AddrPort, token bench.Token) error {
 	return printed(err)
 }
 
-// run compares and prints, also what there is when it was interrupted.
+// run compares and prints the result, even a partial one if it was interrupted.
 func (p *peerBench) run(ctx context.Context, e *env) error {
 	token, given, err := p.secret(e)
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *peerBench) run(ctx context.Context, e *env) error {
 	defer closeGateway()
 	log, progress := e.stderr, e.screen(e.stderr).Progress()
 	if e.screen(e.stderr).Terminal() {
-		log = io.Discard // the bar says it
+		log = io.Discard // the progress bar shows it
 	}
 	r, err := bench.Run(ctx, bench.Options{
 		To: netip.AddrPortFrom(addr, cmp.Or(port, benchPort)), Token: token, Duration: p.duration, Rounds: p.rounds,
@@ -176,7 +176,7 @@ func (p *peerBench) run(ctx context.Context, e *env) error {
 	return errors.Join(err, printed(show(e.stdout)))
 }
 
-// loadProgram is the program that does works with the library, beside which it is.
+// loadProgram returns the program that does works with the library, which is in the same directory.
 func (e *env) loadProgram() *bench.Program {
 	p, err := e.findLoad()
 	if err != nil {
@@ -202,7 +202,7 @@ func (e *env) findLoad() (p bench.Program, err error) {
 	return p, nil
 }
 
-// command is the command line without the token.
+// command returns the command line without the token.
 func (p *peerBench) command() string {
 	words := []string{"smcgw bench --peer", p.host}
 	if p.rounds != 0 {
@@ -214,7 +214,7 @@ func (p *peerBench) command() string {
 	return strings.Join(words, " ")
 }
 
-// lookUpHost finds the address of a host, or takes it as it is.
+// lookUpHost resolves a host, or parses it if it is an address.
 func lookUpHost(ctx context.Context, host string) (netip.Addr, error) {
 	if a, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil {
 		return a, nil
@@ -226,8 +226,8 @@ func lookUpHost(ctx context.Context, host string) (netip.Addr, error) {
 	return list[0].Unmap(), nil
 }
 
-// beside returns the gateway of this host; nil if none answers. A gateway that
-// does not let the caller in is an error: what it carries could not be told.
+// beside returns the gateway of this host, or nil if none answers. A gateway that refuses the caller is an error,
+// because what it carries could not be determined.
 func (e *env) beside(ctx context.Context) (g bench.Gateway, closeClient func(), err error) {
 	c := e.reach()
 	_, err = c.Version(ctx)

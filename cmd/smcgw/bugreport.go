@@ -19,7 +19,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// reportPatience bounds what is collected.
+// reportPatience bounds the time for collecting.
 const reportPatience = 2 * time.Minute
 
 func newBugreport(e *env) *cobra.Command {
@@ -61,7 +61,7 @@ and why the last connections were native or aborted.`,
 	return withSocket(e, verb(e, c))
 }
 
-// diagnosis sums up what doctor and the daemon say.
+// diagnosis summarizes what doctor and the daemon report.
 func (e *env) diagnosis(ctx context.Context, c *admin.Client, r doctor.Report, asked bool) (doctor.Diagnosis, error) {
 	if !asked {
 		return doctor.Diagnose(r, nil, nil), nil
@@ -84,12 +84,12 @@ func (e *env) diagnose(ctx context.Context, c *admin.Client, s doctor.Subject) e
 	if err != nil {
 		return err
 	}
-	text, _ := bugreport.Redact(b.Bytes(), e.secrets(s)) // people send this, too
+	text, _ := bugreport.Redact(b.Bytes(), e.secrets(s)) // users send this output to others, too
 	_, err = e.stdout.Write(text)
 	return printed(err)
 }
 
-// answers reports whether a daemon lets the caller ask.
+// answers reports whether a daemon answers the caller's requests.
 func answers(s doctor.Subject) bool { return s.Daemon != nil && s.Daemon.Problem == "" }
 
 // collect writes the archive.
@@ -136,7 +136,7 @@ type nopCloser struct{ io.Writer }
 // Close implements io.Closer.
 func (nopCloser) Close() error { return nil }
 
-// secrets are the keys of the configuration, and the token of a measurement.
+// secrets returns the keys of the configuration, and the token of a measurement.
 func (e *env) secrets(s doctor.Subject) []string {
 	path := s.ConfigFile
 	if path == "" {
@@ -145,9 +145,9 @@ func (e *env) secrets(s doctor.Subject) []string {
 	return append(bugreport.Secrets(path), e.getenv(benchTokenVariable))
 }
 
-// parts are those of the archive.
+// parts returns the parts of the archive.
 func (e *env) parts(c *admin.Client, s doctor.Subject) []bugreport.Part {
-	var examined doctor.Report // by the part doctor.json
+	var examined doctor.Report // set by the part doctor.json
 	list := []bugreport.Part{
 		bugreport.Document("version.json", func(ctx context.Context) (report.VersionInfo, error) {
 			info := admin.NewVersionInfo(buildVersion())

@@ -13,7 +13,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// checkSchema versions the document of check.
+// checkSchema names the format of checkDoc.
 const checkSchema = "smcgw.check/v1"
 
 // checkDoc is the document of check.
@@ -25,7 +25,7 @@ type checkDoc struct {
 	Notes  []string             `json:"notes"`
 	// Config is the effective configuration as YAML.
 	Config string `json:"config,omitempty"`
-	// RDMA is what the kernel tells of the host's adapters.
+	// RDMA is what the kernel reports about the host's adapters.
 	RDMA sysfs.RDMA `json:"rdma"`
 }
 
@@ -43,7 +43,7 @@ notes about what may not do what was meant, and the RDMA adapters of this host. 
 			f, err := config.Load(path)
 			errs := config.FieldErrors(err)
 			if err != nil && len(errs) == 0 {
-				return err // not readable at all
+				return err // the file cannot be read
 			}
 			host, err := e.rdma()
 			if err != nil {
@@ -87,7 +87,7 @@ func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, 
 	return nil
 }
 
-// checkNotes are those about the file, and about the file on this host.
+// checkNotes returns notes about the file, and about the file on this host.
 func checkNotes(f *config.File, host *sysfs.RDMA) []string {
 	usable := false
 	notes := append(f.Notes(), inspect.DeviceNotes(f.Config.Devices, slices.Contains(f.Config.Carriers, report.DeviceIB))...)
@@ -114,8 +114,7 @@ func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, 
 	return e.printJSON(doc)
 }
 
-// loadConfig reads a configuration for a verb that needs it. All its errors
-// are printed.
+// loadConfig reads a configuration for a verb that needs it, and prints all its errors.
 func (e *env) loadConfig(path string) (config.Config, error) {
 	c, err := config.Effective(path)
 	if errs := config.FieldErrors(err); len(errs) > 0 {

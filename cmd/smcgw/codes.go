@@ -38,7 +38,7 @@ func newCodes(e *env) *cobra.Command {
 	return noun(e, withList(e, c))
 }
 
-// findCode finds a reason by its name or its number.
+// findCode looks up a reason by its name or number.
 func findCode(list report.CodeList, arg string) (report.Code, bool) {
 	for _, c := range list.Codes {
 		if c.Name == arg || c.Code != 0 && strconv.Itoa(c.Code) == arg {
@@ -48,7 +48,7 @@ func findCode(list report.CodeList, arg string) (report.Code, bool) {
 	return report.Code{}, false
 }
 
-// explain is the manual page of one reason.
+// explain prints the manual page of one reason.
 func (e *env) explain(c report.Code) error {
 	s := e.screen(e.stdout)
 	title := s.Paint(screen.Title, c.Name)

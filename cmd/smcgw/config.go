@@ -16,7 +16,7 @@ func addConfigFlag(c *cobra.Command, path *string, def string) {
 	c.Flags().StringVarP(path, "config", "c", def, "configuration file")
 }
 
-// printFieldErrors prints one error a line, as compilers do.
+// printFieldErrors prints one error per line, as compilers do.
 func printFieldErrors(w io.Writer, file string, errs []*config.FieldError) {
 	for _, fe := range errs {
 		where := file
@@ -30,8 +30,8 @@ func printFieldErrors(w io.Writer, file string, errs []*config.FieldError) {
 	}
 }
 
-// configFor is the configuration for a verb that only needs paths of it: that
-// of the file given, else of the default file, else the defaults.
+// configFor returns the configuration for a verb that only needs paths of it: from the given file, else from the
+// default file, else the defaults.
 func (e *env) configFor(path string) (config.Config, error) {
 	if path != "" {
 		return e.loadConfig(path)

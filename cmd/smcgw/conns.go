@@ -16,7 +16,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// connsFlags are those of conns.
+// connsFlags are the flags of conns.
 type connsFlags struct {
 	query  report.ConnQuery
 	filter filterFlags
@@ -68,7 +68,7 @@ func (f *connsFlags) run(ctx context.Context, e *env) error {
 	return errors.Join(f.show(e, list), f.hint(e, list))
 }
 
-// hint tells an operator at a terminal where connections are that are not carried.
+// hint tells an operator at a terminal where to find connections that are not carried.
 func (f *connsFlags) hint(e *env, list admin.ConnList) error {
 	if len(list.Conns) > 0 || !f.query.Live() || f.query.All || e.json || !e.screen(e.stdout).Terminal() {
 		return nil
@@ -100,7 +100,7 @@ func pause(ctx context.Context, span time.Duration) error {
 	}
 }
 
-// rates are what connections have moved since they were listed before, or since they began.
+// rates sets what connections have moved per second since the previous list, or since they began.
 func rates(conns []report.ConnInfo, before map[uint64]report.ConnInfo, seconds float64) {
 	for i := range conns {
 		c := &conns[i]
@@ -113,8 +113,7 @@ func rates(conns []report.ConnInfo, before map[uint64]report.ConnInfo, seconds f
 	}
 }
 
-// connRows makes the table; ended adds the column that says how each ended, measured those
-// of the rates.
+// connRows makes the table; ended adds the column that says how each ended, measured the columns of the rates.
 func connRows(conns []report.ConnInfo, ended, measured bool) [][]string {
 	rows := [][]string{{"ID", "PROTO", "SIDE", "LOCAL", "REMOTE", "STATE", "WAY", "CARRIER", "REASON", "TX", "RX", "AGE", "RTT", "RETRANS"}}
 	known := slices.ContainsFunc(conns, func(c report.ConnInfo) bool { return c.Program != nil })
@@ -165,15 +164,15 @@ func connRows(conns []report.ConnInfo, ended, measured bool) [][]string {
 	return rows
 }
 
-// spareOfConns are the columns that say least about why a connection is not carried.
+// spareOfConns returns the columns that say least about why a connection is not carried.
 func spareOfConns() []string { return []string{"SIDE", "TX RX", "ID", "AGE", "AT"} }
 
-// wideOfEnds are the columns of programs, queue pairs and connections in process that say least.
+// wideOfEnds returns the least important columns of programs, queue pairs and connections in process.
 func wideOfEnds() []string {
 	return []string{"UID", "CGROUP", "RING", "SPILLED", "TOKENS", "QPN", "UNSENT", "CREDITS", "BLOCKED"}
 }
 
-// programCells are empty where it is not known whose the socket is, or there is none any more.
+// programCells is empty if it is not known which program has the socket, or none has it any more.
 func programCells(p *report.Program) []string {
 	if p == nil {
 		return make([]string, 4)
@@ -185,7 +184,7 @@ func programCells(p *report.Program) []string {
 	return []string{p.Name, pid, strconv.FormatUint(uint64(p.UID), 10), p.Cgroup}
 }
 
-// endCells are what is known of the end of a program with the library: bytes of both directions together.
+// endCells shows what is known of the end of a program with the library; bytes are of both directions together.
 func endCells(p *report.InProcessEnd) []string {
 	if p == nil {
 		return make([]string, 3)
@@ -193,7 +192,7 @@ func endCells(p *report.InProcessEnd) []string {
 	return []string{screen.Size(p.TxRing + p.RxRing), screen.Size(p.TxSpilled + p.RxSpilled), strconv.FormatUint(p.TxTokens+p.RxTokens, 10)}
 }
 
-// ageCell is empty for native connections, of which the end is not seen.
+// ageCell is empty for native connections, whose end is not observed.
 func ageCell(c *report.ConnInfo) string {
 	if c.End == report.EndNative {
 		return ""
@@ -201,10 +200,10 @@ func ageCell(c *report.ConnInfo) string {
 	return age(c.AgeSeconds)
 }
 
-// howCell is what carries a connection, or else its state.
+// howCell shows what carries a connection, or else its state.
 func howCell(c *report.ConnInfo) string { return cmp.Or(string(c.Carrier), c.State) }
 
-// sizeCell is empty where bytes are not counted: those of native connections.
+// sizeCell is empty if bytes are not counted, as for native connections.
 func sizeCell(c *report.ConnInfo, n uint64) string {
 	if c.Carrier == report.CarrierNone && c.Way != report.WayInProcess {
 		return ""
@@ -212,7 +211,7 @@ func sizeCell(c *report.ConnInfo, n uint64) string {
 	return screen.Size(n)
 }
 
-// rate renders bytes a second, empty for none.
+// rate renders bytes per second, or "" for none.
 func rate(n float64) string {
 	if n < 1 {
 		return ""
@@ -220,8 +219,7 @@ func rate(n float64) string {
 	return screen.Size(uint64(n)) + "/s"
 }
 
-// reasonCell is the reason with the side that decided, in one field, or else why
-// the connection has left its first carrier.
+// reasonCell shows the reason and the side that decided, or else why the connection was demoted.
 func reasonCell(c *report.ConnInfo) string {
 	if c.Reason == "" && c.Demoted != "" {
 		return fmt.Sprintf("demoted(%s)", c.Demoted)
@@ -232,7 +230,7 @@ func reasonCell(c *report.ConnInfo) string {
 	return fmt.Sprintf("%s(%s)", c.Reason, c.DecidedBy)
 }
 
-// pairCells are what is known of the queue pair of a connection.
+// pairCells shows what is known of the queue pair of a connection.
 func pairCells(p *report.PairInfo) []string {
 	if p == nil {
 		return make([]string, 4)

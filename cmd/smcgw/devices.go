@@ -93,7 +93,7 @@ func counterRows(devices []report.DeviceInfo) [][]string {
 	return rows
 }
 
-// printNotes says below the table why a device is not active, or not as configured.
+// printNotes explains, below the table, why a device is not active or not as configured.
 func (e *env) printNotes(devices []report.DeviceInfo) error {
 	for i := range devices {
 		if d := &devices[i]; d.Error != "" || d.Note != "" {

@@ -73,18 +73,18 @@ Exit status: 4 if a line is a failure, or the program's connections stay native.
 	return withSocket(e, verb(e, c))
 }
 
-// examineProgram answers for a program, which is looked for in PATH as a shell does.
+// examineProgram examines a program, which is looked up in PATH as a shell does.
 func (e *env) examineProgram(name string) error {
 	file, err := exec.LookPath(name)
 	if err != nil {
-		file = name // it need not be executable
+		file = name // it may not be executable
 	}
 	if file, err = filepath.Abs(file); err != nil {
 		return fmt.Errorf("doctor --program: %w", err)
 	}
 	loaded, err := scan.Resolve(file)
 	if err != nil {
-		loaded = file // the scan says what is wrong with it
+		loaded = file // the scan reports what is wrong with it
 	}
 	r, err := scan.New().Program(loaded)
 	if err != nil {
@@ -92,7 +92,7 @@ func (e *env) examineProgram(name string) error {
 	}
 	library := ""
 	if own, err := os.Executable(); err == nil && r.Libc != "" {
-		library, _ = adopt.Library(r.Libc, e.getenv(adopt.EnvLibrary), own) // none is an answer, too
+		library, _ = adopt.Library(r.Libc, e.getenv(adopt.EnvLibrary), own) // a missing library is a valid answer
 	}
 	p := doctor.ExamineProgram(file, r, library)
 	if e.json {
@@ -106,7 +106,7 @@ func (e *env) examineProgram(name string) error {
 	return err
 }
 
-// subject is what doctor examines besides the host.
+// subject collects what doctor examines besides the host.
 func (e *env) subject(ctx context.Context, configPath, peer string) (doctor.Subject, error) {
 	s := doctor.Subject{Config: defaultConfig(), Version: buildVersion()}
 	for _, c := range process.Capabilities() {
@@ -131,9 +131,9 @@ func (e *env) subject(ctx context.Context, configPath, peer string) (doctor.Subj
 	return s, err
 }
 
-// gatewaysHere names the gateways of this network namespace that can be found.
+// gatewaysHere lists the gateways of this network namespace that can be found.
 func (e *env) gatewaysHere(ctx context.Context) (names []string) {
-	found, _ := e.gateways(ctx) // it takes root to see them
+	found, _ := e.gateways(ctx) // seeing them needs root
 	for _, g := range found {
 		if g.Here {
 			names = append(names, g.String())
@@ -142,7 +142,7 @@ func (e *env) gatewaysHere(ctx context.Context) (names []string) {
 	return names
 }
 
-// readConfig takes the file that was named, or the usual one if there is any.
+// readConfig reads the named file, or the default one if it exists.
 func (e *env) readConfig(s *doctor.Subject, path string) {
 	named := path != ""
 	if !named {
@@ -153,13 +153,13 @@ func (e *env) readConfig(s *doctor.Subject, path string) {
 		return
 	}
 	s.ConfigFile, s.ConfigError = path, err
-	s.Config.Admin = config.AdminIn(path) // also of a file with errors
+	s.Config.Admin = config.AdminIn(path) // even if the file has errors
 	if err == nil {
 		s.Config, s.ConfigNotes = f.Config, f.Notes()
 	}
 }
 
-// askDaemon is nil if no daemon answers.
+// askDaemon queries the daemon; the result is nil if none answers.
 func askDaemon(ctx context.Context, c *admin.Client) (*doctor.Daemon, error) {
 	var d doctor.Daemon
 	var err error
@@ -180,7 +180,7 @@ func askDaemon(ctx context.Context, c *admin.Client) (*doctor.Daemon, error) {
 	return &d, errors.Join(errDevices, errPeers, errPID)
 }
 
-// peer is another host, to whose port a connection is made if there is one, and a daemon.
+// peer examines another host: it connects to the host's port, if one was given and a daemon answers.
 func (e *env) peer(ctx context.Context, c *admin.Client, arg string, ask bool) (*doctor.Peer, error) {
 	host, port, err := hostPort(arg)
 	if err != nil {

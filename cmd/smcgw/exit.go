@@ -13,12 +13,11 @@ const (
 	exitFailed      = 1 // the operation failed
 	exitUsage       = 2 // the command line was not understood
 	exitUnreachable = 3 // no daemon answers (LSB: not running)
-	exitFindings    = 4 // check or doctor found errors, ping a native connection
-	exitDegraded    = 5 // status --strict: less is done than was asked for
+	exitFindings    = 4 // check or doctor found errors, or ping a native connection
+	exitDegraded    = 5 // status --strict: the gateway does less than configured
 )
 
-// exitError ends the program with a status. Its text may be empty when all has
-// been said.
+// exitError ends the program with a status. Its text may be empty if everything has been printed.
 type exitError struct {
 	status int
 	err    error
@@ -27,16 +26,15 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// errSaid stands for what a verb has printed itself.
+// errSaid means that the verb has already printed its error.
 var errSaid = errors.New("")
 
-// usagef reports a command line that makes no sense.
+// usagef returns an error for an invalid command line.
 func usagef(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// status turns the outcome of a verb into an exit status and says what went
-// wrong.
+// status converts the result of a verb to an exit status, and prints the error.
 func (e *env) status(err error) int {
 	if err == nil {
 		return exitOK
@@ -46,7 +44,7 @@ func (e *env) status(err error) int {
 	switch {
 	case errors.As(err, &exit):
 		status = exit.status
-	case !e.started: // the library has refused it
+	case !e.started: // cobra has rejected the command line
 		status = exitUsage
 	case errors.Is(err, admin.ErrDaemonUnreachable):
 		status = exitUnreachable

@@ -9,5 +9,5 @@ import (
 	lab "github.com/smcgw/smcgw/lab/faults"
 )
 
-// injector reads the environment, in a program that only tests build.
+// injector reads the environment, in a program that is built only for tests.
 func injector() (faults.Injector, error) { return lab.Parse(os.Environ()) }

@@ -12,7 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// filterFlags are those that select connections.
+// filterFlags are the flags that select connections.
 type filterFlags struct {
 	port                              uint16
 	peer, carrier, reason, way, ended string
@@ -26,17 +26,17 @@ func (f *filterFlags) register(c *cobra.Command) {
 	fs.StringVar(&f.way, "way", "", "only going this way: native, in-process or steered")
 	fs.StringVar(&f.ended, "end", "", "only ended so: closed, aborted or native")
 	for name, known := range f.known() {
-		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // cannot fail: the flag exists
 	}
 }
 
-// registerAddress has only the flags that select by addresses.
+// registerAddress registers only the flags that select by address.
 func (f *filterFlags) registerAddress(c *cobra.Command) {
 	c.Flags().Uint16Var(&f.port, "port", 0, "only with this port at either end")
 	c.Flags().StringVar(&f.peer, "peer", "", "only with this address, or with those of a prefix")
 }
 
-// known are the values of the flags that have a list of them.
+// known returns the values of the flags that have a fixed list of them.
 func (*filterFlags) known() map[string][]string {
 	carriers := []string{}
 	for _, k := range report.DeviceKinds() {
@@ -57,7 +57,7 @@ func (*filterFlags) known() map[string][]string {
 	}
 }
 
-// parse refuses what no connection can have.
+// parse converts the flags, and refuses values that no connection can have.
 func (f *filterFlags) parse() (out report.ConnFilter, err error) {
 	known := f.known()
 	for name, given := range map[string]string{
@@ -85,7 +85,7 @@ func (f *filterFlags) parse() (out report.ConnFilter, err error) {
 	return out, nil
 }
 
-// parsePeers reads an address or a prefix.
+// parsePeers parses an address or a prefix.
 func parsePeers(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
 		a = a.Unmap().WithZone("")

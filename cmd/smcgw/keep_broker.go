@@ -21,7 +21,7 @@ const (
 	brokerSocket = 3
 )
 
-// newKeepBroker is the process that run starts where there is no daemon.
+// newKeepBroker is the process that run starts if there is no daemon.
 func newKeepBroker(e *env) *cobra.Command {
 	return &cobra.Command{
 		Use:    brokerVerb + " DIR",
@@ -37,8 +37,8 @@ func newKeepBroker(e *env) *cobra.Command {
 	}
 }
 
-// closeInherited closes what run had from its own caller, who may wait for its end: a pipe, or a lock. What is this
-// process's own is close-on-exec.
+// closeInherited closes what run inherited from its own caller, such as a pipe or a lock whose release that caller may
+// wait for. Descriptors of this process are close-on-exec.
 func closeInherited() {
 	list, _ := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
@@ -52,8 +52,8 @@ func closeInherited() {
 	}
 }
 
-// startBroker starts that process, which outlives this one: in a session of its own, and keeps nothing of ours but the
-// socket.
+// startBroker starts the broker process, which outlives this one: it has its own session and keeps only the socket of
+// ours.
 func startBroker(dir string, socket *os.File) error {
 	c := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{os.Args[0], brokerVerb, dir}, Env: []string{}, Dir: "/",
@@ -62,6 +62,6 @@ func startBroker(dir string, socket *os.File) error {
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("%s: %w", brokerVerb, err)
 	}
-	go func() { _ = c.Wait() }() // it ends before this process, or is left to init
+	go func() { _ = c.Wait() }() // reaps it if it ends before this process; otherwise init does
 	return nil
 }

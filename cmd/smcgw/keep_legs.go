@@ -17,7 +17,7 @@ func newKeepLegs(*env) *cobra.Command {
 	}
 }
 
-// newSpareLegs is the process that takes the place of that one when it dies.
+// newSpareLegs is the process that replaces that one when it dies.
 func newSpareLegs(*env) *cobra.Command {
 	return &cobra.Command{
 		Use:    process.SpareVerb,

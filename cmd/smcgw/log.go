@@ -9,19 +9,17 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// logPatience is how long the end of the process waits for its log to be taken.
+// logPatience is how long the process waits at its end for its log to be written.
 const logPatience = time.Second
 
-// logging is the log of a process: the logger, and what stands between it and
-// standard error.
+// logging is the log of a process: the logger, and the buffer between it and standard error.
 type logging struct {
 	*slog.Logger
 	level slog.LevelVar
 	out   *process.LogWriter
 }
 
-// startLog logs to standard error as the configuration says, and never waits for
-// the reader. The caller closes it.
+// startLog starts logging to standard error as configured. It never waits for the reader. The caller must close it.
 func startLog(e *env, cfg config.Log) *logging {
 	l := &logging{}
 	ready := make(chan struct{})
@@ -37,8 +35,8 @@ func startLog(e *env, cfg config.Log) *logging {
 
 func (l *logging) close() { l.out.Close(logPatience) }
 
-// newLogger logs to w, the way to standard error, as the configuration says. Under
-// journald the lines carry its priorities and leave the time to it.
+// newLogger returns a logger to w, which leads to standard error, as configured. Under journald the lines carry its
+// priorities and no time.
 func newLogger(e *env, cfg config.Log, level slog.Leveler, w io.Writer) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level, ReplaceAttr: readable}
 	journal := e.getenv("JOURNAL_STREAM") != ""

@@ -8,9 +8,8 @@ import (
 	"reflect"
 )
 
-// readable renders the value of a line for people and for programs alike: a time with its
-// unit, a named value by its name. What says nothing has no field: an error that there is
-// not, an empty list or text.
+// readable formats the value of a log line for people and programs alike: a duration with its unit, a named value by
+// its name. It drops fields without information: a nil error, an empty list or text.
 func readable(_ []string, a slog.Attr) slog.Attr {
 	switch a.Value.Kind() {
 	case slog.KindDuration:
@@ -42,7 +41,7 @@ func readableAny(a slog.Attr) slog.Attr {
 	default:
 	}
 	switch v := v.(type) {
-	case error, json.Marshaler, encoding.TextMarshaler: // as the handler has it
+	case error, json.Marshaler, encoding.TextMarshaler: // left to the handler
 	case fmt.Stringer:
 		a.Value = slog.StringValue(v.String())
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// switchPatience is how long each daemon may take to switch before the file alone
-// must do, and the file before the daemons must.
+// switchPatience is how long each daemon may take to switch before only the file is written, and how long the file may
+// take before only the daemons are told.
 const switchPatience = 3 * time.Second
 
 func newOff(e *env) *cobra.Command {
@@ -54,7 +54,7 @@ func newSwitch(e *env, off bool, c *cobra.Command) *cobra.Command {
 	return withSocket(e, verb(e, c))
 }
 
-// tellOff tells one daemon.
+// tellOff tells one daemon to switch off or on.
 func tellOff(ctx context.Context, c *admin.Client, off, now bool) (admin.Result, error) {
 	if now {
 		return c.OffNow(ctx)
@@ -62,8 +62,7 @@ func tellOff(ctx context.Context, c *admin.Client, off, now bool) (admin.Result,
 	return c.SetOff(ctx, off)
 }
 
-// switchOne switches the gateway that was named: it tells the daemon, and writes the file
-// if its configuration was.
+// switchOne switches the named gateway: it tells the daemon, and writes the file if its configuration was given.
 func (e *env) switchOne(ctx context.Context, cfg config.Config, off, now, placed bool) error {
 	ctx, cancel := context.WithTimeout(ctx, switchPatience)
 	defer cancel()
@@ -86,8 +85,7 @@ func (e *env) switchOne(ctx context.Context, cfg config.Config, off, now, placed
 	return e.done(res)
 }
 
-// switchMachine switches all gateways of the machine: those that run are told, those
-// that will run find the file.
+// switchMachine switches all gateways of the machine: running ones are told, later ones find the file.
 func (e *env) switchMachine(ctx context.Context, off, now bool) error {
 	flag := e.machineOff
 	patience, cancel := context.WithTimeoutCause(ctx, switchPatience, fmt.Errorf("%s: its disk or server does not answer", flag.Path()))
@@ -118,7 +116,7 @@ func switchName(off bool) string {
 	return "on"
 }
 
-// switchMessage says what a switch without a daemon means.
+// switchMessage describes the effect of a switch without a daemon.
 func switchMessage(off bool, flag admin.OffFlag, which string) string {
 	if off {
 		return fmt.Sprintf("no daemon answers; %s keeps %s off", flag.Path(), which)

@@ -34,7 +34,7 @@ func (e *env) done(r admin.Result) error {
 	return printed(err)
 }
 
-// answered is done of what a daemon answers.
+// answered is done for the answer of a daemon.
 func (e *env) answered(r admin.Result, err error) error {
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func (e *env) answered(r admin.Result, err error) error {
 	return e.done(r)
 }
 
-// printed says that it was the output that could not be written.
+// printed wraps an error of writing the output.
 func printed(err error) error {
 	if err == nil {
 		return nil
@@ -50,7 +50,7 @@ func printed(err error) error {
 	return fmt.Errorf("print: %w", err)
 }
 
-// terminalColumns is how wide a terminal is, 0 if w is not one.
+// terminalColumns returns the width of a terminal, or 0 if w is not one.
 func terminalColumns(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
@@ -63,7 +63,7 @@ func terminalColumns(w io.Writer) int {
 	return columns
 }
 
-// screen is where output for people goes. NO_COLOR (no-color.org) is obeyed.
+// screen returns the screen for output to people. It obeys NO_COLOR (no-color.org).
 func (e *env) screen(w io.Writer) *screen.Screen {
 	columns := 0
 	if e.terminal != nil {
@@ -72,7 +72,7 @@ func (e *env) screen(w io.Writer) *screen.Screen {
 	return screen.New(w, columns, columns > 0 && e.getenv("NO_COLOR") == "" && e.getenv("TERM") != "dumb")
 }
 
-// list prints a table as the flags of withList say.
+// list prints a table according to the flags of withList.
 func (e *env) list(l screen.Listing) error {
 	l.NoHeader, l.All = e.noHeader, e.output == outputWide
 	return printed(e.screen(e.stdout).List(l))
@@ -92,7 +92,7 @@ func withList(e *env, c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// checkOutput refuses what --output does not know.
+// checkOutput refuses unknown values of --output.
 func (e *env) checkOutput() error {
 	known := []string{outputTable, outputWide, outputJSON}
 	if e.output != "" && !slices.Contains(known, e.output) {
@@ -102,7 +102,7 @@ func (e *env) checkOutput() error {
 	return nil
 }
 
-// plural names a number of things.
+// plural renders a number of things.
 func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -110,7 +110,7 @@ func plural(n int, thing string) string {
 	return strconv.Itoa(n) + " " + thing + "s"
 }
 
-// age renders seconds for people, with as much precision as they care for.
+// age renders seconds for people, rounded.
 func age(seconds float64) string {
 	d := time.Duration(seconds * float64(time.Second))
 	switch {

@@ -59,7 +59,7 @@ func peerRows(peers []report.PeerInfo) [][]string {
 	return rows
 }
 
-// memoryCell is what is registered for the peer.
+// memoryCell shows the memory registered for the peer.
 func memoryCell(p report.PeerInfo) string { return screen.Size(p.Use.MemoryBytes) }
 
 // carrierCell lists proven carriers, and failed ones with a minus.

@@ -68,7 +68,7 @@ no connection, 3 no daemon answers.`,
 	return withSocket(e, verb(e, c))
 }
 
-// ping makes the connections and prints what became of them.
+// ping makes the connections and prints their results.
 func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 	c := e.reach()
 	defer c.Close()
@@ -83,7 +83,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 		}
 		return err
 	}
-	if ctx.Err() != nil { // interrupted: what there is counts
+	if ctx.Err() != nil { // interrupted: print the results so far
 		err = nil
 	}
 	if e.json {
@@ -103,7 +103,7 @@ func (e *env) ping(ctx context.Context, o bench.PingOptions) error {
 	return nil
 }
 
-// services are the addresses that HOST[:PORT] names.
+// services returns the addresses of HOST[:PORT].
 func (e *env) services(ctx context.Context, arg, configPath string) ([]netip.AddrPort, error) {
 	host, port, err := hostPort(arg)
 	if err != nil {
@@ -127,7 +127,7 @@ func (e *env) services(ctx context.Context, arg, configPath string) ([]netip.Add
 	return list, nil
 }
 
-// hostPort reads HOST, HOST:PORT, [ADDRESS]:PORT or an IPv6 address; port 0: none.
+// hostPort parses HOST, HOST:PORT, [ADDRESS]:PORT or an IPv6 address; port 0: none.
 func hostPort(arg string) (host string, port uint16, err error) {
 	if _, err := netip.ParseAddr(strings.Trim(arg, "[]")); err == nil || !strings.Contains(arg, ":") {
 		return arg, 0, nil

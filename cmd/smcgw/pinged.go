@@ -9,7 +9,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// pingLine is what became of a connection.
+// pingLine describes the result of a connection.
 func pingLine(t bench.PingTry) string {
 	line := fmt.Sprintf("%v  %d  %s  ", t.Service, t.Sequence, screen.RoundTrip(t.ConnectSeconds))
 	if t.Error != "" {
@@ -31,7 +31,7 @@ func pingLine(t bench.PingTry) string {
 	return line
 }
 
-// pingSummary counts, and explains each reason once.
+// pingSummary counts the results, and explains each reason once.
 func pingSummary(s *screen.Screen, r *bench.PingReport) string {
 	var b strings.Builder
 	line := fmt.Sprintf("%d carried, %d relayed, %d native, %d without a connection", r.Carried, r.Relayed, r.Native, r.Failed)
@@ -55,7 +55,7 @@ func pingSummary(s *screen.Screen, r *bench.PingReport) string {
 	return b.String()
 }
 
-// remedyLine is what to do about what stands above it.
+// remedyLine says what to do about the line above it.
 func remedyLine(s *screen.Screen, text string) string { return "  > " + s.Hang(text, 4) + "\n" }
 
 // reasonHelp explains a reason.

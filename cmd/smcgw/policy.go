@@ -39,7 +39,7 @@ service. It predicts nothing: "smcgw bench --peer" measures what carrying gains.
 	return withSocket(e, noun(e, withList(e, c)))
 }
 
-// policy asks the daemon.
+// policy queries the daemon.
 func (e *env) policy(cmd *cobra.Command) (report.PolicyReport, error) {
 	c := e.reach()
 	defer c.Close()
@@ -89,7 +89,7 @@ func yes(b bool) string {
 	return "no"
 }
 
-// hostsCell names the only host, or counts them.
+// hostsCell shows the only host, or the number of hosts.
 func hostsCell(o *report.ObservedService) string {
 	switch {
 	case len(o.Hosts) == 1:

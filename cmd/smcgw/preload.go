@@ -15,15 +15,15 @@ import (
 	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
-// preloadSchema names the document of preload.
+// preloadSchema names the format of preloadDoc.
 const preloadSchema = "smcgw.preload/v1"
 
-// preloadDoc tells what starts with the library.
+// preloadDoc lists what is started with the library.
 type preloadDoc struct {
 	Schema string `json:"schema"`
-	// Library is its directory, empty: it is not installed.
+	// Library is the library's directory, empty: it is not installed.
 	Library string `json:"library,omitempty"`
-	// Host: every program of the host.
+	// Host means that every program of the host is.
 	Host  bool     `json:"host"`
 	Units []string `json:"units"`
 }
@@ -59,10 +59,10 @@ library from its next start.`,
 	return c
 }
 
-// preloadHost is where preload writes. The library is where the host's programs find it.
+// preloadHost returns the installation that preload changes. Library is where the host's programs find it.
 func (e *env) preloadHost(root string) (*adopt.Installation, error) {
 	h := &adopt.Installation{Root: root, Library: adopt.Installed}
-	if root != "/" { // as packages put it
+	if root != "/" { // installed as by a package
 		if _, err := os.Stat(filepath.Join(root, h.Library, adopt.Name)); err != nil {
 			return h, fmt.Errorf("preload --root: %w", err)
 		}
@@ -73,7 +73,7 @@ func (e *env) preloadHost(root string) (*adopt.Installation, error) {
 		return h, err
 	}
 	file, err := adopt.Library(scan.Glibc, e.getenv(adopt.EnvLibrary), own)
-	if err == nil { // else what may have been enabled
+	if err == nil { // otherwise keep the default, which may have been enabled
 		h.Library = filepath.Dir(file)
 	}
 	return h, err
@@ -126,10 +126,10 @@ func (e *env) preloadHostWide(ctx context.Context, h *adopt.Installation, on boo
 	return r, nil
 }
 
-// alreadySo is what is said where nothing had to be changed.
+// alreadySo is the message if nothing had to be changed.
 const alreadySo = "nothing to do: it is so already"
 
-// preloadVerb is the name in a result.
+// preloadVerb returns the verb's name for a result.
 func preloadVerb(on bool) string {
 	if on {
 		return "preload enable"
@@ -164,7 +164,8 @@ func (e *env) preloadUnit(h *adopt.Installation, name string, on bool) (r admin.
 	return r, nil
 }
 
-// restarted is what a shell's systemctl restarts of a unit: of a template, which is none itself, those that run.
+// restarted returns the argument with which systemctl restarts a unit: for a template, which cannot run itself, its
+// running instances.
 func restarted(unit string) string {
 	if stem, is := strings.CutSuffix(unit, "@.service"); is {
 		unit = stem + "@*.service"
@@ -175,7 +176,7 @@ func restarted(unit string) string {
 	return unit
 }
 
-// nativePrograms are what a unit starts and the library is of no use for.
+// nativePrograms lists the programs of a unit for which the library is of no use.
 func nativePrograms(h *adopt.Installation, u *adopt.Unit) (list []string) {
 	if h.Root != "/" {
 		return nil
@@ -183,7 +184,7 @@ func nativePrograms(h *adopt.Installation, u *adopt.Unit) (list []string) {
 	for _, file := range u.Programs() {
 		loaded, err := scan.Resolve(file)
 		if err != nil {
-			continue // it may not be there yet
+			continue // it may not exist yet
 		}
 		if r, err := scan.New().Program(loaded); err == nil && !r.Promotable() {
 			var names []string
@@ -196,7 +197,7 @@ func nativePrograms(h *adopt.Installation, u *adopt.Unit) (list []string) {
 	return list
 }
 
-// preloadStatus lists what starts with the library.
+// preloadStatus lists what is started with the library.
 func (e *env) preloadStatus(root string) error {
 	h, missing := e.preloadHost(root)
 	doc := preloadDoc{Schema: preloadSchema}

@@ -35,7 +35,7 @@ found errors, or ping a native connection, 5 degraded (status --strict).`,
 		Args:          noArgs,
 		Version:       buildVersion(),
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			if err := c.ValidateFlagGroups(); err != nil { // the library does so after this
+			if err := c.ValidateFlagGroups(); err != nil { // cobra does so only after this
 				return flagError(c, err)
 			}
 			e.started = true
@@ -87,7 +87,7 @@ func noun(e *env, c *cobra.Command) *cobra.Command {
 	return withJSON(e, c)
 }
 
-// verb makes a command that does something and offers --json.
+// verb makes a command that changes something and offers --json.
 func verb(e *env, c *cobra.Command) *cobra.Command {
 	c.GroupID = groupVerbs
 	return withJSON(e, c)
@@ -107,14 +107,14 @@ func withSocket(e *env, c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// client returns a client of the daemon at --socket, else at the path given.
+// client returns a client of the daemon at --socket, else at the given path.
 func (e *env) client(socket string) *admin.Client { return admin.NewClient(cmp.Or(e.socket, socket)) }
 
 // reach returns a client of the daemon at daemonAt.
 func (e *env) reach() *admin.Client { return admin.NewClient(e.daemonAt()) }
 
-// daemonAt is the path of the admin socket at --socket, else in the file of the service.
+// daemonAt returns the path of the admin socket: --socket, else that of the service's configuration file.
 func (e *env) daemonAt() string { return cmp.Or(e.socket, config.AdminIn(e.service)) }
 
-// defaultConfig is the configuration of an empty file.
+// defaultConfig returns the configuration of an empty file.
 func defaultConfig() config.Config { return config.Config{}.WithDefaults() }

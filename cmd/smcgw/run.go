@@ -27,16 +27,16 @@ import (
 )
 
 const (
-	// runSchema versions the document of run.
+	// runSchema names the format of runDoc.
 	runSchema = "smcgw.run/v1"
-	// runSettle is how long run waits for the last events after the end of its command.
+	// runSettle is how long run waits for the last events after its command has ended.
 	runSettle = time.Second
-	// runPatience is how long a gateway that was not asked for may keep the command waiting.
+	// runPatience is how long the command may wait for a gateway that was not asked for explicitly.
 	runPatience = 2 * time.Second
-	// Exit statuses of a command that could not be started, as of a shell.
+	// Exit statuses of a command that could not be started, as in a shell.
 	exitNotExecutable = 126
 	exitNotFound      = 127
-	exitSignal        = 128 // and the number of the signal
+	exitSignal        = 128 // plus the number of the signal
 )
 
 // runDoc is the document of run.
@@ -44,15 +44,15 @@ type runDoc struct {
 	Schema string `json:"schema"`
 	// Status is the exit status of the command.
 	Status int `json:"status"`
-	// Conns are its connections; one of which the gateway has said nothing has no state.
+	// Conns are the command's connections; a connection about which the gateway has reported nothing has no state.
 	Conns []report.ConnInfo `json:"conns"`
-	// More counts connections beyond those.
+	// More counts connections beyond Conns.
 	More int `json:"more,omitempty"`
 	// Obstacle is why its connections to other hosts could not be carried although there is a gateway.
 	Obstacle string `json:"obstacle,omitempty"`
-	// InProcess is what became of those that were to go by shared memory.
+	// InProcess describes the connections that were to use shared memory.
 	InProcess inProcessDoc `json:"in_process"`
-	// carried: there is a gateway that has told of the connections.
+	// carried means that a gateway has reported the connections.
 	carried bool
 }
 
@@ -89,7 +89,7 @@ there, 128 and the number of the signal that ended it.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var to io.WriteCloser = nopCloser{e.stderr}
-			if report != "" { // before the command: its status is not lost to a name that cannot be
+			if report != "" { // before the command, whose status must not be lost to an invalid file name
 				f, err := os.Create(report)
 				if err != nil {
 					return fmt.Errorf("--report: %w", err)
@@ -114,7 +114,7 @@ there, 128 and the number of the signal that ended it.`,
 	return withSocket(e, verb(e, c))
 }
 
-// runCommand runs a command with the library, and in a cgroup that is opted in where a gateway answers.
+// runCommand runs a command with the library and, if a gateway answers, in a cgroup that is opted in.
 func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error) {
 	p := e.newPreload(cmd.Context(), args[0])
 	defer p.close()
@@ -130,7 +130,7 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 	case err == nil && os.Geteuid() == 0:
 		r, err = e.carryCommand(cmd, args, client, p.environment())
 	case err != nil && e.socket != "":
-		return r, err // that one was asked for
+		return r, err // that gateway was asked for explicitly
 	default:
 		r.Status, err = runProcess(cmd, args, p.environment(), nil)
 	}
@@ -141,8 +141,8 @@ func (e *env) runCommand(cmd *cobra.Command, args []string) (r runDoc, err error
 	return r, err
 }
 
-// carryCommand runs a command in a cgroup that is opted in. Where that cannot be it runs all the same, unless the gateway
-// was asked for.
+// carryCommand runs a command in a cgroup that is opted in. If that is not possible it runs the command anyway, unless
+// the gateway was asked for explicitly.
 func (e *env) carryCommand(cmd *cobra.Command, args []string, client *admin.Client, environ []string) (r runDoc, err error) {
 	native := func(why error) (runDoc, error) {
 		if e.socket != "" {
@@ -214,7 +214,7 @@ func newRunGroup() (*runGroup, error) {
 	return g, nil
 }
 
-// remove moves what the command has left behind to the cgroup above, and removes this one.
+// remove moves processes left behind by the command to the parent cgroup, and removes this one.
 func (g *runGroup) remove() {
 	for range 100 {
 		left, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
@@ -224,11 +224,11 @@ func (g *runGroup) remove() {
 		if err := os.Remove(g.dir); err == nil || errors.Is(err, os.ErrNotExist) {
 			return
 		}
-		time.Sleep(10 * time.Millisecond) // one that is about to end is still counted
+		time.Sleep(10 * time.Millisecond) // an ending process is still counted
 	}
 }
 
-// run runs the command, which begins in the cgroup, to its end.
+// run runs the command, which starts in the cgroup, until it ends.
 func (g *runGroup) run(of *cobra.Command, args, environ []string) (int, error) {
 	at, err := os.Open(g.dir)
 	if err != nil {
@@ -238,7 +238,7 @@ func (g *runGroup) run(of *cobra.Command, args, environ []string) (int, error) {
 	return runProcess(of, args, environ, &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(at.Fd())})
 }
 
-// runEvents is what the gateway has said about the connections of a command.
+// runEvents collects the gateway's events about the connections of a command.
 type runEvents struct {
 	seen   *witness.Witness
 	cancel context.CancelFunc
@@ -251,7 +251,7 @@ type runEvents struct {
 // maxUnmatched bounds the events that are kept before their connection is known.
 const maxUnmatched = 4096
 
-// collectEvents begins to note what becomes of connections.
+// collectEvents starts to collect events of connections.
 func collectEvents(client *admin.Client, seen *witness.Witness) *runEvents {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &runEvents{seen: seen, cancel: cancel, done: make(chan struct{}), last: map[witness.Connection]report.ConnInfo{}}
@@ -260,7 +260,7 @@ func collectEvents(client *admin.Client, seen *witness.Witness) *runEvents {
 	go func() {
 		defer close(r.done)
 		defer once()
-		_ = client.Watch(ctx, report.ConnFilter{}, once, r.note) // a daemon that ends says no more
+		_ = client.Watch(ctx, report.ConnFilter{}, once, r.note) // ends with the daemon
 	}()
 	<-ready
 	return r
@@ -283,8 +283,8 @@ func connectionOf(c *report.ConnInfo) witness.Connection {
 	return witness.Connection{Local: c.Local, Remote: c.Remote}
 }
 
-// settle waits until the gateway has told the end of every connection, for a moment, and
-// lists them. Those that go on are as they are now.
+// settle waits briefly until the gateway has reported the end of every connection, and lists them. Connections that
+// continue are listed in their current state.
 func (r *runEvents) settle(client *admin.Client) (conns []report.ConnInfo, more int) {
 	ctx, cancel := context.WithTimeout(context.Background(), runSettle)
 	defer cancel()
@@ -330,7 +330,7 @@ func (r *runEvents) stop() {
 	<-r.done
 }
 
-// reportRun tells how the connections went.
+// reportRun reports the connections.
 func (e *env) reportRun(r runDoc, out io.Writer) error {
 	if r.Conns == nil {
 		r.Conns = []report.ConnInfo{}
@@ -355,7 +355,7 @@ func (e *env) reportRun(r runDoc, out io.Writer) error {
 	})
 }
 
-// runSummary counts connections by what became of them.
+// runSummary counts connections by result.
 func runSummary(r runDoc) string {
 	counts := map[string]uint64{}
 	for i := range r.Conns {

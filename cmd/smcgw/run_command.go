@@ -13,21 +13,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fromTerminal are the signals that a terminal sends to this process and its command, passedOn those that the command has from here.
+// fromTerminal are the signals that a terminal sends to both this process and its command; passedOn are those that this
+// process forwards to the command.
 var (
 	fromTerminal = []os.Signal{syscall.SIGINT, syscall.SIGQUIT, syscall.SIGWINCH}
 	passedOn     = append([]os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2}, fromTerminal...)
 )
 
-// runProcess runs a command to its end. It has the signals of this process, and ignores those that this process was
-// started to ignore, as by nohup.
+// runProcess runs a command until it ends. It forwards the signals of this process; the command ignores those that this
+// process was started to ignore, as by nohup.
 func runProcess(of *cobra.Command, args, environ []string, attr *syscall.SysProcAttr) (int, error) {
 	c := exec.Command(args[0], args[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = of.InOrStdin(), of.OutOrStdout(), of.ErrOrStderr()
 	c.Env, c.SysProcAttr = environ, attr
 	signals := make(chan os.Signal, 2*len(passedOn))
 	for _, s := range passedOn {
-		if !signal.Ignored(s) { // the command would not ignore one that is caught
+		if !signal.Ignored(s) { // the command would not ignore a signal that is caught here
 			signal.Notify(signals, s)
 		}
 	}
@@ -39,7 +40,7 @@ func runProcess(of *cobra.Command, args, environ []string, attr *syscall.SysProc
 		}
 		return 0, &exitError{status, fmt.Errorf("run: %w", err)}
 	}
-	signal.Ignore(syscall.SIGPIPE) // the status is the command's, though nobody reads the report
+	signal.Ignore(syscall.SIGPIPE) // the status must be the command's even if the report has no reader
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
 	for {
@@ -54,7 +55,7 @@ func runProcess(of *cobra.Command, args, environ []string, attr *syscall.SysProc
 	}
 }
 
-// inForeground tells whether what the keys of the terminal send goes to this process and its command.
+// inForeground reports whether the terminal's keys send signals to this process and its command.
 func inForeground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {

@@ -23,18 +23,18 @@ import (
 	"github.com/smcgw/smcgw/inprocess/scan"
 )
 
-// inProcessDoc is what became of a command in process.
+// inProcessDoc describes the connections of a command in process.
 type inProcessDoc struct {
 	// Broker is the socket of the broker, empty if there was none.
 	Broker string `json:"broker,omitempty"`
-	// Promoted counts connections, each once; Bytes went by their rings, in both directions.
+	// Promoted counts connections, each once; Bytes went through their rings, in both directions.
 	Promoted uint64 `json:"promoted"`
 	Bytes    uint64 `json:"bytes"`
-	// Native counts ends by the reason.
+	// Native counts ends by reason.
 	Native map[string]uint64 `json:"native,omitempty"`
 	// Obstacle is why the command could not have the library.
 	Obstacle string `json:"obstacle,omitempty"`
-	// unknown: the broker went before the command did, so the counts are not there.
+	// unknown means that the broker ended before the command did, so there are no counts.
 	unknown bool
 }
 
@@ -44,11 +44,11 @@ type preload struct {
 	program string
 	library string
 	run     uint64
-	counter *private.Counter // nil: it runs without
+	counter *private.Counter // nil: it runs without the library
 }
 
-// newPreload looks whether a command can have the library, and finds it a broker. What is in the way is said at the
-// end: the command runs all the same.
+// newPreload checks whether a command can have the library, and finds a broker for it. Obstacles are reported at the
+// end: the command runs anyway.
 func (e *env) newPreload(ctx context.Context, name string) *preload {
 	p := &preload{program: name, run: rand.Uint64() | 1}
 	if err := e.findBroker(ctx, p); err != nil {
@@ -72,7 +72,7 @@ func (e *env) findBroker(ctx context.Context, p *preload) error {
 	at := cmp.Or(e.getenv(adopt.EnvSocket), adopt.DefaultSocket)
 	if p.counter, err = private.Dial(at, p.run); nobodyServes(err) {
 		var dir string
-		// Without a session (su, cron) the variable is missing, and its usual value is there all the same.
+		// Without a session (su, cron) the variable is missing, but its usual value exists anyway.
 		usual := "/run/user/" + strconv.Itoa(os.Geteuid())
 		if dir, err = private.Dir([]string{e.getenv("XDG_RUNTIME_DIR"), usual}, "/tmp"); err != nil {
 			return err
@@ -87,7 +87,7 @@ func (e *env) findBroker(ctx context.Context, p *preload) error {
 	return nil
 }
 
-// loadable is a program that can have the library.
+// loadable returns a program if it can have the library.
 func loadable(name string) (scan.Program, error) {
 	program, err := scan.Inspect(name)
 	if err == nil && program.Obstacle != "" {
@@ -96,7 +96,7 @@ func loadable(name string) (scan.Program, error) {
 	return program, err
 }
 
-// ownProgram is the path of this program, not that of a link to it.
+// ownProgram returns the path of this program, not that of a link to it.
 func ownProgram() (string, error) {
 	own, err := os.Executable()
 	if err == nil {
@@ -108,21 +108,21 @@ func ownProgram() (string, error) {
 	return own, nil
 }
 
-// nobodyServes tells an error of a socket without a daemon, or with one that is not for this user. A daemon that
-// refuses is the host's word.
+// nobodyServes reports an error of a socket without a daemon, or with one that does not serve this user. A daemon that
+// refuses decides for the host.
 func nobodyServes(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrPermission)
 }
 
-// environment is that of the command.
+// environment returns the environment of the command.
 func (p *preload) environment() []string {
 	if p.counter == nil {
-		return nil // as ours
+		return nil // inherit ours
 	}
 	return adopt.Environment(os.Environ(), p.library, p.doc.Broker, p.run)
 }
 
-// settle waits a moment for the broker to have seen the end of the command's processes, and asks for the sums.
+// settle waits briefly until the broker has seen the end of the command's processes, and asks for the sums.
 func (p *preload) settle() {
 	if p.counter == nil {
 		return
@@ -150,7 +150,7 @@ func (p *preload) close() {
 	}
 }
 
-// summary says in a line how many connections were promoted, or why none.
+// summary says in a line how many connections were promoted, or why none was.
 func (d *inProcessDoc) summary() string {
 	switch {
 	case d.Promoted > 0:

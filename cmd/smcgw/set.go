@@ -49,7 +49,7 @@ NAME=VALUE is the same as NAME VALUE.`,
 	}))
 }
 
-// setting takes NAME=VALUE apart.
+// setting splits NAME=VALUE.
 func setting(args []string) []string {
 	if len(args) != 1 {
 		return args

@@ -49,7 +49,7 @@ is ever reset, so several users can measure at once.`,
 	return withSocket(e, noun(e, withList(e, c)))
 }
 
-// statsSince asks once, or twice with a time in between.
+// statsSince asks once, or twice with a pause in between.
 func statsSince(ctx context.Context, c *admin.Client, span time.Duration) (report.Stats, error) {
 	st, err := c.Stats(ctx)
 	if err != nil || span <= 0 {
@@ -84,7 +84,7 @@ func (e *env) showStats(st report.Stats, span bool) error {
 	return printed(err)
 }
 
-// statsRows makes the table: a line for each protocol and carrier.
+// statsRows makes the table, with a line for each protocol and carrier.
 func statsRows(st report.Stats) [][]string {
 	rows := [][]string{{"PROTO", "CARRIER", "FLOWS", "BEGAN", "SENT", "RECEIVED", "DGRAMS-SENT", "DGRAMS-RECEIVED"}}
 	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
@@ -120,7 +120,7 @@ func statsLines(s *screen.Screen, st report.Stats) string {
 	return b.String()
 }
 
-// listed names the counters that are not 0.
+// listed lists the counters that are not 0.
 func listed[K ~string](counts map[K]uint64) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

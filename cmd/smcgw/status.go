@@ -59,8 +59,8 @@ func newStatus(e *env) *cobra.Command {
 // waitStep is how often statusWithin asks.
 const waitStep = 200 * time.Millisecond
 
-// statusWithin asks the daemon, again until it answers (well: and is not degraded) or the
-// time is over, whose last answer then counts.
+// statusWithin asks the daemon repeatedly until it answers (if well, until it is not degraded) or the time is over,
+// when the last answer counts.
 func statusWithin(ctx context.Context, c *admin.Client, wait time.Duration, well bool) (report.Status, error) {
 	end := time.Now().Add(wait)
 	for {
@@ -94,7 +94,7 @@ func (e *env) showStatus(st report.Status, brief bool) error {
 	return printed(err)
 }
 
-// headline is the status in one line.
+// headline returns the status in one line.
 func headline(st report.Status) string {
 	line := fmt.Sprintf("smcgw %s up %s, mode %s, %s carried", st.Version, age(st.UptimeSeconds), st.Mode, carriedText(carriedNow(st)))
 	if n := st.InProcess.Connections; n > 0 {
@@ -117,7 +117,7 @@ func carriedNow(st report.Status) (connections, pairs int) {
 	return connections, pairs
 }
 
-// carriedText names connections and, if there are some, pairs of UDP ends.
+// carriedText renders numbers of connections and, if there are any, pairs of UDP ends.
 func carriedText(connections, pairs int) string {
 	text := plural(connections, "connection")
 	if pairs > 0 {
@@ -126,7 +126,7 @@ func carriedText(connections, pairs int) string {
 	return text
 }
 
-// blockedLegs says in words what an operator can act on.
+// blockedLegs describes blocked legs in terms that an operator can act on.
 func blockedLegs(l report.BlockedLegs) string {
 	where := l.Device + " " + l.Family
 	switch l.At {
@@ -143,7 +143,7 @@ func blockedLegs(l report.BlockedLegs) string {
 	}
 }
 
-// inProcessLine is about connections between programs that have the library, if there is something to tell.
+// inProcessLine describes connections between programs with the library, if there is something to report.
 func inProcessLine(line func(name, format string, args ...any), p report.InProcess) {
 	switch {
 	case !p.Enabled:
@@ -158,7 +158,7 @@ func inProcessLine(line func(name, format string, args ...any), p report.InProce
 	}
 }
 
-// details are the lines below the headline, of the daemon at a socket.
+// details returns the lines below the headline for the daemon at a socket.
 func details(s *screen.Screen, st report.Status, socket string) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }
@@ -195,7 +195,7 @@ func details(s *screen.Screen, st report.Status, socket string) string {
 		line("log", "%d lines lost: they could not be written", st.LogDropped)
 	}
 	for _, name := range st.Degraded {
-		if code, ok := report.CodeNamed(name); ok && code.Code != 0 { // the others have notes
+		if code, ok := report.CodeNamed(name); ok && code.Code != 0 { // other names have notes
 			line("degraded", "%s: %s %s", name, code.Meaning, code.Fix)
 		}
 	}

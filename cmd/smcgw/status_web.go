@@ -12,14 +12,14 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-// Bounds of the server of one reader's page.
+// Bounds of the page's server, which has one reader.
 const (
 	webTimeout   = 30 * time.Second
 	webMaxHeader = 8 << 10
 )
 
-// showWeb serves the status page of a daemon on a loopback port of its own until ctx ends.
-// The address has a secret: other users of the host have no right to ask the admin socket.
+// showWeb serves the status page of a daemon on a loopback port until ctx ends. Its address contains a secret, because
+// other users of the host may not query the admin socket.
 func (e *env) showWeb(ctx context.Context, c *admin.Client) error {
 	if _, _, err := c.Page(ctx); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (e *env) showWeb(ctx context.Context, c *admin.Client) error {
 	return nil
 }
 
-// passPage passes the daemon's page on, with its headers.
+// passPage forwards the daemon's page with its headers.
 func passPage(w http.ResponseWriter, r *http.Request, c *admin.Client) {
 	text, header, err := c.Page(r.Context())
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 )
 
-// newSucceed is the process between a gateway and the one that it starts to take
-// over from it.
+// newSucceed is the process between a gateway and its successor, which takes over from it.
 func newSucceed(*env) *cobra.Command {
 	var configPath string
 	c := &cobra.Command{

@@ -18,7 +18,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// topFlags are those of top.
+// topFlags are the flags of top.
 type topFlags struct {
 	filter   filterFlags
 	interval time.Duration
@@ -26,7 +26,7 @@ type topFlags struct {
 	sort     string // a key of topOrders
 }
 
-// topOrders are the orders of top, by name.
+// topOrders returns the sort orders of top, by name.
 func topOrders() map[string]func(a, b report.ConnInfo) int {
 	return map[string]func(a, b report.ConnInfo) int{
 		"rate":  func(a, b report.ConnInfo) int { return cmp.Compare(b.TxRate+b.RxRate, a.TxRate+a.RxRate) },
@@ -66,7 +66,7 @@ standard output is no terminal it prints one picture, or as many as -n says.`,
 	return withSocket(e, noun(e, c))
 }
 
-// topView is what top knows from one picture to the next.
+// topView is the state of top between two pictures.
 type topView struct {
 	before map[uint64]report.ConnInfo
 	at     time.Time
@@ -74,7 +74,7 @@ type topView struct {
 	list   admin.ConnList
 }
 
-// look asks the gateway once.
+// look queries the gateway once.
 func (v *topView) look(ctx context.Context, c *admin.Client, f report.ConnFilter) (err error) {
 	if v.status, err = c.Status(ctx); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (f *topFlags) run(cmd *cobra.Command, e *env, c *admin.Client, filter repor
 	keys, restore := make(<-chan byte), func() {}
 	if live {
 		keys, restore = readKeys(cmd.InOrStdin())
-		fmt.Fprint(e.stdout, "\x1b[?1049h\x1b[?25l") // another screen, no cursor
+		fmt.Fprint(e.stdout, "\x1b[?1049h\x1b[?25l") // switch to the alternate screen, hide the cursor
 		defer fmt.Fprint(e.stdout, "\x1b[?25h\x1b[?1049l")
 	}
 	defer restore()
@@ -138,10 +138,10 @@ func (f *topFlags) run(cmd *cobra.Command, e *env, c *admin.Client, filter repor
 	return nil
 }
 
-// press does what a key asks for; false: it ends the program.
+// press handles a key; it returns false if the key ends the program.
 func (f *topFlags) press(key byte) bool {
 	switch key {
-	case 'q', 3: // ^C, which a raw terminal does not turn into a signal
+	case 'q', 3: // ^C, for which a raw terminal sends no signal
 		return false
 	case 'r':
 		f.sort = "rate"
@@ -153,7 +153,7 @@ func (f *topFlags) press(key byte) bool {
 	return true
 }
 
-// readKeys reads single keys of a terminal.
+// readKeys reads single keys from a terminal.
 func readKeys(from io.Reader) (keys <-chan byte, restore func()) {
 	file, ok := from.(*os.File)
 	if !ok {
@@ -164,7 +164,7 @@ func readKeys(from io.Reader) (keys <-chan byte, restore func()) {
 		return nil, func() {}
 	}
 	pressed := make(chan byte, 1)
-	go func() { // it ends with the program: a read of a terminal cannot be given up
+	go func() { // it ends with the program: a read from a terminal cannot be cancelled
 		var b [1]byte
 		for {
 			if n, err := file.Read(b[:]); n == 0 || err != nil {
@@ -176,7 +176,7 @@ func readKeys(from io.Reader) (keys <-chan byte, restore func()) {
 	return pressed, func() { _ = term.Restore(int(file.Fd()), before) }
 }
 
-// draw shows a picture: on a terminal in place of the one before.
+// draw prints a picture; on a terminal it replaces the previous one.
 func (f *topFlags) draw(e *env, v *topView, live bool) error {
 	slices.SortStableFunc(v.list.Conns, topOrders()[f.sort])
 	if e.json {

@@ -45,12 +45,12 @@ running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
 				}
 			}
 			hup := make(chan os.Signal, 1)
-			signal.Notify(hup, syscall.SIGHUP) // which ends nothing, from here on
+			signal.Notify(hup, syscall.SIGHUP) // SIGHUP does not end the process from here on
 			defer signal.Stop(hup)
-			// The reader of our log may go away; the connections we carry must not.
+			// Losing the reader of our log must not end the connections we carry.
 			signal.Ignore(syscall.SIGPIPE)
 			var cfg config.Config
-			if replaces, err := guardian.Kept(&cfg); replaces { // the file may be another one by now, or broken
+			if replaces, err := guardian.Kept(&cfg); replaces { // the file may have changed by now, or be invalid
 				return errors.Join(err, e.supervised(cmd.Context(), cfg, opts))
 			}
 			cfg, err := config.Effective(configPath)
@@ -73,12 +73,12 @@ running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
 	addConfigFlag(c, &configPath, config.DefaultPath)
 	c.Flags().BoolVar(&opts.TakeOver, "takeover", false, "take over from the gateway that runs")
 	c.Flags().BoolVar(&alone, "no-guardian", false, "run without a guardian (for debuggers)")
-	_ = c.Flags().MarkHidden("no-guardian") // it is there
+	_ = c.Flags().MarkHidden("no-guardian") // cannot fail: the flag exists
 	return c
 }
 
-// refuseStart says what is wrong with a configuration: to people in lines as those of
-// check, to what reads a log in lines of the log.
+// refuseStart reports what is wrong with a configuration: on a terminal in the format of check, otherwise in lines of
+// the log.
 func (e *env) refuseStart(path string, err error) error {
 	if terminalColumns(e.stderr) != 0 {
 		_, err := e.loadConfig(path)
@@ -100,13 +100,13 @@ func (e *env) refuseStart(path string, err error) error {
 	return &exitError{exitFailed, errSaid}
 }
 
-// supervised is the guardian in one process and the daemon in the other.
+// supervised runs the guardian in one process and the daemon in another.
 func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.RunOptions) error {
 	log := startLog(e, cfg.Log)
 	defer log.close()
 	ward, status, err := guardian.Supervise(ctx, guardian.Options{
 		Logger: log.Logger, Level: &log.level, Tidy: func() error { return tidy(cfg) },
-		Keep: struct { // fields of the configuration
+		Keep: struct { // kept fields of the configuration
 			Admin, ShmDir string
 			Log           config.Log
 		}{cfg.Admin, cfg.ShmDir, cfg.Log},
@@ -114,7 +114,7 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 	if err != nil {
 		return e.failed(log, err)
 	}
-	if ward == nil { // the guardian, and its daemon has ended
+	if ward == nil { // this is the guardian, whose daemon has ended
 		if status != exitOK {
 			return &exitError{status, errSaid}
 		}
@@ -130,7 +130,7 @@ func (e *env) supervised(ctx context.Context, cfg config.Config, opts gateway.Ru
 	return e.daemon(ctx, cfg, opts, ward.Notify)
 }
 
-// tidy removes what a dead daemon has left, unless another one runs already.
+// tidy removes what a dead daemon has left behind, unless another daemon is running.
 func tidy(cfg config.Config) error {
 	if _, err := gateway.Cleanup(cfg); !errors.Is(err, admin.ErrDaemonAlive) {
 		return err
@@ -138,7 +138,7 @@ func tidy(cfg config.Config) error {
 	return nil
 }
 
-// daemon runs the gateway; notify reaches its service manager.
+// daemon runs the gateway; notify sends to its service manager.
 func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOptions, notify func(string) error) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -167,7 +167,7 @@ func (e *env) daemon(ctx context.Context, cfg config.Config, opts gateway.RunOpt
 	return nil
 }
 
-// failed says why a gateway ends: as other verbs do on a terminal, else in its log.
+// failed reports why a gateway ends: on a terminal as other verbs do, otherwise in its log.
 func (e *env) failed(log *logging, err error) error {
 	if terminalColumns(e.stderr) != 0 {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/smcgw/smcgw/internal/nearest"
 )
 
-// meant names what was probably meant.
+// meant suggests what was probably meant.
 func meant(given string, known []string) string {
 	if name := nearest.Name(given, known); name != "" {
 		return fmt.Sprintf(" (did you mean %s?)", name)
@@ -20,8 +20,7 @@ func meant(given string, known []string) string {
 	return ""
 }
 
-// noArgs is for commands that take no argument. What follows one that has commands of its
-// own was meant as such.
+// noArgs is for commands without arguments. For a command with subcommands, an argument was meant as one.
 func noArgs(c *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -45,10 +44,10 @@ func oneOfArgs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// path names a command without that of the program, unless it is the program.
+// path returns a command's name without that of the program, unless it is the program.
 func path(c *cobra.Command) string { return strings.TrimPrefix(c.CommandPath(), c.Root().Name()+" ") }
 
-// names are those of the commands below one.
+// names returns the names of the commands below one.
 func names(c *cobra.Command) (list []string) {
 	for _, sub := range c.Commands() {
 		if !sub.Hidden {
@@ -58,10 +57,10 @@ func names(c *cobra.Command) (list []string) {
 	return list
 }
 
-// unknownFlag is the library's error about a flag by its name.
+// unknownFlag matches cobra's error for an unknown flag, with its name.
 var unknownFlag = regexp.MustCompile(`^unknown flag: --(\S+)$`)
 
-// flagError says which flag was probably meant.
+// flagError suggests which flag was probably meant.
 func flagError(c *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return err
@@ -75,7 +74,7 @@ func flagError(c *cobra.Command, err error) error {
 	return usagef("%s: %w%s", path(c), err, hint)
 }
 
-// newHelp is the library's help command, which fails for what there is not.
+// newHelp is cobra's help command, except that it fails for unknown commands.
 func newHelp(*env) *cobra.Command {
 	return &cobra.Command{
 		Use:               "help [COMMAND]",
@@ -100,7 +99,7 @@ func completeCommand(c *cobra.Command, args []string, _ string) ([]string, cobra
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// commandNamed finds the command that the arguments of c name, the program for none.
+// commandNamed returns the command that the arguments of c name, or the program itself without arguments.
 func commandNamed(c *cobra.Command, args []string) (*cobra.Command, error) {
 	at, rest, err := c.Root().Find(args)
 	if err == nil && len(rest) > 0 {

@@ -12,16 +12,16 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// release is the version of this tree. The Makefile reads it, and packages are named by it.
+// release is the version of this tree. The Makefile reads it, and it is part of the packages' names.
 const release = "0.1.0"
 
-// version is set when a program is linked as another version.
+// version is set at link time to override release.
 var version string
 
-// buildVersion is the version that this program says it is.
+// buildVersion returns the version of this program.
 func buildVersion() string { return cmp.Or(version, release) }
 
-// versionPatience is how long the daemon may take to tell its version.
+// versionPatience is how long the daemon may take to report its version.
 const versionPatience = time.Second
 
 func newVersion(e *env) *cobra.Command {
@@ -43,7 +43,7 @@ func newVersion(e *env) *cobra.Command {
 	}))
 }
 
-// daemonVersion is empty when no daemon answers.
+// daemonVersion returns the daemon's version, or "" if none answers.
 func (e *env) daemonVersion(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, versionPatience)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// errEnough ends a stream: nothing more is wanted of it.
+// errEnough ends a stream after enough events.
 var errEnough = errors.New("enough events")
 
 func newWatch(e *env) *cobra.Command {
@@ -61,7 +61,7 @@ With --json it prints one JSON document a line.`,
 	return withSocket(e, noun(e, withList(e, c)))
 }
 
-// interruptible is a context that ^C and SIGTERM end; a second signal ends the program.
+// interruptible returns a context that ^C and SIGTERM end; a second signal ends the program.
 func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	ctx, cancel := signal.NotifyContext(parent, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, cancel)
@@ -87,7 +87,7 @@ func ignoreEnough(err error) error {
 	return err
 }
 
-// eventColumn is a column of events, which come one by one: its width is fixed.
+// eventColumn is a column of events. Events come one by one, so its width is fixed.
 type eventColumn struct {
 	name  string
 	width int
@@ -109,7 +109,7 @@ func eventColumns() []eventColumn {
 	}
 }
 
-// columnsWithin are the columns of events that a terminal has room for, all for 0.
+// columnsWithin returns the columns that fit on a terminal, all for 0.
 func columnsWithin(terminal int) []eventColumn {
 	columns := eventColumns()
 	for _, spare := range []string{"RX", "TX", "ID", "SIDE", "LOCAL"} {
@@ -125,7 +125,7 @@ func columnsWithin(terminal int) []eventColumn {
 	return columns
 }
 
-// showEvent returns what prints events; the first is after a header.
+// showEvent returns a function that prints events, with a header before the first.
 func (e *env) showEvent() func(report.Event) error {
 	header, width := e.noHeader, 0
 	if s := e.screen(e.stdout); s.Terminal() && e.output != outputWide {

@@ -26,7 +26,7 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 			if timeout < 0 {
 				return usagef("--timeout: %v is negative", timeout)
 			}
-			if timeout == 0 && cmd.Flags().Changed("timeout") { // to the daemon it would be none
+			if timeout == 0 && cmd.Flags().Changed("timeout") { // the daemon would take it for no timeout
 				return usagef("--timeout: 0 is no time: 1ms resets what is carried at once; without --timeout the configuration counts")
 			}
 			if replaced {
@@ -52,8 +52,8 @@ Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
 	return withSocket(e, verb(e, c))
 }
 
-// drainProgress returns what tells how far a drain is: a line each time, or on a terminal a
-// bar of the connections that have ended.
+// drainProgress returns a function that shows the progress of a drain: as lines, or on a terminal as a bar of the
+// connections that have ended.
 func (e *env) drainProgress() func(report.DrainInfo) {
 	out := e.screen(e.stdout)
 	bar, most := out.Progress(), 0
@@ -73,7 +73,7 @@ func (e *env) drainProgress() func(report.DrainInfo) {
 	}
 }
 
-// drainText says how far a drain is.
+// drainText describes the progress of a drain.
 func drainText(i report.DrainInfo) string {
 	return fmt.Sprintf("%s left, reset in %s", plural(i.Flows+i.Lingering, "connection"), age(i.RemainingSeconds))
 }

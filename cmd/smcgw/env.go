@@ -13,17 +13,17 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// env is the world as the verbs see it, so that all of them run in tests.
+// env is the environment of the verbs, so that all of them can run in tests.
 type env struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	confine        func() error                                   // gives up privileges, of the process
+	confine        func() error                                   // drops the privileges of the process
 	gateways       func(context.Context) ([]machine.Found, error) // of this machine
 	machineOff     admin.OffFlag
 	rdma           func() (sysfs.RDMA, error)              // adapters
 	host           doctor.Probes                           // what doctor examines
 	terminal       func(io.Writer) int                     // columns; 0: it is no terminal; nil: nothing is
-	startBroker    func(dir string, socket *os.File) error // of a user without a daemon
+	startBroker    func(dir string, socket *os.File) error // starts the broker of a user if there is no daemon
 
 	service  string // configuration file of the service
 	socket   string // --socket
@@ -33,7 +33,7 @@ type env struct {
 	started  bool   // the command line was understood
 }
 
-// osEnv is the world of the process.
+// osEnv returns the environment of the process.
 func osEnv() *env {
 	return &env{
 		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, service: config.DefaultPath,

@@ -8,30 +8,29 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Gateway is what is asked of the gateway beside a program of this package.
-// [Beside] makes one of an admin client.
+// Gateway is the interface to the gateway beside a program of this package. [Beside] makes one of an admin client.
 type Gateway interface {
-	// Try begins a trial; see [admin.Client.Try].
+	// Try starts a trial; see [admin.Client.Try].
 	Try(ctx context.Context, t config.Trial) (Held, error)
 	// Conns lists connections, newest first.
 	Conns(ctx context.Context, q report.ConnQuery) (admin.ConnList, error)
 	// Devices lists the RDMA devices of the configuration.
 	Devices(ctx context.Context) (admin.DeviceList, error)
-	// Metrics are the gateway's, in Prometheus' text format.
+	// Metrics returns the gateway's metrics, in Prometheus' text format.
 	Metrics(ctx context.Context) ([]byte, error)
-	// DaemonPID is the process of the gateway; 0 if it cannot be seen.
+	// DaemonPID returns the process of the gateway, or 0 if it cannot be seen.
 	DaemonPID(ctx context.Context) (int, error)
 }
 
 // Held is a trial in force.
 type Held interface {
-	// Close ends it; the gateway notices a moment later. It is idempotent.
+	// Close ends the trial; the gateway notices a moment later. It is idempotent.
 	Close()
-	// Done is closed when it is over, whichever side ended it.
+	// Done returns a channel that is closed when the trial is over, whichever side ended it.
 	Done() <-chan struct{}
 }
 
-// Beside is the gateway behind an admin socket.
+// Beside returns the gateway behind an admin socket.
 func Beside(c *admin.Client) Gateway { return beside{c} }
 
 type beside struct{ *admin.Client }

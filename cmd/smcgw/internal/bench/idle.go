@@ -12,23 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Connections that are held.
+// Bounds on connections held open.
 const (
 	idleDefault = 200
 	maxIdle     = 4096
-	// idleStep is how many are opened between two looks at the gateways.
+	// idleStep is how many connections are opened between two looks at the gateways.
 	idleStep = 64
-	// spareFiles is how many files a program may have open besides.
+	// spareFiles is how many other files a program may have open.
 	spareFiles = 64
 )
 
-// coldConns is how many connections to a cold peer a run makes: each is a line in the
-// logs of the gateways.
+// coldConns is how many connections to a cold peer a run makes; each is a line in the logs of the gateways.
 const coldConns = 10
 
 var errNoRoom = errors.New("no room for idle connections")
 
-// openFiles is how many files this process may have open.
+// openFiles returns how many files this process may open.
 func openFiles() int {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
@@ -37,7 +36,7 @@ func openFiles() int {
 	return int(min(l.Cur, math.MaxInt32))
 }
 
-// hold opens connections that idle, each after a message there and back, and weighs the
+// hold opens connections and keeps them idle after one message in each direction, and measures the memory of the
 // gateways before and with them.
 func (s *session) hold(ctx context.Context, d time.Duration) (measured, error) {
 	m := measured{began: time.Now()}
@@ -45,7 +44,7 @@ func (s *session) hold(ctx context.Context, d time.Duration) (measured, error) {
 	if err != nil {
 		return m, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, maxOrderTime) // as long as the server holds them
+	ctx, cancel := context.WithTimeout(ctx, maxOrderTime) // the server holds them this long
 	defer cancel()
 	var held []func()
 	defer func() {
@@ -86,7 +85,7 @@ func (s *session) hold(ctx context.Context, d time.Duration) (measured, error) {
 	return m, nil
 }
 
-// say notes why a value is missing.
+// say records why a value is missing.
 func (m *measured) say(end int, before, after Memory) {
 	where := [...]string{"this host", "the serving host"}[end]
 	why := ""
@@ -103,14 +102,14 @@ func (m *measured) say(end int, before, after Memory) {
 	m.note += "; " + why
 }
 
-// weighBoth weighs the gateways of both hosts.
+// weighBoth measures the memory of both hosts' gateways.
 func (s *session) weighBoth(ctx context.Context) (both [2]Memory, err error) {
 	both[here] = weighed(ctx, s.own)
 	both[there], err = s.weigh()
 	return both, err
 }
 
-// full says, now and then, why so many connections are enough; empty: they are not.
+// full returns, every so often, why no more connections should be opened; empty: more may be.
 func (s *session) full(ctx context.Context, count int) (string, error) {
 	if count >= openFiles()-spareFiles {
 		return "a program may have no more open files", nil
@@ -130,7 +129,7 @@ func (s *session) full(ctx context.Context, count int) (string, error) {
 	return "", nil
 }
 
-// idleConn opens a connection that has carried something.
+// idleConn opens a connection and sends something over it.
 func (s *session) idleConn(ctx context.Context, m *measured) (done func(), err error) {
 	c, done, err := s.start(ctx, workEcho, pingSize, maxOrderTime, m)
 	if err != nil {
@@ -148,8 +147,7 @@ func (s *session) idleConn(ctx context.Context, m *measured) (done func(), err e
 	return done, nil
 }
 
-// cold makes connections one after the other, each the first with its peer if the
-// gateway was asked for that.
+// cold makes connections one after the other. Each is the first with its peer if the gateway was asked for that.
 func (s *session) cold(ctx context.Context, d time.Duration) (measured, error) {
 	m := measured{began: time.Now(), latency: hdrhistogram.New(1, int64(time.Minute), 3)}
 	for range coldConns {

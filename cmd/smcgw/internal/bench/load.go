@@ -16,38 +16,37 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// measured is what one run of a work gave.
+// measured is the result of one run of a work.
 type measured struct {
-	bytes   uint64 // of the payload, in its direction
+	bytes   uint64 // payload bytes, in the work's direction
 	elapsed time.Duration
 	latency *hdrhistogram.Histogram // nanoseconds
 	count   int                     // round trips, or connections that succeeded
-	failed  int                     // connections that did not
+	failed  int                     // connections that failed
 	began   time.Time
-	conns   []tuple           // the last ones, to be looked up
-	memory  [2]growth         // of the gateway here and of the serving host's
-	seen    []report.ConnInfo // connections of [Program], before they ended
+	conns   []tuple           // the last connections, to be looked up
+	memory  [2]growth         // growth of the gateway here and on the serving host
+	seen    []report.ConnInfo // connections of [Program], recorded before they ended
 	note    string            // what a reader must know
 }
 
-// tuple names a connection on the measuring host.
+// tuple identifies a connection on the measuring host.
 type tuple struct{ local, remote netip.AddrPort }
 
 // Bounds of a run.
 const (
-	// pingSize is the size of a message there and back.
+	// pingSize is the size of an echoed message.
 	pingSize = 64
 	// replySize is the size of an answer to a request.
 	replySize = 256
 	// rateWorkers make connections at the same time.
 	rateWorkers = 8
-	// lookups is how many connections of a run are looked up, the last ones: a
-	// gateway remembers about a thousand.
+	// lookups is how many connections of a run, the last ones, are looked up: a gateway remembers about a thousand.
 	lookups = 200
 )
 
-// start connects for an order and sends it. The connection ends with ctx, at
-// the latest when its time and the grace are over; done releases it.
+// start connects for an order and sends it. The connection ends with ctx, at the latest when its time and the grace are
+// over; done releases it.
 func (s *session) start(ctx context.Context, w work, size int, d time.Duration, m *measured) (c *net.TCPConn, done func(), err error) {
 	c, err = dial(ctx, s.to, s.ports)
 	if err != nil {
@@ -75,8 +74,7 @@ func (s *session) start(ctx context.Context, w work, size int, d time.Duration, 
 	return c, done, nil
 }
 
-// upload sends for a time; what counts is what the server has read by the time
-// it says so.
+// upload sends for a time. It counts the bytes that the server has read when it answers.
 func (s *session) upload(ctx context.Context, d time.Duration) (measured, error) {
 	if s.load != nil {
 		return s.load.do(ctx, s, workUpload, d, nil, nil)
@@ -84,8 +82,8 @@ func (s *session) upload(ctx context.Context, d time.Duration) (measured, error)
 	return s.uploadUntil(ctx, d, func(sent time.Duration) bool { return sent >= d })
 }
 
-// uploadUntil sends until enough says so, which is asked after every write; the
-// server waits for d and the grace.
+// uploadUntil sends until enough, which is called after every write, returns true; the server waits for d and the
+// grace.
 func (s *session) uploadUntil(ctx context.Context, d time.Duration, enough func(sent time.Duration) bool) (measured, error) {
 	m := measured{began: time.Now()}
 	c, done, err := s.start(ctx, workUpload, 0, d, &m)
@@ -138,8 +136,7 @@ func (s *session) download(ctx context.Context, d time.Duration) (measured, erro
 	}
 }
 
-// ping measures round trips of small messages, at least one. The first tenth of the
-// time warms up.
+// ping measures round trips of small messages, at least one. The first tenth of the time is warm-up.
 func (s *session) ping(ctx context.Context, d time.Duration) (measured, error) {
 	if s.load != nil {
 		return s.load.do(ctx, s, workEcho, d, nil, nil)
@@ -174,8 +171,8 @@ func (s *session) ping(ctx context.Context, d time.Duration) (measured, error) {
 	return m, nil
 }
 
-// request is connect, one request, its answer, and the end, which the server
-// begins: TIME_WAIT is its, and our ports are free again.
+// request connects, sends one request, reads its answer, and waits for the server to close first: TIME_WAIT is then at
+// the server, and our port is free again.
 func (s *session) request(ctx context.Context, m *measured) error {
 	c, done, err := s.start(ctx, workRequest, replySize, 0, m)
 	if err != nil {
@@ -192,7 +189,7 @@ func (s *session) request(ctx context.Context, m *measured) error {
 	return nil
 }
 
-// rate makes connections by several workers for a time.
+// rate makes connections with several workers for a time.
 func (s *session) rate(ctx context.Context, d time.Duration) (measured, error) {
 	begin := time.Now()
 	parts := make([]measured, rateWorkers)
@@ -217,7 +214,7 @@ func (s *session) rateWorker(ctx context.Context, end time.Time, m *measured) {
 	for time.Now().Before(end) && ctx.Err() == nil {
 		if err := s.request(ctx, m); err != nil {
 			m.failed++
-			if m.failed > 100 { // a refused connect takes no time at all
+			if m.failed > 100 { // a refused connect takes no time
 				return
 			}
 			continue

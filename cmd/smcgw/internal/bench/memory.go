@@ -9,24 +9,23 @@ import (
 	"strings"
 )
 
-// Memory is what a gateway has and may have, [unknownBytes] where it does not say. It is
-// read from the gateway's metrics, which another network namespace or container does not
-// hide as it hides a process.
+// Memory is the memory that a gateway uses and may use; [unknownBytes] if it does not tell. It is read from the
+// gateway's metrics, which are available even if a network namespace or container hides the process.
 type Memory struct {
-	// Rings are those of connections, with their buffers, RingsLimit what they may have.
+	// Rings is the memory of connections' rings and buffers, RingsLimit its limit.
 	Rings      uint64 `json:"rings"`
 	RingsLimit uint64 `json:"rings_limit"`
-	// Heap are heap and stacks, with garbage; Resident is the whole process.
+	// Heap is heap and stacks, including garbage; Resident is the whole process.
 	Heap     uint64 `json:"heap"`
 	Resident uint64 `json:"resident"`
-	// Flows are carried now, FlowLimit may be.
+	// Flows is the number of flows carried now, FlowLimit its limit.
 	Flows     uint64 `json:"flows"`
 	FlowLimit uint64 `json:"flow_limit"`
 }
 
 const unknownBytes = ^uint64(0)
 
-// values are all of them, in the order of memorySeries.
+// values returns all fields, in the order of memorySeries.
 func (m *Memory) values() [6]*uint64 {
 	return [...]*uint64{&m.Rings, &m.RingsLimit, &m.Heap, &m.Resident, &m.Flows, &m.FlowLimit}
 }
@@ -38,8 +37,8 @@ func unknownMemory() (m Memory) {
 	return m
 }
 
-// memorySeries are the series of metrics whose sum each value is. One that ends in a
-// brace is all those with that beginning.
+// memorySeries lists the metrics whose sum is each value. A name that ends in a brace stands for all series with that
+// prefix.
 var memorySeries = [6][]string{
 	{`smcgw_registered_memory_bytes{kind="used"}`},
 	{"smcgw_memory_limit_bytes"},
@@ -49,7 +48,7 @@ var memorySeries = [6][]string{
 	{"smcgw_flow_limit"},
 }
 
-// parseMemory reads metrics. A value of which a series is not there is unknown.
+// parseMemory parses metrics. A value is unknown if one of its series is missing.
 func parseMemory(metrics []byte) Memory {
 	m := unknownMemory()
 	var seen [6]int
@@ -77,8 +76,7 @@ func parseMemory(metrics []byte) Memory {
 	return m
 }
 
-// weighed is what a gateway has now; nothing is known of none, nor of one that does not
-// answer.
+// weighed returns the current memory of a gateway; it is unknown if there is none or it does not answer.
 func weighed(ctx context.Context, g Gateway) Memory {
 	if g == nil {
 		return unknownMemory()
@@ -90,11 +88,11 @@ func weighed(ctx context.Context, g Gateway) Memory {
 	return parseMemory(metrics)
 }
 
-// share is the part, one in so many, of what a gateway may have that may be in use while
-// more idle connections are opened. The rest is for programs.
+// share is the fraction, 1/share, of a gateway's limits that may be in use while more idle connections are opened. The
+// rest is left to programs.
 const share = 4
 
-// full says of what a gateway has a quarter in use; empty: of nothing.
+// full returns which limit has a quarter in use; empty: none.
 func (m Memory) full() string {
 	over := func(has, limit uint64) bool {
 		return has != unknownBytes && limit != unknownBytes && has > limit/share
@@ -109,11 +107,10 @@ func (m Memory) full() string {
 	}
 }
 
-// growth is what a gateway has more for each connection, in bytes; NaN where that is not
-// known.
+// growth is the additional memory of a gateway per connection, in bytes; NaN if unknown.
 type growth struct{ rings, heap, resident float64 }
 
-// until is the growth from m to n by so many connections.
+// until returns the growth from m to n per connection.
 func (m Memory) until(n Memory, conns int) growth {
 	each := func(before, after uint64) float64 {
 		if before == unknownBytes || after == unknownBytes || after < before {
@@ -131,7 +128,7 @@ func rings(g growth) float64    { return g.rings }
 func heap(g growth) float64     { return g.heap }
 func resident(g growth) float64 { return g.resident }
 
-// perFlow is a part of the memory of one connection at one end.
+// perFlow returns a part of the memory per connection at one end.
 func perFlow(end int, part func(growth) float64) func(measured, cost) float64 {
 	return func(m measured, _ cost) float64 { return part(m.memory[end]) }
 }

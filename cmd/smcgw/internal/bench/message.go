@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// The control connection. The measuring host opens it with 8 bytes, magic and version; all that
-// follows are messages, each an object of JSON on a line of at most 2 KiB.
+// The control connection. The measuring host opens it with 8 bytes, magic and version; everything after that is
+// messages, each a JSON object on a line of at most 2 KiB.
 //
 //	measuring                serving
 //	opening ───────────────►
@@ -25,8 +25,7 @@ import (
 //	ask: program ──────────►                         or program with library, own
 //	◄─────────────────────── note, if it does not
 //
-// A message that is not expected, or is malformed, ends the connection. A server refuses a version
-// that it does not know.
+// An unexpected or malformed message ends the connection. A server refuses an unknown version.
 const (
 	controlMagic   = "SMGC"
 	dataMagic      = "SMGB"
@@ -38,21 +37,21 @@ const (
 	maxText     = 256
 )
 
-// The lengths of secrets.
+// Lengths of secrets.
 const (
 	nonceSize   = 16
 	proofSize   = 32
 	sessionSize = 16
 )
 
-// Errors of the parsers. errShort wants more bytes; the others are final.
+// Errors of the parsers. errShort means that more bytes are needed; the others are final.
 var (
 	errShort = errors.New("message not complete")
 
-	// ErrProtocol is wrapped by every error about what the other side sent.
+	// ErrProtocol is wrapped by every error about what the peer sent.
 	ErrProtocol = errors.New("not the protocol of smcgw bench")
 
-	// ErrRefused is wrapped by the error that says why the server refused.
+	// ErrRefused is wrapped by the error with the server's reason for refusing.
 	ErrRefused = errors.New("refused by the serving host")
 )
 
@@ -60,41 +59,41 @@ func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// message is what one side says. Only what belongs together is there.
+// message is a message of either side. It has only the fields of its purpose.
 type message struct {
-	// Nonce is what the other side's proof must be of.
+	// Nonce is the challenge for the other side's proof.
 	Nonce []byte `json:"nonce,omitempty"`
-	// Proof is that the sender knows the token.
+	// Proof proves that the sender knows the token.
 	Proof []byte `json:"proof,omitempty"`
-	// Session is what the orders of data connections name.
+	// Session is the session that the orders of data connections refer to.
 	Session []byte `json:"session,omitempty"`
 	// Note says what the serving host's gateway will not do.
 	Note string `json:"note,omitempty"`
 	// NoProgram is why [Program] cannot serve there; empty: it can.
 	NoProgram string `json:"no_program,omitempty"`
-	// Refused is why the server goes.
+	// Refused is why the server ends the connection.
 	Refused string   `json:"refused,omitempty"`
 	Ask     question `json:"ask,omitempty"`
 	Meters  *reading `json:"meters,omitempty"`
 	Memory  *Memory  `json:"memory,omitempty"`
 }
 
-// question is what the measuring host wants to know.
+// question is a request of the measuring host.
 type question string
 
 const (
 	askMeters question = "meters"
 	askMemory question = "memory"
-	// Who serves what follows: [Program], without the library or with it, or the server itself.
+	// These select who serves from now on: [Program], without or with the library, or the server itself.
 	askProgram question = "program"
 	askLibrary question = "program with library"
 	askOwn     question = "own"
 )
 
-// reading is the state of the server's meters, all of which only grow.
+// reading is the state of the server's meters, which only grow.
 type reading struct {
-	// OwnCPU and GatewayCPU are processor nanoseconds of the serving program and of the daemon
-	// beside it: 0 if none, unknownCPU if it cannot be seen.
+	// OwnCPU and GatewayCPU are the CPU time, in nanoseconds, of the serving program and of the daemon beside it: 0 if
+	// there is none, unknownCPU if it cannot be seen.
 	OwnCPU     uint64 `json:"own_cpu"`
 	GatewayCPU uint64 `json:"gateway_cpu"`
 	// Received and Sent count bytes of the works, Conns their connections.
@@ -105,7 +104,7 @@ type reading struct {
 
 const unknownCPU = ^uint64(0)
 
-// parseMessage reads a line.
+// parseMessage parses a line.
 func parseMessage(line []byte) (m message, err error) {
 	if err := json.Unmarshal(line, &m); err != nil {
 		return message{}, malformed("%v", err)
@@ -117,7 +116,7 @@ func parseMessage(line []byte) (m message, err error) {
 	return m, nil
 }
 
-// cut bounds a text without breaking a character.
+// cut bounds the length of a text without splitting a character.
 func cut(s string) string {
 	for len(s) > maxText {
 		_, n := utf8.DecodeLastRuneInString(s)
@@ -144,8 +143,7 @@ func (t *talk) send(m message) error {
 	return err
 }
 
-// receive waits for the next message. What is no message is [ErrProtocol], and a refusal
-// [ErrRefused].
+// receive waits for the next message. An invalid message is [ErrProtocol], a refusal [ErrRefused].
 func (t *talk) receive() (message, error) {
 	line, err := t.in.ReadSlice('\n')
 	switch {
@@ -163,5 +161,5 @@ func (t *talk) receive() (message, error) {
 	return m, err
 }
 
-// opening is how a control connection begins.
+// opening returns the first bytes of a control connection.
 func opening(version uint8) []byte { return append([]byte(controlMagic), version, 0, 0, 0) }

@@ -6,7 +6,7 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// ownCPU is the processor time of this process, and of its programs that have ended.
+// ownCPU returns the CPU time of this process, and of its child processes that have ended.
 func ownCPU() uint64 {
 	var sum uint64
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
@@ -19,8 +19,7 @@ func ownCPU() uint64 {
 	return sum
 }
 
-// processCPU is the processor time of another process; unknownCPU where there is
-// none, or none to be seen from here.
+// processCPU returns the CPU time of another process, or unknownCPU if there is none or it cannot be seen from here.
 func processCPU(pid int) uint64 {
 	if pid <= 0 {
 		return unknownCPU
@@ -32,7 +31,7 @@ func processCPU(pid int) uint64 {
 	return uint64(t)
 }
 
-// spent is the difference of two readings; false if one is not known.
+// spent returns the difference of two readings; false if one is unknown.
 func spent(before, after uint64) (uint64, bool) {
 	if before == unknownCPU || after == unknownCPU || after < before {
 		return 0, false

@@ -5,36 +5,35 @@ import (
 	"time"
 )
 
-// work is what a data connection is for.
+// work is the purpose of a data connection.
 type work uint8
 
-// The works. The first bytes of a data connection, its order, name one.
+// The works. The first bytes of a data connection, its order, select one.
 const (
-	// workUpload: the server reads to the end and answers with the number of
-	// bytes, 8 of them.
+	// workUpload: the server reads to the end and answers with the number of bytes, 8 bytes long.
 	workUpload work = 1 + iota
-	// workDownload: the server writes for a time and ends.
+	// workDownload: the server writes for a time and closes.
 	workDownload
-	// workEcho: the server sends back what comes.
+	// workEcho: the server sends back what it receives.
 	workEcho
-	// workRequest: the server answers with size bytes and ends.
+	// workRequest: the server answers with size bytes and closes.
 	workRequest
 )
 
-// The limits of an order; a server refuses more.
+// The limits of an order; a server refuses larger ones.
 const (
 	maxOrderSize = 1 << 20
 	maxOrderTime = time.Minute
 )
 
-// orderSize is the length of an order: magic(4) version(1) work(1) zero(2)
-// size(4) milliseconds(4) session(16). It is the request, too.
+// orderSize is the length of an order: magic(4) version(1) work(1) zero(2) size(4) milliseconds(4) session(16). It also
+// is the request.
 const orderSize = 32
 
-// order asks for a work, in a session.
+// order requests a work in a session.
 type order struct {
 	work    work
-	size    uint32 // of an answer to a request; of the messages of an echo
+	size    uint32 // size of the answer to a request, or of the messages of an echo
 	time    time.Duration
 	session [sessionSize]byte
 }
@@ -46,7 +45,7 @@ func (o order) bytes() []byte {
 	return append(b, o.session[:]...)
 }
 
-// parseOrder reads an order and refuses what is larger than a server does.
+// parseOrder parses an order and refuses one beyond the limits.
 func parseOrder(b []byte) (o order, err error) {
 	if len(b) < orderSize {
 		return o, errShort

@@ -20,20 +20,19 @@ import (
 // PingSchema names the format of PingReport.
 const PingSchema = "smcgw.ping/v1"
 
-// PingOptions say which connections are made.
+// PingOptions are the options of Ping.
 type PingOptions struct {
-	// To are the services, at most maxServices.
+	// To lists the services, at most maxServices.
 	To []netip.AddrPort
-	// Count is how many connections each gets. Default: 3. At most a thousand.
+	// Count is the number of connections to each. Default: 3. At most a thousand.
 	Count int
-	// Interval is the time from one to the next. Default: 200 ms.
+	// Interval is the time between connections. Default: 200 ms.
 	Interval time.Duration
 	// Timeout bounds connect(). Default: 5 s.
 	Timeout time.Duration
 	// Gateway is the one beside us.
 	Gateway Gateway
-	// Offer has a trial offer the connections, whatever the rules say; Carrier is then the
-	// only one that is offered, empty: all.
+	// Offer makes a trial offer the connections, whatever the rules say. Only Carrier is offered then; empty: all.
 	Offer   bool
 	Carrier report.Carrier
 	// Each is called for every connection. Default: nothing.
@@ -43,7 +42,7 @@ type PingOptions struct {
 // maxServices bounds the services of one call.
 const maxServices = 16
 
-// ErrPing means options that make no sense.
+// ErrPing means invalid options.
 var ErrPing = errors.New("ping")
 
 func (o PingOptions) withDefaults() (PingOptions, error) {
@@ -72,13 +71,12 @@ func (o PingOptions) withDefaults() (PingOptions, error) {
 	return o, nil
 }
 
-// Stage is how far an offer came. The names never change.
+// Stage is how far an offer got. The names never change.
 type Stage string
 
-// The stages: the connection was not offered, for a cause on this host; the offer was sent
-// and no gateway answered it; a gateway answered, and one of the two declined; the gateways
-// agreed, and only their relay carries; a device carries. Where there is no connection at
-// all there is no stage.
+// The stages: the connection was not offered, for a reason on this host; the offer was sent but no gateway answered; a
+// gateway answered, and one of the two declined; the gateways agreed, but only their relay carries; a device carries.
+// Without a connection there is no stage.
 const (
 	StageNotOffered Stage = "not_offered"
 	StageNoAnswer   Stage = "no_answer"
@@ -87,14 +85,14 @@ const (
 	StageCarried    Stage = "carried"
 )
 
-// NoAnswer is the error of a connection attempt to which nothing came back.
+// NoAnswer is the error of a connection attempt that got no reply.
 const NoAnswer = "no answer"
 
-// ReasonUnseen is the reason of a connection of which the gateway knows nothing: it was made
-// in another network namespace, or by a way that no device of the gateway is on.
+// ReasonUnseen is the reason of a connection that the gateway does not know: it was made in another network namespace,
+// or by a path without a device of the gateway.
 const ReasonUnseen = "unseen"
 
-// stageOf tells the stage of a connection by what became of it.
+// stageOf returns the stage of a connection by its result.
 func stageOf(carrier report.Carrier, reason, decidedBy string) Stage {
 	r, known := negotiate.ParseReason(reason)
 	here := r < negotiate.ReasonPeerNoOption || r == negotiate.ReasonMode || r == negotiate.ReasonNotWorthIt
@@ -117,15 +115,15 @@ type PingTry struct {
 	Service  netip.AddrPort `json:"service"`
 	Sequence int            `json:"sequence"` // from 1
 	Local    netip.AddrPort `json:"local,omitzero"`
-	// ConnectSeconds is how long connect() took.
+	// ConnectSeconds is the time of connect().
 	ConnectSeconds float64 `json:"connect_seconds"`
 	Stage          Stage   `json:"stage,omitempty"`
-	// Carrier is what carried the connection, empty: it was native. Reason says why, or why
-	// it was the relay; DecidedBy is local or remote.
+	// Carrier is what carried the connection, empty: it was native. Reason says why, or why it was the relay; DecidedBy is
+	// local or remote.
 	Carrier   report.Carrier `json:"carrier"`
 	Reason    string         `json:"reason"`
 	DecidedBy string         `json:"decided_by,omitempty"`
-	// MTU is that of the carrier, in bytes of payload; 0: not known.
+	// MTU is that of the carrier, in payload bytes; 0: unknown.
 	MTU int `json:"mtu,omitempty"`
 	// Error is why there was no connection.
 	Error string `json:"error,omitempty"`
@@ -134,10 +132,10 @@ type PingTry struct {
 // PingReport is the document of ping.
 type PingReport struct {
 	Schema string    `json:"schema"`
-	Offer  bool      `json:"offer"` // by a trial
+	Offer  bool      `json:"offer"` // offered by a trial
 	Tries  []PingTry `json:"tries"`
-	// Carried counts the tries that a device carried, Relayed those that the relay did,
-	// Native those that were neither, Failed those without a connection.
+	// Carried counts the tries carried by a device, Relayed those by the relay, Native those that stayed native, Failed
+	// those without a connection.
 	Carried int `json:"carried"`
 	Relayed int `json:"relayed"`
 	Native  int `json:"native"`
@@ -148,9 +146,8 @@ type PingReport struct {
 	Maximum float64 `json:"connect_max_seconds"`
 }
 
-// Ping opens connections, as any program of this host would, and asks the gateway what
-// became of each. It returns what it has when it fails in the middle, with the error. It
-// sends nothing on them: a service accepts a connection that ends.
+// Ping opens connections, as any program of this host would, and asks the gateway for the result of each. If it fails
+// midway, it returns the results so far with the error. It sends no data: a service accepts a connection that ends.
 func Ping(ctx context.Context, o PingOptions) (*PingReport, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -199,7 +196,7 @@ func (o *PingOptions) service(ctx context.Context, to netip.AddrPort, devices []
 	return nil
 }
 
-// one makes a connection and looks it up while it is there.
+// one makes a connection and looks it up while it exists.
 func (o *PingOptions) one(ctx context.Context, to netip.AddrPort, devices []report.DeviceInfo) (PingTry, error) {
 	t := PingTry{Service: to}
 	began := time.Now()
@@ -233,7 +230,7 @@ func (o *PingOptions) one(ctx context.Context, to netip.AddrPort, devices []repo
 	return t, nil
 }
 
-// refusedBy is a short text for what ended connect().
+// refusedBy returns a short text for the error of connect().
 func refusedBy(err error) string {
 	var e net.Error
 	switch {
@@ -246,8 +243,8 @@ func refusedBy(err error) string {
 	}
 }
 
-// becameOf is the record of one connection. One that the gateway has not seen for a while
-// has the reason [ReasonUnseen].
+// becameOf returns the record of one connection. If the gateway has no record after a while, the reason is
+// [ReasonUnseen].
 func becameOf(ctx context.Context, g Gateway, m measured) (report.ConnInfo, error) {
 	for end := time.Now().Add(lookupPatience); ; {
 		found, err := lookUp(ctx, g, m, report.WaySteered)
@@ -268,7 +265,7 @@ func becameOf(ctx context.Context, g Gateway, m measured) (report.ConnInfo, erro
 	}
 }
 
-// mtuOf is the path MTU of the device of a carrier that has the address.
+// mtuOf returns the path MTU of the carrier's device that has the address.
 func mtuOf(devices []report.DeviceInfo, c report.Carrier, local netip.Addr) int {
 	for _, d := range devices {
 		if d.Carrier == c && d.State == report.DeviceActive && (len(d.GIDs) == 0 || slices.ContainsFunc(d.GIDs, func(g netip.Addr) bool { return g.Unmap() == local.Unmap() })) {
@@ -278,7 +275,7 @@ func mtuOf(devices []report.DeviceInfo, c report.Carrier, local netip.Addr) int 
 	return 0
 }
 
-// sum counts what became of the tries.
+// sum counts the results of the tries.
 func (r *PingReport) sum() {
 	var times []float64
 	for _, t := range r.Tries {

@@ -8,16 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portRange is a range of local ports, both ends included; the zero value is
-// the system's. The variants have ranges of their own: what a native connection
-// leaves behind at the server, TIME_WAIT, keeps the next one on the tuple native
-// too, and it must not be a carrier's.
+// portRange is a range of local ports, both ends included; the zero value is the system's. Each variant has its own
+// range: a native connection leaves TIME_WAIT at the server, which keeps the next one on the same tuple native, so a
+// carrier must not use that tuple.
 type portRange struct{ low, high uint16 }
 
-// minPorts is the least a variant can work with: fewer are not divided.
+// minPorts is the minimum number of ports of a variant: a smaller range is not divided.
 const minPorts = 1024
 
-// systemPorts is the range from which the kernel takes local ports.
+// systemPorts returns the range from which the kernel takes local ports.
 func systemPorts() portRange {
 	b, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
@@ -33,7 +32,7 @@ func parsePorts(s string) (r portRange) {
 	return r
 }
 
-// part is the i-th of n parts of equal size.
+// part returns the i-th of n parts of equal size.
 func (r portRange) part(i, n int) portRange {
 	size := (int(r.high) - int(r.low) + 1) / n
 	if r.low == 0 || size < minPorts {
@@ -43,8 +42,8 @@ func (r portRange) part(i, n int) portRange {
 	return portRange{uint16(low), uint16(low + size - 1)}
 }
 
-// control makes the kernel choose from the range; it is net.Dialer.Control.
-// Kernels before 6.3 cannot, and choose from all ports.
+// control makes the kernel choose from the range; it is net.Dialer.Control. Kernels before 6.3 cannot, and choose from
+// all ports.
 func (r portRange) control(_, _ string, c syscall.RawConn) error {
 	if r.low == 0 {
 		return nil

@@ -20,19 +20,19 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// Program is smcgw-load, which does works in place of this program: one of Go cannot have the library.
+// Program is smcgw-load, which does works in place of this program, because a Go program cannot have the library.
 type Program struct {
-	// Path is where it is, Env its environment with the library. Without it has that of this process.
+	// Path is its path, Env its environment with the library. Without the library it gets this process's environment.
 	Path string
 	Env  []string
-	// Missing is why there is none; empty: there is.
+	// Missing is why there is none; empty: there is one.
 	Missing string
 }
 
 // ErrProgram is wrapped by the errors of [Program].
 var ErrProgram = errors.New("smcgw-load")
 
-// missing is why the program cannot be started; nil is none.
+// missing returns why the program cannot be started; for nil: there is none.
 func (p *Program) missing() string {
 	if p == nil {
 		return "there is no smcgw-load"
@@ -40,17 +40,17 @@ func (p *Program) missing() string {
 	return p.Missing
 }
 
-// programPatience is how long a program may take that was told to end, or to begin.
+// programPatience is how long a program may take to end or start.
 const programPatience = 10 * time.Second
 
-// running is a program that was started.
+// running is a started program.
 type running struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Scanner
 }
 
-// start starts it. The end of ctx ends it, and so does that of this process.
+// start starts the program. The end of ctx, or of this process, ends it.
 func (p *Program) start(ctx context.Context, library bool, files []*os.File, args ...string) (*running, error) {
 	if why := p.missing(); why != "" {
 		return nil, fmt.Errorf("%w: %s", ErrProgram, why)
@@ -75,7 +75,7 @@ func (p *Program) start(ctx context.Context, library bool, files []*os.File, arg
 	return r, nil
 }
 
-// next is the next thing that it says, or why it does not.
+// next returns the program's next message, or why there is none.
 func (r *running) next() (word, rest string, err error) {
 	if !r.out.Scan() {
 		return "", "", fmt.Errorf("%w: it has ended: %w", ErrProgram, errors.Join(io.ErrUnexpectedEOF, r.out.Err()))
@@ -87,27 +87,27 @@ func (r *running) next() (word, rest string, err error) {
 	return word, rest, nil
 }
 
-// end waits for its end, which it is told of.
+// end tells the program to end and waits for that.
 func (r *running) end() {
 	_ = r.in.Close()
 	late := time.AfterFunc(programPatience, func() { _ = r.cmd.Process.Kill() })
 	defer late.Stop()
-	_ = r.cmd.Wait() // it has said all
+	_ = r.cmd.Wait() // its output has been read
 }
 
 // turns shares a listening socket between a server and its program.
 type turns struct {
 	net.Listener
-	over    chan struct{}      // the server has accepted for the last time
-	passed  chan chan struct{} // from the server: it does not accept until that is closed
-	waiting chan struct{}      // not empty: the server is to pass
+	over    chan struct{}      // closed when the server will accept no more
+	passed  chan chan struct{} // from the server, which does not accept until the received channel is closed
+	waiting chan struct{}      // not empty: the server should pass its turn
 }
 
 func newTurns(ln net.Listener) *turns {
 	return &turns{ln, make(chan struct{}), make(chan chan struct{}), make(chan struct{}, 1)}
 }
 
-// accept is the server's. It waits while the program has its turn.
+// accept accepts for the server. It waits while the program has its turn.
 func (t *turns) accept(ctx context.Context) (net.Conn, error) {
 	for {
 		c, err := t.Accept()
@@ -133,7 +133,7 @@ func (t *turns) accept(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// pass takes the turn of the server, until back, and returns the socket.
+// pass takes the server's turn until back is called, and returns the socket.
 func (t *turns) pass(ctx context.Context) (socket *os.File, back func(), err error) {
 	ln, ok := t.Listener.(*net.TCPListener)
 	if !ok {
@@ -152,7 +152,7 @@ func (t *turns) pass(ctx context.Context) (socket *os.File, back func(), err err
 		return nil, nil, context.Cause(ctx)
 	}
 	back = func() {
-		_ = ln.SetDeadline(time.Time{}) // it was closed, or none is left
+		_ = ln.SetDeadline(time.Time{}) // an error means that it was closed
 		close(accepts)
 	}
 	if socket, err = ln.File(); err != nil {
@@ -162,14 +162,14 @@ func (t *turns) pass(ctx context.Context) (socket *os.File, back func(), err err
 	return socket, back, nil
 }
 
-// serve has the program serve the orders of a session, until away.
+// serve makes the program serve the orders of a session until away is called.
 func (p *Program) serve(ctx context.Context, t *turns, session [sessionSize]byte, library bool) (away func(), err error) {
 	socket, back, err := t.pass(ctx)
 	if err != nil {
 		return nil, err
 	}
 	r, err := p.start(ctx, library, []*os.File{socket}, "serve")
-	// A descriptor that is passed on waits from then on, for both.
+	// Passing a descriptor puts it into blocking mode, for both processes.
 	err = errors.Join(err, syscall.SetNonblock(int(socket.Fd()), true), socket.Close())
 	if r != nil && err == nil {
 		err = r.ready(session)
@@ -187,7 +187,7 @@ func (p *Program) serve(ctx context.Context, t *turns, session [sessionSize]byte
 	}, nil
 }
 
-// ready waits until a program serves.
+// ready waits until the program serves.
 func (r *running) ready(session [sessionSize]byte) error {
 	late := time.AfterFunc(programPatience, func() { _ = r.cmd.Process.Kill() })
 	defer late.Stop()
@@ -200,14 +200,14 @@ func (r *running) ready(session [sessionSize]byte) error {
 	return nil
 }
 
-// loading is how programs do the works of a measuring host.
+// loading makes programs do the works of a measuring host.
 type loading struct {
 	program *Program
 	library bool
 }
 
-// do does a work on one connection. An upload ends with over, too, and is said to flow when it has done so for a while;
-// both may be nil. The gateway beside us is asked about the connection before that ends.
+// do does a work on one connection. An upload also ends with over, and calls flowing once it has lasted a while; both
+// may be nil. The gateway beside us is asked about the connection before it ends.
 func (l *loading) do(ctx context.Context, s *session, w work, d time.Duration, over <-chan struct{}, flowing func()) (measured, error) {
 	m := measured{began: time.Now(), latency: hdrhistogram.New(1, int64(time.Minute), 3)}
 	r, err := l.program.start(ctx, l.library, nil)
@@ -258,7 +258,7 @@ func (l *loading) do(ctx context.Context, s *session, w work, d time.Duration, o
 	}
 }
 
-// connected notes the connection, by its own end.
+// connected records the connection, given its own end.
 func (m *measured) connected(own string, to netip.AddrPort) error {
 	host, port, _ := strings.Cut(own, " ")
 	local, err := netip.ParseAddrPort(net.JoinHostPort(host, port))
@@ -273,12 +273,12 @@ func (m *measured) connected(own string, to netip.AddrPort) error {
 func (r *running) endWith(over, ended <-chan struct{}) {
 	select {
 	case <-over:
-		_, _ = r.in.Write([]byte{'\n'}) // it has ended, then
+		_, _ = r.in.Write([]byte{'\n'}) // an error means that it has ended
 	case <-ended:
 	}
 }
 
-// look asks the gateway about the connections that are open: what was never promoted it forgets.
+// look asks the gateway about connections while they are open, because it forgets those that were never promoted.
 func (m *measured) look(ctx context.Context, g Gateway) error {
 	if g == nil {
 		return nil

@@ -5,12 +5,11 @@ import (
 	"strings"
 )
 
-// remarks gather, over the rounds of a task done one way, what a reader of its
-// rows must know.
+// remarks collects, over the rounds of a task done one way, what a reader of its rows must know.
 type remarks struct {
-	looked, other int    // connections that were looked up, and not carried as claimed
-	reason        string // of the first of them
-	made, failed  int    // connections of a rate
+	looked, other int    // connections looked up; those not carried as claimed
+	reason        string // reason of the first of those
+	made, failed  int    // connections made, and failed, by a rate
 	note          string // of the last run that had one
 	failure       string // of the last run that failed
 }
@@ -28,7 +27,7 @@ func (r *remarks) add(m measured, how carriage) {
 	r.failed += m.failed
 }
 
-// String is empty if there is nothing to say.
+// String returns the remarks, or "" if there are none.
 func (r *remarks) String() string {
 	var list []string
 	if r.other > 0 {

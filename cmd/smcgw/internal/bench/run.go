@@ -16,27 +16,25 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// Options say what is compared.
+// Options are the options of Run.
 type Options struct {
-	// To is where [Serve] listens, Token what it printed.
+	// To is the address of [Serve], Token the token that it printed.
 	To    netip.AddrPort
 	Token Token
-	// Duration is that of one run. Default: 2 s. At most a minute.
+	// Duration is the time of one run. Default: 2 s. At most a minute.
 	Duration time.Duration
 	// Rounds is how often every work is done every way. Default: 5.
 	Rounds int
-	// Idle is how many connections are held for the memory of each. Default: 200. At most
-	// 4096. Fewer are held where a quarter of what a gateway may have is in use.
+	// Idle is how many connections are held to measure the memory of each. Default: 200. At most 4096. Fewer are held if a
+	// quarter of a gateway's limits is in use.
 	Idle int
-	// Gateway is the one beside us. nil if none, and only plain TCP is
-	// measured.
+	// Gateway is the one beside us; nil if there is none, and only plain TCP is measured.
 	Gateway Gateway
-	// Program does the works of connections that are to go in process. nil: there are none.
+	// Program does the works of connections in process; nil: there are none.
 	Program *Program
-	// Log receives a line before every round. Default: discards.
+	// Log receives a line before every round. Default: discard.
 	Log io.Writer
-	// Progress is told how many of all measurements are done, before each. Default: nothing
-	// is.
+	// Progress is called before each measurement with how many of all are done. Default: not called.
 	Progress func(done, total int)
 	// Command is the command line, for the report.
 	Command string
@@ -79,8 +77,8 @@ func (o Options) withDefaults() (Options, error) {
 type variant struct {
 	name    string
 	carrier report.Carrier // none: plain TCP
-	way     report.Way     // steered or in-process; none: plain TCP
-	missing string         // why it cannot be measured; empty: it can
+	way     report.Way     // steered or in-process; none for plain TCP
+	missing string         // why it cannot be measured; empty if it can
 	ports   portRange
 }
 
@@ -90,13 +88,12 @@ type runner struct {
 	s        *session
 	pid      int
 	held     Held // nil: no gateway
-	programs bool // works that last are done by [Program], every way
+	programs bool // [Program] does the works that last, every way
 	variants []*variant
 	rep      *comparison.Report
 }
 
-// Run compares. It returns what it has when ctx ends in the middle, with the
-// error.
+// Run compares. If ctx ends midway, it returns the results so far with the error.
 func Run(ctx context.Context, o Options) (*comparison.Report, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -120,7 +117,7 @@ func Run(ctx context.Context, o Options) (*comparison.Report, error) {
 	return c.rep, err
 }
 
-// progress tells of measurements, and of a round before its first.
+// progress reports a measurement, and a round before its first.
 func (c *runner) progress(done, total int) {
 	if each := total / c.o.Rounds; done%each == 0 {
 		fmt.Fprintf(c.o.Log, "round %d of %d\n", done/each+1, c.o.Rounds)
@@ -128,7 +125,7 @@ func (c *runner) progress(done, total int) {
 	c.o.Progress(done, total)
 }
 
-// end leaves nothing behind, however far prepare came.
+// end releases everything, however far prepare came.
 func (c *runner) end() {
 	c.release()
 	if c.s != nil {
@@ -184,13 +181,13 @@ func (c *runner) devices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(list.Devices) == 0 { // as in the modes that carry nothing: a probe tells the reason
+	if len(list.Devices) == 0 { // as in the modes that carry nothing; a probe tells the reason
 		c.everywhere("")
 	}
 	seen := map[report.DeviceKind]bool{}
 	for _, d := range list.Devices {
 		if seen[d.Kind] {
-			continue // soft has one for every address
+			continue // soft has one device per address
 		}
 		seen[d.Kind] = true
 		missing := ""
@@ -209,15 +206,14 @@ func (c *runner) devices(ctx context.Context) error {
 	return nil
 }
 
-// everywhere makes a variant of the carriers that need no adapter; missing is why they
-// cannot be measured, if that is known.
+// everywhere adds variants of the carriers that need no adapter; missing is why they cannot be measured, if known.
 func (c *runner) everywhere(missing string) {
 	for _, kind := range []report.DeviceKind{report.DeviceShm, report.DeviceSoft} {
 		c.by(kind, missing)
 	}
 }
 
-// by makes the variants of a device: steered, and from ring to ring, which devices between hosts do.
+// by adds the variants of a device: steered, and for devices between hosts also from ring to ring.
 func (c *runner) by(kind report.DeviceKind, missing string) {
 	c.variants = append(c.variants, &variant{name: string(kind), carrier: kind.Carrier(), way: report.WaySteered, missing: missing})
 	if c.o.Program != nil && kind != report.DeviceShm {
@@ -227,8 +223,8 @@ func (c *runner) by(kind report.DeviceKind, missing string) {
 	}
 }
 
-// arm has the gateway beside us treat the next connections as a variant wants; each of
-// cold ones is the first with its peer.
+// arm makes the gateway beside us treat the next connections as a variant needs; cold makes each the first with its
+// peer.
 func (c *runner) arm(ctx context.Context, v *variant, cold bool) error {
 	if c.s != nil {
 		c.s.ports = v.ports
@@ -255,11 +251,10 @@ func (c *runner) release() {
 	}
 }
 
-// probes is how often a carrier may fail before it counts as not available:
-// the first connections also find out about the peer.
+// probes is how often a carrier may fail before it counts as unavailable: the first connections also probe the peer.
 const probes = 3
 
-// probe makes a connection to see how it is carried. It also warms up.
+// probe makes a connection to see how it is carried. This is also a warm-up.
 func (c *runner) probe(ctx context.Context, v *variant) error {
 	if err := c.arm(ctx, v, false); err != nil {
 		return err
@@ -286,7 +281,7 @@ func (c *runner) probe(ctx context.Context, v *variant) error {
 	return context.Cause(ctx)
 }
 
-// try makes a connection as a variant has them: in process one must last to be promoted.
+// try makes a connection of a variant: in process it must last to be promoted.
 func (c *runner) try(ctx context.Context, v *variant) (measured, error) {
 	if v.way != report.WayInProcess {
 		m := measured{began: time.Now()}
@@ -299,10 +294,10 @@ func (c *runner) try(ctx context.Context, v *variant) (measured, error) {
 	return m, errors.Join(err, c.takeBack())
 }
 
-// promotedWithin is how long a connection lasts that is made to see whether it is promoted.
+// promotedWithin is how long a connection lasts to see whether it is promoted.
 const promotedWithin = time.Second
 
-// handOver has the programs do the next works, with the library where a variant wants it.
+// handOver makes the programs do the next works, with the library if the variant needs it.
 func (c *runner) handOver(v *variant) error {
 	who := askProgram
 	if v.way == report.WayInProcess {
@@ -315,7 +310,7 @@ func (c *runner) handOver(v *variant) error {
 	return nil
 }
 
-// takeBack has this process and the server do them again.
+// takeBack makes this process and the server do the works again.
 func (c *runner) takeBack() error {
 	if c.s.load == nil {
 		return nil
@@ -324,7 +319,7 @@ func (c *runner) takeBack() error {
 	return c.s.serveBy(askOwn)
 }
 
-// verify looks a run up; without a gateway all is plain.
+// verify looks up how a run was carried; without a gateway everything is plain TCP.
 func (c *runner) verify(ctx context.Context, m measured, v *variant) (carriage, error) {
 	if c.o.Gateway == nil {
 		return carriage{as: len(m.conns)}, nil
@@ -332,8 +327,7 @@ func (c *runner) verify(ctx context.Context, m measured, v *variant) (carriage, 
 	return verify(ctx, c.o.Gateway, m, v)
 }
 
-// works are the tasks, each every way. What ends the comparison, and not just a run, is given to
-// end.
+// works returns the tasks, each every way. An error that ends the comparison, rather than just a run, is passed to end.
 func (c *runner) works(end context.CancelCauseFunc) (list []comparison.Work) {
 	for _, t := range tasks {
 		w := comparison.Work{Name: t.name, NoWarmUp: true}
@@ -355,8 +349,7 @@ func (c *runner) works(end context.CancelCauseFunc) (list []comparison.Work) {
 	return list
 }
 
-// one does a work one way. What fails is a run without numbers; what ends the comparison is an
-// error.
+// one does a work one way. A failed run has no numbers; an error ends the comparison.
 func (c *runner) one(ctx context.Context, t task, v *variant, d time.Duration, rem *remarks) ([]float64, error) {
 	values := make([]float64, len(t.results))
 	for i := range values {
@@ -404,7 +397,7 @@ func (c *runner) one(ctx context.Context, t task, v *variant, d time.Duration, r
 	return values, nil
 }
 
-// interrupted prefers the cause of an error to what followed from it.
+// interrupted returns the cause of an error rather than its consequence.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -412,9 +405,8 @@ func interrupted(ctx context.Context, err error) error {
 	return err
 }
 
-// settle lets the traces of the run before disappear: what it left to be
-// collected here, connections that end in the gateways, processors that are
-// awake.
+// settle waits for the effects of the last run to disappear: garbage here, connections ending in the gateways,
+// processors that are awake.
 func settle(ctx context.Context, d time.Duration) {
 	runtime.GC()
 	select {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// execute does the server's part of a work. Every one ends: at the end of what
-// the client sends, or when its time and the grace are over.
+// execute does the server's part of a work. It always ends: at the end of what the client sends, or when the work's
+// time and the grace are over.
 func (s *server) execute(c net.Conn, o order) error {
 	if err := c.SetDeadline(time.Now().Add(o.time + grace)); err != nil {
 		return err

@@ -16,36 +16,35 @@ import (
 
 // The bounds of a server: it serves one measurement, not the public.
 const (
-	maxConns = 128 // that have not said what they are for, and sessions
+	maxConns = 128 // connections that have not sent an order yet, and sessions
 	// maxWork bounds the connections of the session.
 	maxWork = maxIdle + 64
-	// firstWords is the time a connection has to say what it is for.
+	// firstWords is the time in which a connection must say what it is for.
 	firstWords = 5 * time.Second
-	// enterWait is how long a client waits for the end of another's session: less than firstWords.
+	// enterWait is how long a client waits for the end of another's session; it must be less than firstWords.
 	enterWait = 4 * time.Second
 	// controlIdle is how long a session may be silent.
 	controlIdle = 2 * time.Minute
-	// grace is what a work may take beyond its own time.
+	// grace is how much longer than its own time a work may take.
 	grace = 10 * time.Second
-	// blockSize is that of reads and writes in bulk.
+	// blockSize is the size of bulk reads and writes.
 	blockSize = 128 << 10
 )
 
-// ServeOptions are what a server needs.
+// ServeOptions are the options of Serve.
 type ServeOptions struct {
-	// Token is what clients must know.
+	// Token is the token that clients must know.
 	Token Token
-	// Gateway is the one beside the server. nil if none, and connections
-	// are carried if something else carries them.
+	// Gateway is the one beside the server; nil if there is none, and connections are carried only if something else
+	// carries them.
 	Gateway Gateway
-	// Program serves connections that are to go in process. nil: nothing does.
+	// Program serves connections in process; nil: nothing does.
 	Program *Program
-	// Log receives what happens. Default: discards.
+	// Log receives events. Default: discard.
 	Log *slog.Logger
 }
 
-// Serve serves measurements on ln, one at a time, until ctx ends, and closes
-// it.
+// Serve serves measurements on ln, one at a time, until ctx ends, and closes ln.
 func Serve(ctx context.Context, ln net.Listener, o ServeOptions) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -67,9 +66,9 @@ type server struct {
 	log   *slog.Logger
 	slots chan struct{}
 	wg    sync.WaitGroup
-	// listens says whose turn it is to accept.
+	// listens controls whose turn it is to accept.
 	listens *turns
-	turn    chan struct{} // has one word while a client measures
+	turn    chan struct{} // holds one element while a client measures
 
 	received, sent, served atomic.Uint64
 
@@ -80,7 +79,7 @@ type server struct {
 	closed  bool
 }
 
-// accept takes connections while there is room; one more is reset.
+// accept accepts connections while there is room; further ones are reset.
 func (s *server) accept(ctx context.Context) error {
 	defer close(s.listens.over)
 	for {
@@ -109,7 +108,7 @@ func (s *server) accept(ctx context.Context) error {
 	}
 }
 
-// reset ends a connection without a word.
+// reset ends a connection with a RST.
 func reset(c net.Conn) {
 	if t, ok := c.(*net.TCPConn); ok {
 		_ = t.SetLinger(0)
@@ -148,8 +147,7 @@ func (s *server) close(ln net.Listener) {
 	}
 }
 
-// handle finds out what a connection is for. free makes room for another that has not
-// said so.
+// handle determines the purpose of a connection. free makes room for another that has not sent an order yet.
 func (s *server) handle(ctx context.Context, c net.Conn, free func()) error {
 	if err := c.SetDeadline(time.Now().Add(firstWords)); err != nil {
 		return err
@@ -181,8 +179,7 @@ func (s *server) handle(ctx context.Context, c net.Conn, free func()) error {
 	return s.execute(c, o)
 }
 
-// begin gives a connection to the session it names; false if that session is
-// not under way, or has enough.
+// begin assigns a connection to its session; it returns false if that session is not active, or has enough connections.
 func (s *server) begin(c net.Conn, id [sessionSize]byte) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,8 +191,8 @@ func (s *server) begin(c net.Conn, id [sessionSize]byte) bool {
 	return true
 }
 
-// enter makes a session the one of the server; false if there is another. The
-// server may be about to notice that the last one is over, so enter waits a little.
+// enter makes a session the current one; it returns false if there is another. It waits a little, since the server may
+// not have noticed the end of the last one yet.
 func (s *server) enter(ctx context.Context, id *[sessionSize]byte) bool {
 	late := time.NewTimer(enterWait)
 	defer late.Stop()
@@ -212,7 +209,7 @@ func (s *server) enter(ctx context.Context, id *[sessionSize]byte) bool {
 	return true
 }
 
-// leave ends the session, and what it still has under way.
+// leave ends the session and its connections.
 func (s *server) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +222,7 @@ func (s *server) leave() {
 	}
 }
 
-// random fills a secret.
+// random returns a random secret.
 func random[T ~[16]byte]() (v T) {
 	b := [16]byte{}
 	_, _ = rand.Read(b[:]) // never fails

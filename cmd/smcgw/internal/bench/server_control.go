@@ -14,8 +14,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// control serves a control connection: the first words are to come in their time, however small
-// their pieces.
+// control serves a control connection: the first messages must arrive in time, however small the pieces.
 func (s *server) control(ctx context.Context, c net.Conn) error {
 	t := newTalk(c)
 	ours, session := random[[nonceSize]byte](), random[[sessionSize]byte]()
@@ -59,7 +58,7 @@ func (s *server) control(ctx context.Context, c net.Conn) error {
 	}
 }
 
-// protocol leaves of an error what is a complaint: that the other side went, or is silent, is none.
+// protocol filters errors for the log: that the other side left, or is silent, is not reported.
 func protocol(err error) error {
 	if errors.Is(err, ErrProtocol) {
 		return err
@@ -67,13 +66,13 @@ func protocol(err error) error {
 	return nil
 }
 
-// refuse says last words so that they arrive: a reset would overtake them.
+// refuse sends a refusal so that it arrives: a reset would overtake it.
 func (t *talk) refuse(why string) error {
 	err := t.send(message{Refused: why})
 	if c, ok := t.Conn.(*net.TCPConn); ok {
 		err = errors.Join(err, c.CloseWrite())
 	}
-	_, _ = t.Read(make([]byte, 1)) // until the other side has read them
+	_, _ = t.Read(make([]byte, 1)) // until the other side has read it
 	return err
 }
 
@@ -83,7 +82,7 @@ type served struct {
 	c    net.Conn
 	held Held // nil: no trial
 	pid  int  // of the daemon
-	lone bool // there is none
+	lone bool // there is no daemon
 	id   [sessionSize]byte
 	away func() // ends the program that serves; nil: the server does
 }
@@ -107,7 +106,7 @@ func (s *served) answer(ctx context.Context, ask question) (message, error) {
 	}
 }
 
-// handOver has the program serve, if it is asked to. It returns why it does not.
+// handOver makes the program serve, if asked to. It returns why it does not.
 func (s *served) handOver(ctx context.Context, ask question) (note string) {
 	if ask == askOwn {
 		return ""
@@ -119,7 +118,7 @@ func (s *served) handOver(ctx context.Context, ask question) (note string) {
 	return ""
 }
 
-// takeBack has the server serve again.
+// takeBack makes the server serve again.
 func (s *served) takeBack() {
 	if s.away != nil {
 		s.away()
@@ -127,8 +126,8 @@ func (s *served) takeBack() {
 	}
 }
 
-// begin has the gateway beside us take what the client will offer, on our port
-// from its address. It returns what stands against it.
+// begin makes the gateway beside us accept what the client will offer, on our port from its address. It returns what
+// prevents that.
 func (s *served) begin(ctx context.Context) (note string) {
 	g := s.s.o.Gateway
 	if g == nil {
@@ -149,8 +148,7 @@ func (s *served) begin(ctx context.Context) (note string) {
 	return ""
 }
 
-// renew begins the trial again if it ended: daemons are restarted, and bound
-// the life of a trial.
+// renew starts the trial again if it has ended: daemons are restarted, and limit the life of a trial.
 func (s *served) renew(ctx context.Context) {
 	if s.held == nil {
 		return
@@ -163,7 +161,7 @@ func (s *served) renew(ctx context.Context) {
 	}
 }
 
-// gatewayCPU is the meter of the daemon.
+// gatewayCPU returns the CPU time of the daemon.
 func (s *served) gatewayCPU() uint64 {
 	if s.lone {
 		return 0
@@ -171,7 +169,7 @@ func (s *served) gatewayCPU() uint64 {
 	return processCPU(s.pid)
 }
 
-// trialNote says why a gateway does not do what a measurement needs.
+// trialNote explains why a gateway does not do what a measurement needs.
 func trialNote(err error, where string) string {
 	switch {
 	case errors.Is(err, admin.ErrDaemonUnreachable):
@@ -183,7 +181,7 @@ func trialNote(err error, where string) string {
 	}
 }
 
-// end leaves nothing of the session.
+// end releases everything of the session.
 func (s *served) end() {
 	s.takeBack()
 	if s.held != nil {

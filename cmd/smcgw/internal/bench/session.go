@@ -11,15 +11,14 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
-// session is a measurement as the measuring host sees it. Works may run beside
-// each other, nothing else.
+// session is a measurement from the view of the measuring host. Only works may run concurrently.
 type session struct {
 	talk  *talk
 	id    [sessionSize]byte
 	to    netip.AddrPort
-	ports portRange // of the next connections
+	ports portRange // local ports of the next connections
 	note  string    // what the serving host's gateway will not do
-	own   Gateway   // the one beside us; nil: none
+	own   Gateway   // the gateway beside us; nil: none
 	idle  int       // connections to hold
 	load  *loading  // what does the works; nil: this process
 	// noProgram is why the serving host has no [Program].
@@ -28,12 +27,12 @@ type session struct {
 	stop      func() bool
 }
 
-// answerTime bounds the wait for an answer on the control connection, besides
-// what the server may need for its gateway.
+// answerTime bounds the wait for an answer on the control connection, in addition to what the server may need for its
+// gateway.
 const answerTime = admin.TrialPatience + 10*time.Second
 
-// dial makes a connection of the measurement. Multipath TCP could not be
-// carried, and is not what is compared.
+// dial makes a connection of the measurement, without Multipath TCP, which could not be carried and is not what is
+// compared.
 func dial(ctx context.Context, to netip.AddrPort, ports portRange) (*net.TCPConn, error) {
 	d := net.Dialer{Timeout: grace, Control: ports.control}
 	d.SetMultipathTCP(false)
@@ -44,7 +43,7 @@ func dial(ctx context.Context, to netip.AddrPort, ports portRange) (*net.TCPConn
 	return c.(*net.TCPConn), nil
 }
 
-// open connects and proves to know the token. The end of ctx ends the session.
+// open connects and proves that we know the token. The end of ctx ends the session.
 func open(ctx context.Context, to netip.AddrPort, token Token) (*session, error) {
 	c, err := dial(ctx, to, portRange{})
 	if err != nil {
@@ -58,7 +57,7 @@ func open(ctx context.Context, to netip.AddrPort, token Token) (*session, error)
 	return s, nil
 }
 
-// meet proves to know the token, and wants the same of the server.
+// meet proves that we know the token, and demands the same of the server.
 func (s *session) meet(token Token) error {
 	if err := s.talk.SetDeadline(time.Now().Add(answerTime)); err != nil {
 		return err
@@ -108,7 +107,7 @@ func (s *session) sample() (reading, error) {
 	return *m.Meters, nil
 }
 
-// serveBy has the serving host serve by itself, or by its program.
+// serveBy makes the serving host serve by itself, or by its program.
 func (s *session) serveBy(who question) error {
 	m, err := s.exchange(message{Ask: who})
 	if err != nil {

@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// ahead is how long the stream beside a work flows before it.
+// ahead is how long the stream beside a work flows before the work.
 const ahead = 250 * time.Millisecond
 
 var errStreamEnded = errors.New("the stream ended before the work beside it")
 
-// besideStream does a work while a stream goes to the serving host the same way,
-// from before the work until after it. The stream is a connection of the run like
-// the others.
+// besideStream does a work while a stream goes to the serving host the same way, from before the work until after it.
+// The stream is a connection of the run like the others.
 func besideStream(work run) run {
 	return func(s *session, ctx context.Context, d time.Duration) (measured, error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -54,7 +53,7 @@ func besideStream(work run) run {
 	}
 }
 
-// stream uploads until over, and says when it has done so for a while. What is beside it takes d.
+// stream uploads until over, and calls flowing once it has done so for a while. The work beside it takes d.
 func (s *session) stream(ctx context.Context, d time.Duration, over <-chan struct{}, flowing func()) (measured, error) {
 	if s.load != nil {
 		return s.load.do(ctx, s, workUpload, d+grace, over, flowing)

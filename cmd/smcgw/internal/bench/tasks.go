@@ -9,17 +9,17 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// task is one run and the works of the report it gives values for.
+// task is one run and the works of the report for which it provides values.
 type task struct {
 	name    string
 	run     run
 	results []result
 	cold    bool   // each connection is the first with its peer
-	plain   string // why plain TCP has no value; empty: it has
-	stays   bool   // on connections that last, which [Program] can do
+	plain   string // why plain TCP has no value; empty if it has one
+	stays   bool   // uses lasting connections, so [Program] can do it
 }
 
-// missing is why a task is not done one way; empty: it is.
+// missing returns why a task is not done one way, or "".
 func (t task) missing(v *variant) string {
 	switch {
 	case v.missing != "":
@@ -33,10 +33,10 @@ func (t task) missing(v *variant) string {
 	}
 }
 
-// run does a work for about that long.
+// run does a work for about the given time.
 type run func(s *session, ctx context.Context, d time.Duration) (measured, error)
 
-// result turns a run into the value of a work.
+// result computes the value of a work from a run.
 type result struct {
 	comparison.Metric
 	value func(m measured, cpu cost) float64
@@ -50,7 +50,7 @@ func less(name, unit string, value func(measured, cost) float64) result {
 	return result{comparison.Metric{Name: name, Unit: unit, Better: comparison.Less}, value}
 }
 
-// tasks are the works as data, in the order of the report.
+// tasks lists the works, in the order of the report.
 var tasks = []task{
 	{name: "upload", stays: true, run: (*session).upload, results: []result{
 		more("upload, 1 stream", "MB/s", perSecond),
@@ -99,7 +99,7 @@ func perSecond(m measured, _ cost) float64 { return float64(m.bytes) / 1e6 / m.e
 
 func connsPerSecond(m measured, _ cost) float64 { return float64(m.count) / m.elapsed.Seconds() }
 
-// perGB is processor time of both ends; NaN where one of them is not known.
+// perGB returns the CPU time of both ends per GB; NaN if one of them is unknown.
 func perGB(part func(cost) float64) func(measured, cost) float64 {
 	return func(m measured, cpu cost) float64 {
 		if !cpu.known || m.bytes == 0 {
@@ -109,7 +109,7 @@ func perGB(part func(cost) float64) func(measured, cost) float64 {
 	}
 }
 
-// perOperation is processor time of both ends for one round trip or connection.
+// perOperation returns the CPU time of both ends per round trip or connection.
 func perOperation(part func(cost) float64) func(measured, cost) float64 {
 	return func(m measured, cpu cost) float64 {
 		if !cpu.known || m.count == 0 {
@@ -131,14 +131,14 @@ func quantile(q float64) func(measured, cost) float64 {
 	}
 }
 
-// meters are those of both ends at one time.
+// meters are the meters of both ends at one time.
 type meters struct {
 	own, gateway uint64 // of the measuring host
 	hasGateway   bool
 	serving      reading
 }
 
-// cost is what a run took of processors, in seconds.
+// cost is the CPU time of a run, in seconds.
 type cost struct {
 	programs, gateways float64
 	known              bool
@@ -153,8 +153,7 @@ func (c *runner) meters() (m meters, err error) {
 	return m, nil
 }
 
-// until is what was spent between two readings. A daemon that cannot be seen on
-// a host that has one makes the cost unknown.
+// until returns the cost between two readings. It is unknown if a host has a daemon that cannot be seen.
 func (m meters) until(n meters) cost {
 	c := cost{known: true}
 	add := func(to *float64, before, after uint64) {

@@ -9,12 +9,11 @@ import (
 	"strings"
 )
 
-// Token is the secret that lets a host measure against a server: a client that
-// has it may make the server send and receive as fast as it can. It never
-// travels.
+// Token is the secret that lets a host measure against a server: a client that has it may make the server send and
+// receive as fast as it can. It is never transmitted.
 type Token [16]byte
 
-// ErrToken is returned for a text that is no token.
+// ErrToken is an invalid token.
 var ErrToken = errors.New("no token of smcgw bench --serve: 26 letters and digits")
 
 var tokenText = base32.StdEncoding.WithPadding(base32.NoPadding)
@@ -25,10 +24,10 @@ func NewToken() (t Token) {
 	return t
 }
 
-// String is the token as people copy it.
+// String returns the token as text for users.
 func (t Token) String() string { return strings.ToLower(tokenText.EncodeToString(t[:])) }
 
-// ParseToken reads what String writes, in either case.
+// ParseToken parses the output of String, in either case.
 func ParseToken(s string) (t Token, err error) {
 	b, err := tokenText.DecodeString(strings.ToUpper(strings.TrimSpace(s)))
 	if err != nil || len(b) != len(t) {
@@ -37,8 +36,8 @@ func ParseToken(s string) (t Token, err error) {
 	return Token(b), nil
 }
 
-// proof shows that its maker knows the token. It names the maker's side, so that
-// one side's proof does not do for the other.
+// proof proves that its maker knows the token. It includes the maker's side, so that one side's proof cannot be
+// replayed as the other's.
 func (t Token) proof(side string, server, client [nonceSize]byte) (p [proofSize]byte) {
 	m := hmac.New(sha256.New, t[:])
 	m.Write([]byte("smcgw bench " + side))

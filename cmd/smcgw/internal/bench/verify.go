@@ -8,18 +8,17 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// carriage is how connections of a run were carried.
+// carriage is how the connections of a run were carried.
 type carriage struct {
 	as     int    // as wanted
 	other  int    // otherwise
-	reason string // why, of the first that was not
+	reason string // reason of the first that was not carried as wanted
 }
 
-// enough is the share of connections that must have been carried as claimed for
-// a value to count.
+// enough is the fraction of connections that must have been carried as claimed for a value to count.
 const enough = 0.99
 
-// holds tells whether a value counts.
+// holds reports whether a value counts.
 func (c carriage) holds() bool {
 	return c.as > 0 && float64(c.as) >= enough*float64(c.as+c.other)
 }
@@ -29,16 +28,16 @@ const (
 	// lookupPatience is how long the gateway may take to record the end of a connection.
 	lookupPatience = 3 * time.Second
 	lookupPause    = 20 * time.Millisecond
-	// clockSlack is how far apart the clocks may be that date the beginning of a
-	// run and, in the kernel programs, a decision.
+	// clockSlack is the maximum difference between the clocks that date the beginning of a run and, in the kernel
+	// programs, a decision.
 	clockSlack = 100 * time.Millisecond
 )
 
 // unseen is the reason of a connection of which the gateway has no record.
 const unseen = "not seen by the gateway"
 
-// verify looks up the connections of a run in the records of the gateway beside
-// us. Plain TCP that it has not seen is plain.
+// verify looks up the connections of a run in the records of the gateway beside us. A connection of plain TCP without a
+// record is plain TCP.
 func verify(ctx context.Context, g Gateway, m measured, want *variant) (carriage, error) {
 	var c carriage
 	for end := time.Now().Add(lookupPatience); ; {
@@ -71,7 +70,7 @@ func (c *carriage) add(found map[tuple]report.ConnInfo, t tuple, want *variant) 
 		c.reason = unseen
 	case info.Reason != "":
 		c.reason = info.Reason
-	case info.Carrier == report.CarrierNone && info.State == inprocess.StateAsked.String(): // the other one has not
+	case info.Carrier == report.CarrierNone && info.State == inprocess.StateAsked.String(): // the other end has not asked
 		c.reason = inprocess.WhyNoPeer.String()
 	case info.Carrier == report.CarrierNone:
 		c.reason = "not promoted"
@@ -83,12 +82,13 @@ func (c *carriage) add(found map[tuple]report.ConnInfo, t tuple, want *variant) 
 	c.other++
 }
 
-// byRings: most bytes of an end in process went by its rings. The first ones never do.
+// byRings reports that most bytes of an end in process went through its rings. The first ones never do.
 func byRings(c report.ConnInfo) bool {
 	return c.InProcess != nil && 2*(c.InProcess.TxRing+c.InProcess.RxRing) > c.TxBytes+c.RxBytes
 }
 
-// lookUp finds the latest entry of each connection since the run began: by a way, of two gateways by default.
+// lookUp returns the latest record of each connection since the run began, by the given way; by default those of two
+// gateways.
 func lookUp(ctx context.Context, g Gateway, m measured, way report.Way) (map[tuple]report.ConnInfo, error) {
 	wanted := map[tuple]bool{}
 	for _, t := range m.conns {
@@ -122,7 +122,8 @@ func lookUp(ctx context.Context, g Gateway, m measured, way report.Way) (map[tup
 	return found, nil
 }
 
-// settled: it is known how the connection goes on, or went. An end in process that does not say so was not promoted.
+// settled reports that it is known how the connection continues, or ended. An end in process that has neither carrier
+// nor reason was not promoted.
 func settled(c report.ConnInfo) bool {
 	return c.Carrier != report.CarrierNone || c.Reason != "" || c.InProcess != nil
 }

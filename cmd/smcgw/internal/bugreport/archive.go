@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// bounds are those of a part and of an archive, in bytes before compression.
+// bounds are the maximum sizes of a part and of an archive, in bytes before compression.
 type bounds struct{ part, total int }
 
-// usual holds the connections of a gateway that carries 50,000.
+// usual returns bounds that suffice for the connections of a gateway that carries 50,000.
 func usual() bounds { return bounds{part: 16 << 20, total: 48 << 20} }
 
 // Schema names the format of Manifest.
@@ -27,16 +27,15 @@ const Schema = "smcgw.bugreport/v1"
 // Part is a file of the archive.
 type Part struct {
 	Name string
-	// Read returns its content. What it returns beside an error is kept, too.
+	// Read returns its content. Content returned with an error is kept, too.
 	Read func(context.Context) ([]byte, error)
 }
 
-// Entry tells what became of a part.
+// Entry describes the result of a part.
 type Entry struct {
 	Name  string `json:"name"`
 	Bytes int    `json:"bytes"`
-	// Cut: the part was longer, and this is its beginning. Redacted counts the secrets that
-	// were taken out.
+	// Cut means that the part was longer, and this is its beginning. Redacted counts the secrets that were removed.
 	Cut      bool   `json:"cut,omitempty"`
 	Redacted int    `json:"redacted,omitempty"`
 	Error    string `json:"error,omitempty"`
@@ -50,7 +49,7 @@ type Manifest struct {
 	Entries []Entry   `json:"entries"`
 }
 
-// redacted stands where a secret was.
+// redacted replaces a secret.
 const redacted = "[redacted]"
 
 // directory holds the files of an archive.
@@ -59,8 +58,8 @@ const directory = "smcgw-bugreport/"
 // manifestName is the file of the manifest.
 const manifestName = "manifest.json"
 
-// Write makes an archive of the parts. A part that cannot be read is a line of the
-// manifest; only an archive that cannot be written is an error.
+// Write writes an archive of the parts. A part that cannot be read is noted in the manifest; only failing to write the
+// archive is an error.
 func Write(ctx context.Context, w io.Writer, parts []Part, secrets []string, made time.Time) (Manifest, error) {
 	return write(ctx, w, parts, secrets, made, usual())
 }
@@ -91,7 +90,7 @@ func write(ctx context.Context, w io.Writer, parts []Part, secrets []string, mad
 	return m, nil
 }
 
-// read reads a part, takes secrets out, and cuts it.
+// read reads a part, removes secrets, and cuts it.
 func read(ctx context.Context, p Part, secrets []string, most int) (Entry, []byte) {
 	e := Entry{Name: p.Name}
 	content, err := p.Read(ctx)
@@ -108,7 +107,7 @@ func read(ctx context.Context, p Part, secrets []string, most int) (Entry, []byt
 	return e, content
 }
 
-// Redact takes secrets out of a text and counts them, also where the text quotes them.
+// Redact removes secrets from a text and counts them, including quoted forms.
 func Redact(text []byte, secrets []string) (rest []byte, count int) {
 	for _, s := range written(secrets) {
 		count += bytes.Count(text, []byte(s))
@@ -117,12 +116,10 @@ func Redact(text []byte, secrets []string) (rest []byte, count int) {
 	return text, count
 }
 
-// quotings is how often a text may be quoted in another: an error that quotes a value, in a
-// document.
+// quotings is how often a text may be quoted in another: an error that quotes a value, in a document.
 const quotings = 2
 
-// written lists the forms in which a text can have secrets, the longest first: one may be part
-// of another.
+// written lists the forms in which a text can contain secrets, longest first, because one may be part of another.
 func written(secrets []string) []string {
 	forms := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" })
 	for begin, n := 0, 0; n < quotings; n++ {
@@ -138,8 +135,7 @@ func written(secrets []string) []string {
 	return forms
 }
 
-// quoted is a text within the quotes of Go, of JSON as its encoder and as logs write it, and
-// of YAML.
+// quoted returns a text as quoted by Go, by JSON's encoder and by logs in JSON, and by YAML, without the quotes.
 func quoted(s string) []string {
 	inner := func(q string) string { return q[1 : len(q)-1] }
 	var plain bytes.Buffer

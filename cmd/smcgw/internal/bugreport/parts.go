@@ -32,7 +32,7 @@ func Document[T any](name string, get func(context.Context) (T, error)) Part {
 	}}
 }
 
-// DaemonParts are what a daemon tells.
+// DaemonParts returns the parts that a daemon provides.
 func DaemonParts(c *admin.Client) []Part {
 	return []Part{
 		Document("status.json", c.Status),
@@ -45,7 +45,7 @@ func DaemonParts(c *admin.Client) []Part {
 	}
 }
 
-// HostParts are what the kernel tells, and what systemd keeps of a gateway's log.
+// HostParts returns the parts from the kernel, and systemd's log of a gateway.
 func HostParts() []Part {
 	parts := []Part{
 		Document("objects.json", func(context.Context) ([]inspect.Object, error) { return inspect.Objects() }),
@@ -60,10 +60,10 @@ func HostParts() []Part {
 	return parts
 }
 
-// journalLines bounds what is taken of the journal.
+// journalLines bounds the lines taken from the journal.
 const journalLines = 5000
 
-// journal is the log of the unit, its last lines.
+// journal returns the last lines of the unit's log.
 func journal(ctx context.Context, journalctl string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, journalctl, "--no-pager", "--quiet", "--utc", "-o", "short-iso-precise", "-u", "smcgw.service", "-n", strconv.Itoa(journalLines))
 	out, err := cmd.Output()
@@ -73,7 +73,7 @@ func journal(ctx context.Context, journalctl string) ([]byte, error) {
 	return out, nil
 }
 
-// ConfigPart is the effective configuration.
+// ConfigPart returns the part with the effective configuration.
 func ConfigPart(path string) Part {
 	return Part{Name: "config.yaml", Read: func(context.Context) ([]byte, error) {
 		f, err := config.Load(path)
@@ -91,11 +91,11 @@ func ConfigPart(path string) Part {
 	}}
 }
 
-// keyField finds what follows psk_file in a text that is no YAML, to the end of the line and
-// also on the next one: in quotes, a word, and all of it.
+// keyField matches what follows psk_file in invalid YAML, up to the end of the line and also on the next one: quoted
+// text, a word, and everything.
 var keyField = regexp.MustCompile(`psk_file["']?\s*:\s*(?:[|>][-+0-9]*\s*)?[*&!]?((?:"([^"\n]*)"|'([^'\n]*)'|["']?([^"'\s#,}]+))?.*)`)
 
-// named lists what a configuration has where the names of key files belong.
+// named lists the values that a configuration has in place of names of key files.
 func named(text []byte) [][]byte {
 	values, err := config.KeyFilesIn(text)
 	if err != nil {
@@ -113,14 +113,14 @@ func named(text []byte) [][]byte {
 	return found
 }
 
-// Bounds of secrets: shorter than any key that a gateway takes, and more than it takes.
+// Bounds of secrets: shorter, and longer, than any key that a gateway accepts.
 const (
 	leastSecret = 8
 	maxSecrets  = 256
 )
 
-// Secrets lists what an archive must not hold: the keys of a configuration, and a key that
-// stands where the name of its file should be.
+// Secrets lists what an archive must not contain: the keys of a configuration, and a key in place of the name of its
+// file.
 func Secrets(path string) (list []string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -134,10 +134,10 @@ func Secrets(path string) (list []string) {
 	for _, name := range named(text) {
 		name := string(name)
 		if _, err := os.Stat(name); err != nil && !errors.Is(err, fs.ErrPermission) {
-			add([]byte(name)) // a key in the place of a name, for all that is known
+			add([]byte(name)) // it may be a key in place of a name
 			continue
 		}
-		keys, _ := os.ReadFile(name) // usable or not: nothing of it goes out
+		keys, _ := os.ReadFile(name) // even if unusable, its content must not leave the host
 		for line := range bytes.Lines(keys) {
 			add(line)
 		}
@@ -145,7 +145,7 @@ func Secrets(path string) (list []string) {
 	return list
 }
 
-// kernelLog is the kernel's ring of messages.
+// kernelLog returns the kernel's ring buffer of messages.
 func kernelLog() ([]byte, error) {
 	buf := make([]byte, 4<<20)
 	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buf)
@@ -155,10 +155,10 @@ func kernelLog() ([]byte, error) {
 	return buf[:n], nil
 }
 
-// words are those of lines of the kernel's log that a report keeps.
+// words matches the lines of the kernel's log that a report keeps.
 var words = regexp.MustCompile(`(?i)smcgw|\bbpf\b|infiniband|rdma|_rxe|mlx[45]|oom|segfault`)
 
-// about keeps the lines of a log that are about gateways and what is below them.
+// about keeps the lines of a log about gateways and what they depend on.
 func about(log []byte) (kept []byte) {
 	for line := range bytes.Lines(log) {
 		if words.Match(line) {

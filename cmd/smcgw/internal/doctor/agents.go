@@ -8,29 +8,28 @@ import (
 	"strings"
 )
 
-// agent is other software that decides about connections, and how it shows.
+// agent is other software that decides about connections, and how to detect it.
 type agent struct {
 	name string
-	// processes are names of processes of this network namespace, sockets ends of names
-	// of Unix sockets, chains beginnings of names of tables or chains, programs those of
-	// names of eBPF programs.
+	// processes are names of processes in this network namespace, sockets suffixes of names of Unix sockets, chains
+	// prefixes of names of tables or chains, and programs prefixes of names of eBPF programs.
 	processes, sockets, chains, programs []string
-	// effect is what it means for carried connections. remedy is set for agents that smcgw
-	// is not tested with, or that keep connections native.
+	// effect is what it means for carried connections. remedy is set for agents that smcgw is not tested with, or that
+	// keep connections native.
 	effect, remedy string
 }
 
-// asNative is the effect of those that the tests compare with native TCP.
+// asNative is the effect of agents that the tests compare with native TCP.
 const asNative = "its rules decide about carried connections as about native ones"
 
-// tryFirst is the remedy for those that no test has.
+// tryFirst is the remedy for agents without a test.
 const tryFirst = "begin with one rule, and look at smcgw ping and smcgw conns --all"
 
 func agents(e *exam) []Line {
 	processes, sockets, programs := e.processes(), e.sockets(), e.programs()
 	tables, chains := e.chains()
 	var lines []Line
-	var known []string // beginnings of names of chains and tables
+	var known []string // prefixes of names of chains and tables
 	for _, a := range agentTable() {
 		known = append(known, a.chains...)
 		var signs []string
@@ -65,7 +64,7 @@ func agents(e *exam) []Line {
 	return lines
 }
 
-// agentTable lists what is looked for.
+// agentTable lists the agents to look for.
 func agentTable() []agent {
 	return []agent{
 		{
@@ -96,7 +95,7 @@ func agentTable() []agent {
 	}
 }
 
-// first is the first of have that fits one of want; empty: none.
+// first returns the first of have that fits one of want, or "".
 func first(have, want []string, fits func(have, want string) bool) string {
 	i := slices.IndexFunc(have, func(h string) bool {
 		return slices.ContainsFunc(want, func(w string) bool { return fits(h, w) })
@@ -107,8 +106,8 @@ func first(have, want []string, fits func(have, want string) bool) string {
 	return have[i]
 }
 
-// processes are the names of those in the network namespace of this one, or of which that
-// is not to be seen.
+// processes returns the names of the processes in this network namespace, and of those whose namespace cannot be
+// determined.
 func (e *exam) processes() (names []string) {
 	entries, _ := fs.ReadDir(e.files, "proc")
 	own, _ := fs.ReadLink(e.files, "proc/self/ns/net")
@@ -127,7 +126,7 @@ func (e *exam) processes() (names []string) {
 	return names
 }
 
-// sockets are the names of Unix sockets.
+// sockets returns the names of Unix sockets.
 func (e *exam) sockets() (names []string) {
 	text, _ := e.text("proc/net/unix")
 	for line := range strings.Lines(text) {
@@ -138,11 +137,11 @@ func (e *exam) sockets() (names []string) {
 	return names
 }
 
-// chains are the chains of nftables of each table, and the names of tables and chains.
+// chains returns the nftables chains of each table, and the names of tables and chains.
 func (e *exam) chains() (tables map[string][]string, names []string) {
 	list, err := e.host.Chains()
 	if err != nil {
-		return nil, nil // without CAP_NET_ADMIN, or the kernel has none
+		return nil, nil // no CAP_NET_ADMIN, or a kernel without nftables
 	}
 	tables = map[string][]string{}
 	for _, c := range list {
@@ -152,11 +151,10 @@ func (e *exam) chains() (tables map[string][]string, names []string) {
 	return tables, names
 }
 
-// mostTables bounds how many tables a line names.
+// mostTables bounds how many tables a line lists.
 const mostTables = 4
 
-// tablesOfNone are the tables of which neither the name nor that of a chain begins as those
-// of an agent.
+// tablesOfNone returns the tables for which neither the name nor that of a chain has the prefix of an agent.
 func tablesOfNone(tables map[string][]string, known []string) (names []string) {
 	isKnown := func(name string) bool {
 		return slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(name, k) })
@@ -173,7 +171,7 @@ func tablesOfNone(tables map[string][]string, known []string) (names []string) {
 	return names
 }
 
-// programs are the names of programs where the gateway attaches.
+// programs returns the names of programs at the hooks to which the gateway attaches.
 func (e *exam) programs() (names []string) {
 	for _, h := range e.host.Hooks(e.cgroup, e.devices) {
 		names = append(names, h.Programs...)

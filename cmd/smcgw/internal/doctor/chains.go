@@ -37,10 +37,10 @@ func (this) Chains() ([]Chain, error) {
 	return list, nil
 }
 
-// errChain means that a message of nftables is cut short.
+// errChain is a truncated nftables message.
 var errChain = errors.New("nftables: a message that is cut short")
 
-// parseChain reads struct nfgenmsg and the attributes after it (netlink(7)).
+// parseChain parses struct nfgenmsg and the attributes after it (netlink(7)).
 func parseChain(m []byte) (c Chain, err error) {
 	const generic, head = 4, 4
 	if len(m) < generic {

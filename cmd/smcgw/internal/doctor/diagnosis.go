@@ -13,8 +13,7 @@ import (
 // DiagnosisSchema names the format of Diagnosis.
 const DiagnosisSchema = "smcgw.diagnosis/v1"
 
-// Diagnosis is what stands out: findings that are not ok, and why connections were native
-// or aborted lately.
+// Diagnosis summarizes what stands out: findings that are not ok, and why connections were native or aborted recently.
 type Diagnosis struct {
 	Schema   string  `json:"schema"`
 	Findings []Line  `json:"findings"`
@@ -22,7 +21,7 @@ type Diagnosis struct {
 	Aborted  []Cause `json:"aborted"`
 }
 
-// Cause is a reason, and how many of the last connections had it.
+// Cause is a reason, and how many recent connections had it.
 type Cause struct {
 	Reason    string `json:"reason"`
 	DecidedBy string `json:"decided_by,omitempty"`
@@ -31,7 +30,7 @@ type Cause struct {
 	Remedy    string `json:"remedy"`
 }
 
-// Diagnose sums up a report, and the recent connections that stayed native or have ended.
+// Diagnose summarizes a report, and the recent connections that stayed native or have ended.
 func Diagnose(r Report, native, ended []report.ConnInfo) Diagnosis {
 	d := Diagnosis{Schema: DiagnosisSchema, Findings: []Line{}}
 	for _, l := range r.Lines {

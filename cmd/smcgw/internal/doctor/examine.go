@@ -14,22 +14,21 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// Probes tell the checks what this process sees of its host.
+// Probes provides the checks with what this process can see of its host.
 type Probes interface {
-	// Files is the root of the file system.
+	// Files returns the root of the file system.
 	Files() fs.FS
-	// Features asks the kernel for what the programs need.
+	// Features returns the kernel features that the programs need.
 	Features() ([]inspect.Feature, error)
 	// Hooks lists the programs of a cgroup and of network devices.
 	Hooks(cgroup string, devices []string) []inspect.Hook
-	// Devices lists the network devices; infiniBand: those of IPoIB may carry.
+	// Devices lists the network devices; infiniBand says that IPoIB devices may carry.
 	Devices(infiniBand bool) ([]Device, error)
-	// Chains lists the chains of nftables, those of iptables-nft too.
+	// Chains lists the chains of nftables, including those of iptables-nft.
 	Chains() ([]Chain, error)
-	// Refuses sends a datagram and reports whether the host answers that nothing receives
-	// there. Silence is no refusal.
+	// Refuses sends a datagram and reports whether the host answers that nothing receives there. Silence is not a refusal.
 	Refuses(ctx context.Context, to netip.AddrPort) (bool, error)
-	// RDMA is what the kernel tells of adapters.
+	// RDMA returns what the kernel reports about adapters.
 	RDMA() (sysfs.RDMA, error)
 }
 
@@ -38,13 +37,13 @@ type Device struct {
 	Name string
 	MTU  int
 	Up   bool
-	// Unoffering says why no offer can leave by it, and after a colon what to do; empty: it can.
+	// Unoffering is why no offer can leave through the device, and after a colon what to do; empty: offers can.
 	Unoffering string
-	// Hardware: it is no device that the kernel makes by itself.
+	// Hardware means that it is not a device that the kernel creates by itself.
 	Hardware bool
-	// Default: a default route leads to it.
+	// Default means that a default route uses it.
 	Default bool
-	// Off are the offloads that are switched off, by the names of ethtool -K.
+	// Off lists the offloads that are switched off, by the names of ethtool -K.
 	Off []string
 }
 
@@ -59,27 +58,27 @@ type Capability struct {
 
 // Subject is what is examined besides the host.
 type Subject struct {
-	// Config is the configuration that the gateway has, or would start with. ConfigNotes and
-	// ConfigError are what reading ConfigFile gave; "" is for none.
+	// Config is the configuration that the gateway has, or would start with. ConfigNotes and ConfigError are the results
+	// of reading ConfigFile; "" means no file.
 	Config      config.Config
 	ConfigFile  string
 	ConfigNotes []string
 	ConfigError error
-	// Capabilities are those of a gateway.
+	// Capabilities are those that a gateway needs.
 	Capabilities []Capability
-	// Version is that of this program.
+	// Version is the version of this program.
 	Version string
-	// Daemon is nil if none answers. Others are gateways of this network namespace then.
+	// Daemon is nil if none answers. In that case Others lists gateways of this network namespace.
 	Daemon *Daemon
 	Others []string
 	// Peer is nil if none was named.
 	Peer *Peer
 }
 
-// Daemon is what a running gateway says of itself.
+// Daemon is what a running gateway reports about itself.
 type Daemon struct {
-	PID int // 0: not to be seen
-	// Problem is why it cannot be asked; everything else is empty then.
+	PID int // 0: it cannot be seen
+	// Problem is why it cannot be queried; everything else is empty then.
 	Problem string
 	Status  report.Status
 	Devices []report.DeviceInfo
@@ -89,10 +88,10 @@ type Daemon struct {
 // Peer is another host.
 type Peer struct {
 	Address netip.Addr
-	// Port is that of a service, 0: none was named.
+	// Port is that of a service, 0: none was given.
 	Port uint16
-	// Carrier and Reason tell how a connection to the port was carried, or why not; both
-	// empty: none was tried. Problem is why it failed.
+	// Carrier and Reason tell how a connection to the port was carried, or why it was not; both are empty if none was
+	// tried. Problem is why it failed.
 	Carrier report.Carrier
 	Reason  string
 	Problem string
@@ -104,7 +103,7 @@ type exam struct {
 	ctx   context.Context
 	host  Probes
 	files fs.FS
-	// cgroup is the mount that was found, devices the names of those looked at.
+	// cgroup is the mount that was found, devices the names of the devices examined.
 	cgroup  string
 	devices []string
 }
@@ -115,8 +114,7 @@ type check struct {
 	run  func(*exam) []Line
 }
 
-// checks are in the order in which things are needed; later ones use what earlier ones
-// have found.
+// checks returns the checks in the order in which things are needed; later ones use the results of earlier ones.
 func checks() []check {
 	return []check{
 		{"kernel", kernel},
@@ -141,7 +139,7 @@ func checks() []check {
 	}
 }
 
-// Examine looks at everything. What cannot be looked at is a line, too.
+// Examine runs all checks. What cannot be examined is a line, too.
 func Examine(ctx context.Context, h Probes, s Subject) Report {
 	e := &exam{Subject: s, ctx: ctx, host: h, files: h.Files()}
 	r := Report{Schema: Schema, Lines: []Line{}}
@@ -151,20 +149,20 @@ func Examine(ctx context.Context, h Probes, s Subject) Report {
 	return r
 }
 
-// text is the content of a file without space around it, and whether it could be read.
+// text returns the trimmed content of a file, and whether it could be read.
 func (e *exam) text(name string) (string, bool) {
 	b, err := fs.ReadFile(e.files, name)
 	return strings.TrimSpace(string(b)), err == nil
 }
 
-// number is the content of a file that holds one.
+// number returns the content of a file that contains a number.
 func (e *exam) number(name string) (int64, bool) {
 	s, found := e.text(name)
 	n, err := strconv.ParseInt(s, 10, 64)
 	return n, found && err == nil
 }
 
-// process is the directory of the process that counts: the daemon, else this one.
+// process returns the /proc directory of the process that counts: the daemon, else this one.
 func (e *exam) process() string {
 	if e.Daemon != nil && e.Daemon.PID > 0 {
 		dir := "proc/" + strconv.Itoa(e.Daemon.PID)
@@ -175,7 +173,7 @@ func (e *exam) process() string {
 	return "proc/self"
 }
 
-// subjectName names the process of process.
+// subjectName describes the process that counts.
 func (e *exam) subjectName() string {
 	if e.process() == "proc/self" {
 		return "this shell"

@@ -37,7 +37,7 @@ func rdma(e *exam) []Line {
 		}
 	}
 	if e.Config.UsesAdapters() {
-		h.Memlock = -1 // has a check of its own, about the process that counts
+		h.Memlock = -1 // it has its own check, about the process that counts
 		for _, hint := range h.Hints() {
 			lines = append(lines, warning("docs/ADAPTERS.md", "%s", hint))
 		}
@@ -45,7 +45,7 @@ func rdma(e *exam) []Line {
 	return lines
 }
 
-// configuration tells what its file says.
+// configuration reports what the configuration file contains.
 func configuration(e *exam) []Line {
 	if e.ConfigFile == "" {
 		return []Line{ok("no configuration file was named, and there is none at the usual place: mode is observe, no rule")}
@@ -63,7 +63,7 @@ func configuration(e *exam) []Line {
 	return append(lines, ok("%s: mode %s, %s", e.ConfigFile, e.Config.Mode, counted(len(e.Config.Policy), "rule")))
 }
 
-// daemon tells what the running gateway says of itself.
+// daemon reports what the running gateway says about itself.
 func daemon(e *exam) []Line {
 	d := e.Daemon
 	switch {
@@ -108,7 +108,7 @@ func daemon(e *exam) []Line {
 	return lines
 }
 
-// explained is what a reason means and what to do.
+// explained returns what a reason means and what to do.
 func explained(name string) (meaning, remedy string) {
 	c, found := report.CodeNamed(name)
 	if !found {
@@ -141,8 +141,8 @@ func peer(e *exam) []Line {
 	return lines
 }
 
-// reachedBySoft asks whether the peer receives on soft's port: on that of this host, as that of
-// the peer is not known here. Where a device carried a connection it has no question.
+// reachedBySoft checks whether the peer receives on soft's port, assumed to be that of this host, since the peer's is
+// not known here. If a device carried a connection, there is nothing to check.
 func (e *exam) reachedBySoft() []Line {
 	device := e.Peer.Carrier != report.CarrierNone && e.Peer.Carrier != report.CarrierRelay
 	if device || !e.uses(report.DeviceSoft) {
@@ -159,7 +159,7 @@ func (e *exam) reachedBySoft() []Line {
 	return []Line{ok("UDP %v is not refused; only a connection shows whether a firewall drops it (--peer HOST:PORT)", to)}
 }
 
-// remembered is what the gateway knows of the peer.
+// remembered reports what the gateway knows of the peer.
 func (e *exam) remembered() (lines []Line) {
 	for _, p := range e.Daemon.Peers {
 		if p.Address != e.Peer.Address || p.Port != 0 && p.Port != e.Peer.Port {

@@ -42,7 +42,7 @@ func kernel(e *exam) []Line {
 	return []Line{ok("Linux %s has the %s that the programs need", release, counted(len(list), "feature"))}
 }
 
-// effective are the capabilities in force of the process that counts.
+// effective returns the effective capabilities of the process that counts.
 func (e *exam) effective() (uint64, bool) {
 	status, _ := e.text(e.process() + "/status")
 	for line := range strings.Lines(status) {
@@ -68,7 +68,7 @@ func (e *exam) holds(number int) bool {
 	return found && set&(1<<number) != 0
 }
 
-// capabilities checks those of a gateway, by name.
+// capabilities checks the capabilities of a gateway, by name.
 func capabilities(e *exam) []Line {
 	if _, found := e.effective(); !found {
 		return []Line{warning("see /proc/self/status", "the capabilities of %s could not be read", e.subjectName())}
@@ -89,8 +89,8 @@ func capabilities(e *exam) []Line {
 	return []Line{ok("%s has %s", e.subjectName(), strings.Join(have, ", "))}
 }
 
-// namespaces checks the right to make a network namespace, which the start takes, and
-// that of a gateway that takes over.
+// namespaces checks the right to create a network namespace, which starting needs, and the rights of a gateway that
+// takes over.
 func namespaces(e *exam) []Line {
 	why, setting := withoutUserNamespaces(e)
 	switch {
@@ -108,8 +108,8 @@ func namespaces(e *exam) []Line {
 	return []Line{ok("a network namespace can be made in a user namespace")}
 }
 
-// withoutUserNamespaces tells why a process without privileges makes no user namespace here,
-// and what permits it; empty where it can.
+// withoutUserNamespaces returns why an unprivileged process cannot create a user namespace here, and what permits it;
+// empty if it can.
 func withoutUserNamespaces(e *exam) (why, setting string) {
 	most, limited := e.number("proc/sys/user/max_user_namespaces")
 	restricted, _ := e.number("proc/sys/kernel/apparmor_restrict_unprivileged_userns")
@@ -125,7 +125,7 @@ func withoutUserNamespaces(e *exam) (why, setting string) {
 	return "", ""
 }
 
-// bpfSettings checks the settings of BPF. Nothing is pinned, so there is none about bpffs.
+// bpfSettings checks the settings of BPF. Nothing is pinned, so bpffs is not checked.
 func bpfSettings(e *exam) []Line {
 	var lines []Line
 	if jit, found := e.number("proc/sys/net/core/bpf_jit_enable"); found && jit == 0 {
@@ -178,7 +178,7 @@ func cgroup(e *exam) []Line {
 	}
 }
 
-// partOfCgroups: the root of the mount that was found is not that of the hierarchy.
+// partOfCgroups reports that the root of the mount found is not that of the hierarchy.
 func (e *exam) partOfCgroups() bool {
 	mounts, _ := e.text("proc/self/mountinfo")
 	for line := range strings.Lines(mounts) {
@@ -190,7 +190,7 @@ func (e *exam) partOfCgroups() bool {
 	return false
 }
 
-// tun checks the device node by which the gateway takes packets.
+// tun checks the device node through which the gateway takes packets.
 func tun(e *exam) []Line {
 	f, err := e.files.Open("dev/net/tun")
 	if err == nil {
@@ -207,7 +207,7 @@ func tun(e *exam) []Line {
 	return []Line{failure(remedy, "/dev/net/tun cannot be opened: %v", cause(err))}
 }
 
-// cause is an error about a file without its name.
+// cause returns an error about a file without the file's name.
 func cause(err error) error {
 	if p, found := errors.AsType[*fs.PathError](err); found {
 		return p.Err
@@ -215,12 +215,12 @@ func cause(err error) error {
 	return err
 }
 
-// fastClocks are the sources that are read without a trap into a device.
+// fastClocks returns the clock sources that are read without trapping into a device.
 func fastClocks() []string {
 	return []string{"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page", "xen", "riscv_clocksource"}
 }
 
-// clock checks the source of time: the gateway reads it for every packet.
+// clock checks the clock source, which the gateway reads for every packet.
 func clock(e *exam) []Line {
 	const dir = "sys/devices/system/clocksource/clocksource0/"
 	source, found := e.text(dir + "current_clocksource")

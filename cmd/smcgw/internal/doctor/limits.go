@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// limitOf is the hard limit of the process that counts; -1: none.
+// limitOf returns the hard limit of the process that counts; -1: none.
 func (e *exam) limitOf(name string) (int64, bool) {
 	text, _ := e.text(e.process() + "/limits")
 	for line := range strings.Lines(text) {
@@ -55,10 +55,10 @@ func limitText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// enoughMemlock is below what the connections of an adapter lock with default limits.
+// enoughMemlock is less than the connections of an adapter lock with default limits.
 const enoughMemlock = 1 << 30
 
-// memlock checks the limit on locked memory, which adapters need and nothing else.
+// memlock checks the limit on locked memory, which only adapters need.
 func memlock(e *exam) []Line {
 	most, found := e.limitOf("Max locked memory")
 	switch {
@@ -76,20 +76,20 @@ func memlock(e *exam) []Line {
 	return []Line{ok("%s may lock %d KiB of memory; only RDMA adapters need more, and this host has none in use", e.subjectName(), most>>10)}
 }
 
-// otherMemory is what a gateway takes besides limits.memory and what each connection does.
+// otherMemory is what a gateway needs besides limits.memory and the memory of each connection.
 const otherMemory = 100 << 20
 
-// memoryMax is the limit of the daemon's control group, if it has one.
+// memoryMax returns the limit of the daemon's control group, if it has one.
 func (e *exam) memoryMax() (int64, bool) {
 	groups, _ := e.text(e.process() + "/cgroup")
 	group, found := procfs.Cgroup(groups)
 	if !found || e.Daemon == nil || e.cgroup == "" {
 		return 0, false
 	}
-	return e.number(path.Join(strings.TrimPrefix(e.cgroup, "/"), group, "memory.max")) // "max" is no number
+	return e.number(path.Join(strings.TrimPrefix(e.cgroup, "/"), group, "memory.max")) // fails for "max", which is not a number
 }
 
-// memory compares limits.memory with what the host and its service may have.
+// memory compares limits.memory with what the host and the service allow.
 func memory(e *exam) []Line {
 	limit := int64(e.Config.Limits.Memory)
 	if most, found := e.memoryMax(); found && most < limit+otherMemory {

@@ -18,7 +18,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// This probes the host of this process.
+// This returns the Probes of this process's host.
 func This() Probes { return this{} }
 
 type this struct{}
@@ -77,7 +77,7 @@ func (this) Devices(infiniBand bool) ([]Device, error) {
 	return list, nil
 }
 
-// bits is the length of a prefix; a default route has none.
+// bits returns the length of a prefix; a default route has none.
 func bits(n *net.IPNet) (int, bool) {
 	if n == nil {
 		return 0, false
@@ -89,7 +89,7 @@ func bits(n *net.IPNet) (int, bool) {
 // refusalPatience is how long an ICMP error may take.
 const refusalPatience = time.Second
 
-// Refuses implements Probes. The datagram is empty: a gateway takes it for no packet.
+// Refuses implements Probes. The datagram is empty, so a gateway does not take it for a packet.
 func (this) Refuses(ctx context.Context, to netip.AddrPort) (bool, error) {
 	c, err := (&net.Dialer{}).DialContext(ctx, "udp", to.String())
 	if err != nil {
@@ -106,7 +106,7 @@ func (this) Refuses(ctx context.Context, to netip.AddrPort) (bool, error) {
 	return refusal(err)
 }
 
-// refusal tells an ICMP error from silence.
+// refusal distinguishes an ICMP error from silence.
 func refusal(err error) (bool, error) {
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED):

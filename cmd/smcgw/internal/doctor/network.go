@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// sysctls checks settings of TCP that keep SYNs from being offers.
+// sysctls checks TCP settings that keep SYNs from carrying offers.
 func sysctls(e *exam) []Line {
 	var lines []Line
 	if n, found := e.number("proc/sys/net/ipv4/tcp_timestamps"); found && n == 0 {
@@ -27,10 +27,10 @@ func sysctls(e *exam) []Line {
 	return lines
 }
 
-// asksForECN tells the values of tcp_ecn with which clients ask for ECN or AccECN.
+// asksForECN reports the values of tcp_ecn with which clients request ECN or AccECN.
 func asksForECN(n int64) bool { return n == 1 || n == 3 || n == 4 }
 
-// devices checks the network devices that are looked at.
+// devices checks the network devices.
 func devices(e *exam) []Line {
 	list, err := e.host.Devices(e.uses(report.DeviceIB))
 	if err != nil {
@@ -59,10 +59,10 @@ func devices(e *exam) []Line {
 	return lines
 }
 
-// leastMTU is that of IPv6 (RFC 8200, section 5).
+// leastMTU is the minimum MTU of IPv6 (RFC 8200, section 5).
 const leastMTU = 1280
 
-// device is the line of a device.
+// device returns the line of a device.
 func (e *exam) device(d Device) Line {
 	about := fmt.Sprintf("%s: MTU %d", d.Name, d.MTU)
 	if n := softPacket(d.MTU); n > 0 && e.uses(report.DeviceSoft) {
@@ -85,7 +85,7 @@ func (e *exam) device(d Device) Line {
 		return warning("ip link set "+d.Name+" up", "%s: the device is down", d.Name)
 	case d.MTU < leastMTU:
 		return warning("raise it, to 1280 at least", "%s: the MTU %d is less than IPv6 needs", d.Name, d.MTU)
-	case slow != nil && d.Hardware: // what comes from this host comes in large packets anyway
+	case slow != nil && d.Hardware: // packets from this host are large anyway
 		return warning("ethtool -K "+d.Name+" "+strings.Join(slow, " on ")+" on", "%s, %s off: every packet is handled by itself", about, strings.Join(slow, " and "))
 	case len(d.Off) > 0:
 		return ok("%s; offloads that are off: %s", about, strings.Join(d.Off, " "))
@@ -94,7 +94,7 @@ func (e *exam) device(d Device) Line {
 	}
 }
 
-// softPacket is the payload of a full packet of soft on a device with an MTU.
+// softPacket returns the payload of a full packet of soft on a device with the given MTU.
 func softPacket(mtu int) int {
 	const headers = 80
 	for n := 4096; n >= 256; n /= 2 {
@@ -134,8 +134,7 @@ func ports(e *exam) []Line {
 	return lines
 }
 
-// localPort reads a line of /proc/net/udp: its second field is the local address and port
-// in hexadecimal digits.
+// localPort parses a line of /proc/net/udp: its second field is the local address and port in hexadecimal.
 func localPort(line string) (uint16, bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 2 {
@@ -146,11 +145,10 @@ func localPort(line string) (uint16, bool) {
 	return uint16(n), found && err == nil
 }
 
-// scarce is how many free places of a hook are few.
+// scarce is how many free places of a hook count as few.
 const scarce = 4
 
-// hooks checks the room where the programs are attached. A takeover needs a place of its
-// own beside those of the gateway that runs.
+// hooks checks the room where the programs are attached. A takeover needs places besides those of the running gateway.
 func hooks(e *exam) []Line {
 	const remedy = "bpftool cgroup tree; bpftool net: end agents or gateways that are not needed"
 	var lines []Line

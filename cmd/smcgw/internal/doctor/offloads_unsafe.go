@@ -16,8 +16,8 @@ type ifreqData struct {
 	_    [16]byte
 }
 
-// offloadsOff lists offloads of a device that are switched off, by the names of ethtool -K.
-// What the driver does not tell is not off.
+// offloadsOff lists offloads of a device that are switched off, by the names of ethtool -K. Offloads that the driver
+// does not report are omitted.
 func offloadsOff(device string) (off []string) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

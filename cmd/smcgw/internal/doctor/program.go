@@ -17,14 +17,14 @@ const (
 	Native     = "native"
 )
 
-// Program is what would happen to the connections of a program under the library.
+// Program describes what would happen to the connections of a program with the library.
 type Program struct {
 	Schema string `json:"schema"`
-	// Answer is Promotable or Native; all else explains it.
+	// Answer is Promotable or Native; the other fields explain it.
 	Answer string `json:"answer"`
-	// Library is the file that would be loaded, empty if none for it here.
+	// Library is the file that would be loaded, empty if there is none for it here.
 	Library string `json:"library,omitempty"`
-	// Path is the program that was asked for; the result names another if it is a script.
+	// Path is the program that was asked about; the result names another if it is a script.
 	Path string `json:"path"`
 	scan.Result
 	Why   []Explained `json:"why"`
@@ -37,8 +37,8 @@ type Explained struct {
 	Meaning string      `json:"meaning"`
 }
 
-// ExamineProgram explains what a scan of the program at path has found. library is the file for the program's libc,
-// empty if none.
+// ExamineProgram explains the result of a scan of the program at path. library is the file for the program's libc,
+// empty if there is none.
 func ExamineProgram(path string, r *scan.Result, library string) Program {
 	p := Program{Schema: ProgramSchema, Answer: Promotable, Path: path, Result: *r, Why: []Explained{}, Hints: []string{}}
 	if !r.Promotable() {
@@ -67,19 +67,19 @@ func ExamineProgram(path string, r *scan.Result, library string) Program {
 	return p
 }
 
-// loads tells whether the loader would load the library, also where that changes nothing.
+// loads reports whether the loader would load the library, even where that has no effect.
 func (p *Program) loads() bool {
 	for _, r := range p.Reasons {
 		switch r {
 		case scan.Static, scan.OtherArch, scan.OtherLibc, scan.NotELF, scan.Malformed, scan.Setuid:
 			return false
-		case scan.GoRuntime, scan.RawCalls, scan.IOUring, scan.Missing, scan.Unreadable: // it would be, and would leave the program alone
+		case scan.GoRuntime, scan.RawCalls, scan.IOUring, scan.Missing, scan.Unreadable: // it would be loaded, but have no effect
 		}
 	}
 	return true
 }
 
-// hintFor is what could be done about a reason; empty: nothing.
+// hintFor returns what could be done about a reason, or "".
 func hintFor(r scan.Reason) string {
 	switch r {
 	case scan.Static:

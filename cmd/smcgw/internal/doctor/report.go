@@ -9,11 +9,11 @@ import (
 // Schema names the format of Report.
 const Schema = "smcgw.doctor/v1"
 
-// State is what a line says of the host.
+// State is the verdict of a line.
 type State string
 
-// The states: ok, a warning about what costs speed or leaves some connections native, and
-// a failure that keeps the gateway from working.
+// The states: ok, a warning about something that costs speed or leaves some connections native, and a failure that
+// keeps the gateway from working.
 const (
 	OK      State = "ok"
 	Warning State = "warning"
@@ -25,7 +25,7 @@ type Line struct {
 	// Check is the name of the check, which never changes.
 	Check string `json:"check"`
 	State State  `json:"state"`
-	// Text says what was found, Remedy what to do; a line that is ok has none.
+	// Text is what was found, Remedy what to do; a line that is ok has no remedy.
 	Text   string `json:"text"`
 	Remedy string `json:"remedy,omitempty"`
 }
@@ -38,8 +38,8 @@ type Report struct {
 	Lines    []Line `json:"lines"`
 }
 
-// Text prints the report for people: a line each, and its remedy below. wrap breaks a text
-// that begins at a column into lines; nil: texts are not broken.
+// Text prints the report for people: a line per finding, with its remedy below. wrap breaks a text that begins at a
+// column into lines; nil: texts are not broken.
 func (r *Report) Text(w io.Writer, wrap func(text string, column int) string) error {
 	if wrap == nil {
 		wrap = func(text string, _ int) string { return text }
@@ -57,7 +57,7 @@ func (r *Report) Text(w io.Writer, wrap func(text string, column int) string) er
 	return err
 }
 
-// counted is "1 failure", "2 failures".
+// counted renders a number of things: "1 failure", "2 failures".
 func counted(n int, word string) string {
 	if n == 1 {
 		return "1 " + word
@@ -65,7 +65,7 @@ func counted(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-// add takes the lines of a check in.
+// add appends the lines of a check.
 func (r *Report) add(check string, lines []Line) {
 	for _, l := range lines {
 		l.Check = check
@@ -80,12 +80,12 @@ func (r *Report) add(check string, lines []Line) {
 	}
 }
 
-// ok is a line without a remedy.
+// ok returns a line without a remedy.
 func ok(format string, args ...any) Line {
 	return Line{State: OK, Text: fmt.Sprintf(format, args...)}
 }
 
-// warning and failure are lines with one.
+// warning returns a warning with a remedy.
 func warning(remedy, format string, args ...any) Line {
 	return Line{State: Warning, Text: fmt.Sprintf(format, args...), Remedy: remedy}
 }

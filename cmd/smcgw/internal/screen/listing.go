@@ -8,25 +8,23 @@ import (
 
 // Listing is a table.
 type Listing struct {
-	// Rows begin with the header. Cells that are empty become "-", so that a row always has
-	// as many fields as its header.
+	// Rows begin with the header. Empty cells become "-", so that every row has as many fields as the header.
 	Rows [][]string
-	// Wide are the columns that are shown only if All is set. Nothing is shortened or
-	// wrapped then.
+	// Wide lists columns that are shown only if All is set. Nothing is shortened or wrapped then.
 	Wide []string
 	All  bool
-	// Spare are columns that a terminal leaves out that is too narrow, in this order, before
-	// cells are shortened; those of one text go together.
+	// Spare lists columns that are omitted, in this order, on a terminal that is too narrow, before cells are shortened;
+	// the columns in one string are omitted together.
 	Spare []string
-	// Prose says that the last column is text, which a terminal wraps.
+	// Prose means that the last column is text, which a terminal wraps.
 	Prose    bool
 	NoHeader bool
 }
 
 const (
 	gap      = 2 // between columns
-	leastCut = 8 // of a cell that is shortened
-	below    = 4 // where text begins that has no room beside its row
+	leastCut = 8 // minimum width of a shortened cell
+	below    = 4 // indentation of text that does not fit beside its row
 )
 
 // List prints a table.
@@ -55,7 +53,7 @@ func (s *Screen) List(l Listing) error {
 	return err
 }
 
-// visible are the rows without the columns that are not wanted.
+// visible returns the rows without the columns that are not shown.
 func (l Listing) visible() [][]string {
 	if len(l.Rows) == 0 {
 		return nil
@@ -124,7 +122,7 @@ func total(widths []int) int {
 	return sum
 }
 
-// cut takes the middle out of a cell that is too long: addresses differ at their ends.
+// cut removes the middle of a cell that is too long: addresses differ at their ends.
 func cut(cell string, width int) string {
 	r := []rune(cell)
 	if len(r) <= width {

@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// leastText is the least width that text is wrapped to.
+// leastText is the minimum width to which text is wrapped.
 const leastText = 30
 
-// Field is a line with a name of ten columns and a text, which is wrapped after it.
+// Field returns a line with a name of ten columns and a text, which is wrapped beside it.
 func (s *Screen) Field(name, text string) string {
 	const indent = 11
 	padded := name + strings.Repeat(" ", max(1, indent-utf8.RuneCountInString(name)))
@@ -21,8 +21,8 @@ func (s *Screen) Paragraph(text string) string {
 	return s.Hang(text, 0) + "\n"
 }
 
-// Prose fits paragraphs that are wrapped by hand into a terminal that is narrower than
-// they are. Those with an indented line, such as lists, stay as they are.
+// Prose fits hand-wrapped paragraphs to a terminal that is narrower than they are. Paragraphs with an indented line,
+// such as lists, are not changed.
 func (s *Screen) Prose(text string) string {
 	if !s.Terminal() {
 		return text
@@ -37,7 +37,7 @@ func (s *Screen) Prose(text string) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// Hang wraps a text that begins at a column, below its beginning.
+// Hang wraps a text that begins at a column, and indents its further lines to that column.
 func (s *Screen) Hang(text string, indent int) string {
 	text = Printable(text)
 	if s.columns()-indent < leastText {

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// barWidth is how many columns a bar takes.
+// barWidth is the width of a bar in columns.
 const barWidth = 30
 
-// redraw is how often a bar is drawn at most.
+// redraw is the minimum interval of drawing a bar.
 const redraw = 100 * time.Millisecond
 
-// Progress shows how far long work is: on a terminal one line that is drawn again, else
-// nothing. Its methods may be called by one goroutine at a time.
+// Progress shows the progress of long work: on a terminal as one line that is redrawn, otherwise not at all. It must
+// not be used by two goroutines at a time.
 type Progress struct {
 	on    *Screen
 	drawn time.Time
 	shown bool
 }
 
-// Progress begins to show long work.
+// Progress starts showing the progress of long work.
 func (s *Screen) Progress() *Progress { return &Progress{on: s} }
 
 // Show draws how much of a total is done, and what is being done.
@@ -39,7 +39,7 @@ func (p *Progress) Show(done, total float64, doing string) {
 	fmt.Fprint(p.on.out, "\r"+line+"\x1b[K")
 }
 
-// Clear removes the line: what is printed next begins where it was.
+// Clear removes the line, so that the next output begins there.
 func (p *Progress) Clear() {
 	if p.shown {
 		fmt.Fprint(p.on.out, "\r\x1b[K")

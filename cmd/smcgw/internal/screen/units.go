@@ -16,7 +16,7 @@ func Size(n uint64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") + units[u]
 }
 
-// Part renders how much of a whole something is, empty for that of nothing.
+// Part renders a fraction of a whole; empty if the whole is zero.
 func Part(part, whole uint64) string {
 	if whole == 0 {
 		return ""
@@ -24,13 +24,12 @@ func Part(part, whole uint64) string {
 	return strconv.FormatUint(min(part*100/whole, 100), 10) + "%"
 }
 
-// RoundTrip renders a short time.
+// RoundTrip renders a short duration.
 func RoundTrip(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).Round(time.Microsecond).String()
 }
 
-// Moment renders when something was: the time of the last day, or else the date. The zero
-// time is empty.
+// Moment renders a time: the time of day within the last day, otherwise the date. The zero time is empty.
 func Moment(at, now time.Time) string {
 	switch {
 	case at.IsZero():

@@ -1,17 +1,17 @@
-// smcgw-load does the works of smcgw bench that stay on one connection. It is written in C since a program of Go cannot
-// have libsmcgw.so; smcgw starts it with the library, or without.
+// smcgw-load does the works of smcgw bench that stay on one connection. It is written in C because a Go program cannot
+// have libsmcgw.so; smcgw starts it with or without the library.
 //
 //   smcgw-load serve    serves orders at the listening socket that is descriptor 3. On stdin: the session, 32 hexadecimal
-//                       digits and a newline. It says "ready", and ends with stdin.
+//                       digits and a newline. It prints "ready", and ends with stdin.
 //   smcgw-load          does one work. On stdin, a line: address, port, lowest and highest local port (0 0: any), work,
-//                       milliseconds, session. One byte more ends an upload. It says
-//                         connected ADDRESS PORT      its own end
-//                         begins                      the work, after what is sent to be promoted
-//                         latency NANOSECONDS COUNT   of echoes, as often as wanted, rounded to less than 1 %
+//                       milliseconds, session. One more byte ends an upload. It prints
+//                         connected ADDRESS PORT      its own address
+//                         begins                      the work, after the bytes sent to be promoted
+//                         latency NANOSECONDS COUNT   of echoes, any number of times, with an error below 1 %
 //                         done BYTES NANOSECONDS COUNT
-//                       or "error" and why, and holds the connection until stdin ends.
+//                       or "error" and the reason, and keeps the connection open until stdin ends.
 //
-// Orders and works are those of order.go and serve_work.go.
+// order.go and serve_work.go define orders and works.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,7 +39,7 @@
 
 enum { UPLOAD = 1, DOWNLOAD, ECHO_BACK };
 enum { ORDER = 32, SESSION = 16, BLOCK = 128 << 10, PING = 64, GRACE = 10, LISTENER = 3, MAX_CONNS = 64 };
-// What a stream moves before the work begins: more calls, and time, than it takes to be promoted.
+// What a stream sends before the work begins: more calls, over more time, than promotion takes.
 enum { WARM_CALLS = 64, WARM_CALL = 1024, WARM = WARM_CALLS * WARM_CALL, WARM_PAUSE = 5000 };
 
 static char block[BLOCK];
@@ -73,7 +73,7 @@ static bool send_all(int s, const void *p, size_t n) {
 	return true;
 }
 
-// receive is read() that goes on after a signal.
+// receive is read() that restarts after a signal.
 static ssize_t receive(int s, void *p, size_t n) {
 	for (;;) {
 		ssize_t r = read(s, p, n);
@@ -97,14 +97,14 @@ static bool parse_session(const char *hex) {
 	return true;
 }
 
-// bound ends the calls of a connection that take longer than its work and the grace.
+// bound makes calls on a connection fail that take longer than its work and the grace.
 static void bound(int s, uint32_t ms) {
 	struct timeval t = {.tv_sec = ms / 1000 + GRACE};
 	setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
 	setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
 }
 
-// no_delay: as the sockets of Go.
+// no_delay sets TCP_NODELAY, as Go does on its sockets.
 static void no_delay(int s) {
 	int on = 1;
 	setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -182,7 +182,7 @@ static int serve(void) {
 	}
 }
 
-// The times of echoes, counted in buckets of which each power of two has 128.
+// A histogram of echo times with 128 buckets per power of two.
 static uint64_t times[64][128];
 
 static void note(uint64_t ns) {
@@ -196,7 +196,7 @@ static void tell_times(void) {
 			if (times[e][i]) printf("latency %" PRIu64 " %" PRIu64 "\n", e ? (uint64_t)(128 + i) << (e - 1) : (uint64_t)i, times[e][i]);
 }
 
-// told tells that stdin has a byte, or has ended.
+// told reports whether stdin has a byte, or has ended.
 static bool told(void) {
 	struct pollfd p = {STDIN_FILENO, POLLIN, 0};
 	return poll(&p, 1, 0) > 0;
@@ -236,14 +236,14 @@ static void tell_own(const struct sockaddr_storage *a) {
 	fflush(stdout);
 }
 
-// begins tells that the work does, and returns when.
+// begins prints that the work begins, and returns the time.
 static uint64_t begins(void) {
 	printf("begins\n");
 	fflush(stdout);
 	return now();
 }
 
-// upload sends for a time, or until it is told to end, and returns how many bytes the server has read.
+// upload sends for a time, or until told to end, and returns how many bytes the server has read.
 static uint64_t upload(int s, uint64_t time, uint64_t *begin) {
 	uint8_t count[8];
 	uint64_t n = 0;
@@ -256,7 +256,7 @@ static uint64_t upload(int s, uint64_t time, uint64_t *begin) {
 	return n - WARM;
 }
 
-// download returns how many bytes came.
+// download returns how many bytes were received.
 static uint64_t download(int s, uint64_t *begin) {
 	uint64_t n = 0;
 	ssize_t r;
@@ -267,7 +267,7 @@ static uint64_t download(int s, uint64_t *begin) {
 	return n;
 }
 
-// ping returns how many round trips it made, one at least. The first tenth of the time warms up.
+// ping returns how many round trips it made, at least one. The first tenth of the time is warm-up.
 static uint64_t ping(int s, uint64_t time, uint64_t *begin) {
 	char buf[PING] = {0};
 	*begin = begins();

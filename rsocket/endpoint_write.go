@@ -16,7 +16,7 @@ var ErrConnection = fmt.Errorf("rdma connection lost: %w", syscall.ECONNRESET)
 type CompletionError struct {
 	// Status is the status of the completion.
 	Status verbs.WCStatus
-	// Receive tells a failed receive from a failed send.
+	// Receive distinguishes a failed receive from a failed send.
 	Receive bool
 }
 

@@ -34,12 +34,12 @@ var (
 	ErrIOMapCredits = fmt.Errorf("too many announcements of mappings: %w", syscall.ENOMEM)
 	// ErrNotMapped is a direct write to an offset that no mapping of the peer covers.
 	ErrNotMapped = errors.New("offset not mapped by the peer")
-	// ErrMessageMode is a peer or device that lacks immediates and sends messages beside its writes, as rsockets over
+	// ErrMessageMode is a peer or device without immediates, which sends messages beside its writes, as rsockets over
 	// iWARP do. Such streams are not supported.
 	ErrMessageMode = errors.New("iwarp message mode not supported")
 )
 
-// Violation says which rule of the protocol the peer broke.
+// Violation is the rule of the protocol that the peer broke.
 type Violation uint8
 
 // Violations.

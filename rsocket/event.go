@@ -45,12 +45,12 @@ func (e Events) String() string {
 	return strings.Join(set, "|")
 }
 
-// Blocked says why nothing can be written now.
+// Blocked is why nothing can be written now.
 type Blocked uint8
 
 // Reasons for being blocked, in the order in which they are checked.
 const (
-	// NotBlocked: the next write can go.
+	// NotBlocked: the next write can be sent.
 	NotBlocked Blocked = iota
 	// BlockedClosed: the stream is not connected, the direction is shut down, or the stream has failed. This never ends.
 	BlockedClosed

@@ -18,7 +18,7 @@ type Stream struct {
 	set       settings
 	peer      peerSettings
 	err       error
-	bigEndian bool // own byte order
+	bigEndian bool // our byte order
 	deaf      bool // failed for a reason other than losing the queue pair: what is received is ignored
 	down      bool // the queue pair is gone
 
@@ -43,7 +43,7 @@ type State uint8
 const (
 	StateIdle         State = iota // before Connect
 	StateOpen                      // both directions are open
-	StateLocalShut                 // the own direction has ended
+	StateLocalShut                 // our direction has ended
 	StateRemoteShut                // the peer's direction has ended
 	StateDisconnected              // both have ended
 	StateFailed                    // Err has the reason

@@ -158,7 +158,7 @@ type AHAttr struct {
 	Port         uint8  // 0 or 1
 }
 
-// QPAttr are the attributes Modify sets; the mask says which (struct ibv_qp_attr).
+// QPAttr are the attributes that Modify sets; the mask says which (struct ibv_qp_attr).
 type QPAttr struct {
 	State           QPState
 	CurState        QPState // the state that the caller expects; another one is ErrTransition
@@ -172,7 +172,7 @@ type QPAttr struct {
 	PKeyIndex       uint16 // below PortAttr.PKeys
 	Port            uint8  // 1
 	MaxRDAtomic     uint8  // READs and atomics in flight, as requester
-	MaxDestRDAtomic uint8  // the same as responder
+	MaxDestRDAtomic uint8  // READs and atomics in flight, as responder
 	MinRNRTimer     uint8  // encoded, see RNRTimer
 	Timeout         uint8  // 4.096 µs << Timeout, at most 31; 0 = forever
 	RetryCnt        uint8  // at most 7

@@ -109,8 +109,8 @@ func checkMask(s step, r rule, mask QPAttrMask) error {
 	return nil
 }
 
-// CheckAttr reports attributes whose value is out of range on every device, as
-// ErrInvalid. Devices call it after CheckTransition.
+// CheckAttr returns ErrInvalid for attributes whose value is out of range on every device. Devices call it after
+// CheckTransition.
 func CheckAttr(a *QPAttr, mask QPAttrMask) error {
 	has := func(m QPAttrMask) bool { return mask&m != 0 }
 	switch {
@@ -128,8 +128,8 @@ func CheckAttr(a *QPAttr, mask QPAttrMask) error {
 	return nil
 }
 
-// CheckPartition reports a P_Key index beyond a table of that many entries, as
-// ErrInvalid. Devices call it after CheckAttr.
+// CheckPartition returns ErrInvalid for a P_Key index beyond a table of the given size. Devices call it after
+// CheckAttr.
 func CheckPartition(a *QPAttr, mask QPAttrMask, entries int) error {
 	if mask&QPAttrPKeyIndex != 0 && int(a.PKeyIndex) >= entries {
 		return fmt.Errorf("P_Key index %d of %d: %w", a.PKeyIndex, entries, ErrInvalid)

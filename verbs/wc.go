@@ -1,7 +1,6 @@
 package verbs
 
-// WCStatus is the status of a completion (enum ibv_wc_status, same numbers; IBTA
-// vol. 1, 11.6.2 says when each is due).
+// WCStatus is the status of a completion (enum ibv_wc_status, same numbers; see IBTA vol. 1, 11.6.2).
 type WCStatus uint8
 
 // The completion statuses.

@@ -33,7 +33,7 @@ type conn struct {
 
 	changed chan struct{} // holds a token after every change of state
 	done    chan struct{} // closed when err is set
-	after   []func()      // to be called then
+	after   []func()      // called when done is closed
 }
 
 func (c *core) newConn(to route, tid uint64, req *REQ) *conn {

@@ -80,7 +80,7 @@ type Stats struct {
 	Repeated        uint64 // repeated because there was no answer
 	Malformed       uint64 // received but malformed
 	Unknown         uint64 // received for no known connection
-	Stale           uint64 // REQ or REP of a queue pair that was believed connected
+	Stale           uint64 // REQs and REPs of a queue pair that was believed connected
 	Refused         uint64 // requests refused without an application: no listener, full, or invalid
 	Timeouts        uint64 // unanswered attempts and disconnections
 	Dropped         uint64 // not sent because there was no buffer or address handle

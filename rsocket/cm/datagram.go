@@ -17,7 +17,7 @@ type ResolveParams struct {
 	Local, Remote netip.AddrPort // as in DialParams
 	// PortSpace is the port space of Remote. Default PortSpaceUDP.
 	PortSpace PortSpace
-	// PrivateData goes to the application there, at most MaxResolvePrivate bytes.
+	// PrivateData is for the peer's application, at most MaxResolvePrivate bytes.
 	PrivateData []byte
 }
 
@@ -117,7 +117,7 @@ type UDParams struct {
 	QPN uint32
 	// QKey is the Q_Key of the queue pair. Default UDQKey.
 	QKey uint32
-	// PrivateData goes to the application there, at most MaxSIDRREPPrivate bytes.
+	// PrivateData is for the peer's application, at most MaxSIDRREPPrivate bytes.
 	PrivateData []byte
 }
 

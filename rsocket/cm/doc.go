@@ -1,6 +1,5 @@
-// Package cm is the communication manager of RDMA: it connects queue pairs by
-// management datagrams, and finds the queue pair of a datagram service. It
-// speaks with the Linux kernel's ib_cm and rdma_cm, and so with everything that
+// Package cm is a communication manager for RDMA: it connects queue pairs by management datagrams, and finds the queue
+// pair of a datagram service. It interoperates with the Linux kernel's ib_cm and rdma_cm, and so with everything that
 // uses librdmacm.
 //
 // A queue pair must be told its peer's number, sequence number and address before it can do anything, and programs want

@@ -2,8 +2,8 @@ package cm
 
 import "github.com/smcgw/smcgw/verbs"
 
-// Room for private data in the messages (IBTA vol. 1, 12.6 and 12.11). Of a REQ
-// and a SIDR_REQ the first 36 bytes are the AddrHeader.
+// Room for private data in the messages (IBTA vol. 1, 12.6 and 12.11). In a REQ and a SIDR_REQ the first 36 bytes are
+// the AddrHeader.
 const (
 	MaxREQPrivate     = 92
 	MaxMRAPrivate     = 222
@@ -16,7 +16,7 @@ const (
 	MaxSIDRREPPrivate = 136
 )
 
-// Transport is the service type a REQ asks for (IBTA vol. 1, 12.7.9).
+// Transport is the service type that a REQ asks for (IBTA vol. 1, 12.7.9).
 type Transport uint8
 
 // The transports.

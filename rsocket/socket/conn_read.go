@@ -14,7 +14,7 @@ type readHalf struct {
 	ring []byte
 
 	produced atomic.Uint64 // bytes received; written by the holder of the token
-	ended    atomic.Bool   // the peer sends no more; set after the last bytes were counted
+	ended    atomic.Bool   // the peer sends no more; set after its last bytes were counted in produced
 	due      atomic.Bool   // credits may be due once everything produced is consumed
 	discard  atomic.Bool   // reading has ended: the token holder discards what arrives
 

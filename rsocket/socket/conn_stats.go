@@ -4,18 +4,19 @@ package socket
 type ConnStats struct {
 	// Sent and Received are bytes written by this side and read by it.
 	Sent, Received uint64
-	// Messages is how many messages the bytes sent took.
+	// Messages is the number of messages sent.
 	Messages uint64
-	// Unread is what has been received and not been read, Unsent what has been written and still occupies the send ring.
+	// Unread is the number of bytes received but not read, Unsent the number of bytes written that still occupy the send
+	// ring.
 	Unread, Unsent int
-	// Sleeps counts operations that had to wait longer than polling lasts.
+	// Sleeps counts operations that waited longer than polling lasts.
 	Sleeps uint64
 }
 
 // Stats returns a snapshot.
 func (c *Conn) Stats() ConnStats {
 	r, t := &c.rx, &c.tx
-	// Before produced. What is dropped unread is counted as consumed before.
+	// Load consumed before produced. Data dropped unread counts as consumed.
 	consumed, produced, freed := r.consumed.Load(), t.ring.ProducedTo(), t.ring.FreedTo()
 	return ConnStats{
 		Sent: produced, Received: consumed,

@@ -31,7 +31,7 @@ func (s *Stack) Client(ctx context.Context, oob net.Conn, cfg ConnConfig) (*Conn
 	return s.outOfBand(ctx, oob, cfg, true)
 }
 
-// Server is the other end of Client.
+// Server makes the other end of a connection made by Client.
 func (s *Stack) Server(ctx context.Context, oob net.Conn, cfg ConnConfig) (*Conn, error) {
 	return s.outOfBand(ctx, oob, cfg, false)
 }

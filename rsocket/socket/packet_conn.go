@@ -32,7 +32,7 @@ type PacketConn struct {
 	reader     sync.WaitGroup
 	wants      chan *resolution.Want // address handles to make
 	maker      sync.WaitGroup
-	opened     chan struct{} // closed when ListenPacket is done
+	opened     chan struct{} // closed at the end of ListenPacket
 	closed     atomic.Bool
 	closing    sync.Once
 	closeErr   error

@@ -22,7 +22,7 @@ import (
 type udpSocket struct {
 	UDP   *net.UDPConn
 	Local netip.AddrPort
-	Wild  bool            // bound to no address
+	Wild  bool            // not bound to an address
 	raw   syscall.RawConn // of UDP
 
 	oob     [128]byte                       // of the receiver
@@ -120,7 +120,7 @@ func (s *udpSocket) Send(h *rsocket.ResolveHeader, payload []byte, oob []byte, t
 	}
 	_, _, err := s.UDP.WriteMsgUDPAddrPort(payload, oob, to)
 	if err != nil && oob != nil && errors.Is(err, unix.EINVAL) {
-		_, _, err = s.UDP.WriteMsgUDPAddrPort(payload, nil, to) // the address is ours no more
+		_, _, err = s.UDP.WriteMsgUDPAddrPort(payload, nil, to) // the address is no longer ours
 	}
 	return err
 }
@@ -136,7 +136,7 @@ func (s *udpSocket) Answer(h *rsocket.ResolveHeader, oob []byte, to netip.AddrPo
 	err = s.raw.Control(func(fd uintptr) {
 		serr = unix.Sendmsg(int(fd), b, oob, at, unix.MSG_DONTWAIT)
 		if oob != nil && errors.Is(serr, unix.EINVAL) {
-			serr = unix.Sendmsg(int(fd), b, nil, at, unix.MSG_DONTWAIT) // the address is ours no more
+			serr = unix.Sendmsg(int(fd), b, nil, at, unix.MSG_DONTWAIT) // the address is no longer ours
 		}
 	})
 	return errors.Join(err, serr)

@@ -243,7 +243,7 @@ func (s *Stack) close() error {
 	return errors.Join(errs...)
 }
 
-// ErrStackClosed is any use of a stack after its Close.
+// ErrStackClosed is the use of a stack after its Close.
 var ErrStackClosed = fmt.Errorf("stack: %w", verbs.ErrClosed)
 
 // own registers something to be closed with the stack; it fails after Close.

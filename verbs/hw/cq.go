@@ -301,7 +301,7 @@ func (c *cq) Vector() int { return c.vec.index }
 func (c *cq) Close() (err error) {
 	busy := c.users.Close(func() error {
 		err = c.destroy()
-		return nil // closed it is in any case
+		return nil // it is closed in any case
 	})
 	if busy != nil {
 		return fmt.Errorf("completion queue: %w", busy)

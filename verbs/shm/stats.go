@@ -20,7 +20,7 @@ type Stats struct {
 	BellsSent       uint64 // doorbells rung
 	BellsSuppressed uint64 // doorbells not needed: the peer's loop was awake
 	Violations      uint64 // peers ended because of what they wrote
-	PeersUp         uint64 // peers ever met
+	PeersUp         uint64 // peers ever connected
 	PeersDown       uint64 // peers ever lost
 	Refused         uint64 // rendezvous refused by this side
 	Dropped         uint64 // messages of unreliable queue pairs dropped here, sent or received

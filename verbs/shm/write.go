@@ -21,7 +21,7 @@ func (q *qp) issue(s *sendSlot) bool {
 	switch {
 	case q.typ == verbs.QPTUD:
 		q.sendDatagram(s)
-	case !q.rem.bound: // of a partner that is gone finished takes care, in order
+	case !q.rem.bound: // if the partner is gone, finished handles it, in order
 		return false
 	case s.op == verbs.WRRDMAWrite:
 		q.place(s)

@@ -26,7 +26,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	case verbs.QPSErr:
 		q.toErr()
 		return nil
-	case verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE: // attributes
+	case verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSSQE: // the attributes are set below
 	}
 	if mask&verbs.QPAttrAV != 0 {
 		av, err := q.pd.dev.resolve(&attr.AH)

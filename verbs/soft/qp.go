@@ -50,7 +50,7 @@ type qp struct {
 
 	sq   queues.Sends[sendWQE]
 	rq   queues.Receives
-	cur  recvWQE // the receive of the message under way
+	cur  recvWQE // the receive of the message being received
 	req  requester
 	resp responder
 }

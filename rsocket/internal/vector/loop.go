@@ -260,7 +260,7 @@ func (v *Vector) stay() {
 		return
 	}
 	v.attended = true
-	now := time.Now() // no earlier reading: a timer that has fired since, and was taken for something else, would never be set again
+	now := time.Now() // read again: with an older time, a timer that fired meanwhile would count as set and never be set again
 	if guard := now.Add(guardTime); !v.wakeAt.After(now) || v.wakeAt.After(guard) {
 		v.wakeAt = guard
 		v.setTimer(guardTime)
@@ -297,7 +297,7 @@ func (v *Vector) Run() {
 		runtime.Gosched() // a busy vector is roused again immediately: first let the goroutines run that it served
 	}
 	for !v.TryEnter() {
-		time.Sleep(50 * time.Microsecond) // holders stay for microseconds
+		time.Sleep(50 * time.Microsecond) // holders keep the token for microseconds
 	}
 	v.end()
 }

@@ -1,11 +1,9 @@
-// Package hwtest stands for libibverbs and an adapter in tests: the queue pairs
-// of its adapters are those of verbs/soft, under the calls of package ibv.
+// Package hwtest is a fake of libibverbs and an adapter for tests: its adapters' queue pairs are those of verbs/soft,
+// behind the calls of package ibv.
 //
-// It exists because the accounting between verbs and libibverbs is where the
-// mistakes are, and adapters are rare. It is stricter than a library: a handle
-// that is used after its object was destroyed panics, and what an adapter may do
-// it can be told to do: forget completions, refuse requests, be slow, go away.
+// The accounting between verbs and libibverbs is where mistakes happen, and adapters are rare. The fake is stricter
+// than the library: using a handle after its object was destroyed panics. It can be told to do what adapters may do:
+// drop completions, refuse requests, be slow, be removed.
 //
-// The trap: it is no measure of speed. Each call is done by the one goroutine
-// that also does the adapter's work.
+// The trap: it does not measure speed. One goroutine executes each call and also does the adapter's work.
 package hwtest

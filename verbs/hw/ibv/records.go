@@ -51,7 +51,7 @@ type Send struct {
 	RemoteQKey uint32
 	First      uint32 // index in Batch.SGEs, with verbs.SendInline in Batch.Inline
 	Count      uint32 // SGEs, or bytes
-	Next       int32  // the next of the same queue, -1 at the end
+	Next       int32  // index of the next one of the same queue, -1 at the end
 	Err        int32  // set by Post: the errno of the provider's refusal
 	Opcode     uint16
 	Flags      uint16

@@ -26,7 +26,7 @@ func (f *filterFlags) register(c *cobra.Command) {
 	fs.StringVar(&f.way, "way", "", "only going this way: native, in-process or steered")
 	fs.StringVar(&f.ended, "end", "", "only ended so: closed, aborted or native")
 	for name, known := range f.known() {
-		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // cannot fail: the flag exists
+		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	}
 }
 

@@ -139,7 +139,7 @@ func (c *Conn) publish() {
 	if err := s.Err(); err != nil && c.failure.Load() == nil {
 		if s.Deaf() || c.vec.Drained {
 			c.lose(err)
-		} else { // what arrived before, such as the peer's last messages, may still be in the completion queue
+		} else { // the peer's last messages may still be in the completion queue
 			c.vec.Wants(&c.node)
 		}
 	}

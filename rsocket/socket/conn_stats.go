@@ -16,7 +16,7 @@ type ConnStats struct {
 // Stats returns a snapshot.
 func (c *Conn) Stats() ConnStats {
 	r, t := &c.rx, &c.tx
-	// Load consumed before produced. Data dropped unread counts as consumed.
+	// Load consumed before produced. Data dropped unread counts as consumed before it counts as received.
 	consumed, produced, freed := r.consumed.Load(), t.ring.ProducedTo(), t.ring.FreedTo()
 	return ConnStats{
 		Sent: produced, Received: consumed,

@@ -27,7 +27,7 @@ type udpSocket struct {
 
 	oob     [128]byte                       // of the receiver
 	reply   [rsocket.ResolveHeader6Len]byte // of the receiver
-	dropped atomic.Uint32                   // datagrams that the kernel reported as dropped because the socket's buffer was full
+	dropped atomic.Uint32                   // datagrams dropped for a full buffer, as the kernel reported
 
 	mu  sync.Mutex // guards everything below
 	buf []byte

@@ -171,8 +171,8 @@ func (b *batch) flush(d *Device) {
 
 // repost handles requests that the provider refused, which PostSend could not report any more. Their queue pair goes to
 // ERR. A refused request is posted again with nothing in it, so that it is flushed in order; its completion then says
-// LOC_QP_OP_ERR. If the adapter does not move the queue pair to ERR, nothing is posted: the peer could not detect a gap
-// in what it receives.
+// LOC_QP_OP_ERR. If the adapter does not move the queue pair to ERR, nothing is posted, because the peer could not
+// detect the missing request.
 func (b *batch) repost(d *Device) {
 	again := batch{}
 	again.SGEs, again.Inline = b.SGEs, b.Inline

@@ -260,7 +260,7 @@ func (v *Vector) stay() {
 		return
 	}
 	v.attended = true
-	now := time.Now() // read again: with an older time, a timer that fired meanwhile would count as set and never be set again
+	now := time.Now() // not an older time, or a timer that has fired since would never be set again
 	if guard := now.Add(guardTime); !v.wakeAt.After(now) || v.wakeAt.After(guard) {
 		v.wakeAt = guard
 		v.setTimer(guardTime)

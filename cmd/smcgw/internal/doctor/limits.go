@@ -86,7 +86,7 @@ func (e *exam) memoryMax() (int64, bool) {
 	if !found || e.Daemon == nil || e.cgroup == "" {
 		return 0, false
 	}
-	return e.number(path.Join(strings.TrimPrefix(e.cgroup, "/"), group, "memory.max")) // fails for "max", which is not a number
+	return e.number(path.Join(strings.TrimPrefix(e.cgroup, "/"), group, "memory.max")) // false for "max"
 }
 
 // memory compares limits.memory with what the host and the service allow.

@@ -73,7 +73,7 @@ func (p *Program) loads() bool {
 		switch r {
 		case scan.Static, scan.OtherArch, scan.OtherLibc, scan.NotELF, scan.Malformed, scan.Setuid:
 			return false
-		case scan.GoRuntime, scan.RawCalls, scan.IOUring, scan.Missing, scan.Unreadable: // it would be loaded, but have no effect
+		case scan.GoRuntime, scan.RawCalls, scan.IOUring, scan.Missing, scan.Unreadable: // loaded, but without effect
 		}
 	}
 	return true

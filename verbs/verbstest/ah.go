@@ -17,8 +17,7 @@ var ahTests = where((*env).useAH, []test{
 	{"Loopback", testAHLoopback},
 })
 
-// useAH is use of UD queue pairs; a device without them must refuse address
-// handles too.
+// useAH is use for UD queue pairs; a device without them must also refuse address handles.
 func (e *env) useAH() bool {
 	if e.use(verbs.QPTUD) {
 		return true
@@ -28,7 +27,7 @@ func (e *env) useAH() bool {
 	return false
 }
 
-// ibv_create_ah(3): a handle says where it leads, and many may lead there.
+// ibv_create_ah(3): a handle names a destination, and several may name the same.
 func testAH(e *env) {
 	want := e.attr(e.a.Side, 0).AH
 	for range 10 {
@@ -41,7 +40,7 @@ func testAH(e *env) {
 	}
 }
 
-// A datagram without a handle goes nowhere.
+// A datagram without a handle is not sent.
 func testAHMissing(e *env) {
 	e.connect()
 	wr := e.a.send(1, 0, 8)
@@ -49,7 +48,7 @@ func testAHMissing(e *env) {
 	e.ErrorIs(e.a.qp.PostSend(wr), verbs.ErrInvalid)
 }
 
-// What was posted is sent although its handle is closed; see verbs.AH.
+// Posted messages are sent even if their handle is closed; see verbs.AH.
 func testAHClosedAfterPost(e *env) {
 	e.connect()
 	for i := range 10 {
@@ -66,8 +65,8 @@ func testAHClosedAfterPost(e *env) {
 	e.a.good(10)
 }
 
-// unfit posts a datagram whose handle is not good: refused at once, or a local
-// queue pair operation error (IBTA vol. 1, 11.4.1.1 and 10.10.2.2 have both).
+// unfit posts a datagram with an invalid handle. It must be refused immediately, or complete with a local queue pair
+// operation error (IBTA vol. 1, 11.4.1.1 and 10.10.2.2 allow both).
 func (e *env) unfit(ah verbs.AH, why error) {
 	e.t.Helper()
 	wr := e.a.send(1, 0, 8)

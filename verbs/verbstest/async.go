@@ -16,9 +16,8 @@ var asyncTests = []test{
 	{"Channel", testAsyncChannel},
 }
 
-// The first packet for a queue pair in RTR says that the peer is connected: the
-// message that should have, RTU, may be lost (IBTA vol. 1, 11.6.3.1,
-// ibv_get_async_event(3)). Receiving works before RTS.
+// The first packet for a queue pair in RTR proves that the peer is connected, even if the message that should say so,
+// RTU, is lost (IBTA vol. 1, 11.6.3.1, ibv_get_async_event(3)). Receiving works before RTS.
 func testCommEst(e *env) {
 	e.each([]verbs.QPType{verbs.QPTRC, verbs.QPTUC}, func() {
 		e.a.init()
@@ -42,8 +41,8 @@ func testCommEst(e *env) {
 	})
 }
 
-// A responder that no receive tells that the peer broke the rules is told by an
-// event: local access violation (IBTA vol. 1, 9.9.3, 11.6.3.1)
+// If no receive reports to the responder that the peer broke the rules, an event does: local access violation (IBTA
+// vol. 1, 9.9.3, 11.6.3.1),
 func testQPAccessErr(e *env) {
 	e.connect()
 	wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8)
@@ -65,7 +64,7 @@ func testQPReqErr(e *env) {
 	e.Equal(verbs.QPSErr, e.b.qp.State())
 }
 
-// What a completion tells, and what the user does, raises nothing.
+// What a completion reports, and what the user does, raises no event.
 func testNoEventOnFlush(e *env) {
 	e.connect()
 	wr := e.a.write(verbs.WRRDMAWrite, 1, e.b, 0, 8)
@@ -80,7 +79,7 @@ func testNoEventOnFlush(e *env) {
 	e.Empty(e.b.events)
 }
 
-// The same at the responder: a receive that completes with the error says it.
+// The same at the responder: a receive that completes with the error is enough.
 func testNoEventBesideCompletion(e *env) {
 	if !e.canSend() {
 		return

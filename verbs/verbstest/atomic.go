@@ -24,13 +24,12 @@ func (e *env) canAtomic() bool {
 	return e.can(verbs.OpAtomic, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd)
 }
 
-// word is a 64-bit number of the end's region; atomics work in host byte order
-// (ibv_post_send(3)).
+// word returns a 64-bit number in the end's region; atomics work in host byte order (ibv_post_send(3)).
 func (d *end) word(off int) uint64 { return binary.NativeEndian.Uint64(d.bytes(off, 8)) }
 
 func (d *end) setWord(off int, v uint64) { binary.NativeEndian.PutUint64(d.bytes(off, 8), v) }
 
-// add makes a FETCH_AND_ADD of the peer's word at off; the original goes to the same place here.
+// add makes a FETCH_AND_ADD of the peer's word at off; the original goes to the same offset here.
 func (d *end) add(id uint64, off int, v uint64) *verbs.SendWR {
 	wr := d.write(verbs.WRAtomicFetchAndAdd, id, d.peer, off, 8)
 	wr.CompareAdd = v
@@ -84,8 +83,7 @@ func testAtomicMany(e *env) {
 	}
 }
 
-// Atomics of different queue pairs on one word exclude each other: no original
-// comes twice.
+// Atomics of different queue pairs on one word exclude each other: no original is returned twice.
 func testAtomicTwo(e *env) {
 	other, _ := e.second(verbs.QPInitAttr{Cap: testCap, SQSigAll: true}, verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
 	for i := range 8 {
@@ -116,8 +114,8 @@ func testAtomicFence(e *env) {
 	e.Equal(uint64(5), e.b.word(1000))
 }
 
-// The original has 8 bytes: no other buffer will do (ibv_post_send(3)). It is
-// refused at once or fails as it would on the way back.
+// The original has 8 bytes: no other buffer size works (ibv_post_send(3)). It is refused immediately, or fails when the
+// response arrives.
 func testAtomicLength(e *env) {
 	wr := e.a.add(1, 0, 1)
 	wr.SGList[0].Length = 7

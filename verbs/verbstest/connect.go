@@ -11,14 +11,13 @@ const (
 	gsiQKey  = 0x80010000
 )
 
-// leg is one step on the way to RTS with all the attributes it requires.
+// leg is one step to RTS with all its required attributes.
 type leg struct {
 	to   verbs.QPState
 	mask verbs.QPAttrMask
 }
 
-// legs is the way of a queue pair of each transport from RESET to RTS
-// (ibv_modify_qp(3), IBTA vol. 1, table 91).
+// legs are the steps of a queue pair of each transport from RESET to RTS (ibv_modify_qp(3), IBTA vol. 1, table 91).
 var legs = map[verbs.QPType][]leg{
 	verbs.QPTRC:  {{verbs.QPSInit, verbs.InitMask}, {verbs.QPSRTR, verbs.RTRMask}, {verbs.QPSRTS, verbs.RTSMask}},
 	verbs.QPTUC:  {{verbs.QPSInit, verbs.InitMask}, {verbs.QPSRTR, verbs.UCRTRMask}, {verbs.QPSRTS, verbs.SQPSNMask}},
@@ -40,15 +39,14 @@ func (d *end) qkey() uint32 {
 	return testQKey
 }
 
-// attrs is all that a queue pair of the end needs on its way to RTS as the
-// partner of queue pair dest.
+// attrs returns everything that a queue pair of the end needs on its way to RTS as the partner of queue pair dest.
 func (d *end) attrs(dest uint32) verbs.QPAttr {
 	attr := d.e.attr(d.Side, dest)
 	attr.Port, attr.Access, attr.QKey = 1, d.rights(), d.qkey()
 	return attr
 }
 
-// step takes one step of a queue pair's way.
+// step makes one step of a queue pair.
 func (d *end) step(qp verbs.QP, attr verbs.QPAttr, to verbs.QPState) {
 	d.e.t.Helper()
 	for _, l := range legs[qp.Type()] {
@@ -60,13 +58,13 @@ func (d *end) step(qp verbs.QP, attr verbs.QPAttr, to verbs.QPState) {
 	d.e.Equal(to, qp.State())
 }
 
-// init takes the end's queue pair to INIT with all rights for the peer.
+// init moves the end's queue pair to INIT with all rights for the peer.
 func (d *end) init() {
 	d.e.t.Helper()
 	d.step(d.qp, d.attrs(0), verbs.QPSInit)
 }
 
-// connect brings both queue pairs to RTS; change may alter both's attributes.
+// connect moves both queue pairs to RTS; change may alter the attributes of both.
 func (e *env) connect(change ...func(*verbs.QPAttr)) {
 	e.t.Helper()
 	e.a.init()
@@ -74,14 +72,14 @@ func (e *env) connect(change ...func(*verbs.QPAttr)) {
 	e.join(change...)
 }
 
-// join brings both from INIT to RTS, B first.
+// join moves both from INIT to RTS, B first.
 func (e *env) join(change ...func(*verbs.QPAttr)) {
 	e.t.Helper()
 	e.link(e.b, e.b.qp, e.a.qp.Num(), change...)
 	e.link(e.a, e.a.qp, e.b.qp.Num(), change...)
 }
 
-// link brings a queue pair of an end from INIT to RTS.
+// link moves a queue pair of an end from INIT to RTS.
 func (e *env) link(d *end, qp verbs.QP, dest uint32, change ...func(*verbs.QPAttr)) {
 	e.t.Helper()
 	attr := d.attrs(dest)
@@ -103,8 +101,7 @@ func (e *env) second(a, b verbs.QPInitAttr) (verbs.QP, verbs.QP) {
 	return qa, qb
 }
 
-// soon makes a requester give up quickly on a peer that does not answer:
-// 4.2 ms times few.
+// soon makes a requester give up quickly on a peer that does not answer: after a few times 4.2 ms.
 func soon(a *verbs.QPAttr) { a.Timeout, a.RetryCnt = 10, 2 }
 
 // firstPSN makes both directions start at a PSN.
@@ -117,13 +114,13 @@ func pathMTU(m verbs.MTU) func(*verbs.QPAttr) {
 	return func(a *verbs.QPAttr) { a.PathMTU = m }
 }
 
-// to is a Modify that changes the state and nothing else.
+// to makes a Modify that changes only the state.
 func (d *end) to(s verbs.QPState) {
 	d.e.t.Helper()
 	d.e.NoError(d.qp.Modify(&verbs.QPAttr{State: s}, verbs.QPAttrState), "%v to %v", d.qp.State(), s)
 }
 
-// handle is the address handle of the other end.
+// handle returns the address handle of the other end.
 func (d *end) handle() verbs.AH {
 	d.e.t.Helper()
 	if d.ah == nil {

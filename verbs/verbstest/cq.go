@@ -32,15 +32,13 @@ func (e *env) withChannel() *verbs.CompChannel {
 	return ch
 }
 
-// event tells whether the channel has an event of B's receive CQ, after
-// everything under way has arrived.
+// event reports whether the channel has an event of B's receive CQ, after everything in flight has arrived.
 func (e *env) event(ch *verbs.CompChannel, wait time.Duration) bool {
 	e.settle()
 	return e.next(ch, wait) == e.b.rcq
 }
 
-// next drives both sides until the channel has an event, which it returns, nil
-// if there was none in time.
+// next drives both sides until the channel has an event, and returns that, or nil if there was none in time.
 func (e *env) next(ch *verbs.CompChannel, wait time.Duration) verbs.CQ {
 	for deadline := time.Now().Add(wait); ; e.turn() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
@@ -78,7 +76,7 @@ func testArming(e *env) {
 	e.ErrorIs(e.a.rcq.ReqNotify(false), verbs.ErrInvalid, "no channel")
 }
 
-// solicited_only: messages without SendSolicited give no event.
+// solicited_only: messages without SendSolicited cause no event.
 func testSolicited(e *env) {
 	ch := e.withChannel()
 	e.NoError(e.b.rcq.ReqNotify(true))
@@ -146,8 +144,8 @@ func testSelectiveSignaling(e *env) {
 	}
 }
 
-// Also where nothing is acknowledged, and mixed with failures: an error always
-// completes (ibv_create_qp(3), sq_sig_all).
+// The same where nothing is acknowledged, and mixed with failures: an error always completes (ibv_create_qp(3),
+// sq_sig_all).
 func testSelectiveOfTransports(e *env) {
 	e.each([]verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}, func() {
 		e.a.replace(verbs.QPInitAttr{Cap: testCap})
@@ -224,8 +222,7 @@ func testSolicitedOfTransports(e *env) {
 	})
 }
 
-// Closing a queue pair takes no completion out of the CQ, and adds none
-// (ibv_destroy_qp(3)).
+// Closing a queue pair removes no completion from the CQ, and adds none (ibv_destroy_qp(3)).
 func testCompletionsOutlive(e *env) {
 	e.connect()
 	cq := e.b.rcq

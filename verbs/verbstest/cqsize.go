@@ -26,8 +26,8 @@ func (d *end) smallCQ(recv bool) {
 	d.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
 }
 
-// unpolled drives without polling anything, until all that was posted has completed on any device: a
-// completion that finds room again after one that found none would hide the gap.
+// unpolled drives without polling any CQ until all posted work has completed on any device: a completion that finds
+// room again after one that found none would hide the gap.
 func (e *env) unpolled() {
 	for start := time.Now(); time.Since(start) < 50*quietTime; pause() {
 		for _, d := range e.ends() {
@@ -37,8 +37,8 @@ func (e *env) unpolled() {
 	}
 }
 
-// all polls until everything has come, or the CQ says that it overran. Then the
-// queue pair is in ERR and an event says so.
+// all polls until everything has completed, or the CQ reports an overrun. In that case the queue pair is in ERR and an
+// event reports it.
 func (d *end) all(cq verbs.CQ, want int) {
 	d.e.t.Helper()
 	wcs, buf := []verbs.WC{}, make([]verbs.WC, 1)
@@ -62,8 +62,8 @@ func (d *end) all(cq verbs.CQ, want int) {
 	}
 }
 
-// IBTA vol. 1, 11.6.3.2: a CQ that overran is in error, for ever, and so are
-// its queue pairs; ibv_get_async_event(3): IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL.
+// IBTA vol. 1, 11.6.3.2: a CQ that overran stays in error, and so do its queue pairs; ibv_get_async_event(3):
+// IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL.
 func (d *end) overrun(cq verbs.CQ, err error) {
 	d.e.t.Helper()
 	d.e.ErrorIs(err, verbs.ErrCQOverrun)
@@ -90,7 +90,7 @@ func testFullReceiveCQ(e *env) {
 	}
 	e.unpolled()
 	e.b.all(e.b.rcq, 10)
-	e.b.rcq = e.b.newCQ(64) // which the rest of the test can poll
+	e.b.rcq = e.b.newCQ(64) // so that the rest of the test can poll it
 }
 
 func testFullSendCQ(e *env) {
@@ -113,7 +113,7 @@ func testCQAttributes(e *env) {
 	e.Equal(0, e.a.scq.Vector())
 }
 
-// resizes tells whether the device can change the size of CQs.
+// resizes reports whether the device can change the size of CQs.
 func (e *env) resizes(cq verbs.CQ) bool {
 	if e.b.has(verbs.OpResizeCQ) {
 		return true
@@ -122,7 +122,7 @@ func (e *env) resizes(cq verbs.CQ) bool {
 	return false
 }
 
-// ibv_resize_cq(3): what is queued stays, in order; less than that is refused.
+// ibv_resize_cq(3): queued completions stay, in order; a smaller size than their number is refused.
 func testResize(e *env) {
 	e.b.smallCQ(true)
 	if !e.resizes(e.b.rcq) {
@@ -156,7 +156,7 @@ func testResize(e *env) {
 	}
 }
 
-// While messages come, many times.
+// The same while messages arrive, many times.
 func testResizeInUse(e *env) {
 	if !e.resizes(e.b.rcq) {
 		return

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// deviantPatience is enough for a rule that holds after all, and what each of
-// those costs that wait in vain.
+// deviantPatience is enough for a rule that holds after all; rules that wait in vain take this long.
 const deviantPatience = 2 * time.Second
 
 // breaks runs a rule that the device is known to break.
@@ -26,7 +25,7 @@ func breaks(t *testing.T, p *Pair, c test, how string) {
 	t.Logf("known deviation: %s", how)
 }
 
-// recorder is a test whose failure is what is wanted.
+// recorder is a test that is expected to fail.
 type recorder struct {
 	testing.TB
 
@@ -34,7 +33,7 @@ type recorder struct {
 	cleanups []func()
 }
 
-// do runs a part of the test in a goroutine of its own, which FailNow can end.
+// do runs a part of the test in its own goroutine, which FailNow can end.
 func (r *recorder) do(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -57,7 +56,7 @@ func (r *recorder) note(text string) {
 	}
 }
 
-// Failed, and the methods below, are those of testing.TB that tell of failures.
+// Failed and the methods below are those of testing.TB that concern failures.
 func (r *recorder) Failed() bool { return r.failure != "" }
 
 func (r *recorder) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }

@@ -14,7 +14,7 @@ var deviceTests = []test{
 	{"Closed", testDeviceClosed},
 }
 
-// ibv_query_device(3): what the device has it has some of.
+// ibv_query_device(3): each limit of what the device supports is positive.
 func testDeviceAttributes(e *env) {
 	for _, d := range e.ends() {
 		a := d.Device.Attr()
@@ -53,7 +53,7 @@ func testPort(e *env) {
 	}
 }
 
-// What the attributes promise can be had.
+// What the attributes promise can be created.
 func testAtTheLimits(e *env) {
 	a := e.a.Device.Attr()
 	qp := e.a.newQP(verbs.QPInitAttr{Cap: verbs.QPCap{
@@ -74,7 +74,7 @@ func testAtTheLimits(e *env) {
 	}
 }
 
-// nowhere is a poller that nothing should reach.
+// nowhere is a poller that must not be called.
 type nowhere struct{ e *env }
 
 func (n nowhere) Add(int) error    { n.e.Fail("an fd was added"); return nil }
@@ -91,7 +91,7 @@ func testDrive(e *env) {
 	}
 }
 
-// After Close the device makes nothing any more; what it made can be closed.
+// After Close the device creates nothing any more; its objects can still be closed.
 func testDeviceClosed(e *env) {
 	e.connect()
 	d := e.a.Device

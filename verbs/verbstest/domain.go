@@ -15,8 +15,7 @@ var domainTests = []test{
 	{"GrantLater", testGrantLater},
 }
 
-// otherPD makes another protection domain; a device whose domains belong to
-// peers refuses.
+// otherPD makes another protection domain; a device with one domain per peer refuses.
 func (d *end) otherPD() verbs.PD {
 	pd, err := d.Device.AllocPD()
 	if err != nil {
@@ -27,7 +26,7 @@ func (d *end) otherPD() verbs.PD {
 	return own(d, pd)
 }
 
-// foreign is a region of another protection domain; nil where there is none.
+// foreign returns a region of another protection domain, or nil if there is none.
 func (d *end) foreign() verbs.MR {
 	pd := d.otherPD()
 	if pd == nil {
@@ -52,7 +51,7 @@ func testAllocPD(e *env) {
 	e.ErrorIs(err, verbs.ErrClosed)
 }
 
-// ibv_dealloc_pd(3): not while anything is in it.
+// ibv_dealloc_pd(3): fails while the domain has objects.
 func testDomainInUse(e *env) {
 	e.ErrorIs(e.a.PD.Close(), verbs.ErrBusy)
 	pd := e.a.otherPD()
@@ -81,8 +80,8 @@ func testDomainInUse(e *env) {
 	e.NoError(pd.Close())
 }
 
-// The keys of one protection domain mean nothing to queue pairs of another
-// (IBTA vol. 1, 10.2.3, C10-9): as a local key it is a local protection error,
+// The keys of one protection domain are invalid for queue pairs of another (IBTA vol. 1, 10.2.3, C10-9): as a local key
+// this is a local protection error,
 func testForeignLocalKey(e *env) {
 	mr := e.a.foreign()
 	if mr == nil {
@@ -95,7 +94,7 @@ func testForeignLocalKey(e *env) {
 	e.Equal(verbs.WCLocProtErr, e.a.sent(1).Status)
 }
 
-// in a receive also, which the requester sees as remote operation error,
+// in a receive too, which the requester sees as a remote operation error,
 func testForeignReceiveKey(e *env) {
 	mr := e.b.foreign()
 	if mr == nil {
@@ -141,7 +140,7 @@ func testReadOnlyReceive(e *env) {
 	e.same(make([]byte, 8), mr.Bytes()[:8])
 }
 
-// Regions differ in their keys, and a closed one's do not soon return as another's.
+// Regions have different keys, and a closed region's keys are not reused soon.
 func testKeys(e *env) {
 	seen := map[uint32]bool{e.a.mr.RKey(): true}
 	for range 50 {
@@ -178,7 +177,7 @@ func testLocalRange(e *env) {
 	}
 }
 
-// A queue pair's rights can be granted and taken later (table 91: RTS to RTS).
+// A queue pair's rights can be granted and revoked later (table 91: RTS to RTS).
 func testGrantLater(e *env) {
 	e.a.init()
 	e.NoError(verbs.Init(e.b.qp, 0))

@@ -30,8 +30,8 @@ func testSQD(e *env) {
 	e.Equal(uint64(4), e.a.sent(1).WRID)
 }
 
-// drains tells whether the device has the state SQD, and connects two queue
-// pairs. A device without it must refuse to go there.
+// drains reports whether the device has the state SQD, and connects two queue pairs. A device without it must refuse to
+// go there.
 func (e *env) drains() bool {
 	e.t.Helper()
 	e.connect()
@@ -43,7 +43,7 @@ func (e *env) drains() bool {
 	return false
 }
 
-// drain takes A's queue pair to SQD and asks for the event.
+// drain moves A's queue pair to SQD and requests the event.
 func (e *env) drain() {
 	e.t.Helper()
 	e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD, SQDAsyncNotify: true},
@@ -55,8 +55,8 @@ func (e *env) drained() verbs.AsyncEvent {
 	return verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: e.a.qp}
 }
 
-// A drained send queue raises SQ_DRAINED if that was asked for, each time
-// (IBTA vol. 1, 11.6.3.1; ibv_modify_qp(3), en_sqd_async_notify).
+// A drained send queue raises SQ_DRAINED each time, if requested (IBTA vol. 1, 11.6.3.1; ibv_modify_qp(3),
+// en_sqd_async_notify).
 func testSQDrained(e *env) {
 	e.each([]verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}, func() {
 		if !e.drains() {
@@ -75,7 +75,7 @@ func testSQDrained(e *env) {
 	})
 }
 
-// What was begun is completed before the event; what was not waits for RTS.
+// Work that was begun completes before the event; other work waits for RTS.
 func testSQDrainedUnderWay(e *env) {
 	if !e.drains() {
 		return
@@ -98,7 +98,7 @@ func testSQDrainedUnderWay(e *env) {
 	e.b.received(n)
 }
 
-// READs are begun with their request and done with its answer.
+// READs begin with their request and end with their response.
 func testSQDrainedReads(e *env) {
 	if !e.canRead() || !e.a.has(verbs.OpSQD) {
 		return
@@ -132,7 +132,7 @@ func testSQDrainedUnwanted(e *env) {
 	e.a.good(1)
 }
 
-// The same of datagrams, and from SQD to ERR.
+// The same for datagrams, and from SQD to ERR.
 func testSQDOfDatagrams(e *env) {
 	if !e.use(verbs.QPTUD) || !e.drains() {
 		return

@@ -18,7 +18,7 @@ type env struct {
 	a, b *end
 }
 
-// end is a side with a queue pair, its CQs and a region both may write.
+// end is a side with a queue pair, its CQs and a region that both sides may write.
 type end struct {
 	*Side
 	e        *env
@@ -30,7 +30,7 @@ type end struct {
 	ah       verbs.AH           // of the other end, made when needed
 	wcs      []verbs.WC         // completions of the send CQ
 	recvs    []verbs.WC         // completions of the receive CQ
-	events   []verbs.AsyncEvent // not yet asked for
+	events   []verbs.AsyncEvent // not checked yet
 	owned    []io.Closer
 }
 
@@ -62,8 +62,7 @@ func (e *env) newEnd(s *Side) *end {
 	return d
 }
 
-// own leaves closing c to the end of the test, after the end's queue pair and
-// in reverse order.
+// own closes c at the end of the test, after the end's queue pair and in reverse order.
 func own[T io.Closer](d *end, c T) T {
 	d.owned = append(d.owned, c)
 	return c
@@ -75,7 +74,7 @@ func (d *end) newCQ(depth int) verbs.CQ {
 	return own(d, cq)
 }
 
-// complete fills in the type and the CQs that attr leaves to the end.
+// complete sets the type and the CQs that attr leaves to the end.
 func (d *end) complete(attr verbs.QPInitAttr) *verbs.QPInitAttr {
 	if attr.Type == 0 {
 		attr.Type = d.typ
@@ -89,7 +88,7 @@ func (d *end) complete(attr verbs.QPInitAttr) *verbs.QPInitAttr {
 	return &attr
 }
 
-// newQP creates a queue pair of the end's type on its CQs unless attr has others.
+// newQP creates a queue pair of the end's type, on its CQs unless attr has others.
 func (d *end) newQP(attr verbs.QPInitAttr) verbs.QP {
 	d.e.t.Helper()
 	qp, err := d.PD.CreateQP(d.complete(attr))
@@ -104,7 +103,7 @@ func (d *end) replace(attr verbs.QPInitAttr) {
 	d.qp = d.newQP(attr)
 }
 
-// renew gives both ends new queue pairs and forgets all completions.
+// renew gives both ends new queue pairs and discards all completions.
 func (e *env) renew() {
 	e.t.Helper()
 	for _, d := range e.ends() {
@@ -117,13 +116,13 @@ func (e *env) renew() {
 
 func (e *env) ends() [2]*end { return [2]*end{e.a, e.b} }
 
-// has tells whether the device of the end can do an operation.
+// has reports whether the device of the end supports an operation.
 func (d *end) has(op verbs.Ops) bool { return d.Device.Attr().Ops&op != 0 }
 
-// networked tells whether the device has addresses, as a port of a network does.
+// networked reports whether the device has addresses, like a port of a network.
 func (d *end) networked() bool { return len(d.Device.Port().GIDs) > 0 }
 
-// rights are all that the device can grant.
+// rights returns everything that the device can grant.
 func (d *end) rights() verbs.Access {
 	a := bothWrite
 	if d.has(verbs.OpRDMARead) {
@@ -159,8 +158,8 @@ func (e *env) use(typ verbs.QPType) bool {
 	return true
 }
 
-// can tells whether the device has an operation of RC queue pairs, and connects
-// two for it. A device without it must refuse to post it.
+// can reports whether the device supports an operation on RC queue pairs, and connects two for it. A device without it
+// must refuse to post it.
 func (e *env) can(op verbs.Ops, opcodes ...verbs.WROpcode) bool {
 	e.t.Helper()
 	e.connect()
@@ -175,7 +174,7 @@ func (e *env) can(op verbs.Ops, opcodes ...verbs.WROpcode) bool {
 	return false
 }
 
-// transports are those that two queue pairs can be connected with or talk over.
+// transports are those with which two queue pairs can be connected or exchange datagrams.
 var transports = []verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD, verbs.QPTGSI}
 
 // each runs f with fresh queue pairs of each of the transports the device has.

@@ -40,7 +40,7 @@ func testFlushOnModify(e *env) {
 	e.Len(e.a.recvs, 5)
 }
 
-// What is posted in ERR is flushed as well, signaled or not (10.8.4.1).
+// Work posted in ERR is flushed as well, signaled or not (10.8.4.1).
 func testPostInErr(e *env) {
 	e.a.replace(verbs.QPInitAttr{Cap: testCap})
 	e.connect()
@@ -51,9 +51,8 @@ func testPostInErr(e *env) {
 	e.Equal(verbs.WCWRFlushErr, e.a.sent(1).Status)
 }
 
-// What was posted before the failing work request succeeds, what was posted
-// after it is flushed, unsignaled work requests too (IBTA vol. 1, 10.8.4.1,
-// 10.10.2.3).
+// Work posted before the failing work request succeeds; work posted after it is flushed, unsignaled work requests too
+// (IBTA vol. 1, 10.8.4.1, 10.10.2.3).
 func testErrorInTheMiddle(e *env) {
 	for _, signaled := range []bool{true, false} {
 		e.renew()
@@ -152,9 +151,8 @@ func testRemoteRights(e *env) {
 	e.NoError(mr.Close())
 }
 
-// And so must the queue pair (qp_access_flags). One that does not take WRITEs
-// answers like one that does not know them: invalid request (IBTA vol. 1,
-// 9.7.4.1.2, table 58: "a function not supported by this QP"; rocev2.md 8.3).
+// So must the queue pair (qp_access_flags). One that does not grant WRITEs answers as if it did not know them: invalid
+// request (IBTA vol. 1, 9.7.4.1.2, table 58: "a function not supported by this QP"; rocev2.md 8.3).
 func testQueuePairRights(e *env) {
 	e.NoError(verbs.Init(e.a.qp, bothWrite))
 	e.NoError(verbs.Init(e.b.qp, verbs.AccessLocalWrite))
@@ -185,8 +183,7 @@ func testLocalKey(e *env) {
 	e.Equal(verbs.QPSErr, e.a.qp.State())
 }
 
-// A peer that does not answer any more: transport retry counter exceeded
-// (IBTA vol. 1, 9.7.6.1.3).
+// A peer that stops answering: transport retry counter exceeded (IBTA vol. 1, 9.7.6.1.3).
 func testPeerInErr(e *env) {
 	e.connect(soon)
 	e.NoError(e.b.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
@@ -197,7 +194,7 @@ func testPeerInErr(e *env) {
 	e.Equal(verbs.WCWRFlushErr, e.a.sent(2).Status)
 }
 
-// The same for one that goes away while sends wait.
+// The same for a peer that is closed while sends wait.
 func testPeerClosed(e *env) {
 	e.connect(soon)
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
@@ -207,7 +204,7 @@ func testPeerClosed(e *env) {
 	e.Equal(verbs.QPSErr, e.a.qp.State())
 }
 
-// Connecting to a queue pair that does not exist fails at once or with the first send.
+// Connecting to a queue pair that does not exist fails immediately or with the first send.
 func testUnknownPeer(e *env) {
 	e.NoError(verbs.Init(e.a.qp, bothWrite))
 	attr := e.attr(e.a.Side, e.b.qp.Num()^0x550000)

@@ -33,7 +33,7 @@ func testGSI(e *env) {
 	e.b.good(5)
 }
 
-// There is one; when it is closed there can be another.
+// There is only one; when it is closed, another can be made.
 func testGSIOnlyOne(e *env) {
 	_, err := e.a.PD.CreateQP(e.a.complete(verbs.QPInitAttr{Cap: testCap}))
 	e.ErrorIs(err, verbs.ErrBusy)
@@ -41,8 +41,8 @@ func testGSIOnlyOne(e *env) {
 	e.Equal(uint32(1), e.a.qp.Num())
 }
 
-// Any UD queue pair that has the Q_Key can send to it; as the key has the high
-// bit set, that takes a queue pair of the same key (IBTA vol. 1, 10.2.5).
+// Any UD queue pair with the Q_Key can send to it; since the key has the high bit set, the sender's own must be that
+// key (IBTA vol. 1, 10.2.5).
 func testGSIFromOther(e *env) {
 	e.connect()
 	e.b.recv(1, e.b.room(0, 256))

@@ -14,12 +14,12 @@ func (e *env) canInvalidate() bool {
 	return e.can(verbs.OpSendWithInv, verbs.WRSendWithInv, verbs.WRLocalInv)
 }
 
-// invalidatable is a region of B whose key A may end.
+// invalidatable returns a region of B whose key A may invalidate.
 func (e *env) invalidatable() verbs.MR {
 	return e.b.alloc(bothWrite | verbs.AccessRemoteInvalidate)
 }
 
-// to is a WRITE of 8 bytes to a region of B.
+// to makes a WRITE of 8 bytes to a region of B.
 func (e *env) to(id uint64, mr verbs.MR) *verbs.SendWR {
 	wr := e.a.write(verbs.WRRDMAWrite, id, e.b, 0, 8)
 	wr.RemoteAddr, wr.RKey = mr.Addr(), mr.RKey()
@@ -55,8 +55,8 @@ func testSendWithInv(e *env) {
 	e.Equal(e.a.bytes(0, 60), mr.Bytes()[:60])
 }
 
-// invRefused sends an invalidation that must not succeed: the responder's queue
-// pair is in ERR, and the requester learns by a NAK or by silence.
+// invRefused sends an invalidation that must fail: the responder's queue pair is in ERR, and the requester learns of it
+// by a NAK or a timeout.
 func (e *env) invRefused(key uint32) {
 	e.t.Helper()
 	e.renew()
@@ -84,7 +84,7 @@ func testInvUnknownKey(e *env) {
 	e.invRefused(e.invalidatable().RKey() ^ 1)
 }
 
-// LOCAL_INV does the same to a region of one's own (IBTA vol. 1, 10.6.5.2).
+// LOCAL_INV does the same to a local region (IBTA vol. 1, 10.6.5.2).
 func testLocalInv(e *env) {
 	mr := e.invalidatable()
 	e.a.post(e.to(0, mr))

@@ -90,7 +90,7 @@ func testFlags(e *env) {
 	e.ErrorIs(e.a.qp.PostSend(wr), verbs.ErrInvalid)
 }
 
-// A queue pair may be made to send only.
+// A queue pair may be created for sending only.
 func testNoReceives(e *env) {
 	c := testCap
 	c.MaxRecvWR, c.MaxRecvSGE = 0, 0

@@ -14,10 +14,9 @@ var loopTests = []test{
 	{"Flush", testLoopFlush},
 }
 
-// asleep hands both vectors to loops that sleep whenever the driver lets them:
-// what should happen then must be announced by an fd or by the time that
-// Progress returned (see verbs.Driver). The turn functions run in the loops,
-// which end before the function that is returned does.
+// asleep gives both vectors to loops that sleep whenever the driver lets them: everything must be announced by an fd or
+// by the time that Progress returned (see verbs.Driver). The turn functions run in the loops; stop returns after the
+// loops have ended.
 func (e *env) asleep(a, b func() bool) (onA func(func()), stop func()) {
 	e.t.Helper()
 	e.NoError(e.a.Driver.Close())
@@ -34,8 +33,7 @@ func (e *env) asleep(a, b func() bool) (onA func(func()), stop func()) {
 	}
 }
 
-// collect is a turn function that sends the completions of a CQ to c, whose
-// buffer must have room.
+// collect returns a turn function that sends the completions of a CQ to c, whose buffer must have room.
 func collect(cq verbs.CQ, c chan<- verbs.WC) func() bool {
 	return func() bool {
 		var wcs [8]verbs.WC
@@ -59,8 +57,8 @@ func (e *env) from(c <-chan verbs.WC) verbs.WC {
 	return verbs.WC{}
 }
 
-// echo is a turn function that answers each message with a WRITE_WITH_IMM of
-// the same number plus one until it reaches last, which goes to done.
+// echo returns a turn function that answers each message with a WRITE_WITH_IMM of its number plus one until that
+// reaches last, when it sends to done.
 func (d *end) echo(last uint32, done chan<- error) func() bool {
 	wr := d.write(verbs.WRRDMAWriteWithImm, 0, d.peer, 0, 100)
 	wr.Flags = verbs.SendSignaled
@@ -112,7 +110,7 @@ func testLoopPingPong(e *env) {
 	e.NoError(err)
 }
 
-// A requester that was told to come back later does.
+// A requester that received an RNR NAK tries again.
 func testLoopRNR(e *env) {
 	e.connect(retries(3, 14))
 	c := make(chan verbs.WC, 16)
@@ -127,7 +125,7 @@ func testLoopRNR(e *env) {
 	stop()
 }
 
-// One whose peer is silent gives up.
+// A requester whose peer is silent gives up.
 func testLoopSilentPeer(e *env) {
 	e.connect(soon)
 	e.NoError(e.b.qp.Close())
@@ -143,7 +141,7 @@ func testLoopSilentPeer(e *env) {
 	stop()
 }
 
-// What the loop itself brings about needs no wake-up.
+// Work caused by the loop itself needs no wake-up.
 func testLoopFlush(e *env) {
 	e.connect()
 	for i := range uint64(3) {

@@ -9,14 +9,14 @@ var mapperTests = []test{
 	{"ReadRemote", testReadRemote},
 }
 
-// mapper returns A's RemoteMapper, nil on a device that has none.
+// mapper returns A's RemoteMapper, or nil if the device has none.
 func (e *env) mapper() verbs.RemoteMapper {
 	m, ok := e.a.qp.(verbs.RemoteMapper)
 	e.Equal(e.a.Device.Attr().RemoteMapper, ok)
 	return m
 }
 
-// What is written into the span is there when the WRITE_WITH_IMM completes.
+// Bytes written into the span are at the peer when the WRITE_WITH_IMM completes.
 func testMapRemote(e *env) {
 	m := e.mapper()
 	if m == nil {
@@ -74,7 +74,7 @@ func testMapRefused(e *env) {
 	e.ErrorIs(err, verbs.ErrRemoteGone)
 }
 
-// SendMapped only where local and remote are the same, and with the same checks.
+// SendMapped is allowed only if local and remote address are the same, with the same checks.
 func testMappedWR(e *env) {
 	if e.mapper() == nil {
 		return
@@ -87,7 +87,7 @@ func testMappedWR(e *env) {
 	e.refused(wr)
 }
 
-// What was written in place can be read again, also when the queue pair is in ERR, until it is closed.
+// Bytes written in place can be read again until the queue pair is closed, even in ERR.
 func testReadRemote(e *env) {
 	m := e.mapper()
 	if m == nil {

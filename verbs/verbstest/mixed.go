@@ -14,9 +14,9 @@ var mixedTests = []test{
 	{"SmallPackets", func(e *env) { e.mixed(4, e.a, e.b) }},
 }
 
-// A region in the mixed tests, of quarters: what the peer writes to and reads,
-// what is sent from and never changes, receive buffers, results of READs and
-// atomics. The last two are slots by sequence number.
+// A region in the mixed tests has four quarters: the target of the peer's writes and reads, the source of sends, which
+// never changes, receive buffers, and results of READs and atomics. The last two are divided into slots by sequence
+// number.
 const (
 	quarter  = regionSize / 4
 	slotSize = quarter / 16
@@ -30,17 +30,17 @@ type stream struct {
 	from, to *end
 	ops      []verbs.WROpcode
 	model    []byte   // first quarter of to
-	wants    [][]byte // by posted work request: what it brings back, nil for nothing
+	wants    [][]byte // by posted work request: the expected result, nil for none
 	msgs     []msg    // expected at the peer
 	posted   int
 	checked  int
 	received int
 	supplied int
 	loose    bool // a READ or atomic was posted since the last fence
-	fences   int  // requests posted up to the last that was fenced
+	fences   int  // requests posted up to the last fenced one
 }
 
-// msg is a message that takes a receive.
+// msg is a message that uses a receive.
 type msg struct {
 	op      verbs.WCOpcode
 	imm     uint32
@@ -137,7 +137,7 @@ func (s *stream) check(wc verbs.WC, m msg) {
 	s.e.same(m.data, s.to.bytes(2*quarter+s.received%16*slotSize, len(m.data)), "SEND %d", s.received)
 }
 
-// length is small, an edge of a packet, or large.
+// length returns a length that is small, at the edge of a packet, or large.
 func (s *stream) length() int {
 	switch s.rnd.IntN(3) {
 	case 0:
@@ -148,7 +148,7 @@ func (s *stream) length() int {
 	return s.rnd.IntN(slotSize)
 }
 
-// op is a random operation, and no READ where the device would hang.
+// op returns a random operation, but no READ if the device would hang.
 func (s *stream) op() verbs.WROpcode {
 	op := s.ops[s.rnd.IntN(len(s.ops))]
 	if s.e.pair.badFence() && op == verbs.WRRDMARead && s.fences > s.checked {
@@ -164,8 +164,7 @@ func (s *stream) post() {
 	wr := &verbs.SendWR{
 		WRID: uint64(s.posted), Opcode: op, ImmData: s.rnd.Uint32(), RemoteAddr: s.to.mr.Addr() + uint64(dst), RKey: s.to.mr.RKey(),
 	}
-	// Without a fence what follows a READ or atomic may be executed before it
-	// (IBTA vol. 1, 10.8.3.3).
+	// Without a fence, work after a READ or atomic may be executed before it (IBTA vol. 1, 10.8.3.3).
 	if s.loose && op != verbs.WRRDMARead {
 		wr.Flags |= verbs.SendFence
 		s.loose, s.fences = false, s.posted+1
@@ -210,7 +209,7 @@ func (s *stream) message(wr *verbs.SendWR, src, dst, n int) {
 	}
 }
 
-// atomic makes wr an atomic on the model's word at off and returns what was there.
+// atomic makes wr an atomic on the model's word at off and returns the previous value.
 func (s *stream) atomic(wr *verbs.SendWR, off int) []byte {
 	word := s.model[off : off+8]
 	want := append([]byte{}, word...)

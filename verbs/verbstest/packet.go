@@ -10,8 +10,7 @@ var packetTests = []test{
 	{"Loopback", testLoopback},
 }
 
-// Packet sequence numbers have 24 bits and begin anywhere (IBTA vol. 1, 9.7.2;
-// rocev2.md 3).
+// Packet sequence numbers have 24 bits and start anywhere (IBTA vol. 1, 9.7.2; rocev2.md 3).
 func testPSNWrap(e *env) {
 	for _, typ := range []verbs.QPType{verbs.QPTRC, verbs.QPTUC} {
 		for _, psn := range []uint32{0xfffffe, 0x7ffffe, 0xffffff - 20} {
@@ -62,8 +61,7 @@ func (e *env) edges(mtu int) {
 	}
 }
 
-// A READ takes as many sequence numbers as its response has packets (IBTA
-// vol. 1, 9.7.3.1), also across the wrap.
+// A READ uses as many sequence numbers as its response has packets (IBTA vol. 1, 9.7.3.1), also across the wrap.
 func testPSNOfReads(e *env) {
 	if !e.canRead() {
 		return

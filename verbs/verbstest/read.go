@@ -22,12 +22,12 @@ var readTests = where((*env).canRead, []test{
 
 func (e *env) canRead() bool { return e.can(verbs.OpRDMARead, verbs.WRRDMARead) }
 
-// read makes a READ of a part of the peer's region into the same place here.
+// read makes a READ of a part of the peer's region to the same offset here.
 func (d *end) read(id uint64, off, n int) *verbs.SendWR {
 	return d.write(verbs.WRRDMARead, id, d.peer, off, n)
 }
 
-// A READ brings the peer's memory and nothing changes there (IBTA vol. 1, 9.4.4).
+// A READ fetches the peer's memory and changes nothing there (IBTA vol. 1, 9.4.4).
 func testRead(e *env) {
 	e.b.recv(1)
 	fill(e.b.bytes(100, 100), 1)
@@ -48,7 +48,7 @@ func testReadSizes(e *env) {
 	}
 }
 
-// What is read is scattered over the SGEs.
+// The result is scattered over the SGEs.
 func testReadScatter(e *env) {
 	fill(e.b.mr.Bytes(), 1)
 	wr := e.a.read(1, 500, 0)
@@ -63,7 +63,7 @@ func testReadScatter(e *env) {
 	e.same(make([]byte, 10), e.a.bytes(22000, 10), "nothing beside")
 }
 
-// More READs than may be outstanding wait (max_rd_atomic; IBTA vol. 1, 9.7.6.2.2).
+// READs beyond the allowed number wait (max_rd_atomic; IBTA vol. 1, 9.7.6.2.2).
 func testReadMany(e *env) {
 	for _, depth := range []uint8{1, 4} {
 		if int(depth) > e.a.Device.Attr().MaxRDAtomic {
@@ -82,8 +82,7 @@ func testReadMany(e *env) {
 	}
 }
 
-// A READ sees what WRITEs posted before it wrote, and completes in its turn
-// (IBTA vol. 1, 10.8.3.3, table 79).
+// A READ sees the effect of earlier WRITEs, and completes in order (IBTA vol. 1, 10.8.3.3, table 79).
 func testReadOrder(e *env) {
 	const half = regionSize / 2
 	for i := range 10 {
@@ -97,8 +96,8 @@ func testReadOrder(e *env) {
 	}
 }
 
-// With SendFence a work request starts when the READs before it have completed,
-// so it can send what they brought (IBTA vol. 1, 10.8.3.3).
+// With SendFence a work request starts when the READs before it have completed, so it can send their results (IBTA vol.
+// 1, 10.8.3.3).
 func testFence(e *env) {
 	const there = regionSize / 2
 	for i := range 10 {
@@ -126,20 +125,20 @@ func testReadBoth(e *env) {
 	e.same(e.a.bytes(0, 400_000), e.b.bytes(0, 400_000))
 }
 
-// A zero-length READ names no memory (IBTA vol. 1, 9.7.4.1.4).
+// A zero-length READ needs no memory (IBTA vol. 1, 9.7.4.1.4).
 func testReadZero(e *env) {
 	e.a.post(&verbs.SendWR{WRID: 0, Opcode: verbs.WRRDMARead, RemoteAddr: ^uint64(0), RKey: ^uint32(0)})
 	e.a.good(1)
 }
 
-// Inline is for data that goes out (ibv_post_send(3)).
+// Inline is only for outgoing data (ibv_post_send(3)).
 func testReadInline(e *env) {
 	wr := e.a.read(1, 0, 8)
 	wr.SGList, wr.Inline, wr.Flags = nil, make([]byte, 8), verbs.SendInline
 	e.ErrorIs(e.a.qp.PostSend(wr), verbs.ErrInvalid)
 }
 
-// readRefused posts a READ that brings nothing but an error.
+// readRefused posts a READ that must fail with an error.
 func (e *env) readRefused(wr *verbs.SendWR, status verbs.WCStatus) {
 	e.t.Helper()
 	fill(e.b.mr.Bytes(), 3)
@@ -172,8 +171,8 @@ func testReadRights(e *env) {
 	e.readRefused(wr, verbs.WCRemAccessErr)
 }
 
-// A queue pair that does not take READs answers like one that does not know
-// them (IBTA vol. 1, 9.7.4.1.2, table 58; rocev2.md 8.3).
+// A queue pair that does not grant READs answers as if it did not know them (IBTA vol. 1, 9.7.4.1.2, table 58;
+// rocev2.md 8.3).
 func testReadQueuePairRights(e *env) {
 	e.renew()
 	e.a.init()
@@ -182,7 +181,7 @@ func testReadQueuePairRights(e *env) {
 	e.readRefused(e.a.read(1, 0, 8), verbs.WCRemInvReqErr)
 }
 
-// What is read must be writable here: local protection error (IBTA vol. 1, 10.10.2.2).
+// The target of a READ must be writable here: local protection error (IBTA vol. 1, 10.10.2.2).
 func testReadLocalRights(e *env) {
 	mr := e.a.alloc(verbs.AccessRemoteRead)
 	wr := e.a.read(1, 0, 8)
@@ -194,8 +193,8 @@ func testReadLocalRights(e *env) {
 	e.Equal(verbs.QPSErr, e.a.qp.State())
 }
 
-// READs under way are flushed in order with the rest, if they are under way at
-// all: where memory is shared they may be done when they are posted.
+// READs in flight are flushed in order with the rest, if they are in flight at all: on shared memory they may complete
+// when they are posted.
 func testReadFlush(e *env) {
 	for i := range uint64(8) {
 		e.a.post(e.a.read(i, 0, 100_000))

@@ -18,8 +18,7 @@ var rnrTests = []test{
 	{"FenceRepeated", testRNRFence},
 }
 
-// Without a posted receive the requester waits; 7 means for ever
-// (IBTA vol. 1, 9.7.5.2.8; ibv_modify_qp(3), rnr_retry).
+// Without a posted receive the requester waits; 7 means forever (IBTA vol. 1, 9.7.5.2.8; ibv_modify_qp(3), rnr_retry).
 func testRNRWaits(e *env) {
 	e.connect()
 	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
@@ -30,7 +29,7 @@ func testRNRWaits(e *env) {
 	e.Equal(verbs.WCSuccess, e.a.sent(1).Status)
 }
 
-// What is posted after a waiting message waits too, WRITEs included.
+// Work posted after a waiting message waits too, including WRITEs.
 func testRNROrder(e *env) {
 	e.connect()
 	fill(e.a.mr.Bytes()[:64], 1)
@@ -56,8 +55,7 @@ func retries(n, timer uint8) func(*verbs.QPAttr) {
 	return func(a *verbs.QPAttr) { a.RNRRetry, a.MinRNRTimer = n, timer }
 }
 
-// Each retry comes after the time that the responder asked for, and not all of
-// them too soon.
+// Each retry comes after the time that the responder asked for, and they do not all come too soon.
 func testRNRExceeded(e *env) {
 	const n, code = 3, 20
 	e.connect(retries(n, code))
@@ -94,9 +92,8 @@ func testRNRSend(e *env) {
 	e.Equal(verbs.WCSuccess, e.a.sent(1).Status)
 }
 
-// A fence is about what is before it (IBTA vol. 1, 10.8.3.3): a fenced message that has to be
-// sent again does not wait for an atomic or a READ after it, which come once it has been
-// taken.
+// A fence is about earlier work (IBTA vol. 1, 10.8.3.3): a fenced message that must be sent again does not wait for a
+// later atomic or READ, which comes once the message has been received.
 func testRNRFence(e *env) {
 	if !e.canAtomic() || !e.a.has(verbs.OpRDMARead) {
 		return
@@ -118,7 +115,7 @@ func testRNRFence(e *env) {
 	}
 }
 
-// The clock starts again when sending is resumed after SQD.
+// The clock starts again when sending resumes after SQD.
 func testRNRAcrossSQD(e *env) {
 	if !e.a.has(verbs.OpSQD) {
 		return // as the tests of draining check
@@ -131,8 +128,7 @@ func testRNRAcrossSQD(e *env) {
 	e.Equal(verbs.WCRNRRetryExcErr, e.a.sent(1).Status)
 }
 
-// The count is of retries in a row: a message that got through ends it (IBTA
-// vol. 1, 9.7.5.2.8).
+// Only consecutive retries count: a message that got through resets the count (IBTA vol. 1, 9.7.5.2.8).
 func testRNRStartsAnew(e *env) {
 	const n, code = 6, 27 // 6 * 122.88 ms, of which each message takes 2
 	e.connect(retries(n, code))

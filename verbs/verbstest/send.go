@@ -15,7 +15,7 @@ var sendTests = append(where((*env).canSend, []test{
 	{"SendMixedWithWrite", testSendMixedWithWrite},
 }), test{"SendBeforeEnd", testSendBeforeEnd})
 
-// canSend tells whether the device has SEND on a connection, and connects two queue pairs.
+// canSend reports whether the device has SEND on a connection, and connects two queue pairs.
 func (e *env) canSend() bool { return e.can(verbs.OpSend, verbs.WRSend, verbs.WRSendWithImm) }
 
 // IBTA vol. 1, 9.4.1: SEND fills the oldest receive.
@@ -28,7 +28,7 @@ func testSend(e *env) {
 	wr.Opcode, wr.ImmData = verbs.WRSendWithImm, 77
 	e.a.post(wr)
 	wc := e.b.received(1)
-	// SrcQP is valid of datagrams only (ibv_poll_cq(3)).
+	// SrcQP is valid only for datagrams (ibv_poll_cq(3)).
 	e.Equal(verbs.WC{WRID: 4, ByteLen: 60, QPNum: e.b.qp.Num(), SrcQP: wc.SrcQP, Opcode: verbs.WCRecv}, wc)
 	wc = e.b.received(2)
 	e.Equal(uint32(77), wc.ImmData)
@@ -107,8 +107,8 @@ func testSendMixedWithWrite(e *env) {
 	}
 }
 
-// What has completed at the responder is acknowledged, although its queue pair ends in the same turn: the requester would
-// repeat it until its patience ends.
+// What has completed at the responder is acknowledged even if its queue pair ends in the same turn: otherwise the
+// requester would repeat it until it gives up.
 func testSendBeforeEnd(e *env) {
 	for name, end := range map[string]func(qp verbs.QP) error{
 		"close": verbs.QP.Close,

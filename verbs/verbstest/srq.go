@@ -19,8 +19,8 @@ var srqTests = []test{
 	{"ManyTimes", testSRQManyTimes},
 }
 
-// shared gives B a shared receive queue and a queue pair of the end's type that
-// takes from it. A device without must refuse to create one; it returns nil.
+// shared gives B a shared receive queue and a queue pair of the end's type that uses it. A device without them must
+// refuse to create one; then shared returns nil.
 func (e *env) shared(attr verbs.SRQInitAttr) verbs.SRQ {
 	e.t.Helper()
 	srq, err := e.b.PD.CreateSRQ(attr)
@@ -34,7 +34,7 @@ func (e *env) shared(attr verbs.SRQInitAttr) verbs.SRQ {
 	return srq
 }
 
-// onSRQ has a test run on a queue pair that shares a receive queue.
+// onSRQ makes a test run on a queue pair with a shared receive queue.
 func onSRQ(run func(*env, verbs.SRQ)) func(*env) {
 	return func(e *env) {
 		if srq := e.shared(testSRQ); srq != nil {
@@ -45,7 +45,7 @@ func onSRQ(run func(*env, verbs.SRQ)) func(*env) {
 
 var testSRQ = verbs.SRQInitAttr{MaxWR: 16, MaxSGE: 4}
 
-// supply posts receives with the numbers from to to-1 and 200 bytes each.
+// supply posts receives of 200 bytes each, numbered from from to to-1.
 func (e *env) supply(srq verbs.SRQ, from, to int) {
 	e.t.Helper()
 	for i := from; i < to; i++ {
@@ -96,7 +96,7 @@ func testSRQShared(e *env, srq verbs.SRQ) {
 	}
 }
 
-// Such a queue pair has no receive queue of its own (ibv_post_recv(3)).
+// A queue pair with an SRQ has no receive queue of its own (ibv_post_recv(3)).
 func testSRQPostToQP(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.ErrorIs(e.b.qp.PostRecv(&verbs.RecvWR{}), verbs.ErrInvalid)
@@ -113,7 +113,7 @@ func testSRQFull(e *env, srq verbs.SRQ) {
 	e.ErrorIs(srq.PostRecv(&verbs.RecvWR{}), verbs.ErrQueueFull)
 }
 
-// An empty one is like an empty receive queue: receiver not ready.
+// An empty SRQ is like an empty receive queue: receiver not ready.
 func testSRQEmpty(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.a.post(e.a.send(0, 0, 8))
@@ -167,7 +167,7 @@ func testSRQModify(e *env, srq verbs.SRQ) {
 	e.ErrorIs(srq.PostRecv(&verbs.RecvWR{}), verbs.ErrQueueFull)
 }
 
-// ibv_destroy_srq(3): not while a queue pair uses it.
+// ibv_destroy_srq(3): fails while a queue pair uses it.
 func testSRQInUse(e *env, srq verbs.SRQ) {
 	e.ErrorIs(srq.Close(), verbs.ErrBusy)
 	e.NoError(e.b.qp.Close())
@@ -194,7 +194,7 @@ func testSRQSGEs(e *env, srq verbs.SRQ) {
 	}
 }
 
-// A bad receive fails the queue pair whose message took it, and that one only.
+// A bad receive fails only the queue pair whose message took it.
 func testSRQBadBuffer(e *env, srq verbs.SRQ) {
 	e.connect()
 	other, _ := e.second(verbs.QPInitAttr{Cap: testCap, SQSigAll: true}, verbs.QPInitAttr{Cap: testCap, SRQ: srq})
@@ -224,8 +224,7 @@ func testSRQTooLong(e *env, srq verbs.SRQ) {
 	e.b.raised(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: e.b.qp})
 }
 
-// UD queue pairs take from it too, also beside RC ones; without a receive the
-// message is lost.
+// UD queue pairs may use it too, also beside RC ones; without a receive the message is lost.
 func testSRQDatagrams(e *env) {
 	if !e.use(verbs.QPTUD) {
 		return
@@ -285,7 +284,7 @@ func testSRQVector(e *env) {
 	e.ErrorIs(err, verbs.ErrInvalid)
 }
 
-// Many times around, receives of the queue always few.
+// Many times around the queue, with few receives at a time.
 func testSRQManyTimes(e *env) {
 	srq := e.shared(verbs.SRQInitAttr{MaxWR: 5, MaxSGE: 1})
 	if srq == nil {

@@ -13,8 +13,8 @@ func limitReached(srq verbs.SRQ) verbs.AsyncEvent {
 	return verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: srq}
 }
 
-// Once fewer than the limit are left the event is raised, once, and the limit
-// is 0 until it is set again (IBTA vol. 1, 10.2.9.1 and 11.6.3.1; rocev2.md 10).
+// The event is raised once when fewer than the limit are left; then the limit is 0 until it is set again (IBTA vol. 1,
+// 10.2.9.1 and 11.6.3.1; rocev2.md 10).
 func testSRQLimit(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.supply(srq, 0, 10)
@@ -62,8 +62,7 @@ func testSRQLimitAtCreation(e *env) {
 	e.b.raised(limitReached(srq))
 }
 
-// The queue pair in ERR takes nothing with it: the receives belong to all
-// (IBTA vol. 1, 10.2.9.4).
+// A queue pair in ERR does not flush the receives, which belong to all queue pairs (IBTA vol. 1, 10.2.9.4).
 func testSRQNotFlushed(e *env, srq verbs.SRQ) {
 	e.connect()
 	e.supply(srq, 0, 4)
@@ -76,8 +75,8 @@ func testSRQNotFlushed(e *env, srq verbs.SRQ) {
 	e.Equal(uint64(0), e.b.received(1).WRID)
 }
 
-// A queue pair in ERR says when it takes no receive any more (IBTA vol. 1,
-// 11.6.3.1; ibv_get_async_event(3)).
+// A queue pair in ERR raises an event when it takes no receives any more (IBTA vol. 1, 11.6.3.1;
+// ibv_get_async_event(3)).
 func testSRQLastWQE(e *env, srq verbs.SRQ) {
 	last := func(qp verbs.QP) verbs.AsyncEvent {
 		return verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: qp}

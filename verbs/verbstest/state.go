@@ -83,8 +83,7 @@ func testUnknownType(e *env) {
 	}
 }
 
-// foreignOpcodes are the operations a transport does not have (IBTA vol. 1,
-// table 80; the table of ibv_post_send(3)).
+// foreignOpcodes are the operations that a transport lacks (IBTA vol. 1, table 80; the table of ibv_post_send(3)).
 var foreignOpcodes = map[verbs.QPType][]verbs.WROpcode{
 	verbs.QPTRC: {verbs.WRBindMW, 10, 99},
 	verbs.QPTUC: {verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd, verbs.WRBindMW, 99},
@@ -94,8 +93,7 @@ var foreignOpcodes = map[verbs.QPType][]verbs.WROpcode{
 	},
 }
 
-// They are refused when posted: as malformed, or, what no queue pair of the
-// device can do, as not supported.
+// They are refused when posted: as malformed or, if no queue pair of the device supports them, as not supported.
 func testOpcodeOfTransport(e *env) {
 	e.each([]verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}, func() {
 		e.connect()

@@ -12,8 +12,8 @@ var transitionTests = []test{
 	{"AttributesOnly", testAttributesOnly},
 }
 
-// IBTA vol. 1, table 91 and ibv_modify_qp(3), of every transport: each required
-// attribute missing, each foreign one given, is refused and changes nothing.
+// IBTA vol. 1, table 91 and ibv_modify_qp(3), for every transport: each missing required attribute, and each attribute
+// that is not allowed, is refused and changes nothing.
 func testRequiredAttributes(e *env) {
 	e.each(transports, func() {
 		e.b.init()
@@ -53,9 +53,8 @@ func foreign(typ verbs.QPType, to verbs.QPState) verbs.QPAttrMask {
 	return verbs.QPAttrQKey | verbs.QPAttrPort
 }
 
-// next are the states a Modify can reach from another one; RESET and ERR can be
-// reached from everywhere (IBTA vol. 1, figure 124). SQE is entered by an error
-// only and left in the tests of UC and UD.
+// next lists the states that a Modify can reach from another one; RESET and ERR can be reached from every state (IBTA
+// vol. 1, figure 124). SQE is entered only by an error, and left in the tests of UC and UD.
 var next = map[verbs.QPState][]verbs.QPState{
 	verbs.QPSReset: {verbs.QPSInit},
 	verbs.QPSInit:  {verbs.QPSInit, verbs.QPSRTR},
@@ -161,7 +160,7 @@ func testAttributeValues(e *env) {
 	}
 }
 
-// ibv_query_qp(3): what was set is what is in force.
+// ibv_query_qp(3): the attributes are those that were set.
 func testQuery(e *env) {
 	e.each(transports, func() {
 		want := verbs.QPAttr{}
@@ -175,13 +174,13 @@ func testQuery(e *env) {
 			want.State, want.CurState = l.to, l.to
 			got := e.a.qp.Query()
 			e.Equal(want.AH.DGID, got.AH.DGID)
-			got.AH = want.AH // of which a device may fill in what was left open
+			got.AH = want.AH // a device may fill in parts that were not set
 			e.Equal(want, got)
 		}
 	})
 }
 
-// IBTA vol. 1, 10.3.1.1: RESET forgets the attributes.
+// IBTA vol. 1, 10.3.1.1: RESET clears the attributes.
 func testQueryReset(e *env) {
 	e.each(transports, func() {
 		e.Equal(verbs.QPAttr{}, e.a.qp.Query())

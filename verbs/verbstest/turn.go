@@ -35,10 +35,10 @@ func (d *end) poll(cq verbs.CQ, wcs []verbs.WC) []verbs.WC {
 	}
 }
 
-// pause lets the network and other threads do something.
+// pause lets the network and other threads run.
 func pause() { time.Sleep(50 * time.Microsecond) }
 
-// patience bounds the wait for what has to happen, on however slow a machine.
+// patience bounds the wait for what must happen, on a machine of any speed.
 func (e *env) patience() time.Duration {
 	if e.pair.Patience > 0 {
 		return e.pair.Patience
@@ -57,9 +57,8 @@ func (e *env) until(what string, cond func() bool) {
 	}
 }
 
-// Settling: how long nothing may move before all is over, and how long to wait
-// for that, since a requester that is told to come back later never rests. Both
-// are far above the time a datagram is on its way within a host, and below a
+// Settling: how long nothing may move until everything counts as done, and how long to wait for that, since a requester
+// that receives RNR NAKs never rests. Both are far longer than a datagram takes within a host, and shorter than a
 // retransmission timer that a test would have to wait for anyway.
 const (
 	quietTime  = 2 * time.Millisecond
@@ -95,7 +94,7 @@ func (d *end) received(n int) verbs.WC {
 	return d.recvs[n-1]
 }
 
-// raised waits for an asynchronous event and takes it.
+// raised waits for an asynchronous event and removes it.
 func (d *end) raised(want verbs.AsyncEvent) {
 	d.e.t.Helper()
 	d.e.until("event "+want.Type.String(), func() bool { return d.take(want) })

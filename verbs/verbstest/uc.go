@@ -16,7 +16,7 @@ var ucTests = where(over(verbs.QPTUC), []test{
 	{"Many", testUCMany},
 })
 
-// IBTA vol. 1, 9.8.2: as on RC, without acknowledgement.
+// IBTA vol. 1, 9.8.2: like RC, but without acknowledgement.
 func testUCSend(e *env) {
 	e.connect()
 	for i, n := range []int{0, 1, 1000, 4096, 4097, 50_000} {
@@ -49,7 +49,7 @@ func testUCWrite(e *env) {
 	e.a.good(2)
 }
 
-// Without a receive a message is lost, and only it (IBTA vol. 1, 9.8.2.2.2).
+// Without a receive only that message is lost (IBTA vol. 1, 9.8.2.2.2).
 func testUCNoReceive(e *env) {
 	e.connect()
 	fill(e.a.bytes(0, 20_000), 1)
@@ -65,7 +65,7 @@ func testUCNoReceive(e *env) {
 	e.Len(e.b.recvs, 1)
 }
 
-// A WRITE_WITH_IMM needs one for its immediate, a WRITE does not.
+// A WRITE_WITH_IMM needs a receive for its immediate, a WRITE does not.
 func testUCWriteNoReceive(e *env) {
 	e.connect()
 	fill(e.a.bytes(0, 20_000), 1)
@@ -81,8 +81,7 @@ func testUCWriteNoReceive(e *env) {
 	e.Len(e.b.recvs, 1)
 }
 
-// What the responder must not do it does not do, silently (rocev2.md 8.3); what
-// comes after is executed.
+// The responder silently drops what it must not execute (rocev2.md 8.3); later messages are executed.
 func testUCRemoteErrors(e *env) {
 	e.connect()
 	fill(e.a.bytes(0, 20_000), 1)
@@ -120,9 +119,8 @@ func testUCTooLong(e *env) {
 	e.same(make([]byte, 1), e.b.bytes(99, 1))
 }
 
-// A receive that names memory which is not there is the receiver's own fault:
-// local protection error and ERR (IBTA vol. 1, 10.10.2.2). The sender, which
-// did nothing wrong, does not notice.
+// A receive with invalid memory is the receiver's own error: local protection error and ERR (IBTA vol. 1, 10.10.2.2).
+// The sender, which did nothing wrong, does not notice.
 func testBadBuffer(e *env) {
 	e.connect()
 	bad := e.b.room(0, 100)
@@ -139,8 +137,8 @@ func testBadBuffer(e *env) {
 	e.Empty(e.b.events, "the completion says it")
 }
 
-// sendQueueError provokes a local error: the rest of the send queue is flushed,
-// receiving goes on, and RTS heals (IBTA vol. 1, 10.3.1.6: send queue error).
+// sendQueueError provokes a local error: the rest of the send queue is flushed, receiving continues, and a move to RTS
+// recovers (IBTA vol. 1, 10.3.1.6: send queue error).
 func (e *env) sendQueueError(wr *verbs.SendWR, status verbs.WCStatus) {
 	e.t.Helper()
 	e.connect()

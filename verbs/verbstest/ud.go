@@ -24,11 +24,11 @@ var udTests = where(over(verbs.QPTUD), []test{
 	{"Start", testStartUD},
 })
 
-// grhSize is the room that a receive of a UD queue pair has before the payload,
-// for the global route header (IBTA vol. 1, 10.2.2.2; ibv_post_recv(3)).
+// grhSize is the room before the payload in a receive of a UD queue pair, for the global route header (IBTA vol. 1,
+// 10.2.2.2; ibv_post_recv(3)).
 const grhSize = 40
 
-// grh is the room before the payload in the end's receives.
+// grh returns the room before the payload in the end's receives.
 func (d *end) grh() int {
 	if d.typ == verbs.QPTUD || d.typ == verbs.QPTGSI {
 		return grhSize
@@ -36,7 +36,7 @@ func (d *end) grh() int {
 	return 0
 }
 
-// room names a receive buffer for n bytes of datagram at off.
+// room returns a receive buffer for n bytes of datagram at off.
 func (d *end) room(off, n int) verbs.SGE { return d.sge(off, d.grh()+n) }
 
 func testUDSend(e *env) {
@@ -65,8 +65,8 @@ func testUDImm(e *env) {
 	e.Equal(uint32(grhSize+7), wc.ByteLen)
 }
 
-// On a network the room has the network header: of IPv4 in its last 20 bytes,
-// of IPv6 in all 40 (rocev2.md 6).
+// On a network the room contains the network header: an IPv4 header in its last 20 bytes, an IPv6 header in all 40
+// (rocev2.md 6).
 func testGRH(e *env) {
 	if !e.a.networked() {
 		return
@@ -120,7 +120,7 @@ func testUDScatter(e *env) {
 	e.Equal(want[3:], e.b.bytes(1000, 197))
 }
 
-// The source queue pair of a datagram is where an answer goes.
+// The source queue pair of a datagram is the destination of an answer.
 func testUDReply(e *env) {
 	e.connect()
 	for i := range 10 {
@@ -190,7 +190,7 @@ func testQKeyModified(e *env) {
 	e.found(wr)
 }
 
-// No receive: dropped; the next one is not disturbed (IBTA vol. 1, 9.8.3.2.2).
+// Without a receive the datagram is dropped; the next one is not affected (IBTA vol. 1, 9.8.3.2.2).
 func testUDNoReceive(e *env) {
 	e.connect()
 	e.lost(e.a.send(1, 0, 8))
@@ -200,8 +200,7 @@ func testUDNoReceive(e *env) {
 	e.same(e.a.bytes(100, 8), e.b.bytes(grhSize, 8))
 }
 
-// A receive that is too small, for the room included, gets nothing that looks
-// like success, and nothing is written after it.
+// A receive that is too small, including the room, does not complete successfully, and nothing is written after it.
 func testUDTooSmall(e *env) {
 	e.connect()
 	fill(e.a.bytes(0, 100), 1)
@@ -243,8 +242,8 @@ func testUDForeignPeer(e *env) {
 	e.Equal(e.a.qp.Num(), e.a.received(1).QPNum)
 }
 
-// A message longer than a packet fails here, with local length error (IBTA vol.
-// 1, 9.8.3 and 10.10.2.2), and no part of it is sent.
+// A message longer than a packet fails locally, with a local length error (IBTA vol. 1, 9.8.3 and 10.10.2.2), and no
+// part of it is sent.
 func testUDTooLong(e *env) {
 	mtu := e.a.Device.Port().ActiveMTU.Bytes()
 	e.sendQueueError(e.a.send(0, 0, mtu+1), verbs.WCLocLenErr)
@@ -252,7 +251,7 @@ func testUDTooLong(e *env) {
 	e.Len(e.b.recvs, 2)
 }
 
-// One UD queue pair hears many.
+// One UD queue pair receives from many.
 func testUDManySenders(e *env) {
 	e.connect()
 	const n = 10

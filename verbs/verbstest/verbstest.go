@@ -17,27 +17,25 @@ type Side struct {
 // Pair is two devices that reach each other.
 type Pair struct {
 	A, B Side
-	// Attr returns what a queue pair of the side connects with: the address of
-	// the other side's queue pair dest, the timers. nil means verbs.ConnectAttr.
-	// Address handles are made of its AH.
+	// Attr returns the attributes with which a queue pair of the side is connected: the address of the other side's queue
+	// pair dest, and the timers. nil means verbs.ConnectAttr. Address handles are made from its AH.
 	Attr func(side *Side, dest uint32) verbs.QPAttr
-	// Deviates names the rules ("Group/Rule") that the device is known to
-	// break, and how. Such a rule must fail: one that passes is no deviation
-	// any more, and fails the test. Mixed work leaves out what FenceRepeated would break.
+	// Deviates lists the rules ("Group/Rule") that the device is known to break, and how. Such a rule must fail: if it
+	// passes, it is no longer a deviation, and the test fails. Mixed work leaves out what FenceRepeated would break.
 	Deviates map[string]string
-	// Patience bounds the wait for what has to happen. Default 30 seconds.
+	// Patience bounds the wait for what must happen. Default 30 seconds.
 	Patience time.Duration
 }
 
-// FenceRepeated is the rule that a fenced message may be repeated whatever is after it, and
-// what is after it gets its result. When a device that breaks it fails is a matter of time in
-// mixed work: that has no atomics then, and no READ after a fence that is under way.
+// FenceRepeated is the rule that a fenced message may be repeated whatever follows it, and that what follows gets its
+// result. In mixed work a device that breaks it fails only sometimes, so mixed work then has no atomics, and no READ
+// after a fence in flight.
 const FenceRepeated = "RNR/FenceRepeated"
 
 // badFence reports whether the device is known to break FenceRepeated.
 func (p *Pair) badFence() bool { return p.Deviates[FenceRepeated] != "" }
 
-// Run runs the suite. open is called for every test and cleans up by t.Cleanup.
+// Run runs the suite. open is called for every test and must clean up by t.Cleanup.
 func Run(t *testing.T, open func(t testing.TB) *Pair) {
 	for _, g := range []struct {
 		name  string
@@ -90,7 +88,7 @@ type test struct {
 	run  func(e *env)
 }
 
-// where has tests run on devices that can do what they are about.
+// where makes tests run on devices that support what they test.
 func where(can func(*env) bool, tests []test) []test {
 	list := make([]test, len(tests))
 	for i, c := range tests {

@@ -7,28 +7,28 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// sge names a part of the end's region.
+// sge returns an SGE of a part of the end's region.
 func (d *end) sge(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: d.mr.Addr() + uint64(off), Length: uint32(n), LKey: d.mr.LKey()}
 }
 
-// sgeOf names the beginning of a region.
+// sgeOf returns an SGE of the beginning of a region.
 func sgeOf(mr verbs.MR, n int) verbs.SGE {
 	return verbs.SGE{Addr: mr.Addr(), Length: uint32(n), LKey: mr.LKey()}
 }
 
-// bytes is a part of the end's region.
+// bytes returns a part of the end's region.
 func (d *end) bytes(off, n int) []byte { return d.mr.Bytes()[off : off+n] }
 
-// recv posts a receive, and flushes: until then it need not be there.
+// recv posts a receive, and flushes: before that it may not be visible.
 func (d *end) recv(id uint64, list ...verbs.SGE) {
 	d.e.t.Helper()
 	d.e.NoError(d.qp.PostRecv(&verbs.RecvWR{WRID: id, SGList: list}))
 	d.Driver.Flush()
 }
 
-// write makes a work request on a part of the region and the same place at the
-// peer: a WRITE, or another operation with a remote address.
+// write makes a work request on a part of the region and the same offset at the peer: a WRITE, or another operation
+// with a remote address.
 func (d *end) write(op verbs.WROpcode, id uint64, to *end, off, n int) *verbs.SendWR {
 	return &verbs.SendWR{
 		WRID: id, Opcode: op, SGList: []verbs.SGE{d.sge(off, n)}, ImmData: uint32(id) | 0x80000000,
@@ -36,8 +36,8 @@ func (d *end) write(op verbs.WROpcode, id uint64, to *end, off, n int) *verbs.Se
 	}
 }
 
-// send makes a SEND of a part of the region; a datagram on a UD queue pair. Of a device that
-// has none on a connection it is a WRITE_WITH_IMM to the same place.
+// send makes a SEND of a part of the region, as a datagram on a UD queue pair. On a device without SEND on connections
+// it is a WRITE_WITH_IMM to the same offset.
 func (d *end) send(id uint64, off, n int) *verbs.SendWR {
 	if d.typ != verbs.QPTUD && d.typ != verbs.QPTGSI && !d.has(verbs.OpSend) {
 		return d.write(verbs.WRRDMAWriteWithImm, id, d.peer, off, n)
@@ -80,7 +80,7 @@ func fill(b []byte, seed int) []byte {
 	return b
 }
 
-// same is Equal for memory, which says where it differs instead of printing it.
+// same is Equal for memory; it reports the first difference instead of printing everything.
 func (e *env) same(want, got []byte, what ...any) {
 	e.t.Helper()
 	if bytes.Equal(want, got) {

@@ -19,7 +19,7 @@ var writeTests = []test{
 	{"BothDirections", testBothDirections},
 }
 
-// A WRITE changes memory and nothing else at the responder (IBTA vol. 1, 9.4.3).
+// A WRITE changes only memory at the responder (IBTA vol. 1, 9.4.3).
 func testWrite(e *env) {
 	e.connect()
 	e.b.recv(1)
@@ -70,8 +70,8 @@ func testWriteWithImm(e *env) {
 	e.Equal(verbs.WCRDMAWrite, e.a.sent(1).Opcode)
 }
 
-// A zero-length WRITE names no memory: any address and key will do (IBTA vol. 1,
-// 9.7.4.1.4: "R_Key is not checked"). rsocket sends credits and keepalives so.
+// A zero-length WRITE needs no memory: any address and key are valid (IBTA vol. 1, 9.7.4.1.4: "R_Key is not checked").
+// rsocket uses it for credits and keepalives.
 func testZeroLength(e *env) {
 	e.connect()
 	e.b.recv(1)
@@ -111,7 +111,7 @@ func testInline(e *env) {
 	e.Equal("sixteen bytes sge", string(e.b.mr.Bytes()[:17]))
 }
 
-// RegMR makes memory of the caller a source and a target.
+// RegMR makes the caller's memory usable as a source and a target.
 func testRegisteredSource(e *env) {
 	e.connect()
 	buf := fill(make([]byte, 5000), 9)
@@ -130,8 +130,7 @@ func testRegisteredSource(e *env) {
 	e.ErrorIs(err, verbs.ErrInvalid, "remote write needs local write, ibv_reg_mr(3)")
 }
 
-// registeredTarget has A write to memory of the caller at B, or checks that B
-// does not grant that.
+// registeredTarget makes A write to memory of the caller at B, or checks that B does not grant that.
 func (e *env) registeredTarget(buf []byte) {
 	mr, err := e.b.PD.RegMR(buf, bothWrite)
 	if !e.b.Device.Attr().RemoteRegMR {

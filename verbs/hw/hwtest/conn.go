@@ -27,7 +27,7 @@ type conn struct {
 
 var _ ibv.Context = (*conn)(nil)
 
-// enter gives an object its handle, and remembers the id that its events carry.
+// enter assigns a handle to an object, and records the id that its events carry.
 func enter[T ~uintptr](c *conn, obj any, key any, id uint64) T {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,7 +39,7 @@ func enter[T ~uintptr](c *conn, obj any, key any, id uint64) T {
 	return T(c.last)
 }
 
-// of returns what a handle stands for.
+// of returns the object of a handle.
 func of[O any, T ~uintptr](c *conn, handle T) O {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func of[O any, T ~uintptr](c *conn, handle T) O {
 	return o
 }
 
-// leave ends a handle.
+// leave removes a handle.
 func leave[T ~uintptr](c *conn, handle T, key any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func leave[T ~uintptr](c *conn, handle T, key any) {
 	delete(c.ids, key)
 }
 
-// errno is an error as the library gives it.
+// errno converts an error to what the library returns.
 func errno(err error) error {
 	for _, m := range []struct {
 		is error
@@ -112,8 +112,7 @@ func (c *conn) Query() (attr ibv.DeviceAttr, err error) {
 	return attr, nil
 }
 
-// QueryPort implements ibv.Context. The table has a hole and the address as
-// RoCE v1, too.
+// QueryPort implements ibv.Context. The table also has a hole, and the address as RoCE v1.
 func (c *conn) QueryPort(port uint8) (p verbs.PortAttr, err error) {
 	if port != 1 {
 		return p, unix.EINVAL
@@ -148,10 +147,10 @@ func (c *conn) QueryPKey(port uint8, index int) (uint16, error) {
 	return keys[index], nil
 }
 
-// GIDIndex is the place of an adapter's address in its table, where that is of Ethernet.
+// GIDIndex is the index of an adapter's address in its table on Ethernet.
 const GIDIndex = 2
 
-// address makes an address of this table, or of the subnet, one of the device's.
+// address converts an address in terms of this table, or of the subnet, to one of the device.
 func (c *conn) address(a verbs.AHAttr) (verbs.AHAttr, error) {
 	if at := c.a.inSubnet(); at != nil {
 		if a.DLID == 0 || a.Port != 1 || at.NeedsGRH && (a.DGID == verbs.GID{}) {
@@ -187,7 +186,7 @@ func (c *conn) DeallocPD(h ibv.PD) (err error) {
 	return errno(err)
 }
 
-// slow is the time that creating takes: the caller's, not the adapter's.
+// slow takes the time of creating an object, on the caller rather than the adapter.
 func (c *conn) slow() { time.Sleep(c.a.lib.Create) }
 
 // RegMR implements ibv.Context.
@@ -252,7 +251,7 @@ func (c *conn) AsyncEvent() (ibv.Event, error) {
 	return e, nil
 }
 
-// passOn raises an event of the device if it concerns an object of this context.
+// passOn forwards an event of the device if it concerns an object of this context.
 func (c *conn) passOn(e verbs.AsyncEvent) {
 	var key any
 	switch {
@@ -279,7 +278,7 @@ func (c *conn) raise(e ibv.Event) {
 	ring(c.asyncFD)
 }
 
-// ring makes a descriptor readable, anew for a poller of edges.
+// ring makes a descriptor readable again, with a new edge for an edge-triggered poller.
 func ring(fd int) {
 	one := [8]byte{1}
 	_, _ = unix.Write(fd, one[:])

@@ -25,19 +25,16 @@ type Library struct {
 	adapters map[string]*adapter
 }
 
-// Behaviour is what the adapters do that real ones do, too. It must not change
-// while adapters are open.
+// Behaviour selects what the adapters do that real ones may do. It must not change while adapters are open.
 type Behaviour struct {
-	// Forgets makes completions vanish that belong to a queue pair when that is
-	// reset or destroyed, as mlx5 does.
+	// Forgets makes a queue pair's completions vanish when it is reset or destroyed, as mlx5 does.
 	Forgets bool
-	// Create is how long it takes to create or to destroy a queue pair or to register memory.
+	// Create is the time that it takes to create or destroy a queue pair, or to register memory.
 	Create time.Duration
-	// RefuseSend and RefuseRecv, if not nil, are asked for each request; an error is the
-	// provider's.
+	// RefuseSend and RefuseRecv, if not nil, are called for each request; an error is the provider's refusal.
 	RefuseSend func(*ibv.Send) error
 	RefuseRecv func(*ibv.Recv) error
-	// Attr, if not nil, changes what adapters say of themselves.
+	// Attr, if not nil, changes the attributes that adapters report.
 	Attr func(*ibv.DeviceAttr)
 	// MaxCQE bounds completion queues. Default 32767, as rxe.
 	MaxCQE int
@@ -69,7 +66,7 @@ func newLibrary(n int, port uint16) (*Library, error) {
 	return l, nil
 }
 
-// Close ends the adapters. Contexts that were not closed before are an error.
+// Close closes the adapters. Contexts that are still open are an error.
 func (l *Library) Close() error {
 	var errs []error
 	for _, a := range l.adapters {
@@ -114,7 +111,7 @@ func (l *Library) Calls(name, function string) int {
 	return a.calls[function]
 }
 
-// Comps are the completion vectors of the queues that were made on an adapter, in order.
+// Comps returns the completion vectors of the queues created on an adapter, in order.
 func (l *Library) Comps(name string) []int {
 	a := l.adapters[name]
 	a.mu.Lock()
@@ -122,7 +119,7 @@ func (l *Library) Comps(name string) []int {
 	return slices.Clone(a.comps)
 }
 
-// adapter is a device of verbs/soft, driven by a goroutine that does all the calls.
+// adapter is a device of verbs/soft, driven by a goroutine that executes all calls.
 type adapter struct {
 	lib  *Library
 	name string
@@ -140,18 +137,18 @@ type adapter struct {
 	subnet *SubnetPort // nil: the link layer is Ethernet
 }
 
-// SubnetPort is a port of an InfiniBand subnet, as its administrator has set it.
+// SubnetPort is a port of an InfiniBand subnet, as configured by the subnet administrator.
 type SubnetPort struct {
 	GID   verbs.GID
 	LID   uint16
 	PKeys []uint16
 	Down  bool
-	// NeedsGRH is of ports like those of virtual functions: no address without a DGID is taken.
+	// NeedsGRH is set for ports like those of virtual functions, which refuse addresses without a DGID.
 	NeedsGRH bool
 }
 
-// Join makes the port of an adapter one of an InfiniBand subnet, on which all adapters
-// that have joined reach each other by their LIDs; or changes what it is.
+// Join makes the port of an adapter part of an InfiniBand subnet, in which all joined adapters reach each other by
+// their LIDs, or changes the port.
 func (l *Library) Join(name string, p SubnetPort) {
 	a := l.adapters[name]
 	a.mu.Lock()
@@ -159,17 +156,17 @@ func (l *Library) Join(name string, p SubnetPort) {
 	a.subnet = &p
 }
 
-// inSubnet returns the port of an adapter, nil if its link layer is Ethernet.
+// inSubnet returns the port of an adapter, or nil if its link layer is Ethernet.
 func (a *adapter) inSubnet() *SubnetPort {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.subnet
 }
 
-// nowhere is where packets to a LID go that no port has.
+// nowhere is the destination of packets to an unknown LID.
 var nowhere = netip.AddrFrom4([4]byte{127, 78, 255, 254})
 
-// routed is the address of the adapter whose port has a LID.
+// routed returns the address of the adapter whose port has a LID.
 func (l *Library) routed(lid uint16) netip.Addr {
 	for _, a := range l.adapters {
 		if p := a.inSubnet(); p != nil && p.LID == lid {
@@ -195,7 +192,7 @@ func newAdapter(l *Library, name string, addr netip.Addr, port uint16) (*adapter
 	return a, nil
 }
 
-// watch passes the events of the device on to the context whose object they concern.
+// watch forwards the events of the device to the context whose object they concern.
 func (a *adapter) watch(ctx context.Context) {
 	for {
 		e, err := a.dev.Async().Get(ctx)
@@ -242,7 +239,7 @@ func (a *adapter) close() error {
 	return errors.Join(err, a.loop.Close(), a.dev.Close())
 }
 
-// do does a call.
+// do executes a call.
 func (a *adapter) do(function string, f func()) {
 	a.mu.Lock()
 	a.calls[function]++
@@ -252,10 +249,10 @@ func (a *adapter) do(function string, f func()) {
 	}
 }
 
-// Addr is the address of an adapter.
+// Addr returns the address of an adapter.
 func (l *Library) Addr(name string) netip.Addr { return l.adapters[name].dev.Port().GIDs[0].GID.Addr() }
 
-// Waiting is how many completions of an adapter were not polled yet.
+// Waiting returns how many completions of an adapter were not polled yet.
 func (l *Library) Waiting(name string) (n int) {
 	a := l.adapters[name]
 	for _, c := range a.contexts() {

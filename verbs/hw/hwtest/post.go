@@ -9,7 +9,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// Post implements ibv.Context: each list in its order, receives first.
+// Post implements ibv.Context. It posts each list in order, receives first.
 func (c *conn) Post(b *ibv.Batch) (refused int) {
 	c.a.do("Post", func() {
 		for i := range b.Recvs {
@@ -26,7 +26,7 @@ func (c *conn) Post(b *ibv.Batch) (refused int) {
 	return refused
 }
 
-// number is the errno of a refused request, or of one after it.
+// number returns the errno of a refused request, or of one after it.
 func number(err error) int32 {
 	var no unix.Errno
 	if !errors.As(err, &no) {

@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 )
 
-// channel is a completion channel: events of armed queues that were not taken yet.
+// channel is a completion channel: the pending events of armed queues.
 type channel struct {
 	fd     int
 	from   *verbs.CompChannel
@@ -22,13 +22,13 @@ type channel struct {
 	events []uint64
 }
 
-// queue is a completion queue. Completions wait in it where the adapter forgets some.
+// queue is a completion queue. Completions wait in it if the adapter forgets some.
 type queue struct {
 	cq    verbs.CQ
 	ch    *channel
 	id    uint64
 	saved []verbs.WC
-	over  bool       // it overran: nothing completes after what it held then
+	over  bool       // it overran: later completions are lost
 	wcs   []verbs.WC // scratch
 }
 
@@ -79,7 +79,7 @@ func (c *conn) DestroyChannel(h ibv.Channel) error {
 	return unix.Close(ch.fd)
 }
 
-// CreateCQ implements ibv.Context. As rxe's, a queue holds a power of two less one.
+// CreateCQ implements ibv.Context. As with rxe, the size of a queue is a power of two less one.
 func (c *conn) CreateCQ(depth int, id uint64, h ibv.Channel, vector int) (ibv.CQ, int, error) {
 	if vector < 0 || vector > 1 {
 		return 0, 0, unix.EINVAL
@@ -107,7 +107,7 @@ func roundUp(depth int) int {
 	return n - 1
 }
 
-// DestroyCQ implements ibv.Context. Events of the queue that were not taken vanish.
+// DestroyCQ implements ibv.Context. Pending events of the queue vanish.
 func (c *conn) DestroyCQ(h ibv.CQ) (err error) {
 	q := of[*queue](c, h)
 	c.a.do("DestroyCQ", func() { err = q.cq.Close() })
@@ -149,7 +149,7 @@ func (c *conn) Events(h ibv.Channel, ids []uint64) (n int) {
 func (c *conn) Poll(h ibv.CQ, wcs []ibv.Completion) (n int) {
 	q := of[*queue](c, h)
 	c.a.do("Poll", func() {
-		if len(q.saved) < len(wcs) { // less than was asked for is all (ibv_poll_cq(3))
+		if len(q.saved) < len(wcs) { // fewer than requested means that there are no more (ibv_poll_cq(3))
 			q.fetch()
 		}
 		for n < len(wcs) && n < len(q.saved) {
@@ -161,7 +161,7 @@ func (c *conn) Poll(h ibv.CQ, wcs []ibv.Completion) (n int) {
 	return n
 }
 
-// fetch takes all completions from the device.
+// fetch polls all completions of the device.
 func (q *queue) fetch() {
 	q.wcs = slices.Grow(q.wcs[:0], 64)[:64]
 	for n := 1; n > 0 && !q.over; {
@@ -178,7 +178,7 @@ func encode(out *ibv.Completion, wc *verbs.WC) {
 		QPNum: wc.QPNum, SrcQP: wc.SrcQP, Flags: uint32(wc.Flags),
 	}
 	out.SetImm(wc.ImmData)
-	if wc.Status != verbs.WCSuccess { // the rest is what was there before
+	if wc.Status != verbs.WCSuccess { // the other fields are undefined
 		out.Opcode, out.ByteLen, out.SrcQP, out.Flags = 0x55, 0xdeadbeef, 0xdeadbeef, 0xff
 	}
 }
@@ -208,10 +208,10 @@ func (c *conn) ModifyQP(h ibv.QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) (er
 		if k, err := c.QueryPKey(1, int(a.PKeyIndex)); err != nil || k == 0 {
 			return unix.EINVAL
 		}
-		a.PKeyIndex = 0 // the only one of the device
+		a.PKeyIndex = 0 // the device has only one
 	}
 	c.a.do("ModifyQP", func() {
-		if p.qp.State() == verbs.QPSReset && a.State == verbs.QPSErr { // as the kernel's table has it
+		if p.qp.State() == verbs.QPSReset && a.State == verbs.QPSErr { // as in the kernel's table
 			err = verbs.ErrTransition
 			return
 		}
@@ -253,7 +253,7 @@ func (c *conn) DestroyQP(h ibv.QP) (err error) {
 	return errno(err)
 }
 
-// queues are the completion queues of a context.
+// queues returns the completion queues of a context.
 func (c *conn) queues() (list []*queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,8 +16,8 @@ type ConnStats struct {
 // Stats returns a snapshot.
 func (c *Conn) Stats() ConnStats {
 	r, t := &c.rx, &c.tx
-	// Load consumed before produced. Data dropped unread counts as consumed before it counts as received.
-	consumed, produced, freed := r.consumed.Load(), t.ring.ProducedTo(), t.ring.FreedTo()
+	// Load what trails before what it trails. Data dropped unread counts as consumed before it counts as received.
+	consumed, freed, produced := r.consumed.Load(), t.ring.FreedTo(), t.ring.ProducedTo()
 	return ConnStats{
 		Sent: produced, Received: consumed,
 		Messages: c.sentMessages.Load(), Sleeps: c.sleeps.Load(),

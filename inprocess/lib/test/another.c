@@ -1,4 +1,4 @@
-// A process that meets another broker while it runs: connections that either has brought together wake its loop.
+// A process meets a second broker while it runs. Its event loop must wake for connections that either broker promoted.
 #include <err.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -20,7 +20,7 @@ static void ping(int i) {
 	char b;
 	if (send(c[i], "x", 1, 0) != 1 || recv(s[i], &b, 1, 0) != 1) err(1, "ping");
 }
-static bool promotes(int i) { // within 20 seconds; natively it does not
+static bool promotes(int i) { // within 20 seconds; a native connection never is
 	for (double until = now() + 20; now() < until; usleep(10000)) {
 		uint64_t had = received(s[i]);
 		for (int k = 0; k < 10; k++) ping(i);
@@ -36,7 +36,7 @@ static void *loop(void *x) {
 	return 0;
 }
 
-static long broker(void) { // by when it has made its socket; natively there is none
+static long broker(void) { // identifies a broker by the change time of its socket; 0 if there is none
 	struct stat st;
 	const char *path = getenv("SMCGW_SOCKET");
 	return path && !stat(path, &st) ? st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec : 0;

@@ -1,5 +1,6 @@
-// close() of a connection right after its question: the end has arrived when it returns, as natively. With an argument the broker goes
-// then, and keeps the socket that it was asked about: a set that the connection was in has nothing to say of it any more.
+// close() of a connection right after the library has asked the broker about it: the peer must see the end as soon as close() returns, as
+// natively. With an argument, the broker then goes away but keeps the socket that it was asked about: an epoll set that the connection was
+// in must not report it any more.
 #include <err.h>
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@ static void gone(void) {
 	if (epoll_ctl(ep, EPOLL_CTL_ADD, c, &v)) err(1, "epoll_ctl");
 	ask(c);
 	sleep(1);
-	ask(other[0]); // there is nobody
+	ask(other[0]); // the broker is gone by now
 	if (close(c)) err(1, "close");
 	send(s, "x", 1, MSG_NOSIGNAL);
 	puts(epoll_wait(ep, &v, 1, 200) ? "reported" : "nothing");

@@ -1,5 +1,5 @@
-// closes FILE: many promoted connections are closed at once, after children that had them, too, have died without close. The program goes
-// on until there is the file.
+// closes FILE: closes many promoted connections at once, after children that inherited them have exited without close(). The program then
+// runs on until FILE exists.
 #include <err.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@ int main(int argc, char **argv) {
 	alarm(60);
 	for (int i = 0; i < MANY; i++) {
 		pair(&c[i], &s[i]);
-		for (int k = 0; k < (i ? CALLS : 50); k++) { // the first one meets the broker
+		for (int k = 0; k < (i ? CALLS : 50); k++) { // the first one gives the process time to meet the broker
 			if (write(c[i], "x", 1) != 1 || read(s[i], &b, 1) != 1) err(1, "there");
 			if (write(s[i], "y", 1) != 1 || read(c[i], &b, 1) != 1) err(1, "back");
 			if (k > 1) usleep(500);

@@ -1,5 +1,5 @@
-// foreign [raw]: both ends of a connection, which is asked to move bytes until it is promoted or has shown that it stays native.
-// With raw, one byte is read by a system call of the program's own before.
+// foreign [raw]: moves bytes over a connection, both ends of which it holds, and prints whether every round was native. With raw, it first
+// reads one byte by a system call of its own, which the library cannot see.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdint.h>

@@ -1,6 +1,7 @@
-// A child that is made between the question and the answer has the end, and none of what the answer brings: what it writes
-// arrives all the same, and so does what the program that takes its place writes. More processes than are counted by name: some die
-// without close, some live together. And a program that inherits connections whose peer is slow, and then sleeps.
+// A child forked between the library's question to the broker and its answer inherits the connection's end without the memory that the
+// answer brings. What the child writes must arrive all the same, as must what the program it executes writes. "many": more processes hold
+// an end than are counted by name; some die without close(), some live at the same time. "inherit": a program inherits connections whose
+// peer is slow and then sleeps.
 #include <err.h>
 #include <errno.h>
 #include <poll.h>
@@ -18,7 +19,7 @@ static void through(int from, int to) {
 	if (send(from, &c, 1, 0) != 1 || recv(to, &c, 1, 0) != 1) err(1, "through");
 }
 
-// moves sends a byte by a duplicate that is made of what the process has.
+// moves sends a byte each way by a duplicate of the descriptor that the process has, which it closes.
 static void moves(int from, int to) {
 	int d = dup(from);
 	close(from);
@@ -75,8 +76,8 @@ static void pause_for(long ms) {
 	nanosleep(&t, 0);
 }
 
-// inherit has a program inherit N connections with bytes unread. Their peer stands still for longer than that program's start waits for
-// it, and says nothing more of itself.
+// inherit has a program inherit N connections with unread bytes. Their peer stands still for longer than that program's start waits for it,
+// and tells the library nothing more.
 static void inherit(void) {
 	enum { N = 3 };
 	int mine[N], theirs[N], told[2];
@@ -123,7 +124,7 @@ int main(int argc, char **argv) {
 	alarm(30);
 	if (argc != 2) errx(2, "write, exec, inherit or many");
 	pair(&c, &s);
-	for (int i = 0; i < 200; i++) through(c, s); // the process has met the broker
+	for (int i = 0; i < 200; i++) through(c, s); // by then the process has met the broker
 	if (!strcmp(argv[1], "inherit")) {
 		inherit();
 		puts("0 ok");
@@ -138,7 +139,7 @@ int main(int argc, char **argv) {
 		return 0;
 	}
 	pair(&c, &s);
-	for (int i = 0; i < 40; i++) through(c, s); // both ends ask; the answers wait
+	for (int i = 0; i < 40; i++) through(c, s); // both ends ask; no call takes the answers yet
 	if (pipe(ready)) err(1, "pipe");
 	pid_t child = forks();
 	if (child == 0) {
@@ -148,7 +149,7 @@ int main(int argc, char **argv) {
 		execlp("printf", "printf", "ok", (char *)0);
 		_exit(127);
 	}
-	for (int i = 0; i < 100; i++) { // the answers are taken here
+	for (int i = 0; i < 100; i++) { // these calls take the answers
 		if (recv(s, b, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN || recv(c, b, 1, MSG_DONTWAIT) >= 0 || errno != EAGAIN) errx(1, "bytes of nobody");
 		pause_for(5);
 	}

@@ -1,4 +1,4 @@
-// What test programs do with the processes of a round. Each end is a process group.
+// Helpers for test programs that run each end of a round in a process group of its own.
 #pragma once
 #include <dirent.h>
 #include <signal.h>
@@ -16,7 +16,7 @@ static inline char state_of(pid_t pid, pid_t tid) {
 	if (f) fclose(f);
 	return state;
 }
-// busy tells whether a thread of two groups runs, or would, but for the one that asks.
+// busy tells whether any thread of two process groups, except the caller, is running, runnable or in uninterruptible sleep.
 static inline bool busy(const pid_t group[2]) {
 	bool found = false;
 	DIR *d = opendir("/proc"), *tasks;
@@ -39,5 +39,5 @@ static inline bool busy(const pid_t group[2]) {
 static inline void end_round(const pid_t group[2]) {
 	for (int i = 0; i < 2; i++)
 		if (group[i] > 0) kill(-group[i], SIGKILL);
-	while (waitpid(-1, 0, 0) > 0) {} // also what they have left
+	while (waitpid(-1, 0, 0) > 0) {} // also children that an earlier round left
 }

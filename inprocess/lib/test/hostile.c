@@ -1,5 +1,6 @@
-// hostile FAMILY ROUNDS SEED: peers that write nonsense into the memory that they share with a server, and where they may into the server's own. Only their own connections
-// may suffer: the server lives on and comes to the end of each of them, and a client beside them gets every answer.
+// hostile FAMILY ROUNDS SEED: peers write nonsense into the memory that they share with a server, and into the server's own where they may.
+// Only their own connections may suffer: the server must survive and reach the end of each of them, and an honest client must get every
+// answer.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -38,7 +39,7 @@ static void fail(const char *what, long n) {
 	_exit(1);
 }
 
-// ---- the server: one way of waiting for each connection
+// ---- the server: each connection waits in one of four ways
 
 static void *serve(void *x) {
 	int fd = (int)(long)x, way = (int)(shared->opened % 4), ep = epoll_create1(0);
@@ -160,15 +161,15 @@ static int promoted(void) {
 	return fd;
 }
 #define END "memfd:smcgw-end", SMCI_RING_AT + (1 << SMCI_ORDER_MIN)
-// run_beyond says in the server's own memory that its ring is larger than what the server has mapped of it, and that the next byte is beyond
-// that. The server may not write there.
+// run_beyond sets a larger order in the server's own end than the server has mapped, and a base by which the next byte lies beyond the
+// mapping. The server must not write there.
 static void run_beyond(void) {
 	int fd = promoted();
 	struct smci_end *e = theirs(END);
-	if (!own() || !e) _exit(0); // native, or it may not
+	if (!own() || !e) _exit(0); // native, or not allowed to write there
 	if (theirs("memfd:smcgw-desk", sizeof(struct smci_desk))) fail("a peer can write to the server's desk", 0);
 	const uint64_t size = 1ull << SMCI_ORDER_MIN;
-	for (int i = 0; i < 2; i++) { // the first answer stays unread, so the ring begins at no other byte
+	for (int i = 0; i < 2; i++) { // the first answer stays unread, so that the ring's base does not change
 		uint64_t head = e->head;
 		memset(b, 'x' + i, sizeof b);
 		if (i) {
@@ -196,7 +197,7 @@ static void run_hostile(uint64_t x) {
 	for (int i = 0; now() < until; i++) {
 		uint64_t r = draw(&x);
 		if (r % 3 == 0) scribble(other ? other : e, &x, words);
-		if (r % 5 == 1) (void)!write(fd, b, 1 + (r >> 20) % sizeof b); // what its own library makes of it is its own affair
+		if (r % 5 == 1) (void)!write(fd, b, 1 + (r >> 20) % sizeof b); // a peer may break its own library
 		if (r % 7 == 2) (void)!read(fd, to, sizeof to);
 		if (r % 64 == 3) usleep(200);
 	}
@@ -240,7 +241,7 @@ int main(int argc, char **argv) {
 		while (waitpid(p, &status, WNOHANG) == 0) {
 			usleep(1000);
 			if (now() < until) continue;
-			kill(p, SIGKILL); // it may have fooled itself
+			kill(p, SIGKILL); // its own nonsense may have hung it
 			waitpid(p, &status, 0);
 			break;
 		}

@@ -1,4 +1,4 @@
-// A connection over loopback, both ends of which this process has.
+// pair() makes a connection over loopback and returns both of its ends.
 #pragma once
 #include <arpa/inet.h>
 #include <err.h>

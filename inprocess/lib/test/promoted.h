@@ -1,4 +1,4 @@
-// What a test program finds out about its promoted connection.
+// How a test program finds out whether its connection is promoted, and where the shared memory is.
 #pragma once
 #include <fcntl.h>
 #include <linux/tcp.h>
@@ -11,7 +11,7 @@
 
 #include "../layout.h"
 
-// received is what the kernel has counted: a byte of the ring is not among it.
+// received returns how many bytes the kernel has received on fd. Bytes that came by the ring do not count.
 static inline uint64_t received(int fd) {
 	struct tcp_info t;
 	socklen_t l = sizeof t;
@@ -19,7 +19,7 @@ static inline uint64_t received(int fd) {
 	getsockopt(fd, IPPROTO_TCP, TCP_INFO, &t, &l);
 	return t.tcpi_bytes_received;
 }
-// own finds the memory that this process writes, if the connection is promoted.
+// own finds the end that this process writes, or returns 0 if no connection is promoted.
 static inline struct smci_end *own(void) {
 	char line[500];
 	struct smci_end *found = 0;
@@ -34,7 +34,7 @@ static inline struct smci_end *own(void) {
 	if (f) fclose(f);
 	return found;
 }
-// theirs has memory of the peer to write, which only root can open again, of a container, too; 0 where it may not.
+// theirs maps memory of the peer for writing, or returns 0. Only root can reopen it for writing, root in a container included.
 static inline void *theirs(const char *what, size_t n) {
 	char line[500], name[100];
 	void *found = 0;

@@ -1,4 +1,4 @@
-// What test programs of many rounds have: a clock, and numbers that follow from a seed.
+// A clock and a seeded random generator for test programs of many rounds.
 #pragma once
 #include <stdint.h>
 #include <time.h>

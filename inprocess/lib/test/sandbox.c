@@ -1,4 +1,4 @@
-// A program that has the kernel kill it for any call but the few that it makes itself: its connections go on.
+// A program whose seccomp filter has the kernel kill it for any system call but the few that it makes itself. Its connections must go on.
 #include <err.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -24,7 +24,7 @@ static void talk(int a, int b, int times) {
 int main(int argc, char **argv) {
 	struct sock_filter f[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		ALLOW(read), ALLOW(write), ALLOW(close), ALLOW(getpid), ALLOW(exit_group), ALLOW(munmap), // the last: of the rings, at close()
+		ALLOW(read), ALLOW(write), ALLOW(close), ALLOW(getpid), ALLOW(exit_group), ALLOW(munmap), // munmap() is for the rings, at close()
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 	};
 	struct sock_fprog p = {sizeof f / sizeof *f, f};
@@ -32,7 +32,7 @@ int main(int argc, char **argv) {
 	alarm(30);
 	if (argc != 2) errx(2, "prctl or seccomp");
 	pair(&old[0], &old[1]);
-	for (int i = 0; i < 200; i++) { // for so long that the broker has answered
+	for (int i = 0; i < 200; i++) { // long enough for the broker to answer
 		talk(old[0], old[1], 1);
 		if (i >= 20) usleep(1000);
 	}

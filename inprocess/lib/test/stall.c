@@ -1,8 +1,8 @@
-// stall HOW: a peer that would have a writer wait that must not. No call of the writer sleeps for long, nor does close(). (A busy
-// machine may not run it for a while: that is no sleep of its own.)
+// stall HOW: a peer tries to make a writer wait that must not. No call of the writer may sleep for long, nor may close(). Only calls in which
+// the writer slept count: a busy machine may leave it off the CPU for a while, which is not its fault.
 //
-// HOW is tokens (each byte is to ring, and no token is taken), frozen (the ring is to be taken back, and nothing is read) or
-// stopped (by SIGSTOP).
+// HOW is "tokens" (the peer arms its doorbell for every byte and never takes a token), "frozen" (the peer recalls and freezes the ring, and
+// reads nothing) or "stopped" (SIGSTOP).
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -81,7 +81,7 @@ int main(int argc, char **argv) {
 	fcntl(fd, F_SETFL, O_NONBLOCK);
 	struct epoll_event v = {EPOLLIN | EPOLLOUT, {.fd = fd}};
 	epoll_ctl(ep, EPOLL_CTL_ADD, fd, &v);
-	if (!strcmp(argv[1], "frozen")) { // in the ring, and not full
+	if (!strcmp(argv[1], "frozen")) { // leave bytes in the ring, without filling it
 		if (write(fd, b, 40000) != 40000) fail("write");
 		usleep(1000000);
 	}
@@ -95,7 +95,7 @@ int main(int argc, char **argv) {
 		if (now() - at > longest && sleeps() != slept) longest = now() - at;
 		errno = err;
 		if (n >= 0) continue;
-		if (errno != EAGAIN) break; // it has been found out
+		if (errno != EAGAIN) break; // the library has detected the peer and ended the connection
 		full++;
 		int k = epoll_wait(ep, &v, 1, 20);
 		if (k == 1 && (v.events & EPOLLIN)) (void)!read(fd, b, sizeof b);

@@ -1,6 +1,6 @@
-// Where both ends of a connection are of one process, each has the other's memory at a second address, and a sanitizer of threads,
-// which knows a word by its address, would not see that they share it. Here a file that is mapped already is mapped at the same
-// address once more, by system calls: descriptors come and go past the sanitizer. Linked with --wrap=mmap,--wrap=munmap.
+// If one process holds both ends of a connection, each end maps the other's memory at a second address. ThreadSanitizer knows a word by its
+// address and would not see that the ends share it. So this file maps a file that is mapped already at the same address again. It uses raw
+// system calls, so that the sanitizer does not see the new mappings. Link with --wrap=mmap,--wrap=munmap.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@ static struct {
 	int prot;
 } mapped[MOST];
 
-// A child of fork() has the lock to itself, whichever thread had it.
+// fork() may run while another thread holds the lock. Holding it across fork() leaves the child with a lock that it can release.
 static void hold(void) { pthread_mutex_lock(&mu); }
 static void let_go(void) { pthread_mutex_unlock(&mu); }
 __attribute__((constructor)) static void forks(void) { pthread_atfork(hold, let_go, let_go); }
@@ -41,7 +41,7 @@ void *__wrap_mmap(void *at, size_t n, int prot, int flags, int fd, off_t from) {
 		p = mapped[i].at;
 		mapped[i].uses++;
 		if ((mapped[i].prot | prot) == mapped[i].prot) continue;
-		mapped[i].prot |= prot; // the descriptor is one that may write: the same pages, in their place
+		mapped[i].prot |= prot; // this descriptor may be writable where the first was not: remap the same pages in place
 		if (syscall(SYS_mmap, p, n, mapped[i].prot, flags | MAP_FIXED, fd, 0) == -1) p = MAP_FAILED;
 	}
 	if (!p) {

@@ -1,14 +1,14 @@
-// crowd SEED ROUNDS [SECONDS]: programs of many connections, with their descriptors closed and the numbers used again all the time.
+// crowd SEED ROUNDS [SECONDS]: programs of many connections that close descriptors, and reuse their numbers, all the time.
 //
-// A round has two processes, or one that is connected to itself. Each has up to 40 connections at once, opened by either side, that
-// are served by threads in epoll sets, poll(), select() and blocking calls. Messages go to and fro, and their sizes are agreed: what
-// either side may send next follows from what it has got. On the way a thread does to any of its process's connections what programs
-// do: duplicate, renumber, move to another set or thread, pause, fork with some of them (struct act has them all). Most end in order:
-// then all that was sent has come, and the end. Some end by a reset, and what has come is a beginning of what was sent. Each byte
-// depends on its connection, direction and position. At the end of a round nothing is left to happen, so whoever was not woken stays
-// so, and is found.
+// A round has two processes, or one that connects to itself. Each process has up to 40 connections at once, opened by either side, and
+// threads that serve them by epoll sets, poll(), select() and blocking calls. Messages go to and fro with sizes that both sides know: what a
+// side may send next follows from what it has received. Meanwhile threads do to any connection of their process what programs do: duplicate
+// it, renumber it, move it to another set or thread, pause it, fork with some of them (act() has them all). Most connections end in order:
+// then each side must have received all that was sent, and the end. Some end by a reset, and what has been received is a prefix of what was
+// sent. Each byte depends on its connection, direction and position. At the end of a round nothing more happens, so a thread that was not
+// woken stays asleep, and the stall is found.
 //
-// A round's plan follows from its seed, SEED + its number; the machine decides what meets what.
+// The plan of a round follows from its seed, which is SEED + its number; what meets what depends on the machine's timing.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -48,39 +48,39 @@
 #define SLOTS 64       // connections at once
 #define MESSAGES 40
 #define WAITERS 5
-#define NUMBERS 1024   // descriptors: select() has no more
+#define NUMBERS 1024   // descriptors: select() takes no more
 #define STALL 20.0     // seconds without a byte
-#define BUSY 5         // times as long, where a thread runs
+#define BUSY 5         // factor to STALL while a thread runs
 
 extern char **environ;
 
-// Of one connection what either side, and any process of it, knows.
-enum how { CLIENT_FIRST, SERVER_FIRST, HALVES, CLOSES, RESET }; // who ends it: CLOSES is a client that does not wait for the other's end
+// What both sides of a connection, and any process that has it, know about it.
+enum how { CLIENT_FIRST, SERVER_FIRST, HALVES, CLOSES, RESET }; // what ends it. CLOSES: the client closes without waiting for the other's end
 struct half {
 	_Atomic uint64_t sent, got;
 	_Atomic bool eof, shut, closed, reset;
-	_Atomic int pid, fd, spare, home; // for a report
+	_Atomic int pid, fd, spare, home; // for reports only
 	_Atomic uint32_t events;
 	_Atomic bool paused, blocks;
 	char kind, acts[24];
 	int n;
 };
 struct flow {
-	_Atomic uint32_t id; // 0: free; in the address that the client is bound to
-	_Atomic int64_t at;  // microseconds: its last byte
+	_Atomic uint32_t id; // 0: free. Also in the address that the client binds
+	_Atomic int64_t at;  // time of its last byte, in microseconds
 	_Atomic int closed;
 	int client, depth, n, resetter, reset_at;
 	bool burst;
 	enum how how;
-	uint32_t sum[2][MESSAGES + 1]; // sizes of the client's messages and of the server's, added up
+	uint32_t sum[2][MESSAGES + 1]; // running sums of the message sizes: the client's, the server's
 	struct half half[2];
 };
 struct plan {
-	bool one, inline_; // one thread, which does everything
+	bool one, inline_; // inline_: one thread does everything
 	int most[2], sets[2], threads[2], pollers[2], blockers[2];
 	double seconds;
-	int forks;  // in 256 acts
-	int untidy; // the side whose children keep what they inherit; with two they might wait for each other
+	int forks;  // of 256 acts
+	int untidy; // the side whose children keep what they inherit; if both kept it, they might wait for each other
 	char text[256];
 };
 static struct shared {
@@ -110,14 +110,14 @@ static void fail(const struct flow *f, const char *format, ...) {
 	_exit(1);
 }
 
-// ---- numbers. Who opens or closes one holds this lock, so that a thread may choose its number.
+// ---- descriptors. A thread that opens or closes one holds this lock, so that it can choose the number.
 
 static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
 static bool used[NUMBERS];
 static int was[8]; // closed lately
 static unsigned was_at;
 static uint64_t closings;
-static uint32_t forks; // so many times another process has come to have what is open
+static uint32_t forks; // how often another process has inherited what is open
 
 static int opened(int fd) {
 	if (fd < 0 || fd >= NUMBERS) fail(0, "descriptor %d", fd);
@@ -132,42 +132,42 @@ static void close_number(int fd) {
 	closings++;
 }
 
-// ---- who waits
+// ---- waiters
 
 struct eset {
-	int ep[2], bell; // two numbers, or one and -1
+	int ep[2], bell; // two descriptors of the set, or one and -1
 	int users;
 	bool old;
 };
 struct waiter {
-	char kind; // e epoll, n nested: the set is waited for by poll(); p poll, s select
+	char kind; // e epoll; n nested: poll() waits for the set; p poll; s select
 	struct eset *set;
-	int bell; // of poll and select
+	int bell; // for poll and select
 };
 static struct waiter waiters[WAITERS];
-static int n_waiters, n_sets; // the first ones have sets
+static int n_waiters, n_sets; // the waiters with sets come first
 
 struct conn {
 	pthread_mutex_t mu;
-	uint32_t id;  // 0: none in this process
-	int side, fd, spare, registered; // registered: by this number, or -1
+	uint32_t id;  // 0: not in this process
+	int side, fd, spare, registered; // registered: the descriptor that the set has, or -1
 	struct flow *f;
 	struct half *h, *other;
 	int home;
 	struct eset *in;
-	char kind;       // of events: l e o
+	char kind;       // of events: l level, e edge, o one-shot
 	uint32_t events;
 	bool paused, blocks, polled, piped;
-	double until;    // paused
-	int acts;        // that may be done to it still
+	double until;    // when the pause ends
+	int acts;        // acts that are still allowed
 	uint32_t forks;
 };
 static struct conn ends[2][SLOTS];
 static struct closed {
 	uint32_t id;
 	uint64_t at;
-} closed[2][SLOTS][4]; // those of which no event may come
-static struct noise { // no connections, but in sets, and their numbers are used by connections soon
+} closed[2][SLOTS][4]; // connections that no event may name any more
+static struct noise { // not connections, but in sets, and connections soon reuse their numbers
 	int fd;
 	uint32_t serial;
 	uint64_t closed_at;
@@ -194,7 +194,7 @@ static void put_in(int ep, int fd, uint32_t events, uint64_t data) {
 	struct epoll_event v = {events, {.u64 = data}};
 	if (epoll_ctl(ep, EPOLL_CTL_ADD, fd, &v) < 0 && (errno != EEXIST || epoll_ctl(ep, EPOLL_CTL_MOD, fd, &v) < 0)) fail(0, "epoll_ctl of %d", fd);
 }
-static struct eset *new_set(void) { // numbers is held
+static struct eset *new_set(void) { // the caller holds numbers
 	struct eset *s = calloc(1, sizeof *s);
 	s->ep[0] = opened(epoll_create1(EPOLL_CLOEXEC));
 	s->ep[1] = -1;
@@ -212,7 +212,7 @@ static void ring(int w) {
 	if (fd >= 0 && write(fd, &one, sizeof one) < 0 && errno != EAGAIN) fail(0, "a bell");
 }
 
-// ---- what a connection is to do
+// ---- what a connection has to do
 
 static uint64_t start_of(const struct flow *f, int side) { return ((uint64_t)f->id * 2 + (unsigned)side) * 0x9e3779b97f4a7c15ull >> 20; }
 static const unsigned char *at(const struct flow *f, int side, uint64_t n) { return stream + (start_of(f, side) + n) % PERIOD; }
@@ -262,7 +262,7 @@ static bool reset_by(struct conn *e, const char *what) {
 	if (e->f->how != RESET || e->side == e->f->resetter) fail(e->f, "a reset, by a %s, of a connection that ends in order, side %d, descriptor %d, sent %lu got %lu", what, e->side, e->fd, e->h->sent, e->h->got);
 	return e->h->reset = true;
 }
-// by_pipe is a read by splice(), where that is not refused.
+// by_pipe reads by splice(), or by read() where splice() is refused.
 static ssize_t by_pipe(struct conn *e, unsigned char *b, size_t n) {
 	int p[2];
 	pthread_mutex_lock(&numbers);
@@ -279,7 +279,7 @@ static ssize_t by_pipe(struct conn *e, unsigned char *b, size_t n) {
 	errno = err;
 	return k < 0 && err == EINVAL ? read(number_of(e), b, n) : k;
 }
-// take: more than 0 bytes have come, 0 is the end, or a reset; -1 nothing.
+// take reads at most n bytes. It returns 1 for bytes, 0 for the end or a reset, and -1 for nothing.
 static int take(struct conn *e, size_t n, int flags) {
 	static __thread unsigned char b[65536];
 	struct iovec v[2] = {{b, n / 2}, {b + n / 2, n - n / 2}};
@@ -315,7 +315,7 @@ static int take(struct conn *e, size_t n, int flags) {
 	moved(e);
 	return 0;
 }
-// give: as take.
+// give sends what the flow allows. It returns as take does.
 static int give(struct conn *e) {
 	uint64_t n = limit(e) - e->h->sent;
 	if (!pick(4) && n > 1) n = 1 + pick(n);
@@ -364,7 +364,7 @@ static uint32_t wants(const struct conn *e) {
 }
 static uint64_t end_data(const struct conn *e) { return data_of(END, e->side, (int)(e->f - shared->flow), e->id); }
 static int a_number(const struct eset *s) { return s->ep[1] >= 0 && pick(2) ? s->ep[1] : s->ep[0]; }
-// ctl is with e's lock; the set's numbers do not change meanwhile.
+// ctl is called with e's lock held. The set's descriptors cannot change meanwhile.
 static void ctl(struct conn *e, int op) {
 	struct epoll_event v = {wants(e), {.u64 = end_data(e)}};
 	pthread_mutex_lock(&numbers);
@@ -403,7 +403,7 @@ static void update(struct conn *e) {
 	note(e);
 }
 
-// ended is after its last descriptor was closed.
+// ended is called once the last descriptor of an end is closed.
 static void ended(struct conn *e) {
 	struct flow *f = e->f;
 	e->h->closed = true;
@@ -418,7 +418,7 @@ static void ended(struct conn *e) {
 	shared->bytes += f->half[0].got + f->half[1].got;
 	f->id = 0;
 }
-// finish closes it: in order, by a reset where that is due. Its number may become another connection's at that moment.
+// finish closes an end, in order or by a reset. Another connection may get its number at that moment.
 static void finish(struct conn *e) {
 	struct conn *o = &ends[pick(2)][pick(SLOTS)];
 	int slot = (int)(e->f - shared->flow), with = -1;
@@ -456,7 +456,7 @@ static void finish(struct conn *e) {
 	ended(e);
 }
 
-// advance sends what it may, and ends what is at its end.
+// advance sends what the end may send, then shuts down or closes an end that is due.
 static void advance(struct conn *e) {
 	struct flow *f = e->f;
 	struct half *h = e->h;
@@ -479,7 +479,7 @@ static void advance(struct conn *e) {
 }
 static bool over(struct conn *e) { return e->h->shut && e->h->eof; }
 
-// serve is what an event is answered by.
+// serve handles an event.
 static void serve(struct conn *e, bool in) {
 	const bool edge = e->in && e->kind == 'e';
 	while (in && !e->h->eof && !e->h->reset) {
@@ -495,7 +495,7 @@ static void serve(struct conn *e, bool in) {
 
 // ---- opening
 
-static struct conn *begin(struct flow *f, int side, int fd) { // e's lock is held
+static struct conn *begin(struct flow *f, int side, int fd) { // the caller holds e's lock
 	struct conn *e = &ends[side][f - shared->flow];
 	e->id = f->id;
 	e->f = f;
@@ -525,7 +525,7 @@ static bool to_blocker(struct conn *e) {
 	pthread_mutex_unlock(&giving);
 	return true;
 }
-static int own_flags(void) { return pick(8) ? SOCK_CLOEXEC : 0; } // most programs' descriptors do not go to others
+static int own_flags(void) { return pick(8) ? SOCK_CLOEXEC : 0; } // as in most programs, few descriptors survive exec
 static void open_one(int side) {
 	struct flow *f = 0;
 	int from = (int)pick(SLOTS), to = plan.one ? side : !side;
@@ -582,9 +582,9 @@ static void accept_some(int l) {
 	} while (pick(4));
 }
 
-// ---- what is done to connections
+// ---- acts
 
-static void renumber(struct conn *e, int fd, bool leaves) { // numbers is held, and fd is a duplicate
+static void renumber(struct conn *e, int fd, bool leaves) { // the caller holds numbers; fd is a duplicate
 	if (leaves && e->in) {
 		pthread_mutex_unlock(&numbers);
 		leave(e);
@@ -596,7 +596,7 @@ static void renumber(struct conn *e, int fd, bool leaves) { // numbers is held, 
 	e->registered = -1;
 	enter(e, e->home);
 }
-static int duplicate(const struct conn *e) { // numbers is held
+static int duplicate(const struct conn *e) { // the caller holds numbers
 	int to = was[pick(8)];
 	switch (pick(3)) {
 	case 0: return opened(dup(e->fd));
@@ -608,7 +608,7 @@ static int duplicate(const struct conn *e) { // numbers is held
 }
 static void *program(void *);
 static void forked_child(struct conn **mine_, int n);
-// fork_some has a child go on with some of the connections; mu of each is held.
+// fork_some forks a child that takes over some connections. The caller holds mu of each.
 static void fork_some(struct conn **e, int n) {
 	pthread_mutex_lock(&numbers);
 	forks++;
@@ -619,7 +619,7 @@ static void fork_some(struct conn **e, int n) {
 	pthread_mutex_unlock(&numbers);
 	shared->forks++;
 	for (int i = 0; i < n; i++) {
-		if (e[i]->in && (e[i]->kind != 'e' || pick(2))) leave(e[i]); // an edge that nobody asked for does no harm
+		if (e[i]->in && (e[i]->kind != 'e' || pick(2))) leave(e[i]); // a stray edge does no harm
 		else if (!e[i]->in) ring(e[i]->home);
 		pthread_mutex_lock(&numbers);
 		close_number(e[i]->fd);
@@ -646,8 +646,8 @@ static void another_program(void) {
 		if (errno != EINTR) fail(0, "wait");
 	if (status) fail(0, "the status of a program: %x", status);
 }
-// another_set has a set closed with ends in it: by the last of those who wait in it, and are told by its bell.
-static void put_set(struct eset *s) { // numbers is held
+// put_set closes a replaced set, with ends still in it, once its last waiter has left. The set's bell tells the waiters.
+static void put_set(struct eset *s) { // the caller holds numbers
 	if (s->users || !s->old) return;
 	close_number(s->bell);
 	for (int i = 0; i < 2; i++)
@@ -687,7 +687,7 @@ static void duplicate_set(int w) {
 	struct eset *s = waiters[w].set;
 	if (s->ep[1] < 0) {
 		s->ep[1] = opened(dup(s->ep[0]));
-	} else if (!s->users) { // nobody is about to wait by either
+	} else if (!s->users) { // no thread is about to wait by either
 		int i = (int)pick(2);
 		close_number(s->ep[i]);
 		s->ep[0] = s->ep[!i];
@@ -753,21 +753,21 @@ static void act(void) {
 	e->h->acts[e->h->n++ % 23] = what;
 	switch (what) {
 	case 'd': // renumber
-	case 'g': // and have the set report what was closed by the old number: it is the same connection
+	case 'g': // as d, but leave the old registration: its events are of the same connection
 		pthread_mutex_lock(&numbers);
 		renumber(e, duplicate(e), what == 'd' || !e->in || e->kind != 'e' || e->registered != e->fd);
 		break;
-	case 'x': // have two numbers, or one less
+	case 'x': // add a second descriptor, or close it
 		pthread_mutex_lock(&numbers);
 		fd = e->spare;
 		if (fd < 0) e->spare = duplicate(e);
 		else if (e->registered != fd) close_number(fd), e->spare = -1;
 		pthread_mutex_unlock(&numbers);
 		break;
-	case 'm': // to another thread
+	case 'm': // move to another thread
 		if (pick(2) || !e->in || w == e->home || !waiters[w].set) {
 			leave(e);
-		} else { // it is in two sets for a moment
+		} else { // in two sets for a moment
 			struct eset *s = e->in;
 			int number = e->registered;
 			enter(e, w);
@@ -798,11 +798,11 @@ static void act(void) {
 		else ring(e->home);
 		break;
 	case 'w': e->piped = !e->piped; break;
-	case 'o': // what a blocking reader has, too, but here changes nothing
+	case 'o': // what a blocking reader sets, too; here it changes nothing
 		if (setsockopt(e->fd, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n) < 0) fail(e->f, "SO_RCVLOWAT");
 		setsockopt(e->fd, IPPROTO_TCP, TCP_NODELAY, &n, sizeof n);
 		break;
-	case 'v': // a look at what is there
+	case 'v': // see how much is there
 		if (ioctl(e->fd, FIONREAD, &n) < 0 || n < 0) fail(e->f, "FIONREAD");
 		break;
 	case 'f':
@@ -821,7 +821,7 @@ out:
 	pthread_mutex_unlock(&e->mu);
 }
 
-// resume takes up what was paused long enough, and returns when the next one is to be, 0 for none.
+// resume resumes connections whose pause is over. It returns when the next pause ends, or 0.
 static double resume(void) {
 	double next = 0;
 	for (int i = 0; i < 2; i++)
@@ -861,7 +861,7 @@ static void event(uint64_t data, bool in, int bell, const struct eset *s) {
 	struct conn *e = &ends[side][slot];
 	switch (tag) {
 	case QUIT: return;
-	case BELL: // of a set that is no more all are to hear it
+	case BELL: // the bell of a replaced set stays rung, for all its waiters
 		pthread_mutex_lock(&numbers);
 		if (!s || !s->old)
 			if (read(bell, &n, sizeof n) < 0 && errno != EAGAIN) fail(0, "a bell");
@@ -950,14 +950,14 @@ static void wait_in_poll(struct waiter *w, int ms) {
 			if (p[i].fd > top) top = p[i].fd;
 		}
 		int k = select(top + 1, &in, &out, 0, ms < 0 ? 0 : &t);
-		if (k < 0 && errno == EBADF) return; // closed by another thread before it began
+		if (k < 0 && errno == EBADF) return; // another thread closed a descriptor before select() began
 		if (k < 0 && errno != EINTR) fail(0, "select");
 		for (int i = 0; i < n && k > 0; i++)
 			p[i].revents = (short)((p[i].events & POLLIN && FD_ISSET(p[i].fd, &in) ? POLLIN : 0) | (p[i].events & POLLOUT && FD_ISSET(p[i].fd, &out) ? POLLOUT : 0));
 	}
-	waits_since = 0; // another thread may have closed it meanwhile
+	waits_since = 0; // another thread may have closed one meanwhile
 	for (int i = 0; i < n; i++) {
-		if (p[i].revents & POLLNVAL) continue; // closed before it began
+		if (p[i].revents & POLLNVAL) continue; // closed before poll() began
 		if (p[i].revents) event(data[i], p[i].revents & (POLLIN | POLLHUP | POLLERR), w->bell, 0);
 	}
 }
@@ -974,11 +974,11 @@ static void *waits(void *a) {
 	return 0;
 }
 
-// block serves one connection by calls that wait.
+// block serves one connection by blocking calls.
 static void block(struct conn *e) {
 	struct timeval t = {0, 1000 + (long)pick(20000)};
 	bool some = e->f->depth == 1 && !pick(4);
-	uint32_t id = e->id; // once it is closed this is another's
+	uint32_t id = e->id; // once the connection is closed, e may be another's
 	if (!pick(4)) setsockopt(e->fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
 	for (;;) {
 		advance(e);
@@ -990,7 +990,7 @@ static void block(struct conn *e) {
 		if (next > 65536) next = 65536;
 		int least = 1 + (int)pick(next < 50 ? next : 50);
 		if (some && setsockopt(e->fd, SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least) < 0) fail(e->f, "SO_RCVLOWAT");
-		if (some || !pick(8)) { // the kernel's recv() may wait for ever for the rest of so many
+		if (some || !pick(8)) { // the kernel's recv() may wait for ever for the rest of that many bytes
 			struct pollfd p = {e->fd, POLLIN, 0};
 			e->polled = true;
 			if (poll(&p, 1, -1) < 0) fail(e->f, "poll");
@@ -1007,7 +1007,7 @@ static void *blocks(void *a) {
 		struct conn *e = n_given ? given_to_blocker[--n_given] : 0;
 		pthread_mutex_unlock(&giving);
 		if (!e) return 0;
-		pthread_mutex_lock(&e->mu); // it was given by now
+		pthread_mutex_lock(&e->mu); // wait until the thread that gave e away is done with it
 		pthread_mutex_unlock(&e->mu);
 		block(e);
 		idle_blockers++;
@@ -1052,7 +1052,7 @@ static void forked_child(struct conn **some, int n) {
 	n_waiters = n_sets = 0;
 	new_waiter("eeps"[pick(4)]);
 	if (n_sets && !pick(3)) new_waiter('e');
-	if (n_waiters > 1) n_waiters = 1; // a set that is not waited for
+	if (n_waiters > 1) n_waiters = 1; // the second set has no waiter
 	for (int i = 0; i < n; i++) {
 		struct conn *e = some[i];
 		e->in = 0;
@@ -1117,7 +1117,7 @@ static void drawn(uint64_t s) {
 	seed = s;
 	plan = (struct plan){.one = draw(&x) >> 20 & 1 ? false : !(draw(&x) >> 20 & 3), .inline_ = !(draw(&x) >> 20 & 3)};
 	plan.seconds = 0.1 + (double)((draw(&x) >> 20) % 900) / 1e3;
-	if (!(draw(&x) >> 20 & 7)) plan.seconds += 4; // and meets another broker
+	if (!(draw(&x) >> 20 & 7)) plan.seconds += 4; // long enough to meet another broker
 	plan.forks = (int[]){0, 0, 40, 200}[draw(&x) >> 20 & 3];
 	plan.untidy = draw(&x) >> 20 & 1;
 	int n = snprintf(plan.text, sizeof plan.text, "crowd %lu 1:%s%s %.2f s, forks %d", s, plan.one ? " one process" : "", plan.inline_ ? " one thread" : "", plan.seconds, plan.forks);

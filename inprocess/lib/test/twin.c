@@ -1,10 +1,11 @@
-// twin SEED 1|2 warm|cold LIST: a random program of calls on some connections, in lockstep: a driver says which of 1 or 2 processes makes
-// its next call. What each call says is a line, which must be the same natively and with the library. Call i follows from SEED and i alone,
-// and LIST, as 0-39 or 1,3,7-9, has those that are made: who looks for the cause of a difference leaves calls out. warm begins once the
-// rings carry the connections, if TWIN_PROMOTED is in the environment; cold begins at once.
+// twin SEED 1|2 warm|cold LIST: a random program of calls on some connections, run in lockstep: a driver tells 1 or 2 processes which call
+// to make next. Each call prints a line, which must be the same natively and with the library. Call i depends on SEED and i alone. LIST, such
+// as 0-39 or 1,3,7-9, selects the calls that are made: to find the cause of a difference, leave calls out. warm starts once the rings carry
+// the connections, if TWIN_PROMOTED is in the environment; cold starts at once.
 //
-// What differs without harm is not drawn, or not printed; each place says why. Always: TCP_NODELAY is set and each MSG_MORE is followed by a
-// send in the same call, since the kernel holds back what it would send with later bytes, and rings hold back nothing. Of SIOCOUTQ and of
+// Harmless differences are not drawn or not printed; each place says why. In every program TCP_NODELAY is set and each MSG_MORE is followed
+// by a send in the same call, since the kernel holds back what it would merge with later bytes, and rings hold back nothing. SIOCOUTQ and
+// buffer sizes differ as docs/IN-PROCESS.md says.
 // the sizes of buffers docs/IN-PROCESS.md says that they differ.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -37,7 +38,7 @@
 #include "promoted.h"
 #include "rounds.h"
 
-enum { CONNS = 3, NUMBERS = 3, SETS = 2, NAP = 30, UNREAD = 40000, LAST = CONNS - 1, INNER = CONNS << 8 }; // NAP: milliseconds that a call waits, at most
+enum { CONNS = 3, NUMBERS = 3, SETS = 2, NAP = 30, UNREAD = 40000, LAST = CONNS - 1, INNER = CONNS << 8 }; // NAP: the longest that a call waits, in milliseconds
 
 // A kind of call, and how often it is drawn.
 #define KINDS(X) \
@@ -49,17 +50,17 @@ enum kind { KINDS(NAME) KIND_COUNT, TAKE = KIND_COUNT, JOIN, END, WARM_SEND, WAR
 static const int often[] = {KINDS(OFTEN)};
 
 struct command {
-	uint64_t x; // what the rest of the call is drawn from
+	uint64_t x; // seed of the rest of the call
 	enum kind kind;
 	int conn, side;
 };
 
-// A way is one direction of a connection. Its bytes follow from their positions, so both sides can check them.
+// A way is one direction of a connection. Each byte follows from its position, so both sides can check it.
 static struct way {
 	uint64_t sent, got;
 	unsigned fills;
-	bool full;   // filled until EAGAIN: how many bytes that takes differs, so whoever reads it next reads all
-	bool ends;   // by shutdown() or close(), of a number at least
+	bool full;   // filled until EAGAIN: how many bytes fit differs, so the next reader reads them all
+	bool ends;   // shut down, or at least one descriptor closed
 } (*ways)[2];        // [conn][side that writes], shared
 static int number[CONNS][2][NUMBERS], set[SETS], to_driver, passing[2]; // of this process; -1: closed
 static char out[8192], big[1 << 18], in[1 << 18];
@@ -94,7 +95,7 @@ static char byte_at(int conn, int side, uint64_t at) { return (char)((at * 0x9e3
 static void compose(int conn, int side, char *b, size_t n) {
 	for (size_t i = 0; i < n; i++) b[i] = byte_at(conn, side, ways[conn][side].sent + i);
 }
-// took says whether n bytes that were read by a side are those that come next.
+// took checks that the n bytes that a side has read are the next ones of its way, and counts them unless keeps is set.
 static void took(int conn, int side, const char *b, long n, bool keeps, bool thrown) {
 	struct way *w = &ways[conn][!side];
 	if (n <= 0) return;
@@ -106,10 +107,11 @@ static void took(int conn, int side, const char *b, long n, bool keeps, bool thr
 	if (!keeps) w->got += (uint64_t)n;
 }
 static uint64_t unread(int conn, int side) { return ways[conn][!side].sent - ways[conn][!side].got; }
-// drained: no bytes are unread at either end. Where a connection leaves the rings for good with such bytes, the peer must run, which here waits.
+// drained tells whether no bytes are unread at either end. If a connection leaves the rings for good with unread bytes, its peer must run;
+// in lockstep the peer waits.
 static bool drained(int conn) { return !unread(conn, 0) && !unread(conn, 1) && !ways[conn][0].full && !ways[conn][1].full; }
 
-// split has v be n bytes of b in pieces, of which some have no bytes.
+// split describes n bytes of b by v in pieces, some of them empty.
 static int split(uint64_t *x, struct iovec v[4], char *b, size_t n) {
 	int pieces = 1 + under(x, 4);
 	for (int i = 0; i < pieces; i++) {
@@ -131,15 +133,15 @@ static void give(const struct command *c, int fd) {
 	size_t n = (size_t)size(&x);
 	ssize_t r = 0, done = 0;
 	int how = under(&x, 7), flag = how < 2 ? 0 : flags[under(&x, 5)];
-	if (w->full) { // the kernel may have room for some more by now
+	if (w->full) { // by now the kernel may have room for more
 		if ((r = send(fd, big, 0, MSG_DONTWAIT)) < 0) say_result(r);
 		return;
 	}
-	if (n + w->sent - w->got > UNREAD) { // it would fill: see FILL
+	if (n + w->sent - w->got > UNREAD) { // this would fill the way, as only FILL may
 		say("too much");
 		return;
 	}
-	if ((how == 1 || how == 6) && !n) n = 1; // the kernel does not look at the connection
+	if ((how == 1 || how == 6) && !n) n = 1; // for no bytes the kernel does not look at the connection
 	compose(c->conn, c->side, big, n);
 	int nv = split(&x, v, big, n);
 	struct mmsghdr m[2] = {{.msg_hdr = {.msg_iov = v, .msg_iovlen = (size_t)(nv / 2)}}, {.msg_hdr = {.msg_iov = v + nv / 2, .msg_iovlen = (size_t)(nv - nv / 2)}}};
@@ -168,7 +170,7 @@ static void give(const struct command *c, int fd) {
 		errno = was;
 	}
 	}
-	if (r < 0 && errno == ECONNRESET && w->ends) errno = EPIPE; // who has ended this way himself is told either
+	if (r < 0 && errno == ECONNRESET && w->ends) errno = EPIPE; // after the writer has ended its way, the kernel may report either
 	say_result(r);
 	if (r > 0) w->sent += (uint64_t)r;
 }
@@ -180,25 +182,25 @@ static void read_all(int conn, int side, int fd) {
 	for (int tries = 0;;) {
 		n = recv(fd, in, sizeof in, MSG_DONTWAIT);
 		if (n > 0) took(conn, side, in, n, false, false);
-		else if (n == 0 && w->got < w->sent && tries++ < 50) usleep(1000); // who has shut the end is told so while bytes are on their way
+		else if (n == 0 && w->got < w->sent && tries++ < 50) usleep(1000); // after shutdown() reads may return 0 while bytes are still on their way
 		else if (n == 0 || errno != EAGAIN || w->got >= w->sent || poll(&(struct pollfd){fd, POLLIN, 0}, 1, 2000) <= 0) break;
 	}
 	w->full = false;
 	if (ways[conn][side].ends) return say("what is left"); // a reset may have come before them
-	if (w->got != w->sent) return say("not all"); // a reset throws them away, which with the library each way is told of
+	if (w->got != w->sent) return say("not all"); // a reset throws bytes away; with the library it is reported at both ends
 	say("all");
 	say_result(n);
 }
 static void take(const struct command *c, int fd) {
-	static const int flags[] = {0, 0, 0, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, MSG_PEEK | MSG_TRUNC}; // PEEK and WAITALL: see peeks_all
+	static const int flags[] = {0, 0, 0, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, MSG_PEEK | MSG_TRUNC}; // PEEK and WAITALL: see peeks_all in calls.c
 	uint64_t x = c->x;
 	struct iovec v[4];
 	size_t n = (size_t)size(&x) * (one_in(&x, 3) ? 3 : 1);
 	int how = under(&x, n ? 6 : 4) + (n ? 0 : 2), flag = how < 2 ? 0 : flags[under(&x, 7)] | (one_in(&x, 3) ? 0 : MSG_DONTWAIT);
-	if (how == 5 && (ways[c->conn][0].ends || ways[c->conn][1].ends)) how = 4; // recvmmsg() looks for errors before bytes, other calls after them
+	if (how == 5 && (ways[c->conn][0].ends || ways[c->conn][1].ends)) how = 4; // the kernel looks for errors before bytes in recvmmsg(), after them in other calls
 	const bool ends = ways[c->conn][c->side].ends;
-	if (ends && how > 2) how = 2; // of an end that is shut they say more than a result
-	if (!n || how == 5) flag |= MSG_DONTWAIT; // the kernel says 0 after it has waited in vain for nothing
+	if (ends && how > 2) how = 2; // of an end that is shut down, the other calls return more than a result
+	if (!n || how == 5) flag |= MSG_DONTWAIT; // the kernel waits for no bytes in vain, then returns 0
 	bool keeps = flag & MSG_PEEK, thrown = flag & MSG_TRUNC;
 	if (ways[c->conn][!c->side].full) {
 		read_all(c->conn, c->side, fd);
@@ -212,7 +214,7 @@ static void take(const struct command *c, int fd) {
 	say("%s %zu flags %x", (const char *[]){"read", "readv", "recv", "recvfrom", "recvmsg", "recvmmsg"}[how], n, flag);
 	ssize_t r = 0;
 	int tries = 0;
-again: // a read of an end that had nothing asks the kernel every other time only
+again: // a read that found nothing asks the kernel only every other time
 	switch (how) {
 	case 0: r = read(fd, in, n); break;
 	case 1: r = readv(fd, v, nv); break;
@@ -235,8 +237,8 @@ again: // a read of an end that had nothing asks the kernel every other time onl
 		return;
 	}
 	if (r < 0 && errno == EAGAIN && !tries++) goto again;
-	if (r < 0 && errno == ECONNRESET && ends) r = 0; // who has shut it himself, and has then been sent bytes, is told either
-	if (r > 0 && (size_t)r < n && !keeps && !thrown && unread(c->conn, c->side) > (uint64_t)r) { // a read may end between the kernel's bytes and a ring's
+	if (r < 0 && errno == ECONNRESET && ends) r = 0; // after shutdown() by the reader and later bytes from the peer, the kernel may report either
+	if (r > 0 && (size_t)r < n && !keeps && !thrown && unread(c->conn, c->side) > (uint64_t)r) { // a read may stop where the kernel's bytes end and a ring's begin
 		ssize_t more = recv(fd, in + r, n - (size_t)r, MSG_DONTWAIT);
 		if (more > 0) r += more;
 	}
@@ -244,7 +246,7 @@ again: // a read of an end that had nothing asks the kernel every other time onl
 	took(c->conn, c->side, in, r, keeps, thrown);
 }
 
-// more has the kernel hold bytes back, and then not. Meanwhile a reset does not come that what is sent at once is answered by.
+// more has the kernel hold bytes back, then release them. It skips ended ways: bytes sent at once would provoke a reset, held bytes do not yet.
 static void more(const struct command *c, int fd) {
 	uint64_t x = c->x;
 	struct way *w = &ways[c->conn][c->side];
@@ -276,7 +278,7 @@ static void fill(const struct command *c, int fd) {
 	say_result(n);
 }
 
-// some draws a number of this process, not always one that is there.
+// some draws a descriptor of this process; -1 if 20 draws find only closed ones.
 static int some(uint64_t *x, int name[3]) {
 	for (int i = 0; i < 20; i++) {
 		int *at = &number[name[0] = under(x, CONNS)][name[1] = under(x, 2)][name[2] = under(x, NUMBERS)];
@@ -299,7 +301,7 @@ static void look_at(const struct command *c, int fd) {
 	const struct timespec *t = nap(&x);
 	int r = one_in(&x, 2) ? ppoll(p, (nfds_t)n, t, 0) : poll(p, (nfds_t)n, (int)(t->tv_nsec / 1000000));
 	say("poll");
-	for (int i = 0; i < n; i++) say(" %x/%x", (unsigned)p[i].revents & ~(unsigned)POLLERR, (unsigned)p[i].events); // a read with bytes may have taken the error
+	for (int i = 0; i < n; i++) say(" %x/%x", (unsigned)p[i].revents & ~(unsigned)POLLERR, (unsigned)p[i].events); // an earlier read with bytes may have taken the error
 	say_result(r);
 }
 static void choose(const struct command *c, int fd) {
@@ -328,17 +330,17 @@ static uint32_t interest(uint64_t *x) {
 	// With EPOLLEXCLUSIVE an edge is the kernel's alone, which has none of its own for what comes behind bytes that are unread.
 	return e | (one_in(x, 4) ? EPOLLONESHOT : one_in(x, 12) && !(e & EPOLLET) ? EPOLLEXCLUSIVE : 0);
 }
-// A seen is what the waits of one call say of a registration.
+// A seen is what the waits of one call report for one registration.
 struct seen {
 	uint32_t name, events;
 	int times;
 };
 static uint32_t asked[SETS][CONNS << 8]; // what registrations ask for, by name; 0: none
-static unsigned room[SETS][CONNS << 8];  // fills of the way when an edge last said that there is room, and 1
+static unsigned room[SETS][CONNS << 8];  // 1 + the way's fills when an edge last reported room
 static int by_name(const void *a, const void *b) { return (int)((const struct seen *)a)->name - (int)((const struct seen *)b)->name; }
-// say_events says what has come in all of n events and of as many waits more as it takes: which of several comes first is not said, and a
-// wait that has something from the rings asks the kernel every 16th time only. What is only an edge begins with ~: it may be told of more
-// often than by the kernel, if it is true, but not for ever.
+// say_events reports n events and those of as many more waits as it takes: which of several events comes first does not matter, and a wait
+// that finds something in the rings asks the kernel only every 16th time. A "~" precedes an edge: the library may report a true edge more
+// often than the kernel, but not for ever.
 static void say_events(int s, const struct epoll_event *v, int n, int max) {
 	struct seen all[64];
 	struct epoll_event more[32];
@@ -357,9 +359,9 @@ static void say_events(int s, const struct epoll_event *v, int n, int max) {
 	}
 	qsort(all, (size_t)have, sizeof *all, by_name);
 	for (int i = 0; i < have; i++) {
-		uint32_t u = all[i].name, a = u == INNER ? EPOLLET : asked[s][u]; // in a set that is in another there may be edges
+		uint32_t u = all[i].name, a = u == INNER ? EPOLLET : asked[s][u]; // a set within another may hold edges
 		bool edge = (a & (EPOLLET | EPOLLONESHOT)) == EPOLLET;
-		if (edge && u != INNER) { // with each edge the kernel says again what has not changed: of room, the rings do not
+		if (edge && u != INNER) { // with each edge the kernel repeats unchanged room; the rings do not
 			const unsigned fills = ways[u >> 8][u >> 4 & 1].fills + 1;
 			if (room[s][u] == fills) all[i].events &= ~(uint32_t)(EPOLLOUT | EPOLLWRNORM);
 			else if (all[i].events & (EPOLLOUT | EPOLLWRNORM)) room[s][u] = fills;
@@ -374,7 +376,7 @@ static void control(const struct command *c, int fd, int slot) {
 	int s = under(&x, SETS), op = (int[]){EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL}[under(&x, 4)];
 	struct epoll_event v = {interest(&x), {.u32 = (uint32_t)(c->conn << 8 | c->side << 4 | slot)}};
 	say("ctl set %d op %d events %x", s, op, v.events);
-	for (int i = 0; i < NUMBERS && op == EPOLL_CTL_ADD; i++) // of an end that is in a set by two numbers one is told of a ring's bytes
+	for (int i = 0; i < NUMBERS && op == EPOLL_CTL_ADD; i++) // the rings report an end that is in a set under two descriptors only once
 		if (i != slot && asked[s][(v.data.u32 & ~0xfu) | (uint32_t)i]) return say(" by one number");
 	int r = epoll_ctl(set[s], op, fd, &v);
 	if (r == 0) asked[s][v.data.u32] = op == EPOLL_CTL_DEL ? 0 : v.events, room[s][v.data.u32] = 0;
@@ -395,7 +397,7 @@ static void wait_for(const struct command *c) {
 	say_events(s, v, n, max);
 }
 
-// keep has a number be one of an end, if there is a place for it.
+// keep stores a descriptor of an end if there is room for it, or closes it.
 static void keep(const struct command *c, int fd) {
 	for (int i = 0; i < NUMBERS; i++)
 		if (number[c->conn][c->side][i] < 0) {
@@ -414,7 +416,7 @@ static void duplicate(const struct command *c, int fd) {
 		say("%s", r >= 0 ? " = ok" : " fails");
 		return;
 	}
-	int other = some(&x, name); // it takes the place of another, as programs do who hand a socket over
+	int other = some(&x, name); // replaces another descriptor, as programs do that hand a socket over
 	if (other < 0 || other == fd) return;
 	r = how < 3 ? dup2(fd, other) : dup3(fd, other, 0);
 	say("dup over %d.%d.%d %s", name[0], name[1], name[2], r == other ? "ok" : "fails");
@@ -426,7 +428,7 @@ static void option(const struct command *c, int fd) {
 	static const struct {
 		const char *name;
 		int level, option, value;
-	} options[] = { // TCP_NOTSENT_LOWAT is not drawn: the kernel calls it an edge
+	} options[] = { // TCP_NOTSENT_LOWAT is not drawn: the kernel counts it as an edge
 		{"NODELAY", IPPROTO_TCP, TCP_NODELAY, 1}, {"CORK", IPPROTO_TCP, TCP_CORK, -1}, {"ERROR", SOL_SOCKET, SO_ERROR, -1},
 		{"ERROR", SOL_SOCKET, SO_ERROR, -1}, {"KEEPALIVE", SOL_SOCKET, SO_KEEPALIVE, 1}, {"SNDBUF", SOL_SOCKET, SO_SNDBUF, 300000},
 		{"TYPE", SOL_SOCKET, SO_TYPE, -1}, {"USER_TIMEOUT", IPPROTO_TCP, TCP_USER_TIMEOUT, 60000}, {"DOMAIN", SOL_SOCKET, SO_DOMAIN, -1},
@@ -438,7 +440,7 @@ static void option(const struct command *c, int fd) {
 		int v = options[which].value, r = v < 0 || one_in(&x, 2) ? 0 : setsockopt(fd, options[which].level, options[which].option, &v, sizeof v);
 		say("option %s", options[which].name);
 		say_result(r);
-		if (options[which].option == SO_SNDBUF && options[which].level == SOL_SOCKET) return; // the kernel's own grows with what passes
+		if (options[which].option == SO_SNDBUF && options[which].level == SOL_SOCKET) return; // the kernel's own buffer grows with traffic
 		r = getsockopt(fd, options[which].level, options[which].option, &v, &(socklen_t){sizeof v});
 		if (r == 0) say(" %d", v);
 		say_result(r);
@@ -459,7 +461,7 @@ static void option(const struct command *c, int fd) {
 		say("state %d", r ? 0 : t.tcpi_state == 4 ? 5 : t.tcpi_state); // FIN_WAIT1: an acknowledgement may be late
 	}
 }
-static void low(const struct command *c, int fd) { // more than 1 has the connection leave the rings
+static void low(const struct command *c, int fd) { // a value above 1 makes the connection leave the rings
 	uint64_t x = c->x;
 	int v = 1 + under(&x, 2) * under(&x, 100), r;
 	if (c->conn != LAST || !drained(c->conn)) v = 1;
@@ -535,7 +537,7 @@ static void get_passed(const struct command *c) {
 
 // ---- a thread that sleeps
 
-static pid_t child; // that is this process, or of it; children do not use the sets that they share with a parent
+static pid_t child; // 0, or the forked child: its PID in the parent, its own PID in itself. A child does not use the sets that it shares with its parent
 
 static struct sleeper {
 	pthread_t t;
@@ -556,7 +558,7 @@ static void *sleeps(void *a) {
 	case 0:
 	case 1:
 		do s->r = recv(s->fd, s->b, (size_t)s->n, s->how ? MSG_PEEK : 0);
-		while (s->r < 0 && errno == EAGAIN && !tries++); // it asks the kernel every other time only
+		while (s->r < 0 && errno == EAGAIN && !tries++); // it asks the kernel only every other time
 		break;
 	case 2: s->r = poll(&s->p, 1, 2 * NAP); break;
 	default: s->r = epoll_wait(set[s->how - 3], s->v, 16, 2 * NAP);
@@ -575,7 +577,7 @@ static void begin_sleep(const struct command *c, int fd) {
 	s->p = (struct pollfd){fd, (short)(POLLIN | (one_in(&x, 3) ? POLLRDHUP : 0)), 0};
 	s->tid = 0;
 	s->done = false;
-	if (ways[c->conn][!c->side].full || (child && s->how > 2)) s->how = 2; // what it would read is not to be said
+	if (ways[c->conn][!c->side].full || (child && s->how > 2)) s->how = 2; // what it would read cannot be compared
 	if (pthread_create(&s->t, 0, sleeps, s)) err(1, "thread");
 	while (!s->done && (!s->tid || state_of(getpid(), s->tid) != 'S')) usleep(100);
 	usleep(1000);
@@ -594,7 +596,7 @@ static void end_sleep(void) {
 
 // ---- a process
 
-// warm_up sends or receives past the positions, and says whether the kernel has counted the bytes.
+// warm_up sends or receives bytes that do not count as positions, and reports whether they came by the kernel.
 static void warm_up(const struct command *c, int fd) {
 	char b[64] = "warm";
 	if (c->kind == WARM_SEND) {
@@ -634,14 +636,14 @@ static void carry_out(const struct command *c) {
 	case SELECT: return choose(c, fd);
 	case CTL: return control(c, fd, slot);
 	case DUP: return duplicate(c, fd);
-	case CLOSE: // a set tells on of a number that is closed while the file is not: with the library, if it knows of the duplicate
+	case CLOSE: // a set still reports a closed descriptor while the file is open elsewhere; the library does so only for duplicates that it knows of
 		ways[c->conn][c->side].ends = true;
 		say("close");
 		number[c->conn][c->side][slot] = -1;
 		return say_result(close(fd));
 	case SHUT: {
 		int how = (int[]){SHUT_WR, SHUT_WR, SHUT_RD, SHUT_RDWR}[under(&x, 4)];
-		if (ways[c->conn][!c->side].full) how = SHUT_WR; // how much comes behind an end that is no end is not said
+		if (ways[c->conn][!c->side].full) how = SHUT_WR; // it is undefined how much is read after an end that shutdown() made
 		ways[c->conn][c->side].ends = true;
 		say("shutdown %d", how);
 		return say_result(shutdown(fd, how));
@@ -663,7 +665,7 @@ static void carry_out(const struct command *c) {
 	default: return warm_up(c, fd);
 	}
 }
-// serve carries out what the driver says. A child takes the place of its parent until END.
+// serve carries out the driver's commands. A child takes its parent's place until END.
 static void serve(void) {
 	for (struct command c;;) {
 		said = 0;
@@ -753,7 +755,7 @@ static void drive(uint64_t seed, int i) {
 	}
 }
 
-// connects makes the ends of this process, one connection after the other.
+// connects makes this process's ends, one connection after the other.
 static void connects(int from, const struct sockaddr_in *a, int who) {
 	for (int c = 0; c < CONNS; c++)
 		for (int side = 0; side < 2; side++) {

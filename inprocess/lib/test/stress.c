@@ -1,19 +1,19 @@
-// stress MODES FAMILY SECONDS SEED [WINDOW [HOW ROUNDS [WITHIN]]]: connections one after the other, both directions at once, every byte checked.
+// stress MODES FAMILY SECONDS SEED [WINDOW [HOW ROUNDS [WITHIN]]]: one connection after the other, both directions at once, every byte checked.
 //
 // MODES has one letter for each end: b threads that block, q the same with poll() before each call, l e o epoll (level, edge, one shot),
 // p poll, s select. In upper case both ends are threads of one process. FAMILY is 4, 6 or m (IPv4 mapped into IPv6).
-// WINDOW is SO_SNDBUF and SO_RCVBUF, 0 the system's.
+// WINDOW is SO_SNDBUF and SO_RCVBUF; 0 leaves the system's. WITHIN is a time in seconds after which no round begins.
 //
-// HOW is what happens to one end at some moment: - nothing, k killed, i killed at an instruction of the library or near one, s stopped
-// for a while, c closes early, r by a reset, x exits, n both, which somebody else resets; a one of these but n, and on the way both ends do what programs do with descriptors:
-// duplicate, fork, hand over, exec, set options (struct act). A ? in MODES, FAMILY, WINDOW or HOW is drawn anew in each round. A
-// round's plan follows from its seed, SEED + its number, alone. What the other end has read must be a beginning of what was sent, all of
-// it unless it was reset, and it must come to its end in time.
+// HOW is what happens to one end at some moment: - nothing, k killed, i killed at or near an instruction of the library, s stopped for a
+// while, c closes early, r closes early by a reset, x exits; n: both ends are reset from outside; a: any of these but n. With a + after it,
+// both ends also do what programs do with descriptors: duplicate, fork, hand over, exec, set options (see act()). A ? in MODES, FAMILY or
+// WINDOW is drawn anew in each round. The plan of a round follows from its seed alone, which is SEED + its number. What the other end has
+// read must be a prefix of what was sent, and all of it unless there was a reset; and it must come to its end in time.
 //
-// stress resume DESCRIPTOR SIDE goes on after exec. With STRESS_RECALLS set, somebody else has connections go back.
+// stress resume DESCRIPTOR SIDE goes on after exec. Set STRESS_RECALLS if connections are recalled from outside.
 //
-// With STRESS_HOSTS the ends are on two hosts, each in a program of its own: NAMESPACE SOCKET of each side, the broker's, then the IPv4
-// and the IPv6 address and the port of the second one, at which it listens.
+// With STRESS_HOSTS the ends are on two hosts, each in a program of its own. Its value has NAMESPACE and SOCKET (the broker's) for each side,
+// then the IPv4 address, the IPv6 address and the port at which the second side listens.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -51,60 +51,60 @@
 #include "groups.h"
 #include "rounds.h"
 
-#define PERIOD 1048573 // a prime, so that a shift by any size of a buffer shows
+#define PERIOD 1048573 // a prime, so that a shift by the size of any buffer shows
 #define LARGEST 300000
 #define STALL 20.0 // seconds without a byte
-#define END_WITHIN 5.0 // after the other end was killed, and without a byte; natively at once
-#define BUSY 10 // times as long, where the machine is busy: a thread of the connection does not sleep
+#define END_WITHIN 5.0 // after the other end was killed, and without a byte; natively it ends at once
+#define BUSY 10 // factor to these times on a busy machine, where a thread of the connection is not asleep
 
 #define ACTS 4
-#define STEPS 20000 // instructions on the way to the library, at most
+#define STEPS 20000 // the most instructions on the way to the library
 
-// What an end does after so many calls that moved bytes, or wanted to.
+// What an end does once it has made so many calls that moved bytes, or tried to.
 struct act {
 	uint64_t at;
 	char what; // see act()
 	uint64_t r;
 };
-static unsigned char stream[2][PERIOD + LARGEST]; // what each end sends, over and over
+static unsigned char stream[2][PERIOD + LARGEST]; // what each end sends, repeatedly
 struct end {
 	int side, fd;
 	char mode;
-	uint64_t reads, writes; // states of random numbers
-	int kind;               // of sizes, for a while
-	short want, set;        // directions that have not ended; what the epoll set waits for
-	int ep, old;            // old: a set that it was in before
-	uint64_t calls, leave;  // leave: after so many calls, 0: never
+	uint64_t reads, writes; // states of random generators
+	int kind;               // which sizes are drawn for now
+	short want, set;        // want: directions that have not ended; set: what the epoll set waits for
+	int ep, old;            // old: a set that the connection was in before
+	uint64_t calls, leave;  // leave: the end leaves after so many calls; 0: never
 	struct act act[ACTS];
-	int acts;               // done
-	bool signals, urgent;   // urgent: the other end sends such a byte
-	bool lowat;             // a look that waits for so many bytes may fill the window and wait for ever
-	bool part;              // reads or writes only; the process reader reads for it
-	int pipe_reads, pipe_writes, number; // number: of what may have descriptors of its own
+	int acts;               // how many are done
+	bool signals, urgent;   // urgent: the other end sends an urgent byte
+	bool lowat;             // a peek that waits for that many bytes may fill the window and wait for ever
+	bool part;              // this process only reads or only writes; the process reader does the other
+	int pipe_reads, pipe_writes, number; // number: of the thread or process, which may have descriptors of its own
 	pid_t reader;
 };
 static struct shared {
-	_Atomic uint64_t urgent[2]; // where each end's urgent byte is, from 1
+	_Atomic uint64_t urgent[2]; // position of each end's urgent byte, counted from 1; 0: none
 	_Atomic bool urgent_seen[2];
-	_Atomic bool recalls[2]; // bytes go back from the ring to the kernel, which may have no room yet for those that were looked at
+	_Atomic bool recalls[2]; // bytes go from the ring back to the kernel, which may not yet have room for bytes that were peeked
 	_Atomic uint64_t begun[2], sent[2], got[2], spurious[2], again[2], peeks[2];
-	_Atomic uint64_t refused; // descriptors that were not handed over, see act()
-	uint64_t inside; // kills at an instruction of the library or soon after
+	_Atomic uint64_t refused; // descriptors that the library did not let pass, see act()
+	uint64_t inside; // kills at an instruction of the library, or soon after
 	_Atomic bool begins[2], done[2], reset[2], left[2], failed;
-	_Atomic bool unsaid[2]; // the last write was of parts, and may have been told of a reset for one after the first
-	bool one;  // both ends are of one process
+	_Atomic bool unsaid[2]; // the last write had several parts; a reset after its first part may not have been reported
+	bool one;  // both ends are in one process
 	char fate; // HOW of this round
 	int victim;
 	double until;
 	pid_t main, pid[2];
-	struct end end[2]; // at the beginning, and for exec
+	struct end end[2]; // as a round begins, and across exec
 	int listener, window;
 	struct sockaddr_storage at; // where the second end listens
 	char plan[512];
 } *shared;
-#define FILES 400 // descriptors of files: what each end sends, and shared
+#define FILES 400 // descriptors of the two streams and of shared
 static int file[2];
-static uint64_t moved[4]; // in all rounds: bytes, kills, those at instructions, descriptors that were not handed over
+static uint64_t moved[4]; // in all rounds: bytes, kills, kills at instructions, descriptors that were refused
 #if defined(__x86_64__)
 #define PC(regs) (regs).rip
 #else
@@ -121,8 +121,8 @@ static void fail(const char *what, int side, uint64_t at, long n) {
 	if (getpid() == shared->main && !shared->one) end_round(shared->pid);
 	_exit(1);
 }
-// check compares and returns how many bytes are of the stream. The urgent byte of the other end is not; the kernel leaves it among
-// them now and then.
+// check compares n bytes with the stream and returns how many belong to it. The other end's urgent byte does not; now and then the kernel
+// leaves it inline.
 static size_t check(struct end *e, const unsigned char *b, size_t n, const char *what, bool taken) {
 	uint64_t at = shared->got[e->side], urgent = shared->urgent[!e->side];
 	const unsigned char *want = stream[!e->side] + at % PERIOD;
@@ -143,10 +143,10 @@ static size_t check(struct end *e, const unsigned char *b, size_t n, const char 
 static void taken(struct end *e, const unsigned char *b, ssize_t n, const char *what) {
 	if (n > 0) shared->got[e->side] += check(e, b, (size_t)n, what, true);
 }
-// again: a call that has done nothing, and may be made again. To be stopped, and to be traced, ends one that has a time-out.
+// again tells whether a call did nothing and may be repeated. SIGSTOP and ptrace interrupt a call that has a timeout.
 static bool again(const struct end *e) { return errno == EAGAIN || (errno == EINTR && (e->signals || shared->fate == 's' || shared->fate == 'i')); }
 
-// size is mostly small or mostly large for a while: a ring that is always full hides what happens when it becomes empty.
+// size draws mostly small or mostly large sizes for a while: a ring that is always full hides what happens when it becomes empty.
 static size_t size(struct end *e, uint64_t *x) {
 	uint64_t r = draw(x);
 	if (!(r >> 16 & 511)) e->kind = (int)(r >> 32 & 3);
@@ -163,7 +163,7 @@ static void rest(uint64_t *x) {
 	else if (!(r & 63)) sched_yield();
 }
 
-// by_pipe reads or writes by splice(), where that is not refused: programs go on by read() and write().
+// by_pipe reads or writes by splice(), or by read() or write() where splice() is refused.
 static ssize_t by_pipe(struct end *e, unsigned char *in, const unsigned char *out, size_t n) {
 	int p[2];
 	if (n > 16384) n = 16384;
@@ -190,7 +190,7 @@ static ssize_t take(struct end *e, bool nonblock) {
 	switch (r >> 8 & 15) {
 	case 0:
 		k = recv(e->fd, b, n, MSG_PEEK | (r >> 20 & 1 || e->lowat ? MSG_DONTWAIT : 0));
-		if (k < 0 && (errno == ECONNRESET || errno == ECONNABORTED)) shared->reset[e->side] = true; // the kernel says it once
+		if (k < 0 && (errno == ECONNRESET || errno == ECONNABORTED)) shared->reset[e->side] = true; // the kernel reports it only once
 		if (k > 0) {
 			check(e, b, (size_t)k, "peek", false);
 			shared->peeks[e->side]++;
@@ -204,7 +204,7 @@ static ssize_t take(struct end *e, bool nonblock) {
 	}
 	struct iovec v[3] = {{b, 1}, {b + 1, n / 2}, {b + 1 + n / 2, n - 1 - n / 2}};
 	struct msghdr h = {.msg_iov = v, .msg_iovlen = 3};
-	if (e->pipe_reads && !e->urgent) { // at an urgent byte the kernel's splice() says the end
+	if (e->pipe_reads && !e->urgent) { // at an urgent byte the kernel's splice() reports the end
 		e->pipe_reads--;
 		k = by_pipe(e, b, 0, n);
 		taken(e, b, k, "splice");
@@ -218,7 +218,7 @@ static ssize_t take(struct end *e, bool nonblock) {
 	case 5: k = preadv2(e->fd, v, 3, -1, 0); break;
 	case 6: k = syscall(SYS_read, e->fd, b, n); break;
 	case 7: k = recv(e->fd, b, n, MSG_DONTWAIT); break;
-	case 8: // dropped
+	case 8: // discarded by the kernel
 		if (e->urgent) {
 			k = read(e->fd, b, n);
 			break;
@@ -286,7 +286,7 @@ static ssize_t give(struct end *e) {
 // ---- what programs do with descriptors on the way
 
 static void nothing(int s) { (void)s; }
-static void signals(const struct end *e, bool on) { // calls are interrupted now and then
+static void signals(const struct end *e, bool on) { // interrupts calls now and then
 	if (!e->signals) return;
 	struct itimerval t = {{0, on ? 3000 : 0}, {0, on ? 3000 : 0}};
 	sigaction(SIGALRM, &(struct sigaction){.sa_handler = nothing}, 0);
@@ -304,7 +304,7 @@ static void close_set(struct end *e) {
 	if (e->ep >= 0) close(e->ep);
 	e->ep = -1;
 }
-// replace goes on by another descriptor of the connection.
+// replace goes on by another descriptor of the connection, and closes the old one.
 static void replace(struct end *e, int fd) {
 	bool events = e->mode != 'b' && e->mode != 'q';
 	if (fd < 0) fail("descriptor", e->side, 0, fd);
@@ -313,7 +313,7 @@ static void replace(struct end *e, int fd) {
 	e->fd = fd;
 	if (events) open_set(e);
 }
-// await_other ends this process as the one that went on with the connection does.
+// await_other waits for the process that goes on with the connection, and exits with its status.
 static void await_other(struct end *e, pid_t p) {
 	int status;
 	signals(e, false);
@@ -347,7 +347,7 @@ static int handed(int from) {
 	return fd;
 }
 
-// act does what a letter says.
+// act does what a letter stands for.
 static void act(struct end *e, char what, uint64_t r) {
 	bool events = e->mode != 'b' && e->mode != 'q';
 	struct timeval t = {0, 1000 + (long)(r % 20000)};
@@ -379,12 +379,12 @@ static void act(struct end *e, char what, uint64_t r) {
 		setsockopt(e->fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
 		setsockopt(e->fd, SOL_SOCKET, SO_SNDTIMEO, &t, sizeof t);
 		break;
-	case 'o': // a byte that is not of the stream
+	case 'o': // an urgent byte, which is not part of the stream
 		if (!(e->want & POLLOUT) || shared->urgent[e->side]) break;
 		shared->urgent[e->side] = shared->sent[e->side] + 1;
 		if (send(e->fd, "!", 1, MSG_OOB | MSG_NOSIGNAL) < 0) shared->urgent[e->side] = 0;
 		break;
-	case 'm': // waits in another way, or in another set
+	case 'm': // wait in another way, or in another set
 		if (!events) break;
 		if (e->ep >= 0 && (r & 1)) epoll_ctl(e->ep, EPOLL_CTL_DEL, e->fd, 0);
 		if (e->old >= 0) close(e->old);
@@ -398,7 +398,7 @@ static void act(struct end *e, char what, uint64_t r) {
 		break;
 	case 'p': e->pipe_reads = (int)(r % 20); break;
 	case 'P': e->pipe_writes = (int)(r % 20); break;
-	case 'u': // another program, which has the descriptor and ignores it
+	case 'u': // run another program, which inherits the descriptor and ignores it
 		if ((p = fork()) == 0) {
 			execl("/bin/true", "true", (char *)0);
 			_exit(127);
@@ -412,11 +412,11 @@ static void act(struct end *e, char what, uint64_t r) {
 			await_other(e, p);
 		}
 		child(e);
-		if (r & 1) break; // by the set that it has inherited
+		if (r & 1) break; // by the set that it inherited
 		close_set(e);
 		open_set(e);
 		break;
-	case 'h': // one reads, the other writes
+	case 'h': // one process reads, the other writes
 		if (e->want != (POLLIN | POLLOUT)) break;
 		close_set(e);
 		e->leave = 0;
@@ -435,7 +435,7 @@ static void act(struct end *e, char what, uint64_t r) {
 		snprintf(fd, sizeof fd, "%d", e->fd);
 		close_set(e);
 		shared->end[e->side] = *e;
-		shared->left[e->side] = true; // where what it was sent is in two places the new program has no such descriptor
+		shared->left[e->side] = true; // if received bytes are in two places, the library withholds the descriptor from the new program
 		signals(e, false);
 		fcntl(e->fd, F_SETFD, 0);
 		if (what == 'e') {
@@ -446,9 +446,9 @@ static void act(struct end *e, char what, uint64_t r) {
 		close(e->fd);
 		await_other(e, p);
 		break;
-	case 'g': // handed over in a message
+	case 'g': // hand the descriptor over in a message
 		if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) < 0) fail("socketpair", e->side, 0, -1);
-		if (!hand(sv[0], e->fd)) { // refused: what this end was sent is in two places
+		if (!hand(sv[0], e->fd)) { // refused: received bytes are in two places
 			shared->refused++;
 		} else if (r & 1) {
 			replace(e, handed(sv[1]));
@@ -469,7 +469,7 @@ static void act(struct end *e, char what, uint64_t r) {
 #define READER "dltpu"
 #define WRITER "dtoPu"
 #define HALF "dltu"
-// acts does what is due. can are the letters of what this thread may do.
+// acts does the acts that are due and that this thread may do, which are the letters in can.
 static void acts(struct end *e, const char *can) {
 	while (e->acts < ACTS && e->act[e->acts].what && e->act[e->acts].at <= e->calls) {
 		struct act *a = &e->act[e->acts++];
@@ -492,7 +492,7 @@ static void await(struct end *e, short what) {
 	while ((n = poll(&p, 1, -1)) < 0 && errno == EINTR) {}
 	if (n != 1) fail("poll", e->side, 0, p.revents);
 }
-// gone: the other end was killed or has left, or somebody else has reset both, and this is what a call says then.
+// gone tells whether errno is what a call returns after the other end was killed or has left, or after both were reset from outside.
 static bool gone(struct end *e) {
 	bool both = shared->fate == 'n';
 	if (!both && !shared->left[!e->side]) return false;
@@ -524,7 +524,7 @@ static void *writer(void *a) {
 	return 0;
 }
 
-// ready waits for what is asked for.
+// ready waits for one of the wanted events.
 static short ready(struct end *e, short want) {
 	uint64_t r = draw(&e->reads);
 	int ms = r & 15 ? -1 : (int)(r >> 8 & 3), n;
@@ -605,7 +605,7 @@ static void *run(void *a) {
 		events(e);
 	}
 	close(e->fd);
-	if (e->reader) { // of one half the other tells
+	if (e->reader) { // the process that reads reports the other half
 		int status = 0;
 		while (waitpid(e->reader, &status, 0) < 0 && errno == EINTR) {}
 		if (status) shared->failed = true;
@@ -623,7 +623,7 @@ static bool find_hosts(void) {
 	hosts.apart = text != 0;
 	return !text || sscanf(text, "%127s %127s %127s %127s %15s %45s %d", hosts.namespace[0], hosts.socket[0], hosts.namespace[1], hosts.socket[1], hosts.four, hosts.six, &hosts.port) == 7;
 }
-// enter has the sockets that this thread makes from now on be of a host.
+// enter moves this thread into a side's network namespace, so that its new sockets belong to that host.
 static void enter(int side) {
 	int fd = open(hosts.namespace[side], O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || setns(fd, CLONE_NEWNET) < 0) fail("enter the namespace", side, 0, fd);
@@ -651,7 +651,7 @@ static void buffers(int fd, int n) {
 	setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &n, sizeof n);
 }
 
-// judge says what the other end of one that has ended early has seen.
+// judge checks what the other end has read after the end dead has left early.
 static void judge(int dead) {
 	int side = !dead;
 	uint64_t got = shared->got[side];
@@ -660,7 +660,7 @@ static void judge(int dead) {
 	if (!shared->reset[side] && !shared->unsaid[side] && got < shared->sent[dead]) fail("an end before the end", side, got, (long)(shared->sent[dead] - got));
 }
 
-// text is where the library is in a process; without it, all is.
+// text finds the library's code in a process; without the library, at covers all addresses.
 static void text(pid_t pid, uint64_t at[2]) {
 	char name[32], line[512];
 	snprintf(name, sizeof name, "/proc/%d/maps", pid);
@@ -684,7 +684,7 @@ static pid_t thread_of(pid_t pid, bool second) {
 	if (d) closedir(d);
 	return found;
 }
-// stopped waits for a thread to stop; one that sleeps in the kernel need not, and one that a busy machine does not run has longer.
+// stopped waits for a thread to stop. It gives up soon, as a thread asleep in the kernel may not stop, but waits longer for a runnable one.
 static bool stopped(pid_t pid, pid_t tid, int *status) {
 	double began = now();
 	do {
@@ -695,7 +695,8 @@ static bool stopped(pid_t pid, pid_t tid, int *status) {
 	} while (now() - began < 0.05 || (now() - began < 0.05 * 10 * BUSY && state_of(pid, tid) == 'R'));
 	return waitpid(tid, status, WNOHANG | __WALL) == tid && WIFSTOPPED(*status);
 }
-// kill_at_instruction is false where the process has ended by itself meanwhile, and is waited for. It has a thread go on by single instructions to one of the library, and some more, and kills it there.
+// kill_at_instruction steps a thread to an instruction of the library, then some more, and kills the process there. It returns false if the
+// process has ended by itself meanwhile; it has then been reaped.
 static bool kill_at_instruction(pid_t pid, uint64_t r) {
 	uint64_t at[2];
 	pid_t tid = thread_of(pid, r >> 60 & 1);
@@ -716,11 +717,11 @@ static bool kill_at_instruction(pid_t pid, uint64_t r) {
 	if (status >= 0 && !WIFSTOPPED(status) && tid == pid) return false;
 	shared->left[shared->victim] = true;
 	kill(pid, SIGKILL);
-	while (tid != pid && waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status)) {} // its process does not end before it is waited for
+	while (tid != pid && waitpid(tid, &status, __WALL) == tid && WIFSTOPPED(status)) {} // the process does not end until its traced thread is reaped
 	return true;
 }
 
-// plan draws what a round is from its seed.
+// A plan is what a round's seed determines.
 struct plan {
 	char modes[3], family, fate;
 	double seconds;
@@ -770,7 +771,7 @@ static void drawn(struct plan *p, char *argv[], uint64_t seed, bool wild) {
 }
 
 static bool left(int side) { return shared->left[side] && !shared->done[side]; }
-// gone_both: both have left, and neither comes back by exec.
+// gone_both tells whether both ends have left and neither comes back by exec.
 static bool gone_both(const pid_t pid[2]) {
 	if (!left(0) || !left(1)) return false;
 	for (int i = 0; i < 2; i++) {
@@ -785,14 +786,14 @@ static bool too_long(double since, double limit, const pid_t pid[2]) {
 	return d > BUSY * limit || (d > limit && !busy(shared->one ? own : pid));
 }
 
-// start has an end connect, or accept.
+// start connects or accepts an end.
 static void start(struct end *e) {
 	struct sockaddr *at = (struct sockaddr *)&shared->at;
 	e->fd = e->side ? accept(shared->listener, 0, 0) : socket(at->sa_family, SOCK_STREAM, 0);
 	buffers(e->fd, shared->window);
 	if (!e->side && connect(e->fd, at, sizeof shared->at) < 0) fail("connect", 0, 0, 0);
 }
-// program is an end that is a process of its own.
+// program runs an end in a process of its own.
 static void program(struct end *e) {
 	signal(SIGPIPE, SIG_IGN);
 	dies_with_parent();
@@ -802,7 +803,7 @@ static void program(struct end *e) {
 	fflush(stdout);
 	exit(0);
 }
-// abroad has a host's program be an end: the library learns at its start where its broker is.
+// abroad runs an end as a program on its host, by exec: the library learns where its broker is when a program starts.
 static void abroad(int side) {
 	char number[2] = {(char)('0' + side), 0}, *begin[] = {"stress", "begin", number, 0};
 	enter(side);
@@ -868,7 +869,7 @@ static void connection(const struct plan *plan) {
 				if (--stops) when = now() + (double)(draw(&x) % 1000000) / 1e7;
 			}
 		}
-		if (stopped_at && now() - stopped_at > 0.1) { // what is being forked may not have seen the first one
+		if (stopped_at && now() - stopped_at > 0.1) { // a process that was just being forked may have missed the first SIGCONT
 			kill(-pid[victim], SIGCONT);
 			stopped_at = now();
 		}

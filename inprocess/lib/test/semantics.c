@@ -1,6 +1,6 @@
-// semantics list, or semantics FAMILY [CASE]: what calls on a connection do, one case after the other, each in a process of its own. What is seen is
-// printed; it must be the same natively and with the library. With SEMANTICS_PROMOTED in the environment a case begins once
-// the kernel no longer counts the bytes of its connections, so it cannot pass by being native.
+// semantics list, or semantics FAMILY [CASE]: what calls on a connection do, one case after the other, each in a process of its own. A case
+// prints what it sees, which must be the same natively and with the library. With SEMANTICS_PROMOTED in the environment a case begins only
+// once the kernel no longer counts the bytes of its connections, so it cannot pass by staying native.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,14 +39,14 @@
 #include "promoted.h"
 #include "rounds.h"
 
-#define WITHIN 20 // seconds for a case
+#define WITHIN 20 // seconds for one case
 
 extern char **environ;
 static const char *name;
 static char family = '4';
 static char big[4 << 20], in[4 << 20];
 
-// say prints; its arguments are evaluated from left to right.
+// say prints. It evaluates its arguments from left to right.
 #define say(...) SAY_N(__VA_ARGS__, SAY5, SAY4, SAY3, SAY2, SAY1, say_it)(__VA_ARGS__)
 #define SAY_N(f, a, b, c, d, e, name, ...) name
 #define IN_ORDER(...) do { __VA_ARGS__ } while (0)
@@ -73,11 +73,11 @@ static const char *res(long n) {
 	else snprintf(p, 32, "%s", strerrorname_np(errno));
 	return p;
 }
-static void ms(int n) { // a signal does not end it
+static void ms(int n) { // signals do not end it
 	double until = now() + n / 1e3, left;
 	while ((left = until - now()) > 0) usleep((unsigned)(left * 1e6) + 1);
 }
-// about tells whether so much time has gone by; the machine may be slow.
+// about tells whether about so much time has passed. A slow machine may take up to 3 seconds more.
 static const char *about(double began, double want) {
 	static __thread char b[32];
 	double d = now() - began;
@@ -119,7 +119,7 @@ static int listener(struct sockaddr_storage *s, socklen_t *l) {
 	if (bind(fd, (struct sockaddr *)s, *l) < 0 || listen(fd, 16) < 0 || getsockname(fd, (struct sockaddr *)s, l) < 0) die("listen");
 	return fd;
 }
-static bool moved(int from, int to) { // 64 bytes, not by the kernel?
+static bool moved(int from, int to) { // moves 64 bytes; false if the kernel carried them
 	char b[64] = "warm";
 	uint64_t had = received(to);
 	if (write(from, b, sizeof b) != sizeof b) die("write");
@@ -130,7 +130,7 @@ static bool moved(int from, int to) { // 64 bytes, not by the kernel?
 	}
 	return received(to) - had < sizeof b;
 }
-// warm has both directions promoted, where they can be.
+// warm moves bytes until both directions are promoted, or for a while if they need not be.
 static void warm(int a, int b) {
 	bool must = getenv("SEMANTICS_PROMOTED") != 0;
 	double until = now() + 5;
@@ -157,7 +157,7 @@ static void pair(int *a, int *b) {
 	cold(a, b);
 	warm(*a, *b);
 }
-// peer is a process at the other end, which runs f after both ends have been warmed.
+// peer forks a process at the other end, which runs f once both ends are warm.
 static pid_t peer(int *a, void (*f)(int b)) {
 	struct sockaddr_storage s;
 	socklen_t l;
@@ -239,7 +239,7 @@ static void mod(int ep, int fd, uint32_t events) {
 	struct epoll_event v = {events, {.fd = fd}};
 	if (epoll_ctl(ep, EPOLL_CTL_MOD, fd, &v) < 0) die("epoll_ctl");
 }
-static size_t take(int fd, size_t n) { // all of n, or what there is until the end
+static size_t take(int fd, size_t n) { // reads n bytes, or what there is before the end
 	size_t done = 0;
 	while (done < n) {
 		ssize_t k = read(fd, in + done, n - done);
@@ -251,14 +251,14 @@ static size_t take(int fd, size_t n) { // all of n, or what there is until the e
 static void give(int fd, const char *s) {
 	if (write(fd, s, strlen(s)) != (ssize_t)strlen(s)) die("give");
 }
-// write_much writes more than any buffers hold.
+// write_much writes more than any buffer holds.
 static ssize_t write_much(int fd) {
 	struct iovec v[16];
 	for (int i = 0; i < 16; i++) v[i] = (struct iovec){big, sizeof big};
 	return writev(fd, v, 16);
 }
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
-// fill writes until nothing more is taken.
+// fill writes until no more is taken.
 static size_t fill(int fd) {
 	size_t n = 0;
 	ssize_t k;
@@ -270,7 +270,7 @@ static size_t fill(int fd) {
 		n += (size_t)k;
 	}
 }
-// drain reads what fill has written, and checks it where it wrote in multiples of its piece.
+// drain reads what fill has written, and checks it if it came in whole pieces.
 static size_t drain(int fd) {
 	size_t n = 0;
 	ssize_t k;
@@ -349,7 +349,7 @@ static void peek(void) {
 	give(a, "56789");
 	say("%s, queued %d", finish(&t), queued(b));
 }
-static void peeks_on(void) { // a header of 4 bytes is peeked until it is whole, wherever its bytes are
+static void peeks_on(void) { // a 4-byte header must peek whole once its bytes are there, wherever they are
 	int a, b, stuck = 0, wrong = 0;
 	pair(&a, &b);
 	for (int round = 0; round < 2; round++) {
@@ -362,7 +362,7 @@ static void peeks_on(void) { // a header of 4 bytes is peeked until it is whole,
 			wrong += p == 4 && memcmp(in, big + at, 4);
 			if (read(b, in, 1) != 1) die("read");
 			wrong += in[0] != big[at++];
-			if (sent - at == 10 && more && more--) sent += (size_t)write(a, big + sent, 1000); // by another way than what is left
+			if (sent - at == 10 && more && more--) sent += (size_t)write(a, big + sent, 1000); // these go by another way than what is left
 		}
 		say("%d stuck %d wrong %d", round, stuck, wrong);
 		take(b, sent - at);
@@ -586,7 +586,7 @@ static void stdio(void) {
 	fclose(f);
 	say("the end %d", fgets(line, sizeof line, g) == 0);
 	int had[] = {dup(0), dup(1)};
-	pair(&a, &b); // as servers that inetd starts have it
+	pair(&a, &b); // on stdin and stdout, as a server that inetd starts has it
 	give(a, "standard\n");
 	dup2(b, 0);
 	dup2(b, 1);
@@ -600,7 +600,7 @@ static void stdio(void) {
 	say("%zu %.7s", take(a, 7), in);
 	say("%s", res(read(a, in, 10)));
 }
-static void as_stdin(void) { // accepted by its number
+static void as_stdin(void) { // accept() returns it as descriptor 0
 	struct sockaddr_storage s;
 	socklen_t l;
 	char line[10] = "";
@@ -704,7 +704,7 @@ static void selects(void) {
 	SETS;
 	say("bad %s", res(select(100, &r, 0, 0, 0)));
 }
-static void far_timeouts(void) { // so long that they are for ever
+static void far_timeouts(void) { // so long that they never expire
 	int a, b, ep = epoll_create1(0);
 	pair(&a, &b);
 	for (int i = 0; i < 8; i++) {
@@ -728,7 +728,7 @@ static void far_timeouts(void) { // so long that they are for ever
 		wait(0);
 	}
 }
-static void select_many(void) { // numbers above those of an fd_set, and all numbers
+static void select_many(void) { // descriptors above FD_SETSIZE, and all descriptors
 	int a, b, n;
 	struct rlimit l = {4096, 4096};
 	static fd_set r[8];
@@ -831,14 +831,14 @@ static void edge(void) {
 	shutdown(a, SHUT_WR);
 	say("end %s again %s", happens(ep, 1000), happens(ep, 50));
 }
-static void edge_drained(void) { // a count below what was asked for says that there is no more, or no more room, until the next edge
+static void edge_drained(void) { // programs stop at a short count: what comes later, bytes or room, must raise an edge
 	int a, b, ep = epoll_create1(0), out = epoll_create1(0);
 	pair(&a, &b);
 	nonblocking(a);
 	nonblocking(b);
 	add(ep, b, EPOLLIN | EPOLLET);
 	for (int round = 0; round < 30; round++) {
-		bool told = round % 3 == 2; // by FIONREAD
+		bool told = round % 3 == 2; // FIONREAD says how much to read
 		size_t n = round & 1 ? fill(a) : 0, m = 0;
 		for (ssize_t k; !(round & 1) && n < 66000 + (size_t)round * 1000 && (k = write(a, big, 1000)) > 0;) n += (size_t)k;
 		while (m < n && !strncmp(happens(ep, 1000), "1 in", 4))
@@ -868,7 +868,7 @@ static void edge_behind_kernel(void) { // bytes come by a ring while some from b
 	setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	if (write(a, big, 6000) != 6000) die("write");
 	say("read %zu", take(b, 80));
-	for (uint64_t was = 0; must && received(b) - was > 1 && now() < until; ms(20)) { // a token for two
+	for (uint64_t was = 0; must && received(b) - was > 1 && now() < until; ms(20)) { // fewer than two: a token for both
 		was = received(b);
 		give(b, "x");
 		take(a, 1);
@@ -883,7 +883,7 @@ static void edge_behind_kernel(void) { // bytes come by a ring while some from b
 	}
 	say("%d", take(b, 5000) == 5000);
 }
-static void closed_early(void) { // a set says nothing of a descriptor that was closed while the broker looks at it
+static void closed_early(void) { // a set must not report a descriptor that was closed while the broker looks at it
 	int ep = epoll_create1(0), a, b, n = 0;
 	pair(&a, &b);
 	for (int i = 0; i < 500; i++) {
@@ -904,10 +904,10 @@ static void closed_early(void) { // a set says nothing of a descriptor that was 
 	close(b);
 	say("%s", happens(ep, 0));
 }
-static void answered_by_reset(void) { // what it sent was not read
+static void answered_by_reset(void) { // because the peer has not read what was sent
 	int a, b;
 	pair(&a, &b);
-	for (int i = 0; i < 2; i++) { // sent before it is promoted, and by the ring
+	for (int i = 0; i < 2; i++) { // sent before the promotion, then sent by the ring
 		if (i) pair(&a, &b);
 		else cold(&a, &b);
 		give(a, "unread");
@@ -949,7 +949,7 @@ static void oneshot(void) {
 	mod(ep, b, EPOLLIN | EPOLLONESHOT);
 	say("end %s %s", happens(ep, 1000), res(read(b, in, 1)));
 }
-static void oneshot_off(void) { // it says nothing more, not even of a reset
+static void oneshot_off(void) { // once disabled it must report nothing, not even a reset
 	for (int i = 0; i < 4; i++) {
 		int a, b, ep = epoll_create1(0);
 		pair(&a, &b);
@@ -1013,7 +1013,7 @@ static void nested(void) {
 static void sets(void) {
 	int a, b, ep[3] = {epoll_create1(0), epoll_create1(0), epoll_create1(0)};
 	pair(&a, &b);
-	for (int in = 1; in < 8; in++) { // in is the sets that have it
+	for (int in = 1; in < 8; in++) { // in: a bit for each set that has the connection
 		for (int i = 0; i < 3; i++)
 			if (in >> i & 1) add(ep[i], b, EPOLLIN | (i == 2 ? EPOLLET : 0));
 		for (int r = 0; r < 20; r++) {
@@ -1042,7 +1042,7 @@ static void sets(void) {
 	close(other);
 	say("poll %s %zu", revents(b, POLLIN, 1000), take(b, 1));
 }
-// leave_hot has bytes come while no thread waits, in a set that has been told of bytes before.
+// leave_hot sends bytes while no thread waits, to a connection in a set that has reported it before.
 static void leave_hot(int ep, int a, int b) {
 	give(a, "x");
 	say("told %s", happens(ep, 1000));
@@ -1050,7 +1050,7 @@ static void leave_hot(int ep, int a, int b) {
 	say("none %s", res(recv(b, in, 1, MSG_DONTWAIT)));
 	give(a, "yz");
 }
-static void moved_set(void) { // an acceptor gives its connections to workers
+static void moved_set(void) { // as an acceptor moves its connections to its workers
 	static const uint32_t how[] = {EPOLLIN, EPOLLIN | EPOLLET, EPOLLIN | EPOLLONESHOT};
 	int a, b, ep[2] = {epoll_create1(0), epoll_create1(0)};
 	pair(&a, &b);
@@ -1059,7 +1059,7 @@ static void moved_set(void) { // an acceptor gives its connections to workers
 		add(from, b, EPOLLIN);
 		leave_hot(from, a, b);
 		if (i % 4 < 2 || i >= 12) epoll_ctl(from, EPOLL_CTL_DEL, b, 0);
-		if (i >= 12) { // by a number of its own
+		if (i >= 12) { // by a descriptor of its own
 			int d = dup(b);
 			close(b);
 			b = d;
@@ -1079,7 +1079,7 @@ static void moved_set(void) { // an acceptor gives its connections to workers
 		epoll_ctl(to, EPOLL_CTL_DEL, b, 0);
 	}
 }
-static void edge_in_sets(void) { // each is told
+static void edge_in_sets(void) { // each set must report it
 	for (int i = 0; i < 4; i++) {
 		int a, b, c, ep[2] = {epoll_create1(0), epoll_create1(0)};
 		pair(&a, &b);
@@ -1097,7 +1097,7 @@ static void edge_in_sets(void) { // each is told
 		close(b);
 	}
 }
-static void moved_to_child(void) { // who waits in a set of its own, in its parent's, in poll
+static void moved_to_child(void) { // which waits in a set of its own, in its parent's, or in poll()
 	for (int i = 0; i < 6; i++) {
 		int a, b, ep = epoll_create1(0), p[2];
 		pair(&a, &b);
@@ -1174,7 +1174,7 @@ static void *wait_thread(void *x) {
 	t->done = true;
 	return 0;
 }
-// two threads in one set: the one that handles a message goes on for long, and the other must see the next one.
+// Two threads wait in one set. While one handles a message for long, the other must see the next message.
 static void followers(void) {
 	int a[2], b[2], ep = epoll_create1(0);
 	for (int i = 0; i < 2; i++) {
@@ -1194,7 +1194,7 @@ static void followers(void) {
 	}
 	say("done");
 }
-static void many_sets(void) { // a thread for each of many processors
+static void many_sets(void) { // as programs have that run a thread for each of many processors
 	int a, b, ep = -1;
 	pair(&a, &b);
 	for (int i = 0; i < 150; i++)
@@ -1206,7 +1206,7 @@ static void many_sets(void) { // a thread for each of many processors
 		take(b, 2);
 	}
 }
-static void registered_first(void) { // before it is connected
+static void registered_first(void) { // registered before it is connected
 	for (int i = 0; i < 4; i++) {
 		struct sockaddr_storage s;
 		socklen_t l;
@@ -1240,7 +1240,7 @@ static void registered_first(void) { // before it is connected
 		say("%s %zu", happens(d, 1000), take(other, 1));
 	}
 }
-static void one_at_a_time(void) { // one connection has bytes always
+static void one_at_a_time(void) { // one connection always has bytes: a set that returns one event must report the others, too
 	int a, b, ep = epoll_create1(0), p[2], told = 0;
 	pair(&a, &b);
 	if (pipe(p)) die("pipe");
@@ -1279,7 +1279,7 @@ static void set_polled(void) { // another loop waits for the set, as GLib does
 		close(b);
 	}
 }
-static void read_by_duplicate(void) { // of the number that is in the set
+static void read_by_duplicate(void) { // by a duplicate of the registered descriptor
 	for (int i = 0; i < 4; i++) {
 		int a, b, ep = epoll_create1(0), other = epoll_create1(0);
 		pair(&a, &b);
@@ -1296,7 +1296,7 @@ static void read_by_duplicate(void) { // of the number that is in the set
 		close(d);
 	}
 }
-static void promoted_meanwhile(void) { // another thread sleeps in the set since before
+static void promoted_meanwhile(void) { // while another thread already sleeps in the set
 	for (int i = 0; i < 4; i++) {
 		int a, b, ep = epoll_create1(0);
 		cold(&a, &b);
@@ -1315,7 +1315,7 @@ static void promoted_meanwhile(void) { // another thread sleeps in the set since
 		for (int k = 0; k < 1 + i / 2; k++) say("%d woken %s %s", i, finish(&t[k]), now() - at < 2 ? "soon" : "late");
 	}
 }
-static void closed_in_set(void) { // by the number that is in the set; a duplicate is open still
+static void closed_in_set(void) { // close the registered descriptor while a duplicate is open
 	int a, b, ep = epoll_create1(0), other = epoll_create1(0);
 	pair(&a, &b);
 	add(ep, b, EPOLLIN);
@@ -1369,7 +1369,7 @@ static void by_number(void) { // the same calls by syscall()
 		say("%s", res(read(b, in, 10)));
 	}
 }
-static void set_duplicated(void) { // registered by one number of the set, waited in by the other
+static void set_duplicated(void) { // registered by one descriptor of the set, waited in by the other
 	int a, b, ep = epoll_create1(0), d = fcntl(ep, F_DUPFD_CLOEXEC, 3);
 	pair(&a, &b);
 	for (int i = 0; i < 6; i++) {
@@ -1395,7 +1395,7 @@ static void set_duplicated(void) { // registered by one number of the set, waite
 	say("%s", happens(ep, 1000));
 	take(b, 2);
 }
-static void resumed(void) { // a thread sleeps in the set meanwhile
+static void resumed(void) { // while a thread sleeps in the set
 	int a, b, ep[2] = {epoll_create1(0), epoll_create1(0)};
 	pair(&a, &b);
 	add(ep[0], b, EPOLLIN);
@@ -1430,7 +1430,7 @@ static void paused(void) { // one connection of a set is not read for a while
 		if (i & 1) begin(&t, wait_thread);
 		if (i % 3 == 2) epoll_ctl(ep, EPOLL_CTL_DEL, b[0], 0);
 		else mod(ep, b[0], i % 3 ? EPOLLIN | EPOLLONESHOT : 0);
-		if (i % 3 == 1) { // it goes off, and is not armed again
+		if (i % 3 == 1) { // it fires, and is not armed again
 			give(a[0], "o");
 			if (i & 1) say("%s", finish(&t));
 			else say("%s %zu", happens(ep, 1000), take(b[0], 1));
@@ -1452,7 +1452,7 @@ static void paused(void) { // one connection of a set is not read for a while
 		say("none %s", happens(ep, 0));
 	}
 }
-static void paused_after_much(void) { // what it has read last came by the kernel
+static void paused_after_much(void) { // the last bytes that it read came by the kernel
 	int a[2], b[2], ep = epoll_create1(0);
 	for (int i = 0; i < 2; i++) {
 		pair(&a[i], &b[i]);
@@ -1503,7 +1503,7 @@ static void shared_set(void) {
 		if (read(p[0], in, 1) != 1) break;
 		if (i == 10) break;
 	}
-	for (int i = 0; i < 9; i++) { // the child is not told one at a time any more
+	for (int i = 0; i < 9; i++) { // the child is no longer told one at a time
 		give(a, "z");
 		ms(2);
 	}
@@ -1536,7 +1536,7 @@ static void woken(void) {
 	say("asked for while waiting %s", finish(&t));
 	take(b, 1);
 }
-static void mixed(void) { // a socket that is read by one way of waiting after the other
+static void mixed(void) { // a socket whose reader changes its way of waiting
 	int a, b, ep = epoll_create1(0);
 	pair(&a, &b);
 	add(ep, b, EPOLLIN);
@@ -1559,7 +1559,7 @@ static void mixed(void) { // a socket that is read by one way of waiting after t
 		case 2:
 			if (strcmp(happens(ep, 2000), "1 in")) die("epoll");
 			break;
-		case 3: // another socket's wait in between
+		case 3: // a wait for another socket in between
 			if (poll(&(struct pollfd){a, POLLIN, 0}, 1, 2) != 0) die("other");
 		}
 		if (take(b, 1) != 1) die("take");
@@ -1594,7 +1594,7 @@ static void half_read(void) {
 	say("write %s", res(write(b, "x", 1)));
 	say("%s", res(read(a, in, 10)));
 }
-static void half_written(void) { // who reads no more goes on writing
+static void half_written(void) { // an end that is shut for reading must still write
 	int a, b;
 	pair(&a, &b);
 	give(a, "unread");
@@ -1603,7 +1603,7 @@ static void half_written(void) { // who reads no more goes on writing
 	say("write %s", res(write(a, "more", 4)));
 	say("%zu %.10s", take(b, 10), in);
 }
-static void writes_to_closed(void) { // whose end has come: the kernel takes the first bytes, and has the answer to them by the next ones
+static void writes_to_closed(void) { // after its end: the kernel takes the first bytes, and knows the answer to them by the next ones
 	for (int way = 0; way < 3; way++) {
 		int a, b;
 		pair(&a, &b);
@@ -1691,7 +1691,7 @@ static void *reads_on(void *a) {
 	t->err = errno;
 	return 0;
 }
-static void closed_under_writer(void) { // what it was told is written comes
+static void closed_under_writer(void) { // all bytes that its writer was told are written must arrive
 	int a, b, bad = 0;
 	size_t sent = 0;
 	pair(&a, &b);
@@ -1723,7 +1723,7 @@ static void closed_under_writer(void) { // what it was told is written comes
 	}
 	say("lost %d", bad);
 }
-static void reads_by_closed(void) { // whose number is another connection's when the bytes come
+static void reads_by_closed(void) { // another connection has the number by the time the bytes come
 	int a, b, c, d;
 	pair(&a, &b);
 	pair(&c, &d);
@@ -1735,7 +1735,7 @@ static void reads_by_closed(void) { // whose number is another connection's when
 	give(c, "other");
 	say("%zu %.5s", take(d, 5), in);
 }
-// brings writes more than the other takes, and reads it: as much?
+// brings writes until no more is taken, and tells whether as much is read.
 static bool brings(int from, int to) {
 	size_t n = fill(from), got = 0;
 	ssize_t k;
@@ -1746,7 +1746,7 @@ static bool brings(int from, int to) {
 	}
 	return got == n;
 }
-static void late_for_closed(void) { // a byte for a thread that reads still, when there have been as many others as an entry needs to be used anew
+static void late_for_closed(void) { // a byte for a thread that still reads, after as many other connections as it takes to reuse its entry
 	enum { ENTRIES = 65536, LAST = 10 };
 	int a, b, c[LAST], d[LAST], bad = 0;
 	pair(&a, &b);
@@ -1804,7 +1804,7 @@ static void resets_no_more(int b) {
 	take(b, 1);
 	_exit(0);
 }
-static void lingers_at_exit(void) { // by the process that ends without a close()
+static void lingers_at_exit(void) { // in a process that ends without close()
 	void (*const how[])(int) = {resets_at_exit, resets_no_more};
 	for (int i = 0; i < 2; i++) {
 		int a;
@@ -1879,7 +1879,7 @@ static void fills_and_waits(int b) {
 	fill(b);
 	pause();
 }
-static void killed_after_spill(void) { // with bytes unread, while the other reads from the kernel
+static void killed_after_spill(void) { // with bytes unread, while the other end reads from the kernel
 	int a;
 	pid_t p = peer(&a, fills_and_waits);
 	ms(100);
@@ -1890,7 +1890,7 @@ static void killed_after_spill(void) { // with bytes unread, while the other rea
 	say("%s", res(read(a, in, 10)));
 	say("%s", res(read(a, in, 10)));
 }
-static int told; // how much it has written
+static int told; // where it reports how much it has written
 static void ends_by(int b, const char *how) {
 	char c;
 	give(b, "r");
@@ -1907,7 +1907,7 @@ static void ends_by_exit(int b) { ends_by(b, "exit"); }
 static void ends_by_kill(int b) { ends_by(b, "kill"); }
 static void ends_by_duplicate(int b) { ends_by(b, "duplicate"); }
 static void ends_by_program(int b) { ends_by(b, "program"); }
-static void ends_unread(void) { // after an answer of which the other has read nothing yet
+static void ends_unread(void) { // after an answer that the other end has not yet begun to read
 	void (*const how[])(int) = {ends_by_exit, ends_by_kill, ends_by_duplicate, ends_by_program};
 	for (int i = 0; i < 4; i++) {
 		int a, p[2];
@@ -1927,7 +1927,7 @@ static void ends_unread(void) { // after an answer of which the other has read n
 		close(p[1]);
 	}
 }
-static int left[2]; // the child that is left, and what it says
+static int left[2]; // where the child that survives reports what it has read
 static void *forks_and_kills(void *p) {
 	struct thread *t = p;
 	char c[10];
@@ -1945,7 +1945,7 @@ static void killed_while_reading(int b) {
 	pthread_create(&t.t, 0, forks_and_kills, &t);
 	say("%s", res(read(b, in, 1)));
 }
-static void survived(void) { // by a child, when a thread of its parent slept in a read
+static void survived(void) { // a child must go on after its parent died with a thread asleep in a read
 	int a;
 	char s[10] = "";
 	if (pipe(left)) die("pipe");
@@ -1995,7 +1995,7 @@ static const char *so_error(int fd) {
 	if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &v, &l)) return "fails";
 	return v ? strerrorname_np(v) : "none";
 }
-static void so_errors(void) { // a reset, asked for by option
+static void so_errors(void) { // a reset is reported by SO_ERROR
 	for (int i = 0; i < 4; i++) {
 		int a, b, ep = epoll_create1(0);
 		pair(&a, &b);
@@ -2017,7 +2017,7 @@ static void so_errors(void) { // a reset, asked for by option
 		close(b);
 	}
 }
-static const char *all_events(int ep) { // as numbers
+static const char *all_events(int ep) { // reports them as numbers
 	static __thread char b[4][32];
 	static __thread int i;
 	struct epoll_event v;
@@ -2025,14 +2025,14 @@ static const char *all_events(int ep) { // as numbers
 	snprintf(b[++i & 3], 32, "%s %x", res(n), n > 0 ? v.events : 0);
 	return b[i & 3];
 }
-static void beside_bytes(void) { // what a set says of an end with bytes that are read in part
+static void beside_bytes(void) { // what a set reports for an end whose bytes are partly read
 	const uint32_t asked[] = {EPOLLRDNORM, EPOLLRDNORM | EPOLLOUT | EPOLLONESHOT, EPOLLIN | EPOLLRDHUP, EPOLLIN | EPOLLOUT | EPOLLET | EPOLLONESHOT, EPOLLIN | EPOLLONESHOT};
 	for (int i = 0; i < 5; i++) {
 		int a, b, ep = epoll_create1(0);
 		pair(&a, &b);
 		give(a, "0123456789");
 		say("%d: read %zu", i, take(b, 3));
-		if (i == 1) say("same %d", fill(b) == drain(a)); // which had the kernel carry what it writes
+		if (i == 1) say("same %d", fill(b) == drain(a)); // makes the kernel carry what b writes
 		add(ep, b, asked[i]);
 		if (i == 2) shutdown(a, SHUT_WR);
 		ms(20);
@@ -2044,7 +2044,7 @@ static void beside_bytes(void) { // what a set says of an end with bytes that ar
 		say("then %s", all_events(ep));
 	}
 }
-static void many_ends(void) { // recvmmsg() goes on where there is nothing more
+static void many_ends(void) { // recvmmsg() returns an end for each message
 	int a, b;
 	struct iovec v = {in, 10};
 	struct mmsghdr m[3] = {{.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &v, .msg_iovlen = 1}}};
@@ -2055,7 +2055,7 @@ static void many_ends(void) { // recvmmsg() goes on where there is nothing more
 	say("%s: %u", res(recvmmsg(b, m, 3, 0, 0)), m[0].msg_len);
 	say("%s: %u %u %u", res(recvmmsg(b, m, 3, 0, 0)), m[0].msg_len, m[1].msg_len, m[2].msg_len);
 }
-static void reset_behind_bytes(void) { // found by a read that returns them
+static void reset_behind_bytes(void) { // found by a read that still returns bytes
 	for (int i = 0; i < 2; i++) {
 		int a, b;
 		pair(&a, &b);
@@ -2115,7 +2115,7 @@ static void alarm_in(int flags, int after) {
 	struct itimerval t = {{0, 0}, {0, after * 1000}};
 	setitimer(ITIMER_REAL, &t, 0);
 }
-// alarms come again, where the machine is too busy to have begun what the first is to interrupt; 0: no more.
+// alarms repeats a signal, in case the machine was too busy to begin the call before the first one; 0 stops it.
 static void alarms(int every) {
 	struct sigaction s = {.sa_handler = on_alarm};
 	sigaction(SIGALRM, &s, 0);
@@ -2197,7 +2197,7 @@ static void *sip_thread(void *x) {
 	t->done = true;
 	return 0;
 }
-static void whole_timeouts(void) { // a call is over in time, however often something is moved meanwhile
+static void whole_timeouts(void) { // a call must return in time, however often bytes move meanwhile
 	int a, b;
 	pair(&a, &b);
 	struct timeval tv = {0, 500000};
@@ -2210,7 +2210,7 @@ static void whole_timeouts(void) { // a call is over in time, however often some
 	pthread_join(t.t, 0);
 	drain(b);
 	int two = 2;
-	setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two); // by the kernel from here on
+	setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &two, sizeof two); // from here on by the kernel
 	t = (struct thread){.fd = b};
 	pthread_create(&t.t, 0, sip_thread, &t);
 	k = write_much(a);
@@ -2224,7 +2224,7 @@ static void whole_timeouts(void) { // a call is over in time, however often some
 	write_much(a);
 	say("interrupted: %d", now() - at < 2);
 }
-static void files_interrupted(void) { // sent to who does not read
+static void files_interrupted(void) { // files sent to an end that does not read
 	int a, b, f = memfd_create("f", 0);
 	pair(&a, &b);
 	if (ftruncate(f, 64 << 20)) die("truncate");
@@ -2293,7 +2293,7 @@ static void jump_in(int after) {
 	sigaction(SIGALRM, &act, 0);
 	setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, after * 1000}}, 0);
 }
-static void jumped(void) { // a handler leaves a call that waits, as FTP clients do
+static void jumped(void) { // a handler jumps out of a waiting call, as FTP clients do
 	static int a, b;
 	pair(&a, &b);
 	for (volatile int i = 0; i < 2; i++) {
@@ -2376,7 +2376,7 @@ static void cancelled(void) {
 	say("%s", res(read(b, in, 10)));
 }
 
-static void cancelled_before(void) { // it is promoted: what a thread has left counted counts no longer
+static void cancelled_before(void) { // before the promotion: the counts that a cancelled thread left must not count any more
 	struct sockaddr_storage s;
 	socklen_t l;
 	pthread_t t;
@@ -2484,7 +2484,7 @@ static void fork_server(void) {
 		a = socket(s.ss_family, SOCK_STREAM, 0);
 		if (connect(a, (struct sockaddr *)&s, l) < 0) die("connect");
 		b = accept(from, 0, 0);
-		if (round) warm(a, b); // in the second round the child gets a promoted connection
+		if (round) warm(a, b); // the child has a promoted connection in the second round
 		pid_t c = fork();
 		if (c == 0) {
 			close(a);
@@ -2523,7 +2523,7 @@ static int made(void *p) {
 	if (take(b, 5) != 5 || memcmp(in, "after", 5)) _exit(4);
 	_exit(0);
 }
-static void makes(int b) { // a child without libc's doing, or by its clone()
+static void makes(int b) { // a child by a system call, which libc does not see, or by libc's clone()
 	static char stack[65536] __attribute__((aligned(16)));
 	uint64_t args[11] = {[4] = SIGCHLD};
 	pid_t p = made_how == 0   ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)
@@ -2561,7 +2561,7 @@ static void forked_closes(void) {
 	close(a);
 	say("%s", res(read(b, in, 10)));
 }
-static void daemons(void) { // in the background with its connections
+static void daemons(void) { // goes on in the background with its connections
 	int a, b, p[2];
 	pair(&a, &b);
 	if (pipe(p)) die("pipe");
@@ -2600,7 +2600,7 @@ static void born(void) {
 	pthread_mutex_unlock(&busy);
 	close(closes);
 }
-static void *busy_thread(void *x) { // as an event loop of a library that stands still while its process forks
+static void *busy_thread(void *x) { // as the event loop of a library does that pauses while its process forks
 	(void)x;
 	for (int i = 0; i < 20; i++) {
 		int a, b, ep = epoll_create1(0);
@@ -2618,10 +2618,10 @@ static void *busy_thread(void *x) { // as an event loop of a library that stands
 	}
 	return 0;
 }
-static void fork_handlers(void) { // close a connection in the child, and wait for threads that use some
+static void fork_handlers(void) { // close a connection in the child, and wait for threads that use connections
 	int a, b;
 	pair(&a, &b);
-	while (open("/dev/null", O_RDONLY) < b) {} // no lower number is free
+	while (open("/dev/null", O_RDONLY) < b) {} // leave no lower number free
 	pthread_atfork(before_fork, after_fork, born);
 	closes = b;
 	for (int i = 0; i < 3; i++) {
@@ -2648,7 +2648,7 @@ static void fork_handlers(void) { // close a connection in the child, and wait f
 	give(a, "xy");
 	say("%s", res(read(b, in, 10)));
 }
-static void fork_while_writing(void) { // a thread waits in a write
+static void fork_while_writing(void) { // while a thread waits in a write
 	int a, b, q = 0;
 	pair(&a, &b);
 	struct thread t = {.fd = a};
@@ -2707,7 +2707,7 @@ static void programs(void) {
 		say("status %d", status);
 	}
 }
-static void helper(void) { // a program that a server starts, and that lives on: connections go on as before it
+static void helper(void) { // a server starts a program that lives on: its connections must go on as before
 	int a, b, ep = epoll_create1(0);
 	pair(&a, &b);
 	fcntl(a, F_SETFD, FD_CLOEXEC);
@@ -2746,7 +2746,7 @@ static int mappings(void) {
 	if (f) fclose(f);
 	return n;
 }
-static void unmapped(void) { // what a program has still, by the process that started it
+static void unmapped(void) { // after a program has ended, its parent must not still map what it had
 	int had = 0;
 	for (int i = 0; i < 6; i++) {
 		int a, b;
@@ -2792,7 +2792,7 @@ static void unrelated_programs(void) {
 		say("%s", res(read(a, in, 10)));
 	}
 }
-static void shells(void) { // that libc starts, and that speak by the connection
+static void shells(void) { // libc starts them, and they use the connection
 	int a, b;
 	char command[100], line[10] = "";
 	pair(&a, &b);
@@ -2835,7 +2835,7 @@ static void fails_to_start(void) { // while bytes are unread that another progra
 	say("inherited %d", fcntl(b, F_GETFD));
 	say("same %d", n == drain(b));
 }
-static void speaks_later(void) { // a program that has the connection since before it could be promoted
+static void speaks_later(void) { // a program that has held the connection since before it could be promoted
 	const char *how[] = {"vfork", "spawn"};
 	for (int i = 0; i < 2; i++) {
 		int a, b, go[2];
@@ -2878,7 +2878,7 @@ static void writes_and_stops(int b) {
 	raise(SIGSTOP);
 	if (take(b, 2) != 2) _exit(3);
 }
-static void inherits_from_stopped(void) { // what it has sent comes, at the latest when it runs again
+static void inherits_from_stopped(void) { // what a stopped peer has sent must come, at the latest when it runs again
 	int a, status;
 	char number[100];
 	pid_t p = peer(&a, writes_and_stops);
@@ -2939,7 +2939,7 @@ static void passed(void) {
 	say("%s", res(read(a, in, 10)));
 	reap(p);
 }
-static void passed_full(void) { // while the kernel has no room for more of what it sends
+static void passed_full(void) { // while the kernel has no room for more of what the peer sends
 	int a, b, u[2], small = 4096;
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
 	pid_t p = fork();
@@ -2968,7 +2968,7 @@ static void passed_full(void) { // while the kernel has no room for more of what
 	say("%zu %.5s", take(b, 5), in);
 	reap(p);
 }
-static void passed_much(void) { // with more unread than the ring begins with
+static void passed_much(void) { // with more unread than the first size of the ring
 	int a, b, u[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
 	pid_t p = fork();
@@ -2981,7 +2981,7 @@ static void passed_much(void) { // with more unread than the ring begins with
 		_exit(0);
 	}
 	pair(&a, &b);
-	for (int i = 0; i < 3; i++) { // so that both ends have the whole ring
+	for (int i = 0; i < 3; i++) { // so that both rings have grown
 		if (send(a, big, 100000, 0) != 100000 || take(b, 100000) != 100000) die("large");
 	}
 	for (size_t n = 0; n < 400000;) {
@@ -2994,7 +2994,7 @@ static void passed_much(void) { // with more unread than the ring begins with
 	say("%zu %.5s", take(a, 5), in);
 	reap(p);
 }
-static void hand_on(int b, void (*reads)(int fd)) { // to a program that reads after a while
+static void hand_on(int b, void (*reads)(int fd)) { // passes b to a program that reads later
 	int u[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
 	pid_t p = fork();
@@ -3014,7 +3014,7 @@ static void says_how_much(int fd) {
 	if (write(fd, &n, sizeof n) != sizeof n) die("write");
 }
 static void hands_on_late(int b) { hand_on(b, says_how_much); }
-static void shut_full(void) { // what was written comes before the end, however late it is read
+static void shut_full(void) { // what was written must come before the end, however late it is read
 	int a;
 	size_t n = 0, got = 0;
 	ssize_t k;
@@ -3062,7 +3062,7 @@ static void reads_slowly(int b) {
 	n[1] = k < 0 ? errno : 0;
 	if (write(report[1], n, sizeof n) != sizeof n) die("write");
 }
-static void closed_much(void) { // by one that has nothing to read, and whose peer comes to it for long
+static void closed_much(void) { // by an end that has nothing to read, and whose peer takes long to read
 	for (int i = 0; i < 3; i++) {
 		int a;
 		ssize_t n = 0, k, got[2];
@@ -3106,7 +3106,7 @@ static void *take_thread(void *x) {
 	t->done = true;
 	return 0;
 }
-static void owes(void) { // while its process waits in a set that has no connection, writes to another, or only waits
+static void owes(void) { // while its process waits in a set without connections, writes to another connection, or only sleeps
 	for (int i = 0; i < 3; i++) {
 		int a, b, c, d, two = 2, ep = epoll_create1(0);
 		window = 8192;
@@ -3173,11 +3173,11 @@ static void ranges(void) {
 	say("%d", n < 100);
 	closefrom(3);
 	say("%s %s", res(read(a, in, 1)), res(read(b, in, 1)));
-	pair(&a, &b); // ours are still there
+	pair(&a, &b); // the library's own descriptors are still open
 	give(a, "x");
 	say("%s", res(read(b, in, 10)));
 	double soonest = 1;
-	for (int i = 0; i < 20; i++) { // not by looking at each number that there may be
+	for (int i = 0; i < 20; i++) { // it must not try every possible number
 		double at = now();
 		closefrom(3000);
 		if (now() - at < soonest) soonest = now() - at;
@@ -3207,12 +3207,12 @@ static void few(void) {
 		give(a, "x");
 		if (take(b, 1) != 1) die("take");
 	}
-	while (open("/dev/null", O_RDWR) >= 0) {} // ours take some of these numbers
+	while (open("/dev/null", O_RDWR) >= 0) {} // the library holds some of these numbers
 	say("%d", errno == EMFILE);
 	give(a, "x");
 	say("%zu", take(b, 1));
 }
-static void reused(void) { // a number that another file has now
+static void reused(void) { // another file gets the connection's number
 	for (int i = 0; i < 20; i++) {
 		int a, b, p[2];
 		pair(&a, &b);
@@ -3299,7 +3299,7 @@ static void low(void) {
 }
 static _Atomic int urgent;
 static void on_urgent(int s) { (void)s, urgent++; }
-static void low_inherited(void) { // of the listening socket
+static void low_inherited(void) { // from the listening socket
 	struct sockaddr_storage s;
 	socklen_t l;
 	int from = listener(&s, &l), a = socket(s.ss_family, SOCK_STREAM, 0), b, v = 10;
@@ -3320,7 +3320,7 @@ static void writes_late_and_exits(int b) {
 	ms(150);
 	give(b, "01234567890123456789");
 }
-static void low_at_end(void) { // an option that has the kernel serve what comes, when the peer has ended
+static void low_at_end(void) { // after the peer's end, an option makes the kernel serve the rest
 	int a, two = 2;
 	pid_t p = peer(&a, writes_late_and_exits);
 	say("%s", revents(a, POLLIN, 10));
@@ -3330,7 +3330,7 @@ static void low_at_end(void) { // an option that has the kernel serve what comes
 	say("%s", res(read(a, in, 100)));
 	say("%s", res(read(a, in, 100)));
 }
-static void token_and_exits(int b) { // what it has read by the ring leaves a token unread
+static void token_and_exits(int b) { // what it reads by the ring leaves a token unread
 	for (int i = 0; i < 10; i++) {
 		if (!strstr(revents(b, POLLIN, 1000), "in")) _exit(7);
 		if (read(b, in, 1) != 1) _exit(8);
@@ -3392,7 +3392,7 @@ static void on_fault(int s, siginfo_t *i, void *context) {
 	pipes += s == SIGSEGV && i->si_code > 0;
 	siglongjmp(after_fault, 1);
 }
-static void maps_bytes(void) { // getsockopt() that reads
+static void maps_bytes(void) { // a getsockopt() that reads
 	int a, b;
 	pair(&a, &b);
 	give(a, "hello");
@@ -3434,7 +3434,7 @@ static void bad_memory(void) {
 		say("%d all is there: %s %.3s", i, res(recvmsg(b, &h, MSG_PEEK)), in);
 		say("%d %s %.3s", i, res(read(b, in, 10)), in);
 	}
-	give(a, "abc"); // and where a part is there
+	give(a, "abc"); // if a part of the memory is valid
 	say("part %s", res(read(b, edge - 2, 10)));
 	say("%s", res(read(b, in, 10)));
 	say("part %s", res(write(a, edge - 2, 10)));
@@ -3459,7 +3459,7 @@ static void bad_memory(void) {
 	say("handled %d", pipes);
 	say("read %s write %s %s", res(read(b, edge, 10)), res(write(a, edge, 10)), res(read(b, in, 10)));
 	say("signal %d %d", (void *)signal(SIGSEGV, SIG_DFL) == (void *)on_fault, signal(SIGSEGV, SIG_DFL) == SIG_DFL);
-	for (int i = 0; i < 2; i++) { // and without one the program ends
+	for (int i = 0; i < 2; i++) { // without a handler the program ends
 		pid_t p = fork();
 		if (p == 0) {
 			setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
@@ -3483,7 +3483,7 @@ static void full(void) {
 	say("same %d", drain(b) == n);
 	say("%s poll %s", res(write(a, "x", 1)), revents(a, POLLOUT, 1000));
 	take(b, 1);
-	for (int i = 0; i < 3; i++) { // a stream that is read a little at a time
+	for (int i = 0; i < 3; i++) { // as a stream is read a little at a time
 		n = fill(a);
 		size_t m = 0;
 		while (m < n && poll(&(struct pollfd){b, POLLIN, 0}, 1, 1000) == 1) {
@@ -3494,7 +3494,7 @@ static void full(void) {
 		say("same %d", m == n);
 	}
 }
-static void refill(void) { // promoted while the buffers are full; both ends are one thread's, and files are sent
+static void refill(void) { // promoted while its buffers are full, with both ends in one thread, which sends files
 	int file = memfd_create("file", 0);
 	if (write(file, big, sizeof big) != sizeof big) die("file");
 	for (int round = 0; round < 4; round++) {
@@ -3538,7 +3538,7 @@ static void *room_thread(void *x) {
 	t->done = true;
 	return 0;
 }
-static void room(void) { // for a writer that does not wait, when it has been told that there is none
+static void room(void) { // a nonblocking writer that found no room must be told of it
 	for (int way = 0; way < ROOM_WAYS; way++) {
 		int a, b, ep = epoll_create1(0), outer = epoll_create1(0);
 		pair(&a, &b);
@@ -3584,7 +3584,7 @@ static void writer_waits(void) {
 		if (n != sizeof in || memcmp(in, big, n)) say("part %d: %zu", i, n);
 	}
 	say("%s", finish(&t));
-	for (int i = 0; i < 3; i++) { // with pauses, so that both sleep in turn
+	for (int i = 0; i < 3; i++) { // with pauses, so that each side sleeps in turn
 		size_t n;
 		t.n = 1 << 20;
 		begin(&t, write_thread);
@@ -3592,7 +3592,7 @@ static void writer_waits(void) {
 		say("%s right %d", finish(&t), !memcmp(in, big + n - 65536, 65536));
 	}
 }
-static void renumbered(void) { // the number by which it was read is another connection's by the time of a fork
+static void renumbered(void) { // by the time of a fork, another connection has the number by which it was read
 	int a, b, c, d;
 	for (int way = 0; way < 3; way++) {
 		pair(&a, &b);
@@ -3624,7 +3624,7 @@ static void renumbered(void) { // the number by which it was read is another con
 	}
 }
 static _Atomic int looked_at;
-static void *looks(void *x) { // as another thread of the program does: waiting takes nothing
+static void *looks(void *x) { // a thread that only waits takes no bytes
 	const struct thread *t = x;
 	while (!t->done) {
 		struct pollfd p = {looked_at, POLLIN, 0};
@@ -3638,7 +3638,7 @@ static void *peeks(void *x) {
 	while (!t->done) recv(t->fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
 	return 0;
 }
-static void renumbered_in_poll(void) { // while another thread polls that number, and one reads by a duplicate
+static void renumbered_in_poll(void) { // while one thread polls that number, and another peeks by a duplicate
 	int a, b, c, d, lost = 0;
 	struct thread t = {0}, u = {0};
 	pair(&a, &b);
@@ -3663,7 +3663,7 @@ static void renumbered_in_poll(void) { // while another thread polls that number
 	pthread_join(u.t, 0);
 	say("lost %d", lost);
 }
-static void was_in_set(void) { // the number of a connection is one that another file had, which was closed in a set
+static void was_in_set(void) { // the connection's number was that of another file, which was closed while in a set
 	for (int way = 0; way < 8; way++) {
 		int a, b, p[2], ep = epoll_create1(0), other = epoll_create1(0);
 		if (pipe(p) < 0) die("pipe");
@@ -3692,7 +3692,7 @@ static void was_in_set(void) { // the number of a connection is one that another
 		say("none %s", happens(ep, 0));
 		take(b, 2);
 		say("none %s", happens(ep, 0));
-		if (way & 1) { // and again of a set that it is in, too
+		if (way & 1) { // now in that set, too
 			add(ep, b, EPOLLIN);
 			give(a, "x");
 			say("one %s", happens(ep, 1000));
@@ -3706,7 +3706,7 @@ static void was_in_set(void) { // the number of a connection is one that another
 		close(other);
 	}
 }
-static void set_after_set(void) { // programs that have a loop for each of their tasks, as asyncio.run() has
+static void set_after_set(void) { // as programs do that have a loop for each task, such as by asyncio.run()
 	int a, b;
 	pair(&a, &b);
 	for (int i = 0; i < 6; i++) {
@@ -3724,7 +3724,7 @@ static void set_after_set(void) { // programs that have a loop for each of their
 		close(ep);
 	}
 }
-static void promotes_in_child(void) { // it goes on with a connection, and has some of its own
+static void promotes_in_child(void) { // the child goes on with a connection, and opens some of its own
 	int a, b, c, d;
 	char x;
 	pair(&a, &b);
@@ -3755,7 +3755,7 @@ static void promotes_in_child(void) { // it goes on with a connection, and has s
 	waitpid(p, &status, 0);
 	say("status %x", status);
 }
-static void looked_asleep(void) { // a reader that was woken leaves bytes for a wait
+static void looked_asleep(void) { // a reader that was woken leaves bytes, which a later wait must find
 	int a, b;
 	pair(&a, &b);
 	for (int way = 0; way < 4; way++) {
@@ -3795,7 +3795,7 @@ static void bulk(void) { // bytes are checked
 		say("%zu right %d", n, !memcmp(in, big, n));
 	}
 }
-static void late_connect(void) { // without waiting, as event loops do
+static void late_connect(void) { // nonblocking, as event loops do it
 	struct sockaddr_storage s;
 	socklen_t l;
 	int from = listener(&s, &l), a = socket(s.ss_family, SOCK_STREAM | SOCK_NONBLOCK, 0), v = -1;
@@ -3825,7 +3825,7 @@ static void *poll_thread(void *x) {
 	t->done = true;
 	return 0;
 }
-static void two_ways_at_once(void) { // a thread polls, another waits in a set, a third reads
+static void two_ways_at_once(void) { // one thread polls, another waits in a set, a third reads
 	int a, b, ep = epoll_create1(0);
 	pair(&a, &b);
 	add(ep, b, EPOLLIN);
@@ -3851,7 +3851,7 @@ static void two_ways_at_once(void) { // a thread polls, another waits in a set, 
 }
 
 static _Atomic bool reading;
-static void *reads_on_thread(void *x) { // what does not come at once it leaves to others
+static void *reads_on_thread(void *x) { // leaves to others what does not come at once
 	struct thread *t = x;
 	reading = true;
 	for (int i = 0; i < 300; i++)
@@ -3859,7 +3859,7 @@ static void *reads_on_thread(void *x) { // what does not come at once it leaves 
 	t->done = true;
 	return 0;
 }
-static void polls_beside_reader(void) { // another thread is in a read that does not wait, just as this one goes to sleep
+static void polls_beside_reader(void) { // another thread is in a nonblocking read just as this one goes to sleep
 	int a, b;
 	pair(&a, &b);
 	revents(b, POLLIN, 0);
@@ -3884,7 +3884,7 @@ static void polls_beside_reader(void) { // another thread is in a read that does
 	say("late %d", late);
 }
 
-static void moved_beside_reader(void) { // to a set in which another thread sleeps
+static void moved_beside_reader(void) { // moved to a set in which another thread sleeps
 	int a, b, one = epoll_create1(0), two = epoll_create1(0), late = 0;
 	pair(&a, &b);
 	for (int i = 0; i < 60; i++) {
@@ -3918,7 +3918,7 @@ static int high(int fd) {
 	close(fd);
 	return n;
 }
-static void *connects(void *x) { // and has no number for long that is below 300
+static void *connects(void *x) { // moves its descriptors above 300, so that low numbers are free
 	struct thread *t = x;
 	for (int i = 0; i < 150 && !t->done; i++) {
 		int a, b;
@@ -3934,7 +3934,7 @@ static void *connects(void *x) { // and has no number for long that is below 300
 	t->done = true;
 	return 0;
 }
-static void chosen(void) { // numbers that are free, and that the program takes by dup2()
+static void chosen(void) { // dup2() to free numbers must not be undone by the library
 	struct thread t = {0};
 	int from = high(open("/dev/null", O_RDWR)), lowest = dup(from), lost = 0;
 	close(lowest);
@@ -3961,7 +3961,7 @@ static void goes_by_kernel(int b) {
 	setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &n, sizeof n);
 	_exit(read(b, in, 10) == 0 ? 0 : 6);
 }
-static void closed_after_all(void) { // with the other end gone to the kernel meanwhile
+static void closed_after_all(void) { // after the other end has left the ring for the kernel
 	int a;
 	pid_t p = peer(&a, goes_by_kernel);
 	say("%s", revents(a, POLLIN, 1000));
@@ -3970,7 +3970,7 @@ static void closed_after_all(void) { // with the other end gone to the kernel me
 	close(a);
 	reap(p);
 }
-static void closed_by_child(void) { // in a set that is its parent's, too
+static void closed_by_child(void) { // which shares the set with its parent
 	for (int i = 0; i < 3; i++) {
 		int a, b, ep = epoll_create1(0);
 		pair(&a, &b);
@@ -3997,7 +3997,7 @@ static void closed_by_child(void) { // in a set that is its parent's, too
 		close(ep);
 	}
 }
-static void used_by_duplicate(void) { // and in a set since before it was a connection, by the first number
+static void used_by_duplicate(void) { // in a set, by its first number, since before it was connected
 	for (int i = 0; i < 2; i++) {
 		int a, b, ep = epoll_create1(0);
 		struct epoll_event v = {i ? EPOLLIN | EPOLLET : EPOLLIN, {.u64 = 12345}};
@@ -4024,7 +4024,7 @@ static void used_by_duplicate(void) { // and in a set since before it was a conn
 		close(ep);
 	}
 }
-static void polls_later(int b) { // what wakes it comes while it is elsewhere
+static void polls_later(int b) { // what would wake it comes while it is elsewhere
 	revents(b, POLLIN, 1000);
 	take(b, 1);
 	if (recv(b, in, 1, MSG_DONTWAIT) >= 0) die("byte");
@@ -4032,7 +4032,7 @@ static void polls_later(int b) { // what wakes it comes while it is elsewhere
 	ms(300);
 	if (revents(b, POLLIN, 10000)[0] != '1' || take(b, 1) != 1) _exit(7);
 }
-static void recalled(void) { // a reader that has its bytes come by the kernel, while the writer does something else
+static void recalled(void) { // a reader's bytes come by the kernel from now on, while the writer is elsewhere
 	int a, p[2];
 	pid_t q = peer(&a, polls_later);
 	if (pipe(p) < 0) die("pipe");
@@ -4045,7 +4045,7 @@ static void recalled(void) { // a reader that has its bytes come by the kernel, 
 }
 
 static _Atomic int foreign;
-static void *own_data(void *x) { // what a set says is what was put into it
+static void *own_data(void *x) { // a set must return the data that was registered
 	const struct thread *t = x;
 	while (!t->done) {
 		struct epoll_event v[2];
@@ -4054,7 +4054,7 @@ static void *own_data(void *x) { // what a set says is what was put into it
 	}
 	return 0;
 }
-static void comes_and_goes(void) { // in a set, promoted, and closed, while another thread looks into it
+static void comes_and_goes(void) { // registered, promoted and closed while another thread waits in the set
 	struct thread t = {.fd = epoll_create1(0)};
 	begin(&t, own_data);
 	for (int i = 0; i < 60 && !foreign; i++) {
@@ -4076,7 +4076,7 @@ static void exits_blocked(int b) {
 	ms(300);
 	exit(3);
 }
-static void exits_writing(void) { // while another thread writes what nobody reads
+static void exits_writing(void) { // while another thread writes what no reader takes
 	int a;
 	ssize_t n;
 	pid_t p = peer(&a, exits_blocked);
@@ -4094,7 +4094,7 @@ static void file_limit(void) {
 	give(a, "x");
 	say("%s", res(read(b, in, 10)));
 }
-static void address_limit(void) { // what cannot be had takes nothing from the program
+static void address_limit(void) { // what the library cannot get must cost the program nothing
 	struct rlimit r = {60 << 20, 60 << 20};
 	pthread_key_t k;
 	setrlimit(RLIMIT_AS, &r);
@@ -4106,7 +4106,7 @@ static void address_limit(void) { // what cannot be had takes nothing from the p
 	}
 	say("%d", pthread_key_create(&k, 0));
 }
-static void vfork_numbers(void) { // that the next program knows, or that are other files' than the parent's
+static void vfork_numbers(void) { // descriptors that the next program knows by number, or that are other files in the child than in the parent
 	int a, b, q[2];
 	pair(&a, &b);
 	fcntl(a, F_SETFD, FD_CLOEXEC);
@@ -4160,7 +4160,7 @@ static void paced(void) { // before it is promoted, and afterwards
 		say("%s", finish(&t));
 	}
 }
-static void connects_again(void) { // the socket of a connection, to somebody else
+static void connects_again(void) { // reuses a connection's socket for another peer
 	int a, b, v = -1;
 	struct sockaddr none = {.sa_family = AF_UNSPEC};
 	struct sockaddr_storage s;
@@ -4182,7 +4182,7 @@ static void connects_again(void) { // the socket of a connection, to somebody el
 	close(a);
 	say("%s", res(read(c, in, 10)));
 }
-static void vfork_writes(void) { // what its parent goes on with
+static void vfork_writes(void) { // its parent goes on with the connection
 	int a, b;
 	cold(&a, &b);
 	pid_t p = vfork();
@@ -4203,7 +4203,7 @@ static void writes_and_sleeps(int b) {
 	give(b, "unread");
 	ms(8000);
 }
-static void spawns_writing(void) { // while another thread has just begun to wait for a peer that does not run
+static void spawns_writing(void) { // another thread has just begun to wait for a peer that does not run
 	int a, status;
 	pid_t p = peer(&a, writes_and_sleeps), c;
 	char *argv[] = {"true", 0};
@@ -4220,7 +4220,7 @@ static void spawns_writing(void) { // while another thread has just begun to wai
 	reap(p);
 	finish(&t);
 }
-static void dontwait_beside(void) { // a thread that writes what nobody reads
+static void dontwait_beside(void) { // beside a thread that writes what no reader takes
 	for (int i = 0; i < 3; i++) {
 		int a, b;
 		struct thread t;
@@ -4237,7 +4237,7 @@ static void dontwait_beside(void) { // a thread that writes what nobody reads
 		close(b);
 	}
 }
-static void second_writer(void) { // is interrupted while the first waits
+static void second_writer(void) { // interrupted while the first writer waits
 	int a, b;
 	pair(&a, &b);
 	struct thread t = {.fd = a};
@@ -4252,15 +4252,15 @@ static void second_writer(void) { // is interrupted while the first waits
 	finish(&t);
 }
 
-static void *last_thread(void *x) { // it runs when its waker sleeps
+static void *last_thread(void *x) { // runs once its waker sleeps
 	struct thread *t = x;
 	struct epoll_event v;
 	sched_setscheduler(0, SCHED_BATCH, &(struct sched_param){0});
 	t->r = epoll_wait(t->fd, &v, 1, 3000);
 	t->err = errno;
-	return 0; // on a busy machine it may have run before, and been told of what is gone
+	return 0; // on a busy machine it may have run before, and seen what is gone
 }
-static void unwanted_as_told(void) { // what is about to wake a thread in the set is taken from it, and something else comes
+static void unwanted_as_told(void) { // what is about to wake a thread in the set is withdrawn, and something else comes
 	int a[2], b[2], ep = epoll_create1(0), other = epoll_create1(0);
 	cpu_set_t one;
 	CPU_ZERO(&one);
@@ -4286,7 +4286,7 @@ static void unwanted_as_told(void) { // what is about to wake a thread in the se
 			take(b[0], 4);
 			say("none %s", res(recv(b[0], in, 1, MSG_DONTWAIT)));
 		}
-		if (i / 2 == 4) { // a look takes the edge, unless the thread came to run and has it already
+		if (i / 2 == 4) { // this wait takes the edge, unless the thread ran and has it already
 			shutdown(a[0], SHUT_WR);
 			take(b[0], 4);
 			happens(ep, 0);
@@ -4301,7 +4301,7 @@ static void unwanted_as_told(void) { // what is about to wake a thread in the se
 	}
 }
 
-static void nested_beside_reader(void) { // who is woken leaves bytes
+static void nested_beside_reader(void) { // a woken reader leaves bytes
 	for (int i = 0; i < 4; i++) {
 		int a, b, ep = epoll_create1(0), outer = epoll_create1(0);
 		pair(&a, &b);
@@ -4322,7 +4322,7 @@ static void nested_beside_reader(void) { // who is woken leaves bytes
 		say("%d %s %s", i, finish(&u), now() - at < 2 ? "soon" : "late");
 	}
 }
-static void waits_beside_reader(void) { // who is woken leaves bytes
+static void waits_beside_reader(void) { // a woken reader leaves bytes
 	int late = 0;
 	for (int i = 0; i < 8; i++) {
 		int a, b, ep = epoll_create1(0);
@@ -4342,7 +4342,7 @@ static void waits_beside_reader(void) { // who is woken leaves bytes
 	}
 	say("late %d", late);
 }
-static void polled_beside_reader(void) { // who is woken leaves bytes
+static void polled_beside_reader(void) { // a woken reader leaves bytes
 	int late = 0;
 	for (int i = 0; i < 8; i++) {
 		int a, b;
@@ -4360,7 +4360,7 @@ static void polled_beside_reader(void) { // who is woken leaves bytes
 	}
 	say("late %d", late);
 }
-// slow_page is memory that comes 200 ms after it was asked for: meanwhile who reads into it stands still.
+// slow_page maps memory that takes 200 ms to fault in: a read into it stands still meanwhile.
 struct slow {
 	pthread_t t;
 	int fd;
@@ -4392,7 +4392,7 @@ static void *slow_reader(void *x) {
 	pthread_join(s.t, 0);
 	return 0;
 }
-static void polled_beside_slow_reader(void) { // it is about to leave bytes
+static void polled_beside_slow_reader(void) { // which is about to leave bytes
 	for (int i = 0; i < 4; i++) {
 		int a, b;
 		pair(&a, &b);
@@ -4429,7 +4429,7 @@ static void reader_beside_reader(void) { // the first leaves bytes
 	say("late %d", late);
 }
 
-static void stuck_path(void) { // of one connection; the other is one of the same two processes
+static void stuck_path(void) { // of one of two connections between the same processes
 	int a[2], b[2], ep = epoll_create1(0), seven = 7;
 	struct sock_filter drop[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_MARK), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 7, 0, 1),
 	                             BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, ~0u)};
@@ -4449,7 +4449,7 @@ static void stuck_path(void) { // of one connection; the other is one of the sam
 		take(b[i], 2);
 		say("none %s", res(recv(b[i], in, 1, MSG_DONTWAIT)));
 	}
-	if (setsockopt(a[0], SOL_SOCKET, SO_MARK, &seven, sizeof seven) < 0) return; // by nobody but root
+	if (setsockopt(a[0], SOL_SOCKET, SO_MARK, &seven, sizeof seven) < 0) return; // only root may set the mark
 	struct thread t = {.fd = ep};
 	begin(&t, wait_thread);
 	double at = now();
@@ -4486,7 +4486,7 @@ static void discarded(void) { // recv() and recvmsg() with MSG_TRUNC
 		say("%s", res(recv(b, 0, 100000, MSG_TRUNC | MSG_PEEK | MSG_DONTWAIT)));
 	}
 }
-static void *timed_thread(void *x) { // of all on this processor it runs last
+static void *timed_thread(void *x) { // the last to run on this processor
 	struct thread *t = x;
 	struct epoll_event v;
 	sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
@@ -4496,7 +4496,7 @@ static void *timed_thread(void *x) { // of all on this processor it runs last
 	t->n = now() - at > 2.2;
 	return 0;
 }
-static void timed_while_promoted(void) { // a wait that began before anything was promoted
+static void timed_while_promoted(void) { // in a wait that began before anything was promoted
 	int a, b, ep = epoll_create1(0);
 	cpu_set_t one;
 	CPU_ZERO(&one);
@@ -4521,7 +4521,7 @@ static void *small_thread(void *x) {
 	give(t->fd, "0123456789");
 	return 0;
 }
-static void nothing_asked(void) { // waits and look of no bytes
+static void nothing_asked(void) { // reads of 0 bytes
 	int a, b;
 	pair(&a, &b);
 	struct thread t = {.fd = a};
@@ -4538,7 +4538,7 @@ static void nothing_asked(void) { // waits and look of no bytes
 		say("%zu", take(b, 10));
 	}
 }
-static void peeked_then_polled(void) { // by a reader that slept, of an end that goes by the kernel for good
+static void peeked_then_polled(void) { // by a reader that slept, at an end that has gone to the kernel for good
 	for (int i = 0; i < 3; i++) {
 		int a, b, ep = epoll_create1(0);
 		pair(&a, &b);
@@ -4566,7 +4566,7 @@ static void peeked_then_polled(void) { // by a reader that slept, of an end that
 		close(b);
 	}
 }
-static void *idle_poll_thread(void *x) { // of all on this processor it runs last
+static void *idle_poll_thread(void *x) { // the last to run on this processor
 	sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
 	return poll_thread(x);
 }
@@ -4574,7 +4574,7 @@ static void *idle_read_thread(void *x) {
 	sched_setscheduler(0, SCHED_IDLE, &(struct sched_param){0});
 	return read_thread(x);
 }
-static void taken_before(void) { // what has woken a thread is taken by another one, which then does something else
+static void taken_before(void) { // one thread takes what woke another, then does something else
 	cpu_set_t one;
 	CPU_ZERO(&one);
 	CPU_SET((unsigned)sched_getcpu(), &one);
@@ -4589,7 +4589,7 @@ static void taken_before(void) { // what has woken a thread is taken by another 
 		struct thread t = {.fd = b, .n = 1};
 		begin(&t, i / 2 ? idle_read_thread : idle_poll_thread);
 		give(a, "x");
-		for (int k; (k = (int)recv(b, in, 10, MSG_DONTWAIT)) != 1;) { // it was the first, and begins anew
+		for (int k; (k = (int)recv(b, in, 10, MSG_DONTWAIT)) != 1;) { // the other thread was first; try again
 			finish(&t);
 			begin(&t, i / 2 ? idle_read_thread : idle_poll_thread);
 			give(a, "x");
@@ -4604,7 +4604,7 @@ static void taken_before(void) { // what has woken a thread is taken by another 
 		close(ep);
 	}
 }
-static void writes_first(void) { // a thread that has both ends: natively the kernel takes so much
+static void writes_first(void) { // by a thread that has both ends; natively the kernel takes that much
 	for (int i = 0; i < 2; i++) {
 		int a, b, f = memfd_create("f", 0);
 		pair(&a, &b);
@@ -4619,8 +4619,8 @@ static void writes_first(void) { // a thread that has both ends: natively the ke
 		}
 	}
 }
-// What both ends do, each of which writes n before it reads. used: megabytes have gone both ways; idle: and then nothing for so long that
-// memory is given back; polls: without waiting in a write.
+// What both ends do: each writes n bytes before it reads. used: megabytes have gone both ways before; idle: then nothing, for so long that
+// memory is given back; polls: nonblocking writes.
 static struct { bool used, idle, polls; size_t n; } both;
 static void moves_much(int fd, bool writes) {
 	for (int i = 0; i < 128; i++)
@@ -4637,7 +4637,7 @@ static void idles(int fd, bool asks) { // as a server does
 		if (epoll_wait(ep, &v, 1, 5000) != 1 || read(fd, &c, 1) != 1) die("idles");
 		if (!asks) give(fd, "!");
 	}
-	epoll_wait(ep, &v, 1, 2200); // until the other end has waited so long
+	epoll_wait(ep, &v, 1, 2200); // until the other end has waited as long
 	close(ep);
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 }
@@ -4666,7 +4666,7 @@ static void both_first(void) {
 		both.used = i >= 2;
 		both.idle = i >= 4;
 		both.polls = i & 1;
-		segment = both.used ? 1448 : 0; // the kernel's buffers are small before they are used, as between hosts
+		segment = both.used ? 1448 : 0; // until they are used, the kernel's buffers are small, as between hosts
 		for (int j = both.idle ? 4 : both.used ? 3 : 0; j < 5; j++) {
 			int a;
 			both.n = sizes[j];
@@ -4677,7 +4677,7 @@ static void both_first(void) {
 		}
 	}
 }
-// left_by_many: a reader that was woken by a token has left bytes, of more connections than the library lists.
+// left_by_many: readers that were woken by tokens leave bytes, of more connections than the library lists.
 #define MANY 300
 static void left_by_many(void) {
 	static int a[MANY], b[MANY];
@@ -4750,7 +4750,7 @@ int main(int argc, char **argv) {
 		}
 		if (WIFSIGNALED(status)) say("signal %d", WTERMSIG(status));
 		if (status) failed = 1;
-		kill(-p, SIGKILL); // what it has left
+		kill(-p, SIGKILL); // kill what the case has left
 	}
 	return failed;
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
-// TestAnotherBroker: what it brings together wakes the loop of a process that has met an earlier one, and so does what that has.
+// TestAnotherBroker checks that connections promoted by a second broker wake the loop of a process that has met an
+// earlier broker, and that connections promoted by the earlier broker still do.
 func TestAnotherBroker(t *testing.T) {
 	program := build(t).Program("another")
 	want, err := run(nil, time.Minute, nil, program)

@@ -14,10 +14,10 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
-// errNoName is that of a namer which cannot tell.
+// errNoName is the error of a namer that cannot name a connection.
 var errNoName = errors.New("no name")
 
-// slowNamer keeps the broker looking at a socket.
+// slowNamer keeps the broker busy with a socket.
 type slowNamer struct{}
 
 func (slowNamer) Of(int, bool) (mine, peer uint32, client bool, err error) {
@@ -25,7 +25,8 @@ func (slowNamer) Of(int, bool) (mine, peer uint32, client bool, err error) {
 	return 0, 0, false, errNoName
 }
 
-// TestCloseWhileTheBrokerLooks: the broker has a duplicate of the socket then, which would withhold the end.
+// TestCloseWhileTheBrokerLooks checks that the peer sees the end as soon as close returns, although the broker holds a
+// duplicate of the socket then, which would withhold the FIN.
 func TestCloseWhileTheBrokerLooks(t *testing.T) {
 	program := build(t).Program("closed")
 	want, err := run(nil, time.Minute, nil, program)
@@ -37,7 +38,7 @@ func TestCloseWhileTheBrokerLooks(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
-// keeper looks at a socket until it may go, and says that it does.
+// keeper reports on asked that it has a socket, and keeps it until may is closed.
 type keeper struct{ asked, may chan struct{} }
 
 func (k keeper) Of(int, bool) (mine, peer uint32, client bool, err error) {
@@ -46,7 +47,8 @@ func (k keeper) Of(int, bool) (mine, peer uint32, client bool, err error) {
 	return 0, 0, false, errNoName
 }
 
-// TestCloseWhileABrokerGoes: it has a duplicate of the socket still, for which the kernel would report to a set.
+// TestCloseWhileABrokerGoes checks that an epoll set does not report a closed socket that a broker on its way out still
+// has a duplicate of, for which the kernel would report it.
 func TestCloseWhileABrokerGoes(t *testing.T) {
 	program := build(t).Program("closed")
 	want, err := run(nil, time.Minute, nil, program, "gone")
@@ -65,7 +67,8 @@ func TestCloseWhileABrokerGoes(t *testing.T) {
 	require.NoError(t, <-replaced)
 }
 
-// TestBrokerHearsOfAllThatIsClosed: also of what is closed faster than it reads, while the program goes on.
+// TestBrokerHearsOfAllThatIsClosed checks that the broker learns of every close while the program goes on, also if
+// connections are closed faster than it reads.
 func TestBrokerHearsOfAllThatIsClosed(t *testing.T) {
 	program := build(t).Program("closes")
 	var slow sync.Once

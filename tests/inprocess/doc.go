@@ -1,3 +1,3 @@
-// Package inprocess tests libsmcgw.so with programs, each of which runs natively beside it: what calls do, every
-// byte of streams at random, ends that are killed, peers that write nonsense.
+// Package inprocess tests libsmcgw.so with programs that also run natively for comparison: what calls do, every byte of
+// random streams, ends that are killed, peers that write nonsense.
 package inprocess

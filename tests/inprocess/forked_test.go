@@ -9,7 +9,8 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
-// TestChildBetweenQuestionAndAnswer: it has the end without its memory, and goes on by the kernel.
+// TestChildBetweenQuestionAndAnswer checks that a child forked between the library's question and the broker's answer,
+// which has the end without its memory, goes on by the kernel.
 func TestChildBetweenQuestionAndAnswer(t *testing.T) {
 	program := build(t).Program("forked")
 	for _, how := range []string{"write", "exec"} {
@@ -26,10 +27,11 @@ func TestChildBetweenQuestionAndAnswer(t *testing.T) {
 	}
 }
 
-// TestManyProcesses: a promoted pair that more processes have than its ends name.
+// TestManyProcesses checks a promoted pair that more processes hold than its ends name.
 func TestManyProcesses(t *testing.T) { forked(t, "many") }
 
-// TestSlowPeerOfInherited: a program inherits connections of a peer that is slow and then sleeps, and what was unread comes all the same.
+// TestSlowPeerOfInherited checks that unread bytes arrive at a program that inherits connections whose peer is slow and
+// then sleeps.
 func TestSlowPeerOfInherited(t *testing.T) { forked(t, "inherit") }
 
 func forked(t *testing.T, how string) {

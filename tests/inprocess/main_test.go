@@ -30,13 +30,13 @@ func TestMain(m *testing.M) {
 // made tells that built was called.
 var made bool
 
-// built are the library and the test programs, made once for all tests.
+// built builds the library and the test programs once for all tests.
 var built = sync.OnceValues(func() (*world.Build, error) {
 	made = true
 	return world.New("another", "closed", "closes", "crowd", "foreign", "forked", "hostile", "sandbox", "semantics", "stall", "stress", "twin")
 })
 
-// build is what is built.
+// build returns what built has built, or skips the test where there is no compiler.
 func build(t *testing.T) *world.Build {
 	t.Helper()
 	if _, err := exec.LookPath(world.Compiler); err != nil {
@@ -47,7 +47,7 @@ func build(t *testing.T) *world.Build {
 	return b
 }
 
-// newWorld is a world with the library for the time of a test.
+// newWorld opens a world with the library for the duration of a test.
 func newWorld(t *testing.T, th broker.Thresholds) *world.World {
 	t.Helper()
 	return openWorld(t, build(t).Library(), broker.Config{Thresholds: th})
@@ -61,7 +61,7 @@ func openWorld(t *testing.T, library string, c broker.Config) *world.World {
 	return w
 }
 
-// run runs a program with the library, or natively where w is nil, and returns what it says.
+// run runs a program with the library, or natively if w is nil, and returns its output.
 func run(w *world.World, within time.Duration, env []string, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

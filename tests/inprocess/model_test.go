@@ -14,13 +14,13 @@ import (
 	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
-// long is a length of time, or what SMCGW_INPROCESS says instead.
+// long returns the duration in SMCGW_INPROCESS, or d if it is not set.
 func long(t *testing.T, d time.Duration) time.Duration {
 	t.Helper()
 	return lengthOf(t, "SMCGW_INPROCESS", d)
 }
 
-// lengthOf is a length of time, or what a variable of the environment says instead.
+// lengthOf returns the duration in an environment variable, or d if it is not set.
 func lengthOf(t *testing.T, variable string, d time.Duration) time.Duration {
 	t.Helper()
 	if text := os.Getenv(variable); text != "" {
@@ -31,7 +31,8 @@ func lengthOf(t *testing.T, variable string, d time.Duration) time.Duration {
 	return d
 }
 
-// TestModel runs connections as programs use them, at random, for half a minute or SMCGW_INPROCESS, and compares every byte.
+// TestModel runs random connections as programs use them, for half a minute or SMCGW_INPROCESS, and compares every
+// byte.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	b := build(t)
@@ -43,7 +44,7 @@ func TestModel(t *testing.T) {
 	require.NotZero(t, r.Toggles)
 }
 
-// proof is how long a test runs that make proof alone runs.
+// proof returns how long a test runs that only make proof runs, and skips it elsewhere.
 func proof(t *testing.T) time.Duration {
 	t.Helper()
 	length := long(t, 0)
@@ -65,7 +66,7 @@ func TestCrowd(t *testing.T) {
 	require.NotZero(t, r.Toggles)
 }
 
-// TestKillAtInstructions kills an end of each of many connections at an instruction of the library, or soon after.
+// TestKillAtInstructions kills one end of each of many connections at an instruction of the library, or soon after.
 func TestKillAtInstructions(t *testing.T) {
 	t.Parallel()
 	kills := 60
@@ -79,16 +80,16 @@ func TestKillAtInstructions(t *testing.T) {
 	require.Greater(t, r.Inside, uint64(kills/3))
 }
 
-// sanitizers are what is to be said to each. The search for leaks traces a process that exits, which
-// the stops and signals of the test can leave waiting for ever; the library allocates for sets alone.
+// sanitizers has the options of each sanitizer. The search for leaks is off: it traces a process that exits, and the
+// stops and signals of the test can leave the tracer waiting for ever; the library allocates only for sets.
 var sanitizers = map[world.Sanitizer][]string{
 	world.Addresses: {"ASAN_OPTIONS=abort_on_error=0:detect_leaks=0", "UBSAN_OPTIONS=print_stacktrace=1"},
 	world.Threads:   {"TSAN_OPTIONS=report_thread_leaks=0 symbolize=0 halt_on_error=1"},
 }
 
-// TestSanitizers: the sanitizers of addresses, undefined behaviour and threads have nothing to say of the library in connections at
-// random, for 10 seconds each or SMCGW_INPROCESS. That of threads sees both ends: they are of one process, and have one address for each
-// memory where no ring grows.
+// TestSanitizers checks that the sanitizers of addresses, undefined behaviour and threads find nothing in the library
+// in random connections, for 10 seconds each or SMCGW_INPROCESS. The thread sanitizer sees both ends: they are in one
+// process, which has one address for each memory as long as no ring grows.
 func TestSanitizers(t *testing.T) {
 	t.Parallel()
 	b, seed := build(t), matrix.Seed(t)
@@ -119,7 +120,7 @@ func TestSanitizers(t *testing.T) {
 	}
 }
 
-// TestCrowdSanitized: the sanitizer of addresses has nothing to say of the library in programs of many connections.
+// TestCrowdSanitized checks that the address sanitizer finds nothing in the library in programs of many connections.
 func TestCrowdSanitized(t *testing.T) {
 	t.Parallel()
 	length := proof(t)
@@ -132,7 +133,7 @@ func TestCrowdSanitized(t *testing.T) {
 	require.NotZero(t, w.Moved())
 }
 
-// smallest are limits that leave no connection more than the smallest ring: the budget's share is one of that and no larger.
+// smallest returns limits that keep each connection at the smallest ring: the budget's share is one such ring.
 func smallest() broker.Limits {
 	const share = 1024
 	memory := share * 3 * inprocess.EndSize(inprocess.OrderMin)

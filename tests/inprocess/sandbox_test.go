@@ -10,7 +10,8 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
-// TestSandbox: a program that has itself killed for calls that it does not make goes on by the kernel.
+// TestSandbox checks that the connections of a program go on by the kernel after it installs a seccomp filter that
+// kills it for any call that it does not make itself.
 func TestSandbox(t *testing.T) {
 	program := build(t).Program("sandbox")
 	for _, how := range []string{"prctl", "seccomp"} {

@@ -14,8 +14,8 @@ import (
 
 const caseTime = 60 * time.Second
 
-// TestCallsDoWhatTheyDoNatively compares what a program sees, case by case. A case begins with connections that are
-// promoted: the program itself looks whether the kernel still counts their bytes.
+// TestCallsDoWhatTheyDoNatively compares what a program sees with the library and natively, case by case. The program
+// begins a case only once its connections are promoted: the kernel no longer counts their bytes.
 func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 	program := build(t).Program("semantics")
 	list, err := run(nil, caseTime, nil, program, "list")
@@ -38,7 +38,7 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 	}
 }
 
-// compare runs a case by program in w, and natively by native.
+// compare runs a case by program in w and by native without the library, and compares what they print.
 func compare(t *testing.T, w *world.World, program, native, family, name string) {
 	t.Helper()
 	env := []string{"SEMANTICS_PROMOTED=1"}
@@ -48,7 +48,7 @@ func compare(t *testing.T, w *world.World, program, native, family, name string)
 	got, err := run(w, caseTime, env, program, family, name)
 	require.NoError(t, err, got)
 	want := ""
-	for range 4 { // where the kernel's own answer depends on how busy the machine is, one of its answers is right
+	for range 4 { // where the kernel's answer depends on how busy the machine is, any of its answers is right
 		want, err = run(nil, caseTime, nil, native, family, name)
 		if err == nil && want == got {
 			return

@@ -16,7 +16,7 @@ import (
 	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
-// seconds is d, or ten times as long where all is to be run.
+// seconds returns d, or ten times as much in a whole matrix.
 func seconds(d float64) float64 {
 	if matrix.Whole() {
 		return 10 * d
@@ -24,8 +24,8 @@ func seconds(d float64) float64 {
 	return d
 }
 
-// TestEveryByte: both directions at once, all ways of waiting at each end, over all families, with windows that are
-// small, too, and with the switch thrown at random.
+// TestEveryByte checks every byte of both directions at once, with all ways of waiting at each end, over all families,
+// also with small windows, and with the switch thrown at random.
 func TestEveryByte(t *testing.T) {
 	program := build(t).Program("stress")
 	seed := matrix.Seed(t)
@@ -49,7 +49,7 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// TestEndsThatAreKilled: what the other end has read is a beginning of what was sent, and it comes to its end.
+// TestEndsThatAreKilled checks that what the other end reads is a prefix of what was sent, and that it reaches the end.
 func TestEndsThatAreKilled(t *testing.T) {
 	program := build(t).Program("stress")
 	for _, how := range []string{"k", "s"} {
@@ -66,7 +66,7 @@ func TestEndsThatAreKilled(t *testing.T) {
 	}
 }
 
-// TestHostilePeers: a peer that writes nonsense into the shared memory ends its own connection and no other.
+// TestHostilePeers checks that a peer that writes nonsense into the shared memory harms no connection but its own.
 func TestHostilePeers(t *testing.T) {
 	w := newWorld(t, broker.Thresholds{Calls: 1})
 	said, err := run(w, 5*time.Minute, nil, build(t).Program("hostile"), "4", strconv.Itoa(int(seconds(60))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10))
@@ -79,7 +79,8 @@ type refuses struct{}
 
 func (refuses) Select(broker.Question) inproc.Why { return inproc.WhyPolicy }
 
-// TestPolicyThatChanges: what was refused is asked again at its next call, however many calls it has made before.
+// TestPolicyThatChanges checks that a refused connection is asked for again at its next call after the policy changes,
+// however many calls it has made before.
 func TestPolicyThatChanges(t *testing.T) {
 	program := build(t).Program("stress")
 	for name, change := range map[string][2]func(w *world.World){
@@ -97,7 +98,7 @@ func TestPolicyThatChanges(t *testing.T) {
 	}
 }
 
-// TestPeersThatStall: no peer has a call wait that must not.
+// TestPeersThatStall checks that no peer can make a call wait that must not.
 func TestPeersThatStall(t *testing.T) {
 	program := build(t).Program("stall")
 	for _, how := range []string{"tokens", "frozen", "stopped"} {
@@ -111,7 +112,7 @@ func TestPeersThatStall(t *testing.T) {
 	}
 }
 
-// TestForeignReader: a program that has read past the library stays native.
+// TestForeignReader checks that a connection stays native if the program has read from it past the library.
 func TestForeignReader(t *testing.T) {
 	for args, want := range map[string]string{"libc": "promoted\n", "raw": "native\n"} {
 		w := newWorld(t, broker.Thresholds{Calls: 1})

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	twinCalls    = 120              // of a random program
-	twinTime     = 60 * time.Second // for one run of it
-	twinPrograms = 32               // where no time is given
+	twinCalls    = 120              // per random program
+	twinTime     = 60 * time.Second // for one run of a program
+	twinPrograms = 32               // unless a time is given
 )
 
-// twin is a random program of calls on connections: twin.c says more.
+// A twin is a random program of calls on connections; see twin.c.
 type twin struct {
 	seed      uint64
 	processes int
 	begin     string // warm or cold
-	calls     []int  // those that are made
+	calls     []int  // the calls that are made
 }
 
 func (p twin) args() []string {
@@ -40,7 +40,7 @@ func (p twin) args() []string {
 	return []string{strconv.FormatUint(p.seed, 10), strconv.Itoa(p.processes), p.begin, strings.Join(list, ",")}
 }
 
-// run is what the program says in w, or natively where w is nil.
+// run returns what the program prints in w, or natively if w is nil.
 func (p twin) run(w *world.World, program string) string {
 	var env []string
 	if w != nil {
@@ -53,10 +53,10 @@ func (p twin) run(w *world.World, program string) string {
 	return said
 }
 
-// edge is what an epoll set says of an edge: which one, and its events.
+// edge matches what the program prints of an edge-triggered registration: its name, and its events.
 var edge = regexp.MustCompile(` ~([0-9a-f]+):([0-9a-f]+)`)
 
-// likewise: does got say what want does? It may have more edges, and more in those that want has.
+// likewise tells whether got is as good as want: it may have more edges, and more readiness in those that want has.
 func likewise(got, want string) bool {
 	got, want = strings.TrimSpace(got), strings.TrimSpace(want)
 	a, b := strings.Split(got, "\n"), strings.Split(want, "\n")
@@ -85,8 +85,8 @@ func likewise(got, want string) bool {
 	return true
 }
 
-// differs is what it says in w and natively, and whether these differ. An answer of the kernel that depends on how busy the
-// machine is has several right ones, so what differs must do so again and again.
+// differs returns what the program prints in w and natively, and whether the two differ. Where an answer of the kernel
+// depends on how busy the machine is, several are right, so a difference counts only if it persists.
 func (p twin) differs(w *world.World, program string) (got, want string, differs bool) {
 	var natively []string
 	for range 3 {
@@ -102,7 +102,7 @@ func (p twin) differs(w *world.World, program string) (got, want string, differs
 	return got, natively[len(natively)-1], true
 }
 
-// shrink leaves out calls for as long as there is a difference, and returns the last one.
+// shrink leaves out calls as long as a difference remains, and returns the smallest program and what it prints.
 func (p twin) shrink(w *world.World, program, got, want string) (twin, string, string) {
 	for n := len(p.calls) / 2; n > 0; n /= 2 {
 		for at := len(p.calls) - n; at >= 0; at -= n {
@@ -116,9 +116,9 @@ func (p twin) shrink(w *world.World, program, got, want string) (twin, string, s
 	return p, got, want
 }
 
-// TestTwins runs programs of calls natively and with the library: each call says the same. Half of them begin with promoted connections, the
-// others are promoted while they run. They are the same 32, or random ones for as long as SMCGW_TWINS says, as 10m: of these one in some
-// hundred still says something else.
+// TestTwins runs programs of random calls natively and with the library, and checks that each call reports the same.
+// Half of the programs begin with promoted connections, the others are promoted while they run. They are always the
+// same 32, or random ones for as long as SMCGW_TWINS says, such as 10m; about one in a hundred of those still differs.
 func TestTwins(t *testing.T) {
 	t.Parallel()
 	program := build(t).Program("twin")

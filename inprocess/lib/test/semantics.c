@@ -270,7 +270,7 @@ static size_t fill(int fd) {
 		n += (size_t)k;
 	}
 }
-// drain reads what fill has written, and checks it if it came in whole pieces.
+// drain reads until nothing has come for 100 ms. It does not compare the bytes.
 static size_t drain(int fd) {
 	size_t n = 0;
 	ssize_t k;

@@ -53,7 +53,7 @@ func open(t *testing.T, f Faults) *Hosts {
 	return h
 }
 
-// run runs a program with the library, or natively where h is nil.
+// run runs a program with the library, or natively if h is nil.
 func run(t *testing.T, h *Hosts, within time.Duration, name string, args ...string) (string, error) {
 	t.Helper()
 	b := build(t)
@@ -93,7 +93,7 @@ func seed(t *testing.T) string { return strconv.FormatUint(matrix.Seed(t)%(1<<32
 
 var ways = []string{"bb", "ll", "ee", "oo", "pp", "ss", "qq", "LL", "BB", "bl", "eb", "pe", "so", "OQ"}
 
-// TestEveryByte: both directions at once, all ways of waiting.
+// TestEveryByte checks every byte of both directions at once, with all ways of waiting.
 func TestEveryByte(t *testing.T) {
 	for i, modes := range ways {
 		family, window := []string{"4", "6", "m"}[i%3], []string{"0", "4096"}[i%2]
@@ -107,7 +107,7 @@ func TestEveryByte(t *testing.T) {
 	}
 }
 
-// TestFaults: carriers, gateways and recalls, at any byte.
+// TestFaults checks that streams stay whole when carriers fail, gateways die and recalls come, at any byte.
 func TestFaults(t *testing.T) {
 	for name, f := range map[string]Faults{
 		"carrier": {Carrier: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond},
@@ -125,7 +125,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestEndsThatAreKilled: the other end sees what it natively may see.
+// TestEndsThatAreKilled checks that the other end sees only what it may see natively.
 func TestEndsThatAreKilled(t *testing.T) {
 	for _, how := range []string{"k", "s", "c", "r", "x"} {
 		t.Run(how, func(t *testing.T) {
@@ -140,7 +140,8 @@ func TestEndsThatAreKilled(t *testing.T) {
 	}
 }
 
-// TestPrograms: what programs do with descriptors on the way, and one end that is killed, stopped or leaves.
+// TestPrograms checks streams while programs duplicate, fork, pass and exec with their descriptors, also if one end is
+// killed, stopped or leaves.
 func TestPrograms(t *testing.T) {
 	for _, how := range []string{"-+", "a+"} {
 		t.Run(how, func(t *testing.T) {
@@ -162,7 +163,7 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 			require.NoError(t, err, got)
 			require.NotZero(t, h.Moved.Load())
 			want := ""
-			for range 4 { // where the kernel's own answer depends on how busy the machine is, one of its answers is right
+			for range 4 { // where the kernel's answer depends on how busy the machine is, any of its answers is right
 				want, err = run(t, nil, time.Minute, "semantics", "4", name)
 				if err == nil && want == got {
 					return
@@ -174,13 +175,13 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 	}
 }
 
-// cases are of processes that share an end, of what ends a stream, and of who ends it.
+// cases cover processes that share an end, what ends a stream, and which side ends it.
 var cases = []string{
 	"answered_by_reset", "edge_drained", "room", "closed_full", "closed_much", "shut_full", "daemons", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
 	"killed", "killed_after_writing", "lingers", "lingers_at_exit", "reads_by_closed", "shut_reader", "unread", "writes_to_closed",
 }
 
-// TestSanitizers: the sanitizers have nothing to say of the library.
+// TestSanitizers checks that the sanitizers find nothing in the library.
 func TestSanitizers(t *testing.T) {
 	b := build(t)
 	for _, c := range []struct {
@@ -197,7 +198,7 @@ func TestSanitizers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			program, err := b.Sanitized(c.with, "stress")
 			require.NoError(t, err)
-			h := open(t, Faults{Delay: 3 * time.Millisecond}) // an end that goes back by itself may have fewer bytes after a look
+			h := open(t, Faults{Delay: 3 * time.Millisecond}) // no recalls: after one, FIONREAD may say less than a peek
 			said, err := start(t, h, 5*time.Minute, c.env, program, c.modes, "?", "0.3", seed(t), "?", c.how, "15")
 			require.NoError(t, err, said)
 			require.NotZero(t, h.Moved.Load())
@@ -205,7 +206,7 @@ func TestSanitizers(t *testing.T) {
 	}
 }
 
-// TestAgain: an end that has gone back asks once more.
+// TestAgain checks that an end that has gone back to the kernel asks to be promoted once more.
 func TestAgain(t *testing.T) {
 	const rounds = 6
 	h := open(t, Faults{Recall: 1, Within: 200 * time.Millisecond, Delay: time.Millisecond})

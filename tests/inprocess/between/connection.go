@@ -9,15 +9,15 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// flight is on its way from side from.
+// flight is something on its way from side from to the other.
 type flight struct {
 	due  time.Time
 	from int
-	b    []byte // of the ring
+	b    []byte // ring bytes, unless set is given
 	set  func()
 }
 
-// connection is a promoted one, whose words and bytes run moves.
+// connection is a promoted connection. run moves its words and ring bytes.
 type connection struct {
 	h    *Hosts
 	size uint64
@@ -25,16 +25,16 @@ type connection struct {
 	side [2]*side
 
 	queue           [2][]flight // in order
-	taken           [2]uint64   // ring bytes of a side that are on their way or have come
-	tail            [2]uint64   // what was said of it
+	taken           [2]uint64   // ring bytes of a side that are on their way or have arrived
+	tail            [2]uint64   // the last tail that was sent on
 	flags, nx       [2]uint32
 	asked           [2]bool
 	over            [2]bool
-	gone            [2]time.Time // when the gateway of a side says so; zero: not
+	gone            [2]time.Time // when the gateway of a side will report the loss; zero: never
 	said            [2]bool
 	lossAt          time.Time
 	recallAt        time.Time
-	gateway         int // which dies
+	gateway         int // the side whose gateway dies, or recalls
 	carrier, broken bool
 	arms            uint32
 }
@@ -46,7 +46,7 @@ func (k *connection) delay() time.Duration {
 	return time.Duration(k.rng.Int64N(int64(k.h.faults.Delay)))
 }
 
-// put has something come to the other side, after all that was put before.
+// put queues something for the other side, to arrive after everything queued before.
 func (k *connection) put(f flight) {
 	f.due = time.Now().Add(k.delay())
 	if q := k.queue[f.from]; len(q) > 0 && q[len(q)-1].due.After(f.due) {
@@ -83,22 +83,22 @@ func (k *connection) flag(s *side, f uint32) {
 	}
 }
 
-// collect looks at what a side has written: true if there was anything.
+// collect sends on what a side has written, and tells whether there was anything.
 func (k *connection) collect(i int) bool {
 	s, t, any := k.side[i], k.side[1-i], false
 	if s.dead || k.broken {
 		return false
 	}
-	if s.own.w32(inprocess.EndFlags).Load()&inprocess.Gone != 0 { // also a process that has it from its parent
+	if s.own.w32(inprocess.EndFlags).Load()&inprocess.Gone != 0 { // also set by a child that inherited the end
 		s.closed.Store(true)
 	}
-	closed, ended := s.closed.Load(), s.ended // before the last look
+	closed, ended := s.closed.Load(), s.ended // read before the last look at its words
 	if f := s.own.w32(inprocess.EndFlags).Load(); f != k.flags[i] {
 		pass := f & (inprocess.Attached | inprocess.Recall)
 		if had := k.flags[i] & (inprocess.Attached | inprocess.Recall); pass != had {
 			k.put(flight{from: i, set: func() { k.flag(t, pass) }})
 		}
-		if f&inprocess.Asks != 0 && k.flags[i]&inprocess.Asks == 0 { // the question goes there and back
+		if f&inprocess.Asks != 0 && k.flags[i]&inprocess.Asks == 0 { // the question crosses, the answer comes back
 			k.put(flight{from: i, set: func() {
 				nx, at, ks := t.opening()
 				k.put(flight{from: 1 - i, set: func() {
@@ -107,7 +107,7 @@ func (k *connection) collect(i int) bool {
 				}})
 			}})
 		}
-		if f&inprocess.Asks == 0 && s.flags&inprocess.Asks != 0 { // it has it
+		if f&inprocess.Asks == 0 && s.flags&inprocess.Asks != 0 { // it has seen the answer
 			s.flags &^= inprocess.Asks
 			s.mirror.w32(inprocess.EndFlags).Store(s.flags)
 		}
@@ -131,7 +131,7 @@ func (k *connection) collect(i int) bool {
 		any = true
 	}
 	for head := s.own.w64(inprocess.EndHead).Load(); k.taken[i] != head; {
-		n := min(head-k.taken[i], k.size/2-inprocess.Slack) // no whole pages, as from a gateway
+		n := min(head-k.taken[i], k.size/2-inprocess.Slack) // no whole pages, as if from a gateway
 		if !k.h.faults.Whole {
 			n = min(n, 1+k.rng.Uint64N(k.size/2))
 			if k.rng.IntN(4) == 0 {
@@ -153,16 +153,16 @@ func (k *connection) collect(i int) bool {
 			says = inprocess.Shut
 		}
 		nx, at, ks := s.opening()
-		k.put(flight{from: i, set: func() { k.opened(t, nx, at, ks) }}) // once more: nothing is answered afterwards
+		k.put(flight{from: i, set: func() { k.opened(t, nx, at, ks) }}) // once more: afterwards nothing is answered
 		k.put(flight{from: i, set: func() { k.flag(t, says) }})
 		any = true
 	}
 	return any
 }
 
-// opening is where a side is in the kernel's stream.
+// opening returns where a side is in the kernel's stream.
 func (s *side) opening() (nx uint32, at, ksent uint64) {
-	nx = s.own.w32(inprocess.EndNx).Load() // before what it stands for
+	nx = s.own.w32(inprocess.EndNx).Load() // read before the words that it publishes
 	return nx, s.own.w64(inprocess.EndTransitions + 8).Load(), s.own.w64(inprocess.EndKsent).Load()
 }
 
@@ -174,7 +174,7 @@ func (k *connection) opened(to *side, nx uint32, at, ks uint64) {
 	k.ring(to)
 }
 
-// deliver is of what is due.
+// deliver delivers what side i has sent and is due.
 func (k *connection) deliver(i int, t time.Time) bool {
 	to, any := k.side[1-i], false
 	for len(k.queue[i]) > 0 && !k.queue[i][0].due.After(t) {
@@ -204,7 +204,7 @@ func (k *connection) strike(t time.Time) {
 		k.lossAt = time.Time{}
 		k.h.Struck.Add(1)
 		k.broken = true
-		for i := range k.queue { // a suffix is lost
+		for i := range k.queue { // lose a suffix
 			if n := len(k.queue[i]); n > 0 {
 				k.queue[i] = k.queue[i][:k.rng.IntN(n+1)]
 			}
@@ -221,12 +221,12 @@ func (k *connection) strike(t time.Time) {
 		k.recallAt = time.Time{}
 		k.h.Struck.Add(1)
 		k.flag(k.side[k.gateway], inprocess.Recall)
-		if k.rng.IntN(2) == 0 { // both directions go back
+		if k.rng.IntN(2) == 0 { // recall both directions
 			k.flag(k.side[1-k.gateway], inprocess.Recall)
 		}
 	}
 	for i, s := range k.side {
-		if s.c.dead.Load() && !s.dead { // by another connection's doing
+		if s.c.dead.Load() && !s.dead { // because of another connection
 			s.dead = true
 			k.broken = true
 			if k.gone[1-i].IsZero() {
@@ -241,8 +241,8 @@ func (k *connection) strike(t time.Time) {
 	}
 }
 
-// look takes in the socket of a side, lets go of it when that has ended, since it would withhold the FIN, and sees whether
-// there is a process still.
+// look takes up the socket of a side, and lets go of it once the side has ended, since holding it would withhold the
+// FIN. It also finds out whether any process still has the side's memory.
 func (k *connection) look(s *side) (any bool) {
 	if s.left.Load() && !s.ended && !s.closed.Load() && !s.own.written() {
 		s.ended = true
@@ -263,7 +263,7 @@ func (k *connection) look(s *side) (any bool) {
 	return any
 }
 
-// linger closes a socket when its FIN is acknowledged, if it has sent one.
+// linger closes a socket once its FIN, if it has sent one, is acknowledged.
 func (h *Hosts) linger(fd int) {
 	defer func() { _ = unix.Close(fd) }()
 	for {
@@ -324,7 +324,7 @@ func (k *connection) run() {
 	}
 }
 
-// sleep waits for the bells, when nothing is there after they were asked for.
+// sleep arms both doorbells and waits for them, if nothing has come since. It counts doorbells that were not rung.
 func (k *connection) sleep() {
 	k.arms++
 	var p []unix.PollFd
@@ -335,11 +335,11 @@ func (k *connection) sleep() {
 	if !(k.collect(0) || k.collect(1)) {
 		n, _ := unix.Poll(p, 20)
 		if n == 0 {
-			for i := range k.side { // a bell that is missing
+			for i := range k.side { // a ring may be missing
 				s := k.side[i]
 				head, nx := s.own.w64(inprocess.EndHead).Load(), s.own.w32(inprocess.EndNx).Load()
 				if !s.dead && !k.broken && !s.left.Load() && (head != k.taken[i] || nx != k.nx[i]) {
-					time.Sleep(20 * time.Millisecond) // it may be about to ring
+					time.Sleep(20 * time.Millisecond) // the writer may be about to ring
 					var b [8]byte
 					if n, _ := unix.Read(s.bell, b[:]); n != 8 {
 						k.h.Missed.Add(1)

@@ -1,3 +1,3 @@
-// Package between runs programs with the library whose connections are between hosts: it plays the broker and both
-// gateways, and moves ring bytes and words from one side to the other by copying, late, in pieces, and not always.
+// Package between runs programs with the library whose connections are between hosts. It plays the broker and both
+// gateways, and copies ring bytes and words from one side to the other late, in pieces, and not always.
 package between

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	nonces = 512 // where a mirror has them
+	nonces = 512 // offset of the nonces in a mirror
 )
 
-// Faults are what befalls connections, at moments that are drawn.
+// Faults are faults that strike connections at random moments.
 type Faults struct {
-	Carrier, Gateway, Recall, Clean float64       // how likely for each connection
-	Within                          time.Duration // of its promotion
-	Delay                           time.Duration // of ring bytes and words, at most
-	Whole                           bool          // small messages come so: few programs expect anything else
+	Carrier, Gateway, Recall, Clean float64       // probability for each connection
+	Within                          time.Duration // time after the promotion
+	Delay                           time.Duration // the longest delay of ring bytes and words
+	Whole                           bool          // deliver small messages whole, as most programs expect
 }
 
-// Hosts are the broker and all gateways.
+// Hosts is the broker and all gateways.
 type Hosts struct {
 	dir    string
 	l      int
@@ -45,7 +45,7 @@ type Hosts struct {
 	Promoted, Moved, Missed, Struck atomic.Int64
 }
 
-// client is a process.
+// client is a process that uses the broker.
 type client struct {
 	h    *Hosts
 	fd   int
@@ -53,7 +53,7 @@ type client struct {
 	desk *memory
 	mu   sync.Mutex
 	ends map[uint32]*side
-	dead atomic.Bool // its gateway
+	dead atomic.Bool // its gateway has died
 }
 
 type asking struct {
@@ -65,22 +65,22 @@ type asking struct {
 type side struct {
 	c           *client
 	tag         uint32
-	came        atomic.Int64 // the socket and 1; 0: not yet, -1: it is let go of
+	came        atomic.Int64 // descriptor of the socket + 1; 0: not yet there; -1: let go
 	own, mirror *memory
 	bell        int
-	left        atomic.Bool // its process has let go of the broker, without CLOSED
-	closed      atomic.Bool // nothing comes of it any more
+	left        atomic.Bool // its process has left the broker without CLOSED
+	closed      atomic.Bool // nothing more comes from it
 
 	rung, want uint32
 	flags      uint32
-	dead       bool // its gateway
-	rings      bool // the socket was rung by
+	dead       bool // its gateway has died
+	rings      bool // the socket has come and was rung
 	ended      bool // no process has its memory any more
 }
 
 func (s *side) socket() int { return int(s.came.Load() - 1) }
 
-// Open starts them.
+// Open starts a broker and gateways.
 func Open(f Faults, seed uint64) (*Hosts, error) {
 	dir, err := os.MkdirTemp("", "smcgw-bt")
 	if err != nil {
@@ -93,17 +93,17 @@ func Open(f Faults, seed uint64) (*Hosts, error) {
 	if err = unix.Bind(h.l, &unix.SockaddrUnix{Name: h.Socket()}); err != nil {
 		return nil, err
 	}
-	if err = errors.Join(unix.Listen(h.l, 128), os.Chmod(dir, 0o755), os.Chmod(h.Socket(), 0o666)); err != nil { // programs may be another user's
+	if err = errors.Join(unix.Listen(h.l, 128), os.Chmod(dir, 0o755), os.Chmod(h.Socket(), 0o666)); err != nil { // programs may run as another user
 		return nil, err
 	}
 	h.all.Go(h.accept)
 	return h, nil
 }
 
-// Socket is where programs find the broker.
+// Socket returns the path at which programs find the broker.
 func (h *Hosts) Socket() string { return filepath.Join(h.dir, "s") }
 
-// Close ends all.
+// Close ends everything.
 func (h *Hosts) Close() error {
 	close(h.done)
 	_ = unix.Shutdown(h.l, unix.SHUT_RDWR)
@@ -250,7 +250,7 @@ func (h *Hosts) grant(a [2]*asking) {
 			(*m).w32(inprocess.EndOrderMax).Store(order)
 			(*m).w32(inprocess.EndOrder).Store(order)
 		}
-		copy(s.mirror.b[nonces:], n[1-i][:]) // with which the peer opens
+		copy(s.mirror.b[nonces:], n[1-i][:]) // by which the peer opens
 		copy(s.mirror.b[nonces+16:], n[i][:])
 		s.bell, _ = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	}
@@ -273,7 +273,7 @@ func (h *Hosts) grant(a [2]*asking) {
 	h.all.Go(k.run)
 }
 
-// socket is that of a side, which is rung by it.
+// socket takes the socket by which a side is rung.
 func (c *client) socket(tag uint32, fd int) {
 	c.news.w32(inprocess.NewsQuestions).Add(1)
 	c.mu.Lock()
@@ -302,7 +302,7 @@ func (c *client) closed(tag uint32) {
 	c.h.mu.Unlock()
 }
 
-// ends_ is after the process, or after its gateway.
+// ends_ runs once the process, or its gateway, has ended.
 func (c *client) ends_() {
 	h := c.h
 	h.mu.Lock()
@@ -331,7 +331,7 @@ func (c *client) ends_() {
 	_ = unix.Close(c.fd)
 }
 
-// kill ends the gateway of a process without a word.
+// kill ends the gateway of a process without a message.
 func (c *client) kill() {
 	c.dead.Store(true)
 	_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory is one that a program maps, too.
+// memory is shared with a program that maps it, too.
 type memory struct {
 	b    []byte
-	file int // writable, until it is handed
+	file int // writable until handed is called
 }
 
 func newMemory(size int64) (*memory, error) {
@@ -36,12 +36,12 @@ func (m *memory) close() {
 	_ = unix.Close(m.file)
 }
 
-// reading is a descriptor of the same memory that cannot write.
+// reading returns a read-only descriptor of the same memory.
 func (m *memory) reading() (int, error) {
 	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
-// handed is after a process has got it, which alone writes it from here on.
+// handed gives up write access. It is called once the process that alone writes from then on has got the memory.
 func (m *memory) handed() error {
 	r, err := m.reading()
 	if err != nil {
@@ -57,7 +57,7 @@ func (m *memory) handed() error {
 	return nil
 }
 
-// written tells whether a process may write it, or is about to get it.
+// written tells whether a process can write the memory, or is about to get it.
 func (m *memory) written() bool {
 	_, err := unix.FcntlInt(uintptr(m.file), unix.F_SETLEASE, unix.F_RDLCK)
 	if err == nil {
@@ -69,7 +69,7 @@ func (m *memory) written() bool {
 func (m *memory) w32(at int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&m.b[at])) }
 func (m *memory) w64(at int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Pointer(&m.b[at])) }
 
-// wake has those that wait for the word look again.
+// wake wakes the threads that wait on the word at an offset.
 func (m *memory) wake(at int) {
 	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(&m.b[at])), 1, 1<<30, 0, 0, 0)
 }

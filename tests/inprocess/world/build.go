@@ -10,13 +10,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// Compiler is what everything here is built with.
+// Compiler builds everything here.
 const Compiler = "gcc"
 
 // Sanitizer is a checker that gcc builds into a program.
 type Sanitizer string
 
-// The sanitizers: of addresses and undefined behaviour, and of threads.
+// The sanitizers.
 const (
 	Addresses Sanitizer = "address,undefined"
 	Threads   Sanitizer = "thread"
@@ -61,14 +61,15 @@ func New(programs ...string) (_ *Build, err error) {
 // Close removes what was built.
 func (b *Build) Close() error { return os.RemoveAll(b.dir) }
 
-// Library is the library.
+// Library returns the path of the library.
 func (b *Build) Library() string { return filepath.Join(b.dir, "libsmcgw.so") }
 
-// Program is one of the programs of inprocess/lib/test.
+// Program returns the path of one of the programs of inprocess/lib/test.
 func (b *Build) Program(name string) string { return filepath.Join(b.dir, name) }
 
-// Sanitized is a program that has the library linked in, both built with a sanitizer. A library that is loaded before
-// libc comes before the sanitizer's functions, too, which then do not see its program's calls; here it calls them.
+// Sanitized builds a program with the library linked in, both with a sanitizer, and returns its path. A preloaded
+// library would come before the sanitizer's functions, which then would not see the program's calls; linked in, it
+// calls them.
 func (b *Build) Sanitized(with Sanitizer, name string) (string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +77,7 @@ func (b *Build) Sanitized(with Sanitizer, name string) (string, error) {
 	err, made := b.sanitized[path]
 	if !made {
 		args := []string{"-O1", "-fno-omit-frame-pointer", "-fsanitize=" + string(with), "-o", path}
-		if with == Threads { // it does not know fences, of which each stands between atomic words, and has both ends' mappings be one
+		if with == Threads { // it knows no fences, each of which is between atomic words; together.c: one mapping for both ends
 			args = append(args, "-Wno-tsan", "-Wl,--wrap=mmap,--wrap=munmap", b.test("together"))
 		} else {
 			args = append(args, "-fno-sanitize-recover=undefined")
@@ -97,7 +98,7 @@ func (b *Build) library() []string {
 	return files
 }
 
-// compileError says why something is not built.
+// compileError is a failed build with the compiler's output.
 type compileError struct {
 	said string
 	err  error

@@ -18,17 +18,17 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 )
 
-// socketVariable has the broker that this program is to be, if it is set.
+// socketVariable, if set, holds the socket of the broker that this process is to be.
 const socketVariable = "SMCGW_WORLD_BROKER"
 
-// Init makes this program a broker, if that is what it was started for, and returns otherwise.
+// Init serves as a broker and exits, if this process was started as one. Otherwise it returns.
 func Init() {
 	socket := os.Getenv(socketVariable)
 	if socket == "" {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // whoever has started it is gone
+	go func() { // serve until the process that started this one is gone
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
@@ -49,13 +49,13 @@ func Init() {
 	os.Exit(0)
 }
 
-// mortal is a world whose broker is a process, to be killed. promoted counts the connections of all its brokers.
+// mortal is a world whose broker is a process that can be killed. promoted counts the connections of all its brokers.
 type mortal struct {
 	World
 	promoted atomic.Uint64
 }
 
-// begin starts a broker and returns what kills it.
+// begin starts a broker and returns a function that kills it.
 func (m *mortal) begin() (kill func() error, err error) {
 	c := exec.Command("/proc/self/exe")
 	c.Env = append(os.Environ(), socketVariable+"="+m.socket())
@@ -88,14 +88,14 @@ func (m *mortal) begin() (kill func() error, err error) {
 	}, nil
 }
 
-// Result is what a run of the random test has done.
+// Result counts what a random test has done.
 type Result struct {
 	Rounds, Bytes    uint64
-	Crowd            uint64 // connections of programs that have many
-	Kills, Inside    uint64 // ends that were killed; of them at an instruction of the library, or soon after
-	Brokers, Toggles uint64 // brokers that were killed; times that the switch was thrown
+	Crowd            uint64 // connections of programs that have many at once
+	Kills, Inside    uint64 // ends that were killed; those killed at or near an instruction of the library
+	Brokers, Toggles uint64 // brokers that were killed; how often the switch was thrown
 	Promoted         uint64 // connections
-	Refused          uint64 // descriptors that were not handed over: what their ends were sent was in two places
+	Refused          uint64 // descriptors that were not passed on, because received bytes were in two places
 }
 
 func (r *Result) add(o Result) {
@@ -110,7 +110,7 @@ func (r *Result) add(o Result) {
 	r.Refused += o.Refused
 }
 
-// String is for a log: every number with its name.
+// String returns every number with its name, for a log.
 func (r Result) String() string {
 	return fmt.Sprintf("rounds=%d bytes=%d crowd=%d promoted=%d kills=%d at_instructions=%d brokers_killed=%d switched=%d refused=%d",
 		r.Rounds, r.Bytes, r.Crowd, r.Promoted, r.Kills, r.Inside, r.Brokers, r.Toggles, r.Refused)
@@ -119,24 +119,26 @@ func (r Result) String() string {
 // errNative says that nothing was promoted, so that nothing was tested.
 var errNative = errors.New("no connection was promoted")
 
-// spare is what a run may take longer than it was asked to: rounds end by themselves, and stalls are found, on a busy machine too.
+// spare is how much longer than asked a run may take: rounds end by themselves, and stalls are found, also on a busy
+// machine.
 const spare = 5 * time.Minute
 
-// lane is a sequence of a random test. Each has worlds of its own.
+// lane is one sequence of a random test, with worlds of its own.
 type lane struct {
 	run     func(*Build, context.Context, *rand.Rand, func(*World) (Result, error)) (Result, error)
 	how     string // of stress; empty: crowd
 	seconds string
 }
 
-// Model runs connections at random, as programs use them, for a time, and compares every byte with what was sent. Three
-// sequences run side by side: one whose switch is thrown at random, one whose broker is killed, and one whose ends
-// are killed at instructions of the library. What is drawn from the seed is the same each time; the machine decides what meets what.
+// Model runs random connections, as programs use them, for a time, and compares every byte with what was sent. Three
+// sequences run side by side: in one the switch is thrown at random, in one the broker is killed, in one ends are
+// killed at instructions of the library. The same seed draws the same programs; what meets what depends on the
+// machine's timing.
 func (b *Build) Model(ctx context.Context, seed uint64, length time.Duration) (Result, error) {
 	return b.beside(ctx, seed, length, []lane{{(*Build).switched, "a+", "0.3"}, {(*Build).killed, "a+", "0.3"}, {(*Build).kept, "i", "0.1"}})
 }
 
-// Crowd is as Model, with programs that have many connections at once.
+// Crowd is like Model, with programs that have many connections at once.
 func (b *Build) Crowd(ctx context.Context, seed uint64, length time.Duration) (Result, error) {
 	return b.beside(ctx, seed, length, []lane{{run: (*Build).switched}, {run: (*Build).killed}})
 }
@@ -175,14 +177,14 @@ func (b *Build) beside(ctx context.Context, seed uint64, length time.Duration, l
 	return total, errors.Join(errs...)
 }
 
-// Kills has ends killed at instructions of the library, one in each of so many connections.
+// Kills kills one end of each of so many connections at an instruction of the library.
 func (b *Build) Kills(ctx context.Context, seed uint64, kills int) (Result, error) {
 	return b.kept(ctx, nil, func(w *World) (Result, error) {
 		return b.rounds(ctx, w, "0.1", seed%1_000_000, "i", kills, time.Hour)
 	})
 }
 
-// roundsError is a round that went wrong.
+// roundsError is a round that failed.
 type roundsError struct {
 	command, said string
 	err           error
@@ -196,13 +198,13 @@ func (b *Build) rounds(ctx context.Context, w *World, seconds string, seed uint6
 	return r, b.random(ctx, w, "stress", args, "ok: rounds %d bytes %d kills %d at instructions %d refused %d", &r.Rounds, &r.Bytes, &r.Kills, &r.Inside, &r.Refused)
 }
 
-// crowds are programs of many connections.
+// crowds runs programs of many connections.
 func (b *Build) crowds(ctx context.Context, w *World, seed uint64, length time.Duration) (r Result, err error) {
 	args := []string{strconv.FormatUint(seed, 10), strconv.Itoa(1 << 30), strconv.FormatFloat(length.Seconds(), 'f', 0, 64)}
 	return r, b.random(ctx, w, "crowd", args, "ok: rounds %d connections %d bytes %d", &r.Rounds, &r.Crowd, &r.Bytes)
 }
 
-// random runs a program whose last line says what it has done.
+// random runs a program and scans the results from its last line.
 func (b *Build) random(ctx context.Context, w *World, program string, args []string, format string, results ...any) error {
 	said, err := w.Run(ctx, nil, "nice", append([]string{"-n", "5", b.Program(program)}, args...)...)
 	if err == nil {
@@ -215,7 +217,7 @@ func (b *Build) random(ctx context.Context, w *World, program string, args []str
 	return nil
 }
 
-// kept leaves the broker alone.
+// kept runs with a broker that is left alone.
 func (b *Build) kept(_ context.Context, _ *rand.Rand, run func(*World) (Result, error)) (Result, error) {
 	w, err := Open(b.Library(), broker.Config{Thresholds: broker.Thresholds{Calls: 1}})
 	if err != nil {
@@ -226,7 +228,7 @@ func (b *Build) kept(_ context.Context, _ *rand.Rand, run func(*World) (Result, 
 	return r, errors.Join(err, w.Close())
 }
 
-// switched throws the switch at random.
+// switched runs with a broker whose switch is thrown at random.
 func (b *Build) switched(ctx context.Context, rng *rand.Rand, run func(*World) (Result, error)) (Result, error) {
 	w, err := Open(b.Library(), broker.Config{Thresholds: broker.Thresholds{Calls: 1, Spin: 20 * time.Microsecond}})
 	if err != nil {
@@ -243,8 +245,9 @@ func (b *Build) switched(ctx context.Context, rng *rand.Rand, run func(*World) (
 	return r, errors.Join(err, w.Close())
 }
 
-// Toggle throws the broker's switch at random until ctx ends, from the first promotion on: where it is off at the
-// beginning, the next question comes late. It is on for no longer than most, and off for a tenth of that. It returns how often.
+// Toggle throws the broker's switch at random until ctx ends, and returns how often. It begins after the first
+// promotion: programs that find the switch off at their start ask again only late. The switch is on for most at most,
+// and off for a tenth of that at most.
 func (w *World) Toggle(ctx context.Context, rng *rand.Rand, most time.Duration) (times uint64) {
 	for w.Counters().Promoted == 0 && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
@@ -265,7 +268,7 @@ func (w *World) Toggle(ctx context.Context, rng *rand.Rand, most time.Duration) 
 	}
 }
 
-// killed has brokers killed, and others take their places.
+// killed runs with brokers that are killed and replaced.
 func (b *Build) killed(ctx context.Context, rng *rand.Rand, run func(*World) (Result, error)) (r Result, err error) {
 	dir, err := os.MkdirTemp("", "smcgw-in")
 	if err != nil {

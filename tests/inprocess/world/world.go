@@ -15,16 +15,16 @@ import (
 
 const socketName = "s"
 
-// World is a broker and the way to run programs with the library at it. A nil World runs them natively.
+// World is a broker, and runs programs with the library that use it. A nil World runs them natively.
 type World struct {
-	*broker.Broker // nil where it is a process of its own
+	*broker.Broker // nil if the broker is a process of its own
 
-	end     func() error // of the broker
+	end     func() error // of the broker; it returns what Serve did
 	dir     string
-	library string // for LD_PRELOAD; empty: programs have it themselves
+	library string // for LD_PRELOAD; empty: programs have it linked in
 }
 
-// Open starts a broker. library is what programs are started with, or empty for those that have it linked in.
+// Open starts a broker. library is preloaded into programs; it is empty for programs that have it linked in.
 func Open(library string, c broker.Config) (*World, error) {
 	dir, err := os.MkdirTemp("", "smcgw-in") // short enough for a socket
 	if err != nil {
@@ -53,7 +53,7 @@ func (w *World) start(c broker.Config) error {
 	return nil
 }
 
-// Replace ends the broker and starts another. Programs go on.
+// Replace ends the broker and starts another, while programs go on.
 func (w *World) Replace(c broker.Config) error {
 	if err := w.end(); err != nil {
 		return err
@@ -63,10 +63,10 @@ func (w *World) Replace(c broker.Config) error {
 
 func (w *World) socket() string { return filepath.Join(w.dir, socketName) }
 
-// Close ends the broker. Programs that still run go on.
+// Close ends the broker. Programs that still run go on without it.
 func (w *World) Close() error { return errors.Join(w.end(), os.RemoveAll(w.dir)) }
 
-// env is what a program is started with.
+// env returns the environment for programs.
 func (w *World) env() []string {
 	if w == nil {
 		return os.Environ()
@@ -78,7 +78,7 @@ func (w *World) env() []string {
 	return env
 }
 
-// Run runs a program to its end and returns what it says. What it leaves behind is ended.
+// Run runs a program to its end, kills whatever it leaves behind, and returns its output.
 func (w *World) Run(ctx context.Context, env []string, name string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Env = append(w.env(), env...)
@@ -91,13 +91,13 @@ func (w *World) Run(ctx context.Context, env []string, name string, args ...stri
 		return "", err
 	}
 	err := c.Wait()
-	_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // what it has left
+	_ = syscall.Kill(-c.Process.Pid, syscall.SIGKILL) // whatever it has left
 	return out.String(), err
 }
 
-// Moved is what the rings have moved, of connections that have ended and of others.
+// Moved returns how many bytes the rings have moved, including those of connections that have ended.
 func (w *World) Moved() uint64 {
-	for range 500 { // the broker learns of the end of a program by its socket
+	for range 500 { // the broker learns by the socket that a program has ended
 		if w.Clients() == 0 {
 			break
 		}

@@ -10,9 +10,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestAuto: on hosts without an adapter a rule with action auto leaves every connection as
-// it is: no SYN carries an offer, whatever the connection does, and both ends tell why. A
-// server that carries what its rule selects is not asked.
+// TestAuto checks that a rule with action auto leaves every connection native on hosts without an adapter: no SYN
+// carries an offer, and both ends report why. A server that carries what its own rule selects is not asked.
 func TestAuto(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -25,13 +24,13 @@ func TestAuto(t *testing.T) {
 		g1.tells(t, from(w.mustApp(w.h1, "transfer", "-up", "16777216", "-down", "1000", "-to", addr(w.h2, transferPort))), local("not_worth_it"), false)
 		require.EqualValues(t, before+2, g1.status().FallbacksTotal["not_worth_it"])
 		require.Zero(t, g1.metrics(t)["smcgw_ebpf_offered_total"])
-		w.carriedBy(w.mustApp(w.h1, "ping", "-to", addr(w.h2, redisPort)), w.via) // of another rule
+		w.carriedBy(w.mustApp(w.h1, "ping", "-to", addr(w.h2, redisPort)), w.via) // by another rule
 	})
 	require.Zero(t, g2.status().FallbacksTotal["not_worth_it"])
 }
 
-// TestAutoServes: a server whose rule is auto, on a host without an adapter, leaves the SYN
-// of a client that offers to its kernel, and the connection is native.
+// TestAutoServes checks that a server with an auto rule, on a host without an adapter, passes a client's offering SYN
+// to its kernel, so that the connection is native.
 func TestAutoServes(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -44,8 +43,7 @@ func TestAutoServes(t *testing.T) {
 	})
 }
 
-// TestAutoInProcess: programs with the library on one host are promoted by a rule with action
-// auto.
+// TestAutoInProcess checks that a rule with action auto promotes programs with the library on one host.
 func TestAutoInProcess(t *testing.T) {
 	t.Parallel()
 	w := newInProcessWorld(t, settings{

@@ -45,8 +45,7 @@ func (w *world) serveBench(h *testnet.Host) string {
 	return token
 }
 
-// bench runs bench --peer on a host and returns what it measured. No test looks
-// at how much that is.
+// bench runs bench --peer on a host and returns its report. No test depends on the rates in it.
 func (w *world) bench(h *testnet.Host, to, token string, args ...string) *comparison.Report {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
@@ -66,7 +65,7 @@ func (w *world) bench(h *testnet.Host, to, token string, args ...string) *compar
 	return r
 }
 
-// notes is what the rows of a variant say, once each.
+// notes returns the notes in the rows of a variant, without repetitions.
 func notes(r *comparison.Report, variant string) (list []string) {
 	for _, s := range r.Series {
 		if s.Variant == variant && (len(list) == 0 || list[len(list)-1] != s.Note) {
@@ -76,12 +75,12 @@ func notes(r *comparison.Report, variant string) (list []string) {
 	return list
 }
 
-// TestBenchPeer measures between two gateways whose policy does not know the
-// port: everything is measured both ways, and nothing of the trials remains.
+// TestBenchPeer measures between two gateways whose policy does not select the port. Everything must be measured both
+// ways, and the trials must leave nothing behind.
 func TestBenchPeer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	s := settings{Carriers: both2, Handshake: "10s"} // a busy machine's connections are carried, too
+	s := settings{Carriers: both2, Handshake: "10s"} // on a busy machine, too, connections must be carried
 	g1, g2 := w.upBoth(s)
 	token := w.serveBench(w.h2)
 	oneFamily(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -97,12 +96,12 @@ func TestBenchPeer(t *testing.T) {
 				continue
 			}
 			require.Len(t, s.Values, 2, "%s by %s: %q", s.Work, s.Variant, s.Note)
-			// A value is missing for a reason only.
+			// A value may be missing only for a reason.
 			require.True(t, s.Spread().N == 2 || s.Note != "", "%s by %s: %v", s.Work, s.Variant, s.Values)
 		}
 		require.Len(t, works, 25)
 		for work, n := range works {
-			require.Equal(t, 4, n, work) // in process, too, which says that the library is missing, or that it was not promoted
+			require.Equal(t, 4, n, work) // including in process, whose note says that there is no library or no promotion
 		}
 		for _, v := range []string{"shm", "soft"} {
 			for _, work := range []string{"upload, 1 stream", "connect, request, close, cold peer"} {
@@ -118,7 +117,7 @@ func TestBenchPeer(t *testing.T) {
 		require.Equal(t, []string{"", "no gateway has memory for it"}, notes(r, comparison.TCP))
 	})
 
-	// The port is free again, and no refusal is remembered.
+	// The port must be free again, and no refusal remembered.
 	for _, g := range []*gw{g1, g2} {
 		require.Eventually(t, func() bool {
 			held, err := g.client().Try(t.Context(), config.Trial{Peer: w.h3.Addr4, Port: benchPort, Action: report.ActionPass})
@@ -128,7 +127,7 @@ func TestBenchPeer(t *testing.T) {
 			held.Close()
 			return true
 		}, 30*time.Second, 10*time.Millisecond)
-		require.Eventually(t, func() bool { // what a cold connection met its peer by goes with it
+		require.Eventually(t, func() bool { // what a cold connection met its peer by must go, too
 			return !slices.ContainsFunc(g.peers(), func(p report.PeerInfo) bool { return p.Use.ShmPeers > 1 })
 		}, 30*time.Second, 10*time.Millisecond, "%+v", g.peers())
 	}
@@ -145,8 +144,7 @@ func seriesOf(t *testing.T, r *comparison.Report, work, variant string) comparis
 	return r.Series[i]
 }
 
-// TestBenchPeerSaysWhyNot: what cannot be carried is not measured, and its row
-// says the reason.
+// TestBenchPeerSaysWhyNot checks that what cannot be carried is not measured, and that its row gives the reason.
 func TestBenchPeerSaysWhyNot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -173,7 +171,7 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 	require.Contains(t, r.Notes, "no gateway on the serving host")
 }
 
-// peers lists what a gateway remembers.
+// peers lists the peers that a gateway remembers.
 func (g *gw) peers() []report.PeerInfo {
 	g.w.t.Helper()
 	var l admin.PeerList

@@ -20,8 +20,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// capabilityMask is the set of the capabilities that a gateway keeps, as /proc prints
-// sets.
+// capabilityMask returns the capabilities that a gateway keeps, as the bit set that /proc prints.
 func capabilityMask() (mask uint64) {
 	for _, c := range process.Capabilities() {
 		mask |= 1 << c.Number
@@ -29,8 +28,7 @@ func capabilityMask() (mask uint64) {
 	return mask
 }
 
-// confine replaces the program of a world's gateways by one that has the capabilities
-// that a gateway keeps from the start on, and no other.
+// confine makes the world's gateways start with exactly the capabilities that a gateway keeps.
 func (w *world) confine() {
 	w.t.Helper()
 	testnet.Require(w.t, "root", "setpriv")
@@ -43,9 +41,8 @@ func (w *world) confine() {
 		"#!/bin/sh\nexec setpriv --bounding-set %s %s \"$@\"\n", strings.Join(set, ","), binary), 0o700))
 }
 
-// privileges checks that every thread of every process of a gateway has these
-// capabilities at most, and can never get others. Its keeper has one, in the
-// namespace of the legs, whichever user owns that.
+// privileges checks that every thread of every process of a gateway has at most these capabilities, and can never
+// gain others. Its keeper has one, in the namespace of the legs, whichever user owns that.
 func (g *gw) privileges(t *testing.T) {
 	t.Helper()
 	pids := g.processes()
@@ -62,7 +59,7 @@ func (g *gw) privileges(t *testing.T) {
 		for _, task := range tasks {
 			text, err := os.ReadFile(task)
 			if os.IsNotExist(err) {
-				continue // a thread that has just ended
+				continue // the thread has just ended
 			}
 			require.NoError(t, err)
 			sets := map[string]uint64{}
@@ -74,7 +71,7 @@ func (g *gw) privileges(t *testing.T) {
 				"CapPrm": mask, "CapEff": mask, "CapBnd": mask, "CapInh": 0, "CapAmb": 0, "NoNewPrivs": 1,
 			} {
 				if (slices.Contains(inLegs, pid) || !strings.Contains(string(text), "\nUid:\t0\t")) && sets["CapAmb"] == mask && strings.HasPrefix(name, "Cap") {
-					want = mask // of another user than root, or an unmapped one: kept as ambient
+					want = mask // a user other than root, or an unmapped one, keeps them as ambient
 				}
 				require.Equal(t, want, sets[name], "%s of %s\n%s", name, task, text)
 			}
@@ -82,10 +79,9 @@ func (g *gw) privileges(t *testing.T) {
 	}
 }
 
-// TestCapabilities: guardian and daemon keep the capabilities that
-// docs/OPERATIONS.md "What it needs" lists, and no other, whether they are started
-// with all of root's or with those alone; and with those everything
-// works: every carrier, datagrams, the switch, and cleaning up.
+// TestCapabilities checks that guardian and daemon keep exactly the capabilities that docs/OPERATIONS.md "What it
+// needs" lists, whether they start with all of root's or only with those, and that everything works with them: every
+// carrier, datagrams, the switch and cleaning up.
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -120,7 +116,7 @@ func capable(t *testing.T, all bool) {
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 			to := addr(d.h2, echoPort)
 			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "3", "-to", to), d.via)
-			from := netip.AddrPortFrom(hostOf(addr(d.h1, 1)), 1000).String() // a port of the privileged
+			from := netip.AddrPortFrom(hostOf(addr(d.h1, 1)), 1000).String() // a privileged port
 			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "3", "-bind", from, "-to", to), d.via)
 		})
 		d.g1.says("off")
@@ -128,7 +124,7 @@ func capable(t *testing.T, all bool) {
 		d.g1.says("on")
 		if carriers == "soft" {
 			require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}))
-			d.restart(d.h1, s) // a proof holds for a while
+			d.restart(d.h1, s) // a proof stays valid for a while
 			d.flush()
 			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "20", "-to", d.h2.AddrPort4(echoPort).String()), report.CarrierRelay)
 			d.gateways[d.h1].stop()
@@ -139,7 +135,7 @@ func capable(t *testing.T, all bool) {
 			died.signal(pid, syscall.SIGKILL)
 		}
 		var out string
-		require.Eventually(t, func() bool { // the kernel takes the time it needs to close what they had
+		require.Eventually(t, func() bool { // the kernel takes its time to close what they had
 			out, err = d.h1.Run(t.Context(), d.current(nil), "cleanup", "-c", died.config)
 			return err == nil
 		}, 30*time.Second, 50*time.Millisecond, "clean up")

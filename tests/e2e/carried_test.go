@@ -8,9 +8,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestCombination is the first thing to work: one 4-tuple with the app's
-// socket, the gateway's socket and the adopted wire leg on it, two TUNs, both
-// families, and the server behind a firewall that drops by default.
+// TestCombination checks the basic combination: the app's socket, the gateway's socket and the adopted wire leg on
+// one 4-tuple, two TUNs, both families, and a server behind a firewall that drops by default.
 func TestCombination(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -28,7 +27,7 @@ func TestCombination(t *testing.T) {
 	w.serve(w.h2)
 	w.upBoth(settings{})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		w.carried(t, w.h1, addr(w.h2, echoPort)) // on a lossy network the proof may take too long
+		w.carried(t, w.h1, addr(w.h2, echoPort)) // on a lossy network the first proof may take too long
 		e := w.mustApp(w.h1, "ping", "-count", "50", "-to", addr(w.h2, echoPort))
 		w.carriedBy(e, w.via)
 		e = w.mustApp(w.h1, "transfer", "-up", "20000000", "-down", "20000000", "-to", addr(w.h2, transferPort))

@@ -13,12 +13,11 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// pingPong is a client that goes on whatever becomes of its datagrams, on each
-// family.
+// pingPong is a set of clients, on both families, that go on whatever happens to their datagrams.
 type pingPong []*testnet.Proc
 
-// startPingPong starts clients and waits until all of them have been answered;
-// what is lost is missed after the limit.
+// startPingPong starts clients and waits until each has been answered. A datagram that is not answered within the
+// limit counts as lost.
 func (d *datagrams) startPingPong(t *testing.T) (p pingPong) {
 	t.Helper()
 	for i, to := range []netip.AddrPort{d.h2.AddrPort4(echoUDP), d.h2.AddrPort6(echoUDP)} {
@@ -34,8 +33,8 @@ func (d *datagrams) startPingPong(t *testing.T) (p pingPong) {
 	return p
 }
 
-// over ends the clients: each went on, none was silent for longer than that,
-// none got anything that is not its own. It returns the worst of all.
+// over ends the clients and checks that each went on, was never silent for longer than longest, and got nothing that
+// was not its own. It returns the worst values of all.
 func (p pingPong) over(t *testing.T, longest time.Duration) (worst apps.Event) {
 	t.Helper()
 	for _, c := range p {
@@ -62,8 +61,7 @@ func keys(m map[string]int) []string {
 	return all
 }
 
-// now requires that datagrams between h1 and h2 are carried from now on, or are
-// not.
+// now requires that datagrams between h1 and h2 are carried from now on, or that none are.
 func (d *datagrams) now(t *testing.T, carried bool) {
 	t.Helper()
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -79,9 +77,8 @@ func (d *datagrams) now(t *testing.T, carried bool) {
 	})
 }
 
-// meetAgain has gateways that have lost each other find each other: by a question
-// after a minute, or by the next connection, unless they remember that they
-// cannot carry it.
+// meetAgain makes gateways that have lost each other find each other: by a question after a minute, or by the next
+// connection, unless they remember that they cannot carry it.
 func (d *datagrams) meetAgain(t *testing.T) {
 	t.Helper()
 	if thorough() {
@@ -94,8 +91,7 @@ func (d *datagrams) meetAgain(t *testing.T) {
 	})
 }
 
-// TestDatagramsSwitched: `smcgw off` and on while programs talk, on either side,
-// and gateways that are stopped in order.
+// TestDatagramsSwitched turns gateways off and on, and stops them in order, on either side, while programs talk.
 func TestDatagramsSwitched(t *testing.T) {
 	t.Parallel()
 	d := newDatagrams(t, false)
@@ -108,7 +104,7 @@ func TestDatagramsSwitched(t *testing.T) {
 	for _, g := range []*gw{d.g1, d.g2} {
 		set(g, "off")
 		before := d.g1.udpStats()
-		time.Sleep(1500 * time.Millisecond) // longer than a peer may be silent
+		time.Sleep(1500 * time.Millisecond) // longer than a peer may stay silent
 		require.Equal(t, before.Sent, d.g1.udpStats().Sent, "%s is off", g.h.Name)
 		set(g, "on")
 		require.Eventually(t, func() bool { return d.g1.udpStats().Sent[d.via] > before.Sent[d.via] },
@@ -125,14 +121,13 @@ func TestDatagramsSwitched(t *testing.T) {
 	t.Logf("stopped in order: %+v", e)
 }
 
-// TestDiesUnderDatagrams: however a gateway ends, on whichever host, programs go on
-// natively after two seconds at most, and datagrams are carried again when there
-// is another one.
+// TestDiesUnderDatagrams checks that, however and on whichever host a gateway ends, programs go on natively within
+// two seconds, and that datagrams are carried again once there is another gateway.
 func TestDiesUnderDatagrams(t *testing.T) {
 	t.Parallel()
 	kinds := deaths
 	if !thorough() {
-		kinds = deaths[1:2] // all of its processes, at once
+		kinds = deaths[1:2] // all of its processes at once
 	}
 	for _, k := range kinds {
 		for _, host := range []string{"h1", "h2"} {
@@ -167,8 +162,8 @@ func datagramsDie(t *testing.T, k death, host string) {
 	d.now(t, true)
 }
 
-// TestDatagramsOverLossySoft: what the network loses, doubles and delays of the
-// carrier's packets is lost, doubled and late, and nothing else happens to it.
+// TestDatagramsOverLossySoft checks that datagrams are lost, doubled and delayed exactly as the network loses,
+// doubles and delays the carrier's packets.
 func TestDatagramsOverLossySoft(t *testing.T) {
 	t.Parallel()
 	d := newDatagrams(t, false)
@@ -190,8 +185,8 @@ func TestDatagramsOverLossySoft(t *testing.T) {
 	d.carries(t, func() exchanged { return moveQUIC(t, 100_000, d.h1, d.h1.Addr4, d.h2.AddrPort4(quicPort), p) })
 }
 
-// TestDatagramsPathLostSoft: while programs talk, the network begins to drop what
-// the carrier sends, as a new rule of a firewall does: they go on natively.
+// TestDatagramsPathLostSoft checks that programs go on natively when the network begins to drop what the carrier
+// sends, as a new firewall rule does.
 func TestDatagramsPathLostSoft(t *testing.T) {
 	t.Parallel()
 	d := newDatagrams(t, false)
@@ -204,7 +199,7 @@ func TestDatagramsPathLostSoft(t *testing.T) {
 	}, 30*time.Second, 100*time.Millisecond, "all is native")
 	e := clients.over(t, 10*time.Second)
 	t.Logf("the longest silence: %+v", e)
-	if thorough() { // the same gateways ask each other once a minute
+	if thorough() { // these gateways ask each other once a minute
 		require.NoError(t, d.net.SetBox(testnet.Box{}))
 		d.meetAgain(t)
 		d.now(t, true)

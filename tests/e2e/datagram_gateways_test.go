@@ -15,16 +15,14 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// thorough tells whether the tests of datagrams run all of their matrices, as
-// `make soak` and `make faults` ask for.
+// thorough tells whether the tests of datagrams run their whole matrices, as in `make soak` and `make faults`.
 func thorough() bool { return os.Getenv("SMCGW_DATAGRAMS") == "all" }
 
-// TestDatagramPrograms: unmodified programs that speak UDP, between two hosts
-// with gateways, and to one without.
+// TestDatagramPrograms runs unmodified UDP programs between two hosts with gateways, and to a host without one.
 func TestDatagramPrograms(t *testing.T) {
 	t.Parallel()
 	d := newDatagrams(t, false)
-	require.NoError(t, d.server.Kill()) // its ports are wanted
+	require.NoError(t, d.server.Kill()) // the programs want its ports
 	_ = d.server.Wait()
 	procs := serveAll(t, d.h2)
 	eachProgram(t, d.h1, d.h2, procs, func(t *testing.T, p udpProgram, server netip.AddrPort, run func() exchanged) {
@@ -36,23 +34,22 @@ func TestDatagramPrograms(t *testing.T) {
 	})
 }
 
-// TestDatagramSockets: sockets of every kind behave as they do natively, and what
-// is said to be carried is.
+// TestDatagramSockets checks that sockets of every kind behave as natively, and that what is reported as carried is.
 func TestDatagramSockets(t *testing.T) { datagramSockets(t, newDatagrams(t, false)) }
 
-// TestDatagramSocketsSoft: over soft, too.
+// TestDatagramSocketsSoft is TestDatagramSockets over soft.
 func TestDatagramSocketsSoft(t *testing.T) { datagramSockets(t, newDatagrams(t, false)) }
 
-// TestDatagramProgramsToPlainHost: with a host that has no gateway nothing is
-// different: everything the programs are tested for holds natively, and nothing but the programs' own datagrams reaches it, with one
-// question at most to each of its addresses, since a rule names them.
+// TestDatagramProgramsToPlainHost checks that nothing changes with a host that has no gateway: all that the programs
+// are tested for holds natively, and the host receives only the programs' own datagrams and, since a rule names it,
+// at most one question at each of its addresses.
 func TestDatagramProgramsToPlainHost(t *testing.T) {
 	t.Parallel()
 	d := newDatagrams(t, false)
 	require.NoError(t, d.plain.Kill())
 	_ = d.plain.Wait()
 	d.leaves(t, func() { allPrograms(t, d.h1, d.h3) })
-	// The other way: a client without a gateway.
+	// The other way: a client on a host without a gateway.
 	d.restartServer(t)
 	d.leaves(t, func() {
 		d.ping(t, d.h3, d.h2.AddrPort4(echoUDP).String(), "-count", "20")
@@ -60,7 +57,7 @@ func TestDatagramProgramsToPlainHost(t *testing.T) {
 	})
 }
 
-// TestDatagramsShown: what an operator sees of them.
+// TestDatagramsShown checks what an operator sees of datagrams.
 func TestDatagramsShown(t *testing.T) {
 	t.Parallel()
 	d := newDatagrams(t, false)
@@ -158,11 +155,10 @@ func TestDatagramsPlainHostUntouched(t *testing.T) {
 	}
 }
 
-// captured returns the UDP packets that a host sends and receives meanwhile, a
-// line for each.
+// captured returns a line for each UDP packet that a host sends or receives while run runs.
 func (d *datagrams) captured(t *testing.T, h *testnet.Host, run func()) (lines []string) {
 	t.Helper()
-	// The kernel's ring has a place of -s bytes for each packet.
+	// The kernel's capture ring reserves -s bytes for each packet.
 	p, err := h.Start("tcpdump", "-i", "eth0", "-nn", "-l", "--immediate-mode", "-q", "-s", "128", "udp")
 	require.NoError(t, err)
 	require.NoError(t, p.WaitOutput(patience(t), "listening on"))
@@ -178,9 +174,8 @@ func (d *datagrams) captured(t *testing.T, h *testnet.Host, run func()) (lines [
 	return lines
 }
 
-// TestDatagramsLearnedFromTCP: where no rule names the other host by its address,
-// datagrams are carried once a connection has shown its gateway, and nothing is
-// asked before.
+// TestDatagramsLearnedFromTCP checks that, where no rule names the other host by its address, datagrams are carried
+// once a connection has shown its gateway, and that nothing is asked before.
 func TestDatagramsLearnedFromTCP(t *testing.T) {
 	t.Parallel()
 	d := newDatagramWorld(t)
@@ -208,8 +203,8 @@ func TestDatagramsLearnedFromTCP(t *testing.T) {
 	})
 }
 
-// TestDatagramsAllPortsSoft: where a rule has the datagrams of every port, those
-// of the gateways themselves are left out, on whatever port peers take them.
+// TestDatagramsAllPortsSoft checks that a rule for the datagrams of every port leaves out those of the gateways
+// themselves, whichever port peers receive them on.
 func TestDatagramsAllPortsSoft(t *testing.T) {
 	t.Parallel()
 	d := newDatagramWorld(t)
@@ -227,7 +222,7 @@ func TestDatagramsAllPortsSoft(t *testing.T) {
 	})
 }
 
-// TestDatagramsByUser: rules choose by the user that has made the socket.
+// TestDatagramsByUser checks rules that choose by the user that made the socket.
 func TestDatagramsByUser(t *testing.T) {
 	t.Parallel()
 	d := newDatagramWorld(t)
@@ -245,7 +240,6 @@ func TestDatagramsByUser(t *testing.T) {
 	d.leaves(t, func() { d.ping(t, d.h1, d.h2.AddrPort6(echoUDP).String(), "-count", "50", "-connected") })
 }
 
-// TestDatagramsTranslated: where addresses are translated, on the client's host,
-// on the server's or between, programs reach the servers that they reach
-// natively.
+// TestDatagramsTranslated checks that programs reach the servers that they reach natively where addresses are
+// translated, on the client's host, on the server's or between them.
 func TestDatagramsTranslated(t *testing.T) { datagramsTranslated(t, newDatagrams(t, false)) }

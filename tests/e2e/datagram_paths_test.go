@@ -11,12 +11,11 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestDatagramsTranslatedNative: what TestDatagramsTranslated demands holds
-// without any gateway.
+// TestDatagramsTranslatedNative checks that what TestDatagramsTranslated demands holds without any gateway.
 func TestDatagramsTranslatedNative(t *testing.T) { datagramsTranslated(t, newDatagrams(t, true)) }
 
-// datagramsTranslated: where addresses are translated, on the client's host, on
-// the server's or between, programs reach the servers that they reach natively.
+// datagramsTranslated checks that programs reach the servers that they reach natively where addresses are translated,
+// on the client's host, on the server's or between them.
 func datagramsTranslated(t *testing.T, d *datagrams) {
 	client, err := d.net.Behind(d.h1, "client")
 	require.NoError(t, err)
@@ -24,7 +23,7 @@ func datagramsTranslated(t *testing.T, d *datagrams) {
 	require.NoError(t, err)
 	behind := d.serveNumbered(inner)
 	ports := uint16(9300)
-	// reaches sends from a port of its own, and returns what the server saw.
+	// reaches sends from a port of its own and returns what the server saw.
 	reaches := func(t *testing.T, from *testnet.Host, bind netip.Addr, to string, server *testnet.Proc, as netip.Addr) apps.Event {
 		t.Helper()
 		ports++

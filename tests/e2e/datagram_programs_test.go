@@ -14,10 +14,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// Ports of the programs that speak UDP. All but plainUDP are in the policy of
-// datagramSettings.
+// Ports of the UDP programs. The policy of datagramSettings has all but plainUDP.
 const (
-	dnsPort       = 53 // on the never-list, but a rule names it
+	dnsPort       = 53 // on the never-list; a rule names it
 	echoUDP       = 7100
 	sinkUDP       = 7101
 	deadUDP       = 7102 // no listener
@@ -27,13 +26,12 @@ const (
 	memcachedPort = 11211
 )
 
-// udpProgram is an unmodified program that speaks UDP, and its check.
+// udpProgram is an unmodified UDP program with its check.
 type udpProgram struct {
 	name  string
 	only4 bool
 	serve func(h *testnet.Host) (*testnet.Proc, error)
-	// run uses the server from a host and returns how many datagrams have
-	// arrived at least.
+	// run uses the server from a host and returns at least how many datagrams have arrived.
 	run  func(t *testing.T, from *testnet.Host, client netip.Addr, server netip.AddrPort, p *testnet.Proc) exchanged
 	port uint16
 }
@@ -87,7 +85,7 @@ func askDNS(t *testing.T, from *testnet.Host, client netip.Addr, server netip.Ad
 	require.NoError(t, err)
 	require.Contains(t, got, "status: REFUSED")
 	require.NoError(t, p.WaitOutput(ctx, "query[AAAA] www.smcgw.test from "+client.String()))
-	// The answer takes three packets, which the server's kernel makes of it.
+	// The answer takes three packets into which the server's kernel fragments it.
 	got, err = from.Dig(ctx, server, "long.smcgw.test", "TXT")
 	require.NoError(t, err)
 	require.Contains(t, got, strings.Repeat("l", 250))
@@ -103,8 +101,7 @@ func runIPerf3(t *testing.T, from *testnet.Host, _ netip.Addr, server netip.Addr
 		{"-R", "-b", "200M", "-l", "1400", "-n", "8M"},
 	} {
 		r := iperf3(t, from, server, args)
-		// Where the processors are busy a server does not read for a while, and
-		// loses datagrams natively, too.
+		// On busy processors a server does not read for a while, and loses datagrams natively, too.
 		require.Positive(t, r.Packets-r.Lost, "%v: %+v", args, r)
 		t.Logf("%v: %+v", args, r)
 		if args[0] == "-R" {
@@ -116,10 +113,9 @@ func runIPerf3(t *testing.T, from *testnet.Host, _ netip.Addr, server netip.Addr
 	return x
 }
 
-// iperf3 runs it by UDP. Its server takes the first datagram that comes for that of
-// the run that its TCP connection has announced. On a machine without a processor
-// to spare it can be one of the run before, which TCP has overtaken in a queue of
-// the gateway; then the client waits for ever for an answer.
+// iperf3 runs iperf3 over UDP. Its server takes the first datagram for one of the run that its TCP connection has
+// announced. On a machine without a processor to spare it can be one of the run before, which TCP has overtaken in a
+// queue of the gateway; the client then waits for an answer for ever. So iperf3 tries again.
 func iperf3(t *testing.T, from *testnet.Host, server netip.AddrPort, args []string) (r testnet.IPerf3) {
 	t.Helper()
 	var err error
@@ -193,7 +189,7 @@ func runNumbered(t *testing.T, from *testnet.Host, client netip.Addr, server net
 	return x
 }
 
-// aliens are the datagrams a server got that no app has sent.
+// aliens returns the datagrams that a server got but no app sent.
 func aliens(p *testnet.Proc) (found []apps.Event) {
 	for _, e := range p.Events() {
 		if e.Event == "alien" {
@@ -216,7 +212,7 @@ func serveAll(t *testing.T, h *testnet.Host) map[string]*testnet.Proc {
 	return procs
 }
 
-// eachProgram runs every program from one host to another, by both families.
+// eachProgram runs every program from one host to another over both families.
 func eachProgram(t *testing.T, from, to *testnet.Host, procs map[string]*testnet.Proc, check func(t *testing.T, p udpProgram, server netip.AddrPort, run func() exchanged)) {
 	for _, p := range udpPrograms {
 		t.Run(p.name, func(t *testing.T) {

@@ -15,8 +15,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestDatagramSocketsNative: what TestDatagramSockets demands holds without any
-// gateway.
+// TestDatagramSocketsNative checks that what TestDatagramSockets demands holds without any gateway.
 func TestDatagramSocketsNative(t *testing.T) { datagramSockets(t, newDatagrams(t, true)) }
 
 func datagramSockets(t *testing.T, d *datagrams) {
@@ -34,7 +33,7 @@ func datagramSockets(t *testing.T, d *datagrams) {
 	t.Run("behind firewalls", d.behindFirewalls)
 }
 
-// seen waits until a server has seen a client, and returns how.
+// seen waits until a server has seen a client and returns the event.
 func seen(t *testing.T, server *testnet.Proc, client string) apps.Event {
 	t.Helper()
 	es, err := server.WaitEvents(patience(t), 1, func(e apps.Event) bool { return e.Event == "peer" && e.Remote == client })
@@ -42,7 +41,7 @@ func seen(t *testing.T, server *testnet.Proc, client string) apps.Event {
 	return es[0]
 }
 
-// got asks a server how many datagrams it has from a client.
+// got asks a server how many datagrams it has received from a client.
 func got(t *testing.T, server *testnet.Proc, client string) (n int) {
 	t.Helper()
 	reports := 1
@@ -67,8 +66,7 @@ func got(t *testing.T, server *testnet.Proc, client string) (n int) {
 	return n
 }
 
-// oneSocketManyPeers: one socket that is not connected, on both families, talks
-// to hosts with and without a gateway in turn.
+// oneSocketManyPeers uses one unconnected socket, on both families, to hosts with and without a gateway in turn.
 func (d *datagrams) oneSocketManyPeers(t *testing.T) {
 	var to []string
 	for _, h := range []*testnet.Host{d.h2, d.h3} {
@@ -93,7 +91,7 @@ func (d *datagrams) oneSocketManyPeers(t *testing.T) {
 	}
 }
 
-// manySocketsOnePeer: a server tells its clients apart.
+// manySocketsOnePeer checks that a server tells its clients apart.
 func (d *datagrams) manySocketsOnePeer(t *testing.T) {
 	d.carries(t, func() exchanged {
 		var all sync.WaitGroup
@@ -112,8 +110,8 @@ func (d *datagrams) manySocketsOnePeer(t *testing.T) {
 	})
 }
 
-// addresses: sockets bound to a port, to an address, the same again, and servers
-// that answer from the address they were asked at.
+// addresses uses sockets that are bound to a port, to an address, and to the same ones again, and servers that answer
+// from the address they were asked at.
 func (d *datagrams) addresses(t *testing.T) {
 	second := map[*testnet.Host]netip.Addr{}
 	for i, h := range []*testnet.Host{d.h1, d.h2} {
@@ -122,7 +120,7 @@ func (d *datagrams) addresses(t *testing.T) {
 	}
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		n := 0
-		for range 3 { // the same addresses and ports, by three sockets
+		for range 3 { // three sockets with the same addresses and ports
 			d.carries(t, func() exchanged {
 				n += 20
 				bind := addr(d.h1, 9201)
@@ -142,7 +140,7 @@ func (d *datagrams) addresses(t *testing.T) {
 	require.Equal(t, to, seen(t, d.server, d.h1.AddrPort4(9203).String()).Local)
 }
 
-// datagramSizes: every size arrives whole. What needs no fragments is carried.
+// datagramSizes checks that every size arrives whole, and that what needs no fragments is carried.
 func (d *datagrams) datagramSizes(t *testing.T) {
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to, largest := addr(d.h2, echoUDP), 1472
@@ -156,7 +154,7 @@ func (d *datagrams) datagramSizes(t *testing.T) {
 				return exchanged{100, 100}
 			})
 			d.ping(t, d.h1, to, connected, "-count", "20", "-size", fmt.Sprintf("%d,%d,4000,65507", largest+1, largest+2))
-			// Among those that are carried.
+			// Mixed with carried ones.
 			d.carries(t, func() exchanged {
 				d.ping(t, d.h1, to, connected, "-count", "100", "-size", fmt.Sprintf("%d,9000,0,3000", largest))
 				return exchanged{50, 50}
@@ -165,7 +163,7 @@ func (d *datagrams) datagramSizes(t *testing.T) {
 	})
 }
 
-// segmented: UDP_SEGMENT.
+// segmented checks UDP_SEGMENT.
 func (d *datagrams) segmented(t *testing.T) {
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		for _, connected := range []string{"-connected=true", "-connected=false"} {
@@ -179,7 +177,7 @@ func (d *datagrams) segmented(t *testing.T) {
 	})
 }
 
-// closedPort: a connected socket hears of it, one that is not does not.
+// closedPort checks that a connected socket learns of a closed port, and an unconnected one does not.
 func (d *datagrams) closedPort(t *testing.T) {
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		for range 3 {
@@ -193,8 +191,8 @@ func (d *datagrams) closedPort(t *testing.T) {
 	})
 }
 
-// serverGoesAndComes: a connected socket that was answered hears that its server
-// is gone, and goes on when there is another.
+// serverGoesAndComes checks that a connected socket that was answered learns that its server is gone, and goes on
+// once there is another.
 func (d *datagrams) serverGoesAndComes(t *testing.T) {
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := netip.MustParseAddrPort(addr(d.h2, deadUDP)).String()
@@ -225,8 +223,7 @@ func (d *datagrams) serverGoesAndComes(t *testing.T) {
 	})
 }
 
-// rejected: what a firewall of the server's host refuses, it refuses with the
-// same error.
+// rejected checks that what a firewall on the server's host refuses fails with the same error as natively.
 func (d *datagrams) rejected(t *testing.T) {
 	require.NoError(t, d.h2.NFT(fmt.Sprintf(`table inet filter {
 	chain input {
@@ -246,7 +243,7 @@ func (d *datagrams) rejected(t *testing.T) {
 	})
 }
 
-// toAll: broadcast and multicast reach every host, as they do natively.
+// toAll checks that broadcast and multicast reach every host, as natively.
 func (d *datagrams) toAll(t *testing.T) {
 	const group4, group6 = "239.77.0.1", "ff15::77"
 	for _, h := range []*testnet.Host{d.h2, d.h3} {
@@ -273,9 +270,9 @@ func (d *datagrams) toAll(t *testing.T) {
 	}
 }
 
-// byPort: what no rule for UDP selects is left alone, and leaves no trace.
+// byPort checks that datagrams that no UDP rule selects are left alone, without a trace.
 func (d *datagrams) byPort(t *testing.T) {
-	p, err := d.h2.StartApp("serve-udp", fmt.Sprintf("echo=[::]:%d", echoPort)) // a rule has it for TCP
+	p, err := d.h2.StartApp("serve-udp", fmt.Sprintf("echo=[::]:%d", echoPort)) // a rule selects it for TCP
 	require.NoError(t, err)
 	d.servers = append(d.servers, p)
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -288,7 +285,7 @@ func (d *datagrams) byPort(t *testing.T) {
 	})
 }
 
-// bothBegin: each host is client and server of the other.
+// bothBegin uses each host as client and server of the other.
 func (d *datagrams) bothBegin(t *testing.T) {
 	p := d.serveNumbered(d.h1)
 	defer func() {
@@ -312,8 +309,7 @@ func (d *datagrams) bothBegin(t *testing.T) {
 	})
 }
 
-// behindFirewalls: both hosts drop what they have not asked for; the server's
-// lets this client in.
+// behindFirewalls uses hosts that drop what they have not asked for, where the server's lets this client in.
 func (d *datagrams) behindFirewalls(t *testing.T) {
 	table := func(more string) string {
 		return onSoftPort(`table inet filter {
@@ -339,7 +335,7 @@ func (d *datagrams) behindFirewalls(t *testing.T) {
 			d.ping(t, d.h1, addr(d.h2, echoUDP), "-count", "100", "-connected", "-size", "0,1400")
 			return exchanged{100, 100}
 		})
-		// There is no listener, and the firewall does not even tell.
+		// There is no listener, and the firewall does not report that.
 		e, err := d.h1.RunApp(patience(t), "ping-udp", "-to", addr(d.h2, deadUDP), "-connected", "-limit", "100ms", "-patient", "-count", "3")
 		require.NoError(t, err)
 		require.Equal(t, map[string]int{"TIMEOUT": 3}, e.Errnos, "%+v", e)

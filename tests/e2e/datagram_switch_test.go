@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestDatagramsBecomeCarried: a program that talks while the gateways find each other
-// loses nothing and gets nothing twice.
+// TestDatagramsBecomeCarried checks that a program that talks while the gateways find each other loses nothing and
+// gets nothing twice.
 func TestDatagramsBecomeCarried(t *testing.T) {
 	t.Parallel()
 	d := newDatagramWorld(t)

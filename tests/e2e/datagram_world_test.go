@@ -16,21 +16,20 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// datagrams is a world with servers of numbered datagrams on h2 and h3, and
-// gateways on h1 and h2, or none at all: what tests demand of programs must hold
-// natively first.
+// datagrams is a world with servers of numbered datagrams on h2 and h3, and gateways on h1 and h2, or none at all:
+// what tests demand of programs must first hold natively.
 type datagrams struct {
 	*world
 	native         bool
 	g1, g2         *gw
 	server, plain  *testnet.Proc // on h2 and h3
 	servers        []*testnet.Proc
-	carriedAtLeast float64       // part of the datagrams
-	patience       time.Duration // until datagrams are carried
+	carriedAtLeast float64       // this fraction of the datagrams
+	patience       time.Duration // how long until datagrams are carried
 }
 
-// udpRule is the policy that carries the ports of the programs, by protocol
-// alone: of TCP, the rule test has iperf3's connection.
+// udpRule returns a policy that carries the programs' ports for UDP only. For TCP the rule test selects iperf3's
+// connection.
 func udpRule(peers string) string {
 	if peers != "" {
 		peers = ", peers: [" + peers + "]"
@@ -39,7 +38,7 @@ func udpRule(peers string) string {
 		dnsPort, iperfPort, sockperfPort, memcachedPort, quicPort, echoUDP, sinkUDP, deadUDP, peers)
 }
 
-// named are all hosts, by their addresses: a gateway may ask them.
+// named selects all hosts by address, so a gateway may ask them.
 const named = `10.77.0.0/24, "fd77::/64"`
 
 func datagramSettings() settings { return settings{Policy: udpRule(named)} }
@@ -50,7 +49,7 @@ func newDatagramWorld(t *testing.T) *datagrams {
 	return &datagrams{world: newWorld(t, testnet.Config{}), carriedAtLeast: 1, patience: 30 * time.Second}
 }
 
-// newDatagrams builds the world.
+// newDatagrams builds the world with servers and, unless native is set, gateways.
 func newDatagrams(t *testing.T, native bool) *datagrams {
 	t.Helper()
 	d := newDatagramWorld(t)
@@ -62,7 +61,7 @@ func newDatagrams(t *testing.T, native bool) *datagrams {
 func (d *datagrams) begin(t *testing.T, native bool) {
 	t.Helper()
 	d.native = native
-	for _, h := range d.net.Hosts() { // errors are to be as many as their causes
+	for _, h := range d.net.Hosts() { // no rate limit: there must be as many errors as causes
 		require.NoError(t, h.SetSysctl("net.ipv4.icmp_ratelimit", "0"))
 		require.NoError(t, h.SetSysctl("net.ipv6.icmp.ratelimit", "0"))
 	}
@@ -87,7 +86,7 @@ func (d *datagrams) serveNumbered(h *testnet.Host) *testnet.Proc {
 	return p
 }
 
-// ping runs a client of numbered datagrams, which has to succeed.
+// ping runs a client of numbered datagrams, which must succeed.
 func (d *datagrams) ping(t *testing.T, from *testnet.Host, to string, args ...string) apps.Event {
 	t.Helper()
 	e, err := from.RunApp(patience(t), append([]string{"ping-udp", "-to", to}, args...)...)
@@ -96,8 +95,7 @@ func (d *datagrams) ping(t *testing.T, from *testnet.Host, to string, args ...st
 	return e
 }
 
-// prove sends datagrams until they are carried both ways. Where a gateway has just
-// died some may be lost.
+// prove sends datagrams until they are carried both ways. Some may be lost if a gateway has just died.
 func (d *datagrams) prove(t *testing.T, to netip.AddrPort) {
 	t.Helper()
 	for end := time.Now().Add(d.patience); ; time.Sleep(20 * time.Millisecond) {
@@ -121,24 +119,23 @@ func (d *datagrams) dumpUDP() string {
 	return b.String()
 }
 
-// udpStats are the counters of datagrams.
+// udpStats returns the counters of datagrams.
 func (g *gw) udpStats() report.DatagramStats { return g.stats().Datagrams }
 
-// stats are the counters.
+// stats returns the gateway's counters.
 func (g *gw) stats() report.Stats {
 	g.w.t.Helper()
 	return asks(g, (*admin.Client).Stats)
 }
 
-// busy counts what a gateway left native because one of the two got no processor: pairs of
-// ends while it missed its beat itself, and datagrams for which the other had no room for too long.
+// busy counts what a gateway left native because a gateway got no processor: pairs of ends while it missed its own
+// beat, and datagrams for which the other gateway had no room for too long.
 func busy(s report.Stats) uint64 {
 	return s.Protocols[report.ProtoUDP].Native[negotiate.ReasonGatewayStale.String()] + s.Datagrams.Returned
 }
 
-// carries runs something between h1 and h2 whose datagrams are carried, all of
-// them, both ways, and by this test's carrier alone. On a machine that is so busy
-// that a gateway misses a beat some go natively, and a gateway says so: then it is run again.
+// carries runs something between h1 and h2, all of whose datagrams must be carried both ways, by this test's carrier
+// alone. If a gateway on a busy machine misses a beat and reports that some went natively, it runs it again.
 func (d *datagrams) carries(t *testing.T, run func() exchanged) {
 	t.Helper()
 	if d.native {
@@ -172,7 +169,7 @@ func (d *datagrams) carries(t *testing.T, run func() exchanged) {
 	}
 }
 
-// leaves runs something of which nothing may be carried.
+// leaves runs something, nothing of which may be carried.
 func (d *datagrams) leaves(t *testing.T, run func()) {
 	t.Helper()
 	if d.native {

@@ -17,25 +17,25 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// upperDevice is what a host's addresses move to.
+// upperDevice is the device that a host's addresses move to.
 const upperDevice = "up0"
 
 // deviceKind is a kind of device above eth0, or with eth0 as its port.
 type deviceKind struct {
 	name string
 	make []string // ip commands; the words of deviceWords are replaced
-	// elsewhere says that the commands run in another namespace: the device leaves
-	// the one that has the device below it, as those of containers do.
+	// elsewhere says that the commands run in another namespace: like a container's, the device leaves the namespace
+	// that has the device below it.
 	elsewhere bool
 	routed    bool // the peer finds the device by a route to that namespace
-	tunnel    bool // eth0 keeps its addresses, and the device has others
-	vrf       bool // eth0 has the addresses, and programs are bound to the device
-	both      bool // both hosts need it to talk at all
+	tunnel    bool // eth0 keeps its addresses; the device has others
+	vrf       bool // eth0 has the addresses; programs are bound to the device
+	both      bool // hosts need it on both sides to communicate at all
 	family    string
-	alone     string // the reason why connections are native; none: they are carried
-	unheard   bool   // programs do not see what the device takes
+	alone     string // the reason why connections are native; empty: they are carried
+	unheard   bool   // programs do not see what the device receives
 	ipoib     bool   // the devices are those of ipoib_test.go
-	carriers  string // of the configuration; none: the default
+	carriers  string // of the configuration; empty: the default
 }
 
 var deviceKinds = []deviceKind{
@@ -86,7 +86,7 @@ func mustIP(t *testing.T, h *testnet.Host, all ...string) {
 	}
 }
 
-// commands are those of the kind, for one host.
+// commands returns the commands of the kind for one host.
 func (k deviceKind) commands(h, peer *testnet.Host) []string {
 	words := strings.NewReplacer("NS", h.Namespace(), "NUMBER", fmt.Sprint(h.Addr4.As4()[3]),
 		"LOCAL4", h.Addr4.String(), "LOCAL6", h.Addr6.String(), "PEER", peer.Addr4.String())
@@ -112,7 +112,7 @@ func (k deviceKind) need(t *testing.T, w *world) {
 	testnet.Lack(t, "kernel", fmt.Errorf("%s: %w: %s", k.name, err, strings.TrimSpace(out)))
 }
 
-// nameAt is which word of "link add" is the name of the device.
+// nameAt returns the index of the device's name in an ip link add command.
 func nameAt(command string) int {
 	for i, word := range strings.Fields(command) {
 		if word == "name" {
@@ -122,7 +122,7 @@ func nameAt(command string) int {
 	return 2
 }
 
-// give gives a host a device of this kind, and its addresses to that.
+// give gives a host a device of this kind and moves the host's addresses to it.
 func (k deviceKind) give(t *testing.T, w *world, h, peer *testnet.Host) {
 	t.Helper()
 	on := h
@@ -141,7 +141,7 @@ func (k deviceKind) give(t *testing.T, w *world, h, peer *testnet.Host) {
 	if !k.elsewhere {
 		mustIP(t, h, "link set eth0 up")
 	}
-	if k.vrf { // whose programs have a loopback of their own
+	if k.vrf { // programs in a VRF have a loopback of their own
 		h.Through("ip", "vrf", "exec", upperDevice)
 		mustIP(t, h, "addr add 127.0.0.1/8 dev up0", "-6 addr add ::1/128 dev up0 nodad")
 	}
@@ -151,7 +151,7 @@ func (k deviceKind) give(t *testing.T, w *world, h, peer *testnet.Host) {
 	}
 }
 
-// join gives both hosts devices of IPoIB, with the MTU of its connected mode.
+// join gives both hosts IPoIB devices with the MTU of connected mode.
 func (k deviceKind) join(t *testing.T, w *world) *ipoibCable {
 	t.Helper()
 	cable, err := joinIPoIB(w.h1, w.h2, upperDevice)
@@ -164,7 +164,7 @@ func (k deviceKind) join(t *testing.T, w *world) *ipoibCable {
 	return cable
 }
 
-// offers are the devices of a gateway's configuration.
+// offers returns the devices of a gateway's configuration.
 func (k deviceKind) offers() string {
 	if k.vrf {
 		return "eth0"
@@ -172,7 +172,7 @@ func (k deviceKind) offers() string {
 	return upperDevice
 }
 
-// addr is the address that programs use.
+// addr returns the address that programs use.
 func (k deviceKind) addr(h *testnet.Host, v6 bool) string {
 	switch {
 	case k.tunnel && v6:
@@ -185,14 +185,14 @@ func (k deviceKind) addr(h *testnet.Host, v6 bool) string {
 	return h.Addr4.String()
 }
 
-// route tells a host without such a device where the other's addresses are.
+// route tells a host without such a device how to reach the other's addresses.
 func (k deviceKind) route(t *testing.T, w *world, h, peer *testnet.Host) {
 	t.Helper()
 	mustIP(t, h, fmt.Sprintf("route add %s/32 via %s", peer.Addr4, w.h3.Addr4),
 		fmt.Sprintf("-6 route add %s/128 via %s", peer.Addr6, w.h3.Addr6))
 }
 
-// exchangeKeys makes a host and its peer know each other.
+// exchangeKeys makes a host and its peer know each other's keys.
 func exchangeKeys(t *testing.T, w *world, h, peer *testnet.Host) {
 	t.Helper()
 	file := filepath.Join(w.dir, h.Name+".key")
@@ -205,7 +205,7 @@ func exchangeKeys(t *testing.T, w *world, h, peer *testnet.Host) {
 	require.NoError(t, err, out)
 }
 
-// wireguardKey is the key of a host.
+// wireguardKey returns the key of a host.
 func wireguardKey(t *testing.T, h *testnet.Host) *ecdh.PrivateKey {
 	t.Helper()
 	secret := sha256.Sum256([]byte(h.Name))

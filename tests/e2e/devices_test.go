@@ -12,9 +12,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestDeviceKinds: connections by devices above the wire's are carried, whichever of
-// the hosts has such a device, or the reason says why not. Each is compared with one
-// that was made without gateways.
+// TestDeviceKinds checks that connections over devices above the wire's are carried, whichever host has such a
+// device, or are native for the right reason. Each is compared with one made without gateways.
 func TestDeviceKinds(t *testing.T) {
 	t.Parallel()
 	for _, k := range matrix.Cells(t, deviceKinds, 8) {
@@ -72,7 +71,7 @@ func (k deviceKind) test(t *testing.T, where string) {
 	}
 }
 
-// addresses of a host by their family.
+// addresses returns a host's addresses by family.
 func (k deviceKind) addresses(h *testnet.Host) map[string]string {
 	all := map[string]string{"ipv4": k.addr(h, false), "ipv6": k.addr(h, true)}
 	if k.family != "" {
@@ -81,7 +80,7 @@ func (k deviceKind) addresses(h *testnet.Host) map[string]string {
 	return all
 }
 
-// overDevice moves bytes both ways.
+// overDevice transfers bytes both ways.
 func (w *world) overDevice(addr string) apps.Event {
 	w.t.Helper()
 	e := w.mustApp(w.h1, "transfer", "-up", "3000000", "-down", "3000000", "-to", net.JoinHostPort(addr, "7001"))
@@ -106,7 +105,7 @@ func (k deviceKind) compare(t *testing.T, w *world, where, addr string, native a
 		t.Logf("connect() took %v, natively %v; native for %s", microseconds(e.ConnectMicros), microseconds(native.ConnectMicros), k.alone)
 		return
 	}
-	if k.vrf && where != clientSide { // whose listener is known when it has answered
+	if k.vrf && where != clientSide { // its listener is known once it has answered
 		f := fallback{w: w, t: t, from: w.h1, to: to, client: remote("peer_no_option")}
 		f.inTime(f.connect)
 		w.overDevice(addr)
@@ -128,7 +127,7 @@ func (k deviceKind) compare(t *testing.T, w *world, where, addr string, native a
 	t.Logf("connect() took %v, natively %v; carried by %s", took, microseconds(native.ConnectMicros), w.via)
 }
 
-// busyFor is for how long a connect() may take too long because the machine is shared.
+// busyFor is how much too long a connect() may take because the machine is shared.
 const busyFor = 6 * time.Second
 
 func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -20,7 +20,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// daemon is the process of a gateway that does the work, the guardian's child.
+// daemon returns the process that does a gateway's work, a child of the guardian.
 func (g *gw) daemon() int {
 	g.w.t.Helper()
 	pids := slices.DeleteFunc(g.h.Children(g.proc.Pid()), func(pid int) bool { return !saysOnItsLine(pid, g.config) })
@@ -28,8 +28,7 @@ func (g *gw) daemon() int {
 	return pids[0]
 }
 
-// processes are guardian and daemon of a gateway. The keeper of its legs is in
-// another namespace.
+// processes returns the guardian and the daemon of a gateway. The keeper of its legs is in another namespace.
 func (g *gw) processes() (pids []int) {
 	return slices.DeleteFunc(g.h.Processes(), func(pid int) bool { return !saysOnItsLine(pid, g.config) })
 }
@@ -40,13 +39,13 @@ func saysOnItsLine(pid int, word string) bool {
 	return strings.Contains(string(cmd), word)
 }
 
-// keeper is the process that makes the legs of a gateway.
+// keeper returns the process that makes the legs of a gateway.
 func (g *gw) keeper() int { return g.inNamespace(process.LegsVerb) }
 
-// spare is the process that takes the place of the keeper.
+// spare returns the process that takes the keeper's place.
 func (g *gw) spare() int { return g.inNamespace(process.SpareVerb) }
 
-// inNamespace waits for a process in the namespace of the legs.
+// inNamespace waits for a process in the namespace of the legs and returns it.
 func (g *gw) inNamespace(verb string) int {
 	g.w.t.Helper()
 	var pids []int
@@ -57,7 +56,7 @@ func (g *gw) inNamespace(verb string) int {
 	return pids[0]
 }
 
-// death is a way for a gateway to end.
+// death is a way in which a gateway ends.
 type death struct {
 	name string
 	do   func(g *gw)
@@ -75,8 +74,8 @@ func (g *gw) signal(pid int, s syscall.Signal) {
 	require.NoError(g.w.t, syscall.Kill(pid, s))
 }
 
-// kill returns when the processes have ended: on a busy machine each thread first ends the
-// system call that it is in, which may establish another connection.
+// kill kills processes and waits until they have ended: on a busy machine each thread first ends its system call,
+// which may establish another connection.
 func (g *gw) kill(pids ...int) {
 	g.w.t.Helper()
 	var ends []unix.PollFd
@@ -99,15 +98,14 @@ func (g *gw) kill(pids ...int) {
 	}
 }
 
-// justConnected reports whether an attempt has failed because it had just succeeded: a
-// connection that was complete when the gateway of its host died is reset as all that it
-// carried, and on a busy machine its program looks only then. The kernel tells: the reset of a
-// request is ECONNREFUSED.
+// justConnected tells whether an attempt failed just after it had succeeded. A connection that is complete when its
+// gateway dies is reset like all carried ones, and on a busy machine its program looks only then. The errno tells the
+// two apart: the reset of a request is ECONNREFUSED.
 func (w *world) justConnected(died *testnet.Host, e apps.Event) bool {
 	return died == w.h1 && e.Errno == "ECONNRESET"
 }
 
-// result waits for the end of a client.
+// result waits for the end of a client and returns its result.
 func result(t *testing.T, p *testnet.Proc) apps.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -117,8 +115,7 @@ func result(t *testing.T, p *testnet.Proc) apps.Event {
 	return es[0]
 }
 
-// nothingLeft checks that all of the gateway is gone from its host, and that
-// cleanup works without it, twice.
+// nothingLeft checks that nothing of the gateway is left on its host, and that cleanup works without it, twice.
 func nothingLeft(t *testing.T, w *world, g *gw, rules []string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond, "processes left: %v", g.processes())
@@ -126,7 +123,7 @@ func nothingLeft(t *testing.T, w *world, g *gw, rules []string) {
 		out, err := g.h.Run(t.Context(), binary, "cleanup", "-c", g.config)
 		require.NoError(t, err, out)
 	}
-	// The kernel takes the namespace of the legs apart after its last process.
+	// The kernel removes the namespace of the legs some time after its last process ends.
 	require.Eventually(t, func() bool {
 		links, err := g.h.Links()
 		return err == nil && slices.Equal(links, []string{"lo", "eth0"})
@@ -139,7 +136,7 @@ func nothingLeft(t *testing.T, w *world, g *gw, rules []string) {
 	require.NotContains(t, out, "smcgw_", "programs of ours")
 	w.mustApp(w.h1, "ping", "-to", w.h2.AddrPort4(echoPort).String())
 	w.up(g.h, settings{})
-	w.flush() // what they remember of the death
+	w.flush() // forget what they remember of the death
 	w.comesToCarry(w.h2.AddrPort6(echoPort).String(), w.flush)
 }
 
@@ -149,8 +146,8 @@ func sorted(s []string) []string {
 	return s
 }
 
-// TestDiesGuardian: the daemon goes on without its guardian, gets a new one, whatever the
-// configuration file is by then, and that one does its duty.
+// TestDiesGuardian checks that the daemon goes on without its guardian and gets a new one, whatever the configuration
+// file is by then, and that the new guardian does its work.
 func TestDiesGuardian(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -181,7 +178,7 @@ func TestDiesGuardian(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond,
 		"the guardian and all others are gone")
-	require.EventuallyWithT(t, func(c *assert.CollectT) { // the kernel ends the legs' namespace behind the keeper
+	require.EventuallyWithT(t, func(c *assert.CollectT) { // the kernel removes the legs' namespace after the keeper ends
 		links, err := w.h1.Links()
 		require.NoError(c, err)
 		require.Equal(c, []string{"lo", "eth0"}, links)

@@ -16,33 +16,32 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// The times of docs/ARCHITECTURE.md "When the gateway dies". What is measured is logged; what is demanded
-// has slack for a machine that is busy with other things.
+// The times of docs/ARCHITECTURE.md "When the gateway dies". Measured times are logged; required ones leave slack for
+// a machine that is busy with other things.
 const (
-	prompt       = 200 * time.Millisecond // native and untouched, or a reset
+	prompt       = 200 * time.Millisecond // to be native and untouched, or reset
 	withRetry    = 1100*time.Millisecond + 2*prompt
 	whenComplete = 2100*time.Millisecond + 2*prompt
-	stale        = 250 * time.Millisecond // until the programs notice a stopped heartbeat
+	stale        = 250 * time.Millisecond // until the programs notice that the heartbeat stopped
 	stuck        = 2 * time.Second        // until the guardian kills a stopped daemon
-	noHangUp     = 5 * time.Second        // until a peer is known to be dead that no hang-up tells of
+	noHangUp     = 5 * time.Second        // until a peer that no hang-up reports is known to be dead
 	slack        = 10 * time.Second
-	slowestCall  = 6 * time.Second // a connect(), with two retransmissions of its own
+	slowestCall  = 6 * time.Second // of a connect(), including two retransmissions of its own
 )
 
-// few is how many of n attempts such a machine may make late.
+// few returns how many of n attempts may be late on such a machine.
 func few(n int) int { return 2 + n/10 }
 
-// passing is a death with what can be said about it exactly.
+// passing is a death with what must follow from it.
 type passing struct {
 	death
-	resets time.Duration // when carried connections have ended at the latest, at a host that hears of it
-	status int           // of the guardian; -1: killed
-	side   string        // of the gateway that dies
+	resets time.Duration // when carried connections must have ended, on a host that learns of it
+	status int           // exit status of the guardian; -1: killed
+	side   string        // side of the gateway that dies
 }
 
-// TestDiesInTime: however a gateway ends, on either host, each end of what it
-// carried is reset in time, each connect() is as fast as the design says, and
-// nothing is left.
+// TestDiesInTime checks that, however a gateway ends, on either host, each end of what it carried is reset in time,
+// each connect() is as fast as the design says, and nothing is left behind.
 func TestDiesInTime(t *testing.T) {
 	t.Parallel()
 	var cells []passing
@@ -63,7 +62,7 @@ func testPassing(t *testing.T, d passing) {
 	w := newWorld(t, testnet.Config{})
 	host := map[string]*testnet.Host{"client": w.h1, "server": w.h2}[d.side]
 	before := w.bare(host)
-	patient := ownSettings() // or some of the crowd are native on a slow machine
+	patient := ownSettings() // otherwise some of the crowd are native on a slow machine
 	patient.Handshake = "1s"
 	w.upDetached(w.h1, patient)
 	w.upDetached(w.h2, patient)
@@ -73,7 +72,7 @@ func testPassing(t *testing.T, d passing) {
 	people := w.newCrowd(t, ownPort, 24)
 	defer people.close()
 	calls := w.newCaller(t, ownPort+1)
-	natively := w.newCaller(t, ownPort+ownPorts) // which is not selected
+	natively := w.newCaller(t, ownPort+ownPorts) // the policy does not select its ports
 	time.Sleep(400 * time.Millisecond)
 	require.Equal(t, 48, people.still(), "%s\n%s\n%s", people.told(), w.gateways[w.h1].dump(), w.gateways[w.h2].dump())
 	require.Eventually(t, func() bool { return g.status().Flows[w.via] >= 24 }, 30*time.Second, 50*time.Millisecond)
@@ -109,9 +108,8 @@ func testPassing(t *testing.T, d passing) {
 	w.restarted(t, again)
 }
 
-// knownDead is when the peer of a gateway has reset what both carried. On shared
-// memory it hears of any death; elsewhere a gateway that ends in order says so,
-// and for others the peer has to ask.
+// knownDead returns when the peer of a gateway must have reset what both carried. Over shared memory it learns of any
+// death. Elsewhere a gateway that ends in order says so, and the peer has to probe for other deaths.
 func (w *world) knownDead(d passing) time.Duration {
 	if w.via == report.CarrierShm || d.status == 0 {
 		return d.resets
@@ -119,9 +117,9 @@ func (w *world) knownDead(d passing) time.Duration {
 	return noHangUp
 }
 
-// hit ends a gateway, and returns when that was begun. unable returns when no
-// connection could be carried any more, once the gateway has ended: one that is killed
-// has when do returns, SIGSTOP leaves it no time, one that is asked to has it until it does.
+// hit ends a gateway and returns when that began. unable waits until the gateway has ended and returns when it could
+// carry no more connections: a killed one when do returned, a stopped one at once, and one that is asked to end when
+// it has ended.
 func (g *gw) hit(do func(), asked bool) (begun time.Time, unable func() time.Time) {
 	begun = time.Now()
 	do()
@@ -137,16 +135,15 @@ func (g *gw) hit(do func(), asked bool) (begun time.Time, unable func() time.Tim
 	return begun, sync.OnceValue(func() time.Time { return <-ended })
 }
 
-// wasConnected reports whether an attempt is a connection that was established
-// and reset before its caller had looked: TestDiesUnseen shows the same of plain
-// TCP. What a reset does to one that is not established is ECONNREFUSED (tcp_reset
-// of the kernel). No gateway establishes one when it is unable to.
+// wasConnected tells whether an attempt was established and then reset before its caller looked, which TestDiesUnseen
+// shows plain TCP does, too. A reset before that gives ECONNREFUSED (tcp_reset in the kernel). A gateway that is
+// unable establishes nothing.
 func (a attempt) wasConnected(unable time.Time) bool {
 	return a.begun.Before(unable) && errors.Is(a.err, syscall.ECONNRESET)
 }
 
-// checkAttempts: none failed, and few took longer than they may, beside those that did on
-// native connections at the same time: the machine is late then.
+// checkAttempts requires that no attempt failed, and that few took too long, not counting as many as did on native
+// connections at the same time: then the machine is late.
 func checkAttempts(t *testing.T, died, unable time.Time, attempts, native []attempt) {
 	t.Helper()
 	nativeLate := 0
@@ -188,7 +185,7 @@ func checkAttempts(t *testing.T, died, unable time.Time, attempts, native []atte
 	require.LessOrEqual(t, reset, callers, "only those whose caller had not come to look")
 }
 
-// exited waits for the guardian and checks its status; -1 = it was killed.
+// exited waits for the guardian and checks its exit status; -1 means that it was killed.
 func (g *gw) exited(t *testing.T, status int) {
 	t.Helper()
 	select {
@@ -204,7 +201,7 @@ func (g *gw) exited(t *testing.T, status int) {
 	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 10*time.Second, 10*time.Millisecond, "nothing of it runs")
 }
 
-// cleanedUp runs cleanup twice and compares the host with what it was.
+// cleanedUp runs cleanup twice and compares the host with what it was before.
 func (w *world) cleanedUp(t *testing.T, h *testnet.Host, before footprint) {
 	t.Helper()
 	for i := range 2 {
@@ -217,9 +214,8 @@ func (w *world) cleanedUp(t *testing.T, h *testnet.Host, before footprint) {
 	}
 }
 
-// comesToCarry has connections made until one is carried, which another has to be where
-// gateways have just begun: on a busy machine the first is late for something. again
-// runs before each but the first. It returns the one that was carried.
+// comesToCarry makes connections until one is carried, and returns that one. Just after gateways start on a busy
+// machine, the first ones may be late for something. again runs before each retry.
 func (w *world) comesToCarry(to string, again func()) apps.Event {
 	w.t.Helper()
 	ping := func() apps.Event { return w.mustApp(w.h1, "ping", "-count", "20", "-to", to) }
@@ -232,8 +228,8 @@ func (w *world) comesToCarry(to string, again func()) apps.Event {
 	return e
 }
 
-// wasCarried waits for what the gateways say of a connection that has ended, and reports
-// whether both carried it as they should.
+// wasCarried waits until the gateways report a connection that has ended, and tells whether both carried it as they
+// should.
 func (w *world) wasCarried(e apps.Event) bool {
 	w.t.Helper()
 	for _, end := range []struct {
@@ -258,12 +254,12 @@ func (w *world) wasCarried(e apps.Event) bool {
 	return true
 }
 
-// restarted checks that a gateway that came back carries.
+// restarted checks that a gateway that came back carries connections.
 func (w *world) restarted(t *testing.T, g *gw) {
 	t.Helper()
 	_, err := g.h.Run(t.Context(), binary, "cleanup", "-c", g.config)
 	require.Error(t, err, "cleanup refuses while a daemon lives")
-	for _, g := range w.gateways { // what they remember of the death
+	for _, g := range w.gateways { // forget what they remember of the death
 		g.says("peers", "flush")
 	}
 	for _, v6 := range []bool{false, true} {

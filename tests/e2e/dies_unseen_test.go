@@ -16,10 +16,10 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// tcpEstablished is TCP_ESTABLISHED of the kernel's tcp_states.h.
+// tcpEstablished is TCP_ESTABLISHED from the kernel's tcp_states.h.
 const tcpEstablished = 1
 
-// unseen is a connect() whose caller does not look how it went.
+// unseen is a connect() whose caller does not look at how it went.
 type unseen struct{ *os.File }
 
 func (w *world) dialUnseen(t *testing.T, to netip.AddrPort) unseen {
@@ -39,8 +39,7 @@ func (w *world) dialUnseen(t *testing.T, to netip.AddrPort) unseen {
 	return u
 }
 
-// carriedUnseen makes one that is carried. One that finds a gateway late is native: then
-// another takes its place.
+// carriedUnseen makes a connection that is carried. If one finds a gateway late and is native, it makes another.
 func (w *world) carriedUnseen(t *testing.T, to netip.AddrPort) unseen {
 	t.Helper()
 	for try := 0; ; try++ {
@@ -58,7 +57,7 @@ func (w *world) carriedUnseen(t *testing.T, to netip.AddrPort) unseen {
 	}
 }
 
-// port is that of this host.
+// port returns the local port.
 func (u unseen) port(t *testing.T) uint16 {
 	t.Helper()
 	at, err := sockaddr.Local(int(u.Fd()))
@@ -66,18 +65,18 @@ func (u unseen) port(t *testing.T) uint16 {
 	return at.Port()
 }
 
-// await waits for a state of the kernel's socket without asking it for its error.
+// await waits for a state of the kernel's socket without reading its error.
 func (u unseen) await(t *testing.T, state uint8) {
 	t.Helper()
 	require.Eventually(t, func() bool { return tcpInfo(u).State == state }, 30*time.Second, 2*time.Millisecond, "state %d", state)
 }
 
-// result is what the caller of connect() sees when it looks.
+// result returns what the caller of connect() sees when it looks.
 func (u unseen) result() error { return sockaddr.Err(int(u.Fd())) }
 
-// TestDiesUnseen: what connect() says of a connection that was established, and
-// reset before its caller looked, is ECONNRESET: of plain TCP, whose server closed
-// its listener before it accepted, and of one whose gateway died.
+// TestDiesUnseen checks that connect() reports ECONNRESET for a connection that was established and then reset before
+// its caller looked: natively, if the server closed its listener before it accepted, and likewise if its gateway
+// died.
 func TestDiesUnseen(t *testing.T) {
 	t.Parallel()
 	for _, v6 := range []bool{false, true} {

@@ -18,8 +18,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// upDetached starts a gateway that logs to a file: its daemon outlives its
-// guardian, and with it the pipes of the test.
+// upDetached starts a gateway that logs to a file, since its daemon outlives its guardian, and with it the test's
+// pipes.
 func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := w.configure(h, s)
@@ -32,11 +32,11 @@ func (w *world) upDetached(h *testnet.Host, s settings) *gw {
 	return g
 }
 
-// detached starts the process of a gateway, with some environment, with a file for its log.
+// detached starts the process of a gateway with a file for its log.
 func (g *gw) detached(env []string, args ...string) {
 	w := g.w
 	w.t.Helper()
-	log, err := os.CreateTemp(w.dir, g.h.Name+".*.log") // its predecessor may be a successor itself
+	log, err := os.CreateTemp(w.dir, g.h.Name+".*.log") // the predecessor may itself be a successor
 	require.NoError(w.t, err)
 	defer log.Close()
 	g.log = log.Name()
@@ -52,7 +52,7 @@ func (g *gw) detached(env []string, args ...string) {
 	})
 }
 
-// current is the smcgw for a gateway with that environment: one with fault knobs if there is any.
+// current returns the smcgw for a gateway with that environment: the one with fault knobs unless it is empty.
 func (w *world) current(env []string) string {
 	w.t.Helper()
 	if w.program != "" {
@@ -66,11 +66,11 @@ func (w *world) current(env []string) string {
 	return file
 }
 
-// footprint is what a gateway leaves on a host while it runs.
+// footprint is what a running gateway leaves on a host.
 type footprint struct{ links, rules, routes, programs []string }
 
-// bare is the footprint of a host that has no gateway yet. The kernel makes the routes
-// of IPv6 addresses a little behind them.
+// bare returns the footprint of a host that has no gateway yet. The kernel adds the routes of IPv6 addresses a little
+// after the addresses.
 func (w *world) bare(h *testnet.Host) (f footprint) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool {
@@ -118,19 +118,19 @@ type ended struct {
 	side string
 }
 
-// watched are connections between two hosts whose ends are watched.
+// watched is a set of connections between two hosts whose ends are watched.
 type watched struct {
 	name  string
-	bytes atomic.Int64 // that askOn and readOn have compared
+	bytes atomic.Int64 // compared by askOn and readOn
 	all   sync.WaitGroup
 	mu    sync.Mutex // guards everything below
 	ends  []ended
 	conns []net.Conn
 }
 
-// newCrowd opens n connections that are carried, of both families in turn; every other
-// one is busy with requests and answers. A slow machine has some that are not carried,
-// which nothing that happens to a gateway ends: others take their places.
+// newCrowd opens n carried connections, alternately of both families; every other one is busy with requests and
+// answers. On a slow machine some are not carried, and nothing that happens to a gateway would end them: it replaces
+// those.
 func (w *world) newCrowd(t *testing.T, port uint16, n int) *watched {
 	t.Helper()
 	c := &watched{name: "the crowd"}
@@ -153,7 +153,7 @@ func (w *world) newCrowd(t *testing.T, port uint16, n int) *watched {
 	for i := range pairs {
 		pairs[i] = dial(i)
 	}
-	for patience := time.Now().Add(time.Minute); ; { // longer than anything is remembered of a late peer
+	for patience := time.Now().Add(time.Minute); ; { // longer than a late peer is remembered
 		native := w.notCarried(pairs)
 		if len(native) == 0 {
 			break
@@ -175,8 +175,7 @@ func (w *world) newCrowd(t *testing.T, port uint16, n int) *watched {
 	return c
 }
 
-// notCarried returns which pairs both gateways do not carry, and do not come to within a
-// few seconds.
+// notCarried returns the pairs that are still not carried by both gateways after a few seconds.
 func (w *world) notCarried(pairs []*pair) (list []int) {
 	w.t.Helper()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -237,7 +236,7 @@ func echoLoop(conn *net.TCPConn) error {
 	}
 }
 
-// askOn asks until it is told no.
+// askOn sends requests until told to stop.
 func (c *watched) askOn(conn *net.TCPConn) error {
 	for {
 		if err := ask(conn, 8<<10); err != nil {
@@ -272,7 +271,7 @@ func (c *watched) still() int {
 
 func (c *watched) alive() bool { return c.still() == len(c.conns) }
 
-// told says how those that are over have ended.
+// told returns how the ends that are over have ended.
 func (c *watched) told() (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -296,10 +295,10 @@ type attempt struct {
 	err   error
 }
 
-// callers is how many attempts are under way at a time.
+// callers is how many attempts are under way at once.
 const callers = 6
 
-// caller connects again and again, on both families.
+// caller connects repeatedly, over both families.
 type caller struct {
 	stop     chan struct{}
 	calling  sync.WaitGroup
@@ -325,7 +324,7 @@ func (w *world) newCaller(t *testing.T, port uint16) *caller {
 	return c
 }
 
-// hangUp accepts and closes when the client has.
+// hangUp accepts connections and closes each when its client has.
 func hangUp(ln net.Listener) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -363,7 +362,7 @@ func (c *caller) call(h *testnet.Host, to netip.AddrPort) {
 	}
 }
 
-// since counts the attempts that were begun after a time and have ended.
+// since counts the attempts that began after a time and have ended.
 func (c *caller) since(at time.Time) (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -375,8 +374,7 @@ func (c *caller) since(at time.Time) (n int) {
 	return n
 }
 
-// end stops calling and returns all attempts. Those under way find their server,
-// however long they take.
+// end stops calling and returns all attempts. Servers stay until those under way have ended, however long they take.
 func (c *caller) end() []attempt {
 	close(c.stop)
 	c.calling.Wait()

@@ -22,7 +22,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// What tests read of documents, as scripts do.
+// What tests read of JSON documents, as scripts do.
 type (
 	doctorReport struct {
 		Lines []doctorLine
@@ -42,8 +42,8 @@ type (
 	}
 )
 
-// says runs a verb with --json on a host, by a program that becomes it if before is given,
-// and returns its document and exit status.
+// says runs a verb with --json on a host and returns its document and exit status. before, if given, is a program
+// that executes smcgw.
 func says[T any](w *world, h *testnet.Host, before []string, verb ...string) (doc T, status int) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), slowed(2*time.Minute))
@@ -61,7 +61,7 @@ func says[T any](w *world, h *testnet.Host, before []string, verb ...string) (do
 	return doc, status
 }
 
-// found wants a line of a report.
+// found requires a line in a report.
 func found(t *testing.T, r doctorReport, check, state, text string) {
 	t.Helper()
 	for _, l := range r.Lines {
@@ -72,7 +72,7 @@ func found(t *testing.T, r doctorReport, check, state, text string) {
 	require.Failf(t, "no such line", "%s %s %q in %+v", check, state, text, r.Lines)
 }
 
-// failures are the checks that failed.
+// failures returns the checks that failed.
 func failures(r doctorReport) (list []string) {
 	for _, l := range r.Lines {
 		if l.State == "failure" {
@@ -82,8 +82,8 @@ func failures(r doctorReport) (list []string) {
 	return list
 }
 
-// TestDoctor: what a host lacks is named, before a gateway runs there. What it changes is
-// nothing: no device and no rule is there that was not before.
+// TestDoctor checks that doctor names what a host lacks before a gateway runs there, and changes nothing: it leaves
+// no device and no rule.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -133,7 +133,7 @@ func TestDoctor(t *testing.T) {
 	require.Equal(t, 4, status)
 }
 
-// TestDoctorHookFull: a hook without a free place is told before a start fails by it.
+// TestDoctorHookFull checks that doctor reports a hook without a free place, by which a start would fail.
 func TestDoctorHookFull(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -154,7 +154,7 @@ func TestDoctorHookFull(t *testing.T) {
 	require.Contains(t, string(out), "64 programs are attached to "+full.Path)
 }
 
-// TestDoctorFirewall: firewalld is known by its process and by its rules.
+// TestDoctorFirewall checks that doctor recognizes firewalld by its process and by its rules.
 func TestDoctorFirewall(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"firewalld", "dbus-daemon"} {
@@ -168,13 +168,13 @@ func TestDoctorFirewall(t *testing.T) {
 	found(t, r, "agents", "ok", "no firewall")
 }
 
-// TestDoctorWithDaemons: a daemon's word, and a live peer.
+// TestDoctorWithDaemons checks what doctor reports about a running daemon and a live peer.
 func TestDoctorWithDaemons(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
 	w.serve(w.h3)
 	g1, _ := w.upBoth(settings{})
-	// On a busy machine a gateway may be late: what is wanted comes after a few tries.
+	// On a busy machine a gateway may be late: try a few times.
 	look := func(status int, peer, text string) (r doctorReport) {
 		t.Helper()
 		for try := range 1 + lateTries {
@@ -200,7 +200,7 @@ func TestDoctorWithDaemons(t *testing.T) {
 	found(t, r, "daemon", "warning", "switched off")
 }
 
-// TestDoctorSoftPort: whether a peer receives on soft's port shows without a daemon.
+// TestDoctorSoftPort checks that doctor finds out without a daemon whether a peer receives on soft's port.
 func TestDoctorSoftPort(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -217,8 +217,8 @@ func TestDoctorSoftPort(t *testing.T) {
 	found(t, r, "peer", "warning", fmt.Sprintf("%v answers that nothing receives on UDP port %d", w.h3.Addr4, rdmaPort))
 }
 
-// TestPing: what becomes of connections to a service, and why, by either family. A service
-// goes on as before.
+// TestPing checks that ping reports what becomes of connections to a service, and why, over either family, and that
+// the service goes on as before.
 func TestPing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -228,8 +228,7 @@ func TestPing(t *testing.T) {
 	g := w.up(w.h1, settings{Ports: "7000, 7099, 7300"})
 	w.up(w.h2, settings{Ports: "7000, 7099, 8000"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		// On a busy machine a gateway may be late, and the end of a trial is noticed late:
-		// what is wanted comes after a few tries.
+		// On a busy machine a gateway may be late, and so may the end of a trial: try a few times.
 		ping := func(status int, reason, to string, flags ...string) (r pingReport) {
 			t.Helper()
 			for try := range 1 + lateTries {
@@ -257,12 +256,12 @@ func TestPing(t *testing.T) {
 		require.Equal(t, "no_answer", last(r).Stage)
 		w.flush()
 
-		// The rules of this host, and with --offer those of the peer.
+		// The policy of this host, and with --offer that of the peer.
 		r = ping(4, "policy", addr(w.h2, plainPort))
 		require.Equal(t, "not_offered", last(r).Stage)
 		r = ping(0, "", addr(w.h2, plainPort), "--offer", "--carrier", string(w.via))
 		require.Equal(t, w.via, last(r).Carrier)
-		ping(4, "policy", addr(w.h2, plainPort)) // the offer was for the ping alone
+		ping(4, "policy", addr(w.h2, plainPort)) // the offer was for that ping only
 		ping(4, "peer_no_option", addr(w.h2, holdPort), "--offer")
 
 		r = ping(1, "", addr(w.h2, deadPort))
@@ -276,7 +275,7 @@ func TestPing(t *testing.T) {
 	require.Contains(t, out, "belongs to the rule test")
 }
 
-// TestBugreport: one archive has it all, and no key.
+// TestBugreport checks that the archive has everything, and no key.
 func TestBugreport(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})

@@ -18,12 +18,12 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// endedBy is a way for carried connections to be reset, and what both hosts say about it.
+// endedBy is a way in which carried connections are reset, with what both hosts report.
 type endedBy struct {
 	name           string
 	do             func(t *testing.T, w *world, p *pair)
 	client, server told
-	quiet          bool // the log says nothing
+	quiet          bool // the log has no line about it
 }
 
 var endedBys = []endedBy{
@@ -59,13 +59,13 @@ var endedBys = []endedBy{
 	},
 }
 
-// resetNow closes a connection by a reset.
+// resetNow closes a connection with a reset.
 func resetNow(t *testing.T, c *net.TCPConn) {
 	require.NoError(t, c.SetLinger(0))
 	require.NoError(t, c.Close())
 }
 
-// TestPrograms: of carried and of native connections, conns names the process that has the socket.
+// TestPrograms checks that conns names the process that has the socket, for carried and native connections.
 func TestPrograms(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -98,8 +98,8 @@ func TestPrograms(t *testing.T) {
 	require.Regexp(t, regexp.QuoteMeta(c.LocalAddr().String())+` .*`+cells, native)
 }
 
-// TestEnds: why a carried connection was reset is told, counted and logged on both hosts,
-// for each cause by a reason of its own.
+// TestEnds checks that both hosts report, count and log why a carried connection was reset, with a reason of its own
+// for each cause.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	for _, via := range []report.Carrier{report.CarrierShm, report.CarrierSoft} {
@@ -138,7 +138,7 @@ func (w *world) endsBy(t *testing.T, by endedBy) {
 	}
 }
 
-// tellsEnd: what a host says about the end of a connection.
+// tellsEnd checks what a host reports about the end of a connection.
 func (w *world) tellsEnd(t *testing.T, h *testnet.Host, by endedBy, want told, side report.Side, match func(report.ConnInfo) bool, before map[string]float64) {
 	g := w.gateways[h]
 	c := g.closedConn(match)

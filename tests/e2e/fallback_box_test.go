@@ -10,9 +10,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestFallbackBoxDrops: a box on the way drops SYNs with the option, or SYN-ACKs
-// with it. Two connections need the kernel's bare retry, then the destination is
-// left alone, until that expires or an operator flushes it.
+// TestFallbackBoxDrops puts a box on the path that drops SYNs or SYN-ACKs with the option. Two connections need the
+// kernel's bare retry; then the destination is left alone until the entry expires or an operator flushes it.
 func TestFallbackBoxDrops(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -23,7 +22,7 @@ func TestFallbackBoxDrops(t *testing.T) {
 		box  testnet.Box
 	}{
 		{"offers", testnet.Box{EatOffers: true}},
-		{"accepts", testnet.Box{DropAccepts: true}}, // the server remembers nothing of an offer that it has answered
+		{"accepts", testnet.Box{DropAccepts: true}}, // the server does not remember an offer that it has answered
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w.box(t, c.box)
@@ -54,13 +53,13 @@ func TestFallbackBoxDrops(t *testing.T) {
 	}
 }
 
-// TestFallbackBoxStrips: a box takes the option off some segments, or puts the
-// client's onto the answer. No connection waits for anything.
+// TestFallbackBoxStrips puts a box on the path that removes the option from some segments, or copies the client's
+// onto the answer. No connection may wait for anything.
 func TestFallbackBoxStrips(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
 	w.serve(w.h3)
-	// What may pass is remembered for a twentieth of this.
+	// A destination that may pass again is remembered for a twentieth of this.
 	w.upBoth(settings{Handshake: quick, NegativeCache: "40s"})
 	banner := []string{"-banner"} // the server speaks first
 	for _, c := range []struct {
@@ -81,13 +80,12 @@ func TestFallbackBoxStrips(t *testing.T) {
 			client: remote("peer_no_option"), server: local("accept_lost"),
 			nextClient: remote("peer_no_option"), nextServer: local("accept_lost"),
 		}, {
-			// The server connects to its application when the third ACK says
-			// nothing, and finds out with the first bytes.
+			// The server's gateway connects to its application when the third ACK has no option, and finds out with
+			// the first bytes.
 			name: "confirm", box: testnet.Box{StripRest: true}, to: w.h2, port: echoPort, raw: true,
 			client: remote("wire_reset"), server: local("accept_lost"), nextClient: local("wire_reset"),
 		}, {
-			// ... which may send its first bytes before. To the client's gateway
-			// they are no CLC.
+			// ... The application may send its first bytes before that; to the client's gateway they are not CLC.
 			name: "confirm, server first", box: testnet.Box{StripRest: true}, to: w.h2, port: firstPort, args: banner, raw: true,
 			client: remote("wire_reset").or(local("accept_lost")), server: local("accept_lost"), nextClient: local("wire_reset"),
 		}, {
@@ -114,13 +112,12 @@ func TestFallbackBoxStrips(t *testing.T) {
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		w.flush()
 		w.box(t, testnet.Box{Mirror: true})
-		w.carried(t, w.h1, addr(w.h2, echoPort)) // an answer with an option of its own is left alone
+		w.carried(t, w.h1, addr(w.h2, echoPort)) // an answer with an option of its own is not touched
 	})
 }
 
-// TestFallbackBoxAcceptLost: the server's gateway relays what a native client
-// sends to it, with every byte and both ends of the stream, and accepts the
-// client's offers again after a while.
+// TestFallbackBoxAcceptLost checks that the server's gateway relays what a native client sends to it, every byte and
+// both ends of the stream, and that it accepts the client's offers again after a while.
 func TestFallbackBoxAcceptLost(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -146,12 +143,12 @@ func TestFallbackBoxAcceptLost(t *testing.T) {
 	})
 }
 
-// TestFallbackBoxChurn: many short connections at a time through boxes that make
-// the gateways change their minds. Each gets its bytes, and none waits.
+// TestFallbackBoxChurn makes many short connections at a time through boxes that make the gateways change their
+// minds. Each must get its bytes, and none may wait.
 func TestFallbackBoxChurn(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
-	w.up(w.h1, settings{Handshake: quick, NegativeCache: "100ms"}) // so that offers go on
+	w.up(w.h1, settings{Handshake: quick, NegativeCache: "100ms"}) // so that offers do not stop
 	g2 := w.up(w.h2, settings{Handshake: quick, NegativeCache: "100ms"})
 	for name, box := range map[string]testnet.Box{
 		"accept": {StripSYNACK: true}, "confirm": {StripRest: true},

@@ -13,7 +13,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// Ports of TestFallbackFirewall: what the server's firewall does to them.
+// Ports of TestFallbackFirewall, by what the server's firewall does to them.
 const (
 	resetPort       = 7110 // answers RST
 	prohibitPort    = 7111 // answers ICMP
@@ -22,9 +22,9 @@ const (
 	firewalledPorts = "7110, 7111, 7112"
 )
 
-// TestFallbackFirewall: the server's firewall refuses what its application
-// would take. The application sees what it sees without gateways, and both
-// gateways know that the server's could not reach its application.
+// TestFallbackFirewall checks connections that the server's firewall refuses although its application would take
+// them. The client's application must see what it sees without gateways, and both gateways must know that the
+// server's could not reach its application.
 func TestFallbackFirewall(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -40,8 +40,8 @@ func TestFallbackFirewall(t *testing.T) {
 	for _, h := range []*testnet.Host{w.h1, w.h2} {
 		w.up(h, settings{Ports: firewalledPorts + ", 7000", Handshake: "480ms"})
 	}
-	// An ICMP error that comes while connect() still holds the socket is only a
-	// soft error: give it the time it has in real networks.
+	// An ICMP error that comes while connect() still holds the socket is only a soft error, so give it the time that
+	// it has in real networks.
 	w.box(t, testnet.Box{Delay: time.Millisecond})
 	own := uint16(20000)
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -61,7 +61,7 @@ func TestFallbackFirewall(t *testing.T) {
 			require.Equal(t, natively.Errno, e.Errno, "port %d: %+v", port, e)
 			e.Local = from.String()
 			f := fallback{w: w, t: t, from: w.h1, to: to, client: remote(reason), server: local(reason)}
-			if reason == "app_unreachable" { // known at the deadline only, an eighth of it before the client's
+			if reason == "app_unreachable" { // known only at the deadline, which is an eighth before the client's
 				f.client, f.server = f.client.or(local("handshake_timeout")), f.server.or(remote("handshake_timeout"))
 			}
 			f.check(e, before)
@@ -70,9 +70,8 @@ func TestFallbackFirewall(t *testing.T) {
 	})
 }
 
-// TestFallbackRemembered: a service that refused is native from the second
-// connection on, without another offer, until the refusal is forgotten. Other
-// services of the host are not touched by it.
+// TestFallbackRemembered checks that a service that refused is native from the second connection on, without another
+// offer, until the refusal is forgotten, and that the host's other services are not affected.
 func TestFallbackRemembered(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -108,9 +107,9 @@ func TestFallbackRemembered(t *testing.T) {
 	})
 }
 
-// TestFallbackDeadline: the server's gateway has accepted and then nothing of
-// it, or nothing of the client's, arrives any more. The client gives the
-// connection back by itself, and it works as soon as the path does.
+// TestFallbackDeadline checks connections after whose acceptance nothing arrives any more from the server's gateway,
+// or from the client's. The client's gateway must fall back by itself, and the connection must work as soon as the
+// path does.
 func TestFallbackDeadline(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -120,10 +119,10 @@ func TestFallbackDeadline(t *testing.T) {
 		silent *testnet.Host
 		server told
 	}{
-		// Where nothing is acknowledged the reset may go ahead of the word why. The server's
-		// dial has the same deadline but for an eighth: a busy machine has no time between.
+		// Without acknowledgements the reset may overtake the reason. The server's dial has the same deadline less an
+		// eighth: on a busy machine there is no time between the two.
 		{"silent server", w.h2, remote("handshake_timeout").or(remote("client_gone")).or(local("app_unreachable"))},
-		{"silent client", w.h1, nothing}, // a SYN-ACK without an answer is forgotten
+		{"silent client", w.h1, nothing}, // a SYN-ACK without an answer is not remembered
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {

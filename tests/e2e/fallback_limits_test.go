@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestFallbackLimits: what a gateway has not got, on either side. The other
-// side hears why, and the connection is native at once.
+// TestFallbackLimits checks what happens when a gateway has run out of something, on either side: the other side
+// learns the reason, and the connection is native at once.
 func TestFallbackLimits(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -32,17 +32,16 @@ func TestFallbackLimits(t *testing.T) {
 	w.restart(w.h1, settings{Carriers: "shm"})
 	limited("directory of the server", remote("no_common_carrier"), local("no_common_carrier"))
 	w.restart(w.h2, settings{})
-	// A client that has nothing to offer resets the wire leg right after its
-	// third ACK. Whether the server's gateway still reads why is a race.
+	// A client that has nothing to offer resets the wire leg right after its third ACK. Whether the server's gateway
+	// still reads the reason is a race.
 	w.restart(w.h1, settings{Memory: "1MiB"})
 	limited("memory of the client", local("no_memory"), remote("no_memory").or(remote("client_gone")))
 	w.restart(w.h1, settings{Carriers: " "})
 	limited("carriers of the client", local("no_common_carrier"), remote("no_common_carrier").or(remote("client_gone")))
 }
 
-// TestFallbackReleaseAtOnce: the SYN of a released connection goes out right
-// after the reset of its wire leg and is answered, whatever the server's
-// gateway is doing at that moment.
+// TestFallbackReleaseAtOnce checks that the SYN of a released connection leaves right after the reset of its wire leg
+// and is answered, whatever the server's gateway is doing at that moment.
 func TestFallbackReleaseAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -59,8 +58,7 @@ func TestFallbackReleaseAtOnce(t *testing.T) {
 	require.Zero(t, w.gateways[w.h1].status().FlowsTotal[w.via])
 }
 
-// TestFallbackFlowLimit: one flow is allowed, the second is native, and when
-// the first has ended the third is carried.
+// TestFallbackFlowLimit allows one flow: the second must be native, and the third carried once the first has ended.
 func TestFallbackFlowLimit(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -70,7 +68,7 @@ func TestFallbackFlowLimit(t *testing.T) {
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 			to := addr(w.h2, echoPort)
 			p, held := w.hold(t, w.h1, to)
-			for range 2 { // nothing is remembered of a passing limit here
+			for range 2 { // a temporary limit must not be remembered here
 				fallback{w: w, t: t, from: w.h1, to: to, client: client, server: server}.ping()
 			}
 			leaves(t, p)
@@ -81,10 +79,10 @@ func TestFallbackFlowLimit(t *testing.T) {
 	limited(remote("peer_no_option"), local("flow_limit"))
 	w.restart(w.h2, settings{})
 	w.restart(w.h1, settings{MaxFlows: 1})
-	limited(local("flow_limit"), nothing) // the server has answered an offer, and heard no more
+	limited(local("flow_limit"), nothing) // the server has answered the offer and hears nothing more
 }
 
-// hold keeps a connection open that has exchanged bytes.
+// hold opens a connection, exchanges bytes on it and keeps it open.
 func (w *world) hold(t *testing.T, from *testnet.Host, to string) (*testnet.Proc, apps.Event) {
 	t.Helper()
 	p, err := from.StartApp("hold", "-to", to)
@@ -92,7 +90,7 @@ func (w *world) hold(t *testing.T, from *testnet.Host, to string) (*testnet.Proc
 	return p, pinged(t, p)
 }
 
-// pinged lets a holding client exchange bytes and returns its connection.
+// pinged makes a holding client exchange bytes and returns its connection.
 func pinged(t *testing.T, p *testnet.Proc) apps.Event {
 	t.Helper()
 	ctx := patience(t)
@@ -103,7 +101,7 @@ func pinged(t *testing.T, p *testnet.Proc) apps.Event {
 	return ev[0]
 }
 
-// pings lets a holding client exchange bytes by each of its connections.
+// pings makes a holding client exchange bytes on each of its connections.
 func pings(t *testing.T, p *testnet.Proc, conns int) {
 	t.Helper()
 	e, err := p.Ask(patience(t), "ping")
@@ -111,7 +109,7 @@ func pings(t *testing.T, p *testnet.Proc, conns int) {
 	require.Equal(t, conns, e.OK, "%+v", e)
 }
 
-// lastPing lets it do so, and end in order.
+// lastPing makes a holding client exchange bytes and end in order.
 func lastPing(t *testing.T, p *testnet.Proc) apps.Event {
 	t.Helper()
 	require.NoError(t, p.Send("ping"))
@@ -121,7 +119,7 @@ func lastPing(t *testing.T, p *testnet.Proc) apps.Event {
 	return e
 }
 
-// leaves ends a client that holds connections, and wants it to end in order.
+// leaves ends a client that holds connections, and requires it to end in order.
 func leaves(t *testing.T, p *testnet.Proc) {
 	t.Helper()
 	require.NoError(t, p.CloseInput())

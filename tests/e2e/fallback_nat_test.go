@@ -13,9 +13,8 @@ import (
 
 const translatedPort = 7120 // no listener
 
-// TestFallbackTranslated: addresses are translated on the client's host, on the
-// server's, or between. The application reaches the server that it reaches
-// without gateways, and sees the same addresses.
+// TestFallbackTranslated checks connections whose addresses are translated on the client's host, on the server's or
+// between. The application must reach the server that it reaches without gateways, and see the same addresses.
 func TestFallbackTranslated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -39,8 +38,8 @@ func TestFallbackTranslated(t *testing.T) {
 		})
 	})
 
-	// The server's host redirects a port without a listener: its gateway stays
-	// out of it until something has answered there.
+	// The server's host redirects a port without a listener: its gateway leaves it alone until something has answered
+	// there.
 	t.Run("prerouting", func(t *testing.T) {
 		translate(t, w.h2, `pre { type nat hook prerouting priority -100; `,
 			fmt.Sprintf("tcp dport %d redirect to :%d", translatedPort, echoPort))
@@ -59,13 +58,13 @@ func TestFallbackTranslated(t *testing.T) {
 			fmt.Sprintf("ip daddr 10.77.0.2 tcp dport %d dnat to %s:%d", translatedPort, inner.Addr4, echoPort),
 			fmt.Sprintf("ip6 daddr fd77::2 tcp dport %d dnat to [%s]:%d", translatedPort, inner.Addr6, echoPort))
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-			e := w.carried(t, w.h1, addr(w.h2, translatedPort)) // by what is known of the port
+			e := w.carried(t, w.h1, addr(w.h2, translatedPort)) // because of what is known of the port
 			require.Equal(t, addr(inner, echoPort), accepted(t, served, e.Local).Local)
 		})
 	})
 
-	// A machine behind the client's host, masqueraded, with a gateway of its
-	// own: the gateway of the host in front forwards no offers.
+	// A machine behind the client's host is masqueraded and has a gateway of its own: the gateway of the host in
+	// front forwards no offers.
 	t.Run("masquerade", func(t *testing.T) {
 		w.up(client, ports)
 		defer w.down(client)
@@ -82,8 +81,8 @@ func TestFallbackTranslated(t *testing.T) {
 		})
 	})
 
-	// A machine behind a router without a gateway, which masquerades it: the offer arrives,
-	// and the queue pairs have addresses that mean nothing on the other side.
+	// A machine is masqueraded by a router without a gateway: the offer arrives, but the queue pairs have addresses
+	// that mean nothing on the other side.
 	t.Run("router", func(t *testing.T) {
 		w.down(w.h1)
 		alone := ports
@@ -125,7 +124,7 @@ func TestFallbackTranslated(t *testing.T) {
 	})
 }
 
-// told checks what the gateway of one host tells about a connection.
+// told checks what one host's gateway reports about a connection.
 func (w *world) told(t *testing.T, h *testnet.Host, match func(report.ConnInfo) bool, before map[*testnet.Host]report.Status, want told) {
 	t.Helper()
 	w.gateways[h].tells(t, match, want, false)

@@ -12,19 +12,19 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// Ports of TestFallbackPolicy, by the rule that is about them.
+// Ports of TestFallbackPolicy, by the rule that concerns them.
 const (
 	userPort   = 7102
 	groupPort  = 7103
 	peerPort   = 7104
 	neverPort  = 2379 // on the never-list
-	namedPort  = 6443 // on the never-list, but a rule names it
+	namedPort  = 6443 // on the never-list; a rule names it
 	serverPort = 7105 // the server's policy passes it
 	testUID    = 4242
 )
 
-// TestFallbackPolicy: what this host, or the server's, decides before a SYN
-// leaves or is accepted.
+// TestFallbackPolicy checks what this host decides before a SYN leaves, and what the server's decides before it is
+// accepted.
 func TestFallbackPolicy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -79,8 +79,7 @@ func TestFallbackPolicy(t *testing.T) {
 	})
 }
 
-// carriedAs makes a connection that is carried because of the user or cgroup
-// that makes it.
+// carriedAs makes a connection that is carried because of its user or cgroup.
 func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
 	t.Helper()
 	cmd := w.h1.AppCommand(t.Context(), "hold", "-to", to)
@@ -92,7 +91,7 @@ func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
 	w.carriedBy(e, w.via)
 }
 
-// TestFallbackSwitched: mode observe, and off and on, which survives a restart.
+// TestFallbackSwitched checks the mode observe and the verbs off and on, whose state survives a restart.
 func TestFallbackSwitched(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -132,7 +131,7 @@ func TestFallbackSwitched(t *testing.T) {
 	})
 	w.restart(w.h1, settings{Mode: "observe"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		native(t, addr(w.h2, echoPort), local("mode"), local("mode")) // which counts what comes, offered or not
+		native(t, addr(w.h2, echoPort), local("mode"), local("mode")) // observe counts what arrives, offered or not
 		native(t, addr(w.h2, plainPort), local("policy"), nothing)
 	})
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// soon is more than a round trip and two ticks of a kernel, however busy the machine,
-// and less than the second after which the kernel sends a lost SYN again.
+// soon is more than a round trip and two ticks of a kernel on any machine, and less than the second after which the
+// kernel retransmits a lost SYN.
 const soon = 800 * time.Millisecond
 
-// TestFallbackBoxRejects: a box on the way answers SYNs with the option by a reset or
-// an ICMP error. Applications do not see it: the first connection costs a round trip
-// more, the next ones nothing, and they are carried again when the box is gone.
+// TestFallbackBoxRejects puts a box on the path that answers SYNs with the option by a reset or an ICMP error.
+// Applications must not notice: the first connection costs one more round trip, the next ones none, and connections
+// are carried again once the box is gone.
 func TestFallbackBoxRejects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -54,7 +54,7 @@ func TestFallbackBoxRejects(t *testing.T) {
 			})
 			require.NoError(t, w.h2.FlushNFT())
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-				e := w.carriedSoon(t, addr(inner, echoPort), 30*time.Second) // a rest is over within seconds
+				e := w.carriedSoon(t, addr(inner, echoPort), 30*time.Second) // the destination is left alone for seconds only
 				require.Equal(t, w.via, g2.closedConn(at(e)).Carrier)
 			})
 		})

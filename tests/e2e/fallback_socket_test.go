@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestFallbackSockets: sockets and hosts whose SYN says what a gateway could
-// not take over: MPTCP, TCP Fast Open, ECN, no timestamps.
+// TestFallbackSockets checks sockets and hosts whose SYN asks for what a gateway could not take over: MPTCP, TCP Fast
+// Open, ECN, no timestamps.
 func TestFallbackSockets(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -30,11 +30,10 @@ func TestFallbackSockets(t *testing.T) {
 		}
 		native(echoPort, "-mptcp") // to a server without MPTCP
 		native(7132, "-mptcp")
-		w.carried(t, w.h1, addr(w.h2, 7132)) // the server's MPTCP is no obstacle
+		w.carried(t, w.h1, addr(w.h2, 7132)) // the server's MPTCP does not prevent it
 
 		native(7131, "-tfo") // asks for a cookie
-		// Sends data with its SYN, at the first write: bound, so that the app
-		// knows its address before.
+		// Sends data with its SYN, by the first write. It is bound, so that the app knows its address before.
 		native(7131, "-tfo", "-bind", addr(w.h1, 21000))
 		w.carried(t, w.h1, addr(w.h2, 7131))
 
@@ -53,8 +52,7 @@ func TestFallbackSockets(t *testing.T) {
 		w.carried(t, w.h1, addr(w.h2, echoPort))
 	})
 
-	// The server's settings are its own: a gateway connects to it as any
-	// client does.
+	// The server's settings do not matter: a gateway connects to it as any client does.
 	require.NoError(t, w.h2.SetSysctl("net.ipv4.tcp_timestamps", "0"))
 	require.NoError(t, w.h2.SetSysctl("net.ipv4.tcp_ecn", "1"))
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {

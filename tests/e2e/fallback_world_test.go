@@ -18,8 +18,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// told is what one gateway tells about a connection that stayed native, one of several
-// where truths race; or nothing, if the gateway has never heard of the connection.
+// told is what one gateway must report about a connection that stayed native: one of several words where events race,
+// or nothing if the gateway never learned of the connection.
 type told []word
 
 // word is the reason why a connection is native, and which side decided.
@@ -30,27 +30,27 @@ var nothing told
 func local(reason string) told  { return told{{reason, report.DecidedLocal}} }
 func remote(reason string) told { return told{{reason, report.DecidedRemote}} }
 
-// or adds what may be told instead.
+// or adds alternatives.
 func (t told) or(other told) told { return slices.Concat(t, other) }
 
-// afterRetry is when a SYN that was lost is sent again.
+// afterRetry is when a lost SYN is retransmitted.
 const afterRetry = time.Second
 
-// fallback is a connection that must not be carried, and what follows from it.
+// fallback is a connection that must not be carried, with what follows from it.
 type fallback struct {
 	w       *world
 	t       *testing.T
 	from    *testnet.Host
 	to      string
-	args    []string // of the client, besides the address
-	client  told     // what the gateway of from tells
-	server  told     // what the gateway of the server tells, if it runs
-	retried bool     // connect() succeeds only by its second SYN
-	raw     bool     // the server's gateway relays the client's bytes as they are
+	args    []string // further arguments of the client
+	client  told     // what the gateway of from reports
+	server  told     // what the gateway of the server reports, if it runs
+	retried bool     // connect() succeeds only with its second SYN
+	raw     bool     // the server's gateway relays the client's bytes unchanged
 }
 
-// ping makes the connection and checks everything: the application gets its
-// bytes in time, nothing is carried, and the gateways tell why.
+// ping makes the connection and checks everything: the application gets its bytes in time, nothing is carried, and
+// the gateways report why.
 func (f fallback) ping() apps.Event {
 	f.t.Helper()
 	before := f.w.totals()
@@ -71,12 +71,10 @@ func (f fallback) connect() apps.Event {
 	return e
 }
 
-// lateTries is how often a connection is made again that finds a gateway late: the
-// machine is shared, and that connection says nothing.
+// lateTries is how often a connection that finds a gateway late is made again: on a shared machine that proves nothing.
 const lateTries = 4
 
-// inTime makes a connection, again if it finds a gateway late, and checks what the
-// gateways tell.
+// inTime makes a connection, again if it finds a gateway late, and checks what the gateways report.
 func (f fallback) inTime(connect func() apps.Event) apps.Event {
 	f.t.Helper()
 	for try := 0; ; try++ {
@@ -91,8 +89,8 @@ func (f fallback) inTime(connect func() apps.Event) apps.Event {
 	}
 }
 
-// foundLate waits for what the gateways tell that have to, the client's first: after
-// it was late the server's has nothing to tell.
+// foundLate waits for the reports that must come, the client's first: if the client's gateway was late, the server's
+// has nothing to report.
 func (f fallback) foundLate(e apps.Event) bool {
 	f.t.Helper()
 	for h, g := range f.w.gateways {
@@ -108,8 +106,7 @@ func (f fallback) foundLate(e apps.Event) bool {
 	return false
 }
 
-// wasLate waits until the gateway knows of a connection, and reports whether that found
-// it late.
+// wasLate waits until the gateway reports a connection, and tells whether the connection found it late.
 func (g *gw) wasLate(match func(report.ConnInfo) bool) bool {
 	g.w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -131,7 +128,7 @@ func (f fallback) took(e apps.Event) {
 	require.Zero(f.t, e.Repeated, "%+v", e)
 }
 
-// check asserts what the gateways tell about the connection of e.
+// check requires the right reports about the connection of e.
 func (f fallback) check(e apps.Event, before map[*testnet.Host]report.Status) {
 	f.t.Helper()
 	for h, g := range f.w.gateways {
@@ -143,7 +140,7 @@ func (f fallback) check(e apps.Event, before map[*testnet.Host]report.Status) {
 	}
 }
 
-// totals reads the counters of the gateways that run.
+// totals returns the counters of the running gateways.
 func (w *world) totals() map[*testnet.Host]report.Status {
 	w.t.Helper()
 	all := map[*testnet.Host]report.Status{}
@@ -153,8 +150,8 @@ func (w *world) totals() map[*testnet.Host]report.Status {
 	return all
 }
 
-// tells asserts that the gateway's lists have the connection as wanted, once, and
-// returns how. Events of the programs reach the gateway by a timer.
+// tells requires that the gateway lists the connection once, as wanted, and returns how. Events of the programs reach
+// the gateway by a timer.
 func (g *gw) tells(t *testing.T, match func(report.ConnInfo) bool, want told, raw bool) told {
 	t.Helper()
 	var got told
@@ -180,18 +177,17 @@ func (g *gw) tells(t *testing.T, match func(report.ConnInfo) bool, want told, ra
 	return got
 }
 
-// knows reports whether the gateway tells this about a connection now.
+// knows tells whether the gateway reports this about a connection now.
 func (g *gw) knows(match func(report.ConnInfo) bool, what told) bool {
 	return what.among(g.everything(match))
 }
 
-// among reports whether this is told about one of the connections.
+// among tells whether one of the connections has one of these words.
 func (t told) among(all []report.ConnInfo) bool {
 	return slices.ContainsFunc(all, func(c report.ConnInfo) bool { return slices.Contains(t, word{c.Reason, c.DecidedBy}) })
 }
 
-// everything lists what the gateway knows of some connections: alive, ended and
-// native.
+// everything lists what the gateway reports of some connections: live, ended and native.
 func (g *gw) everything(match func(report.ConnInfo) bool) []report.ConnInfo {
 	var found []report.ConnInfo
 	for _, c := range g.conns("--all") {
@@ -202,8 +198,8 @@ func (g *gw) everything(match func(report.ConnInfo) bool) []report.ConnInfo {
 	return found
 }
 
-// counted asserts that status has counted one more fallback, for the reason that the
-// gateway tells, and nothing carried.
+// counted requires that status has counted one more fallback, for the reason that the gateway reports, and nothing
+// carried.
 func (g *gw) counted(t *testing.T, before report.Status, is told, raw bool) {
 	t.Helper()
 	now := g.status()
@@ -220,7 +216,7 @@ func (g *gw) counted(t *testing.T, before report.Status, is told, raw bool) {
 	}
 }
 
-// fallbacksSince counts what fell back between two looks, by reason.
+// fallbacksSince counts the fallbacks between two reports by reason.
 func fallbacksSince(before, now report.Status) map[string]uint64 {
 	more := map[string]uint64{}
 	for reason, n := range now.FallbacksTotal {
@@ -231,8 +227,8 @@ func fallbacksSince(before, now report.Status) map[string]uint64 {
 	return more
 }
 
-// carried makes a connection that must be carried. One that finds a gateway late, on
-// a machine that has no time for it, says nothing: that is forgotten, and another one made.
+// carried makes a connection that must be carried. One that finds a gateway late, on a machine too busy for it,
+// proves nothing: it makes the gateways forget that, and makes another.
 func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event {
 	t.Helper()
 	e := w.mustApp(from, "ping", "-count", "3", "-to", to)
@@ -244,8 +240,8 @@ func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event 
 	return e
 }
 
-// foundLate waits for what the gateways say of a connection, and reports whether it is
-// native because one of them was late, or relayed because its queue pair was.
+// foundLate waits for both reports of a connection, and tells whether it is native because a gateway was late, or
+// relayed because its queue pair was.
 func (w *world) foundLate(e apps.Event) bool {
 	w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
@@ -267,7 +263,7 @@ func (w *world) foundLate(e apps.Event) bool {
 // gatewayStale is the reason of a connection that found a gateway late.
 const gatewayStale = "gateway_stale"
 
-// late is how many connections were native because a gateway was late.
+// late returns how many connections were native because a gateway was late.
 func (w *world) late() (n uint64) {
 	w.t.Helper()
 	for _, g := range w.gateways {
@@ -300,8 +296,7 @@ func (w *world) down(h *testnet.Host) {
 	delete(w.gateways, h)
 }
 
-// box sets the middlebox for what some hosts send, all of them if none is
-// named, and takes it away at the end of the test.
+// box configures the middlebox for what some hosts send, all of them if none is named, until the end of the test.
 func (w *world) box(t *testing.T, b testnet.Box, hosts ...*testnet.Host) {
 	t.Helper()
 	if len(hosts) == 0 {
@@ -321,8 +316,7 @@ func (w *world) offers() uint64 {
 	return s.Offers
 }
 
-// peer returns what a gateway remembers about an address, with the port of a
-// service or 0.
+// peer returns what a gateway remembers about an address and the port of a service, or 0.
 func (g *gw) peer(a netip.Addr, port uint16) (report.PeerInfo, bool) {
 	g.w.t.Helper()
 	var l admin.PeerList
@@ -335,10 +329,10 @@ func (g *gw) peer(a netip.Addr, port uint16) (report.PeerInfo, bool) {
 	return report.PeerInfo{}, false
 }
 
-// prefix parses an address with the length of its network.
+// prefix parses an address with its prefix length.
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// hostOf is the address part of "address:port".
+// hostOf returns the address part of "address:port".
 func hostOf(to string) netip.Addr { return netip.MustParseAddrPort(to).Addr() }
 
 func v6(to string) bool { return strings.HasPrefix(to, "[") }

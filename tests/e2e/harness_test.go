@@ -24,18 +24,18 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// world is a test network whose hosts h1 and h2 can run gateways; h3 is plain.
+// world is a test network. Its hosts h1 and h2 can run gateways; h3 is a plain host.
 type world struct {
 	t          *testing.T
 	net        *testnet.Network
 	h1, h2, h3 *testnet.Host
 	dir        string
 	gateways   map[*testnet.Host]*gw
-	via        report.Carrier // what carries in this test
-	program    string         // what runs as smcgw instead of binary, which it starts
+	via        report.Carrier // the carrier that this test wants
+	program    string         // what runs as smcgw instead of binary; it starts binary
 }
 
-// newWorld builds the network; every test has its own.
+// newWorld builds a network for one test.
 func newWorld(t *testing.T, cfg testnet.Config) *world {
 	t.Helper()
 	testnet.Require(t, "root", "bpf")
@@ -49,7 +49,7 @@ func newWorld(t *testing.T, cfg testnet.Config) *world {
 	return w
 }
 
-// newServed is a world with the test servers on h2.
+// newServed builds a world with the test servers on h2.
 func newServed(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, testnet.Config{})
@@ -57,8 +57,7 @@ func newServed(t *testing.T) *world {
 	return w
 }
 
-// shortDir is a directory whose name is short enough for sockets, whatever the
-// test's.
+// shortDir makes a directory whose name is short enough for sockets, however long the test's name is.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "smcgw-net-") //nolint:usetesting // short: there are sockets in it
@@ -67,12 +66,12 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// quick is the default of limits.handshake_timeout, for tests in which it passes.
-// The others have more patience with a machine that is busy.
+// quick is the default of limits.handshake_timeout, for tests in which it expires. Other tests give a busy machine
+// more time.
 const quick = "200ms"
 
-// slownessVariable names the environment variable that says how many times slower than
-// others this machine is, because it is emulated.
+// slownessVariable names the environment variable that says how many times slower than others this machine is,
+// because it is emulated.
 const slownessVariable = "SMCGW_SLOWNESS"
 
 func slowness() int {
@@ -83,7 +82,7 @@ func slowness() int {
 	return max(n, 1)
 }
 
-// slowed is a time that this machine may take.
+// slowed returns how long this machine may take for what takes others d.
 func slowed(d time.Duration) time.Duration { return time.Duration(slowness()) * d }
 
 // settings are what tests vary in the configuration of a gateway.
@@ -95,13 +94,13 @@ type settings struct {
 	MaxFlows      int
 	Memory        string
 	Handshake     string
-	AtOnce        int // connections that are set up; 0: as many as may be configured
+	AtOnce        int // connections being set up at once; 0: the most that may be configured
 	NegativeCache string
-	Policy        string // lines before the rule test
+	Policy        string // lines before the rule named test
 	Devices       string
-	ShmDir        string // below the test's directory
+	ShmDir        string // relative to the test's directory
 	Extra         string
-	InProcess     string // after the path of the socket
+	InProcess     string // follows the path of the socket
 	Log           string
 	Env           []string // of the gateway, NAME=value
 }
@@ -149,7 +148,7 @@ func (s settings) withDefaults(via report.Carrier) settings {
 	set(&s.ShmDir, "shm")
 	set(&s.Devices, "eth0")
 	set(&s.Memory, "1GiB")
-	set(&s.Handshake, slowed(2*time.Second).String()) // tests of the deadline have the default: quick
+	set(&s.Handshake, slowed(2*time.Second).String()) // tests of the deadline use the default, which is quick
 	set(&s.NegativeCache, "10m")
 	set(&s.Log, "{ level: debug, format: text }")
 	if rdmaPort != 4791 && !strings.Contains(s.Extra, "soft:") {
@@ -171,10 +170,10 @@ type gw struct {
 	proc   *testnet.Proc
 	socket string
 	config string
-	log    string // what it logs to, if not to its pipes
+	log    string // the file that it logs to, if not to its pipes
 }
 
-// up starts a gateway on a host and waits until it looks at connections.
+// up starts a gateway on a host and waits until it handles connections.
 func (w *world) up(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := w.launch(h, s)
@@ -182,7 +181,7 @@ func (w *world) up(h *testnet.Host, s settings) *gw {
 	return g
 }
 
-// upBoth starts the gateways of h1 and h2, at once.
+// upBoth starts the gateways of h1 and h2 at the same time.
 func (w *world) upBoth(s settings) (g1, g2 *gw) {
 	w.t.Helper()
 	g1, g2 = w.launch(w.h1, s), w.launch(w.h2, s)
@@ -191,7 +190,7 @@ func (w *world) upBoth(s settings) (g1, g2 *gw) {
 	return g1, g2
 }
 
-// inProcess is where the gateway of a host serves programs with the library.
+// inProcess returns the socket at which a host's gateway serves programs with the library.
 func (w *world) inProcess(h *testnet.Host) string {
 	return filepath.Join(w.dir, h.Name+".in-process.sock")
 }
@@ -208,7 +207,7 @@ func (w *world) write(g *gw, s settings) {
 	require.NoError(w.t, os.WriteFile(g.config, b.Bytes(), 0o600))
 }
 
-// configure writes the configuration of a gateway that is still to be started.
+// configure writes the configuration of a gateway that is not running yet.
 func (w *world) configure(h *testnet.Host, s settings) *gw {
 	w.t.Helper()
 	g := &gw{w: w, h: h, socket: filepath.Join(w.dir, h.Name+".sock"), config: filepath.Join(w.dir, h.Name+".yaml")}
@@ -268,7 +267,7 @@ func (g *gw) client() *admin.Client {
 	return c
 }
 
-// cli runs a client verb, as an operator does, and returns its output.
+// cli runs a client verb as an operator does, and returns its output.
 func (g *gw) cli(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
 	defer cancel()
@@ -276,7 +275,7 @@ func (g *gw) cli(args ...string) (string, error) {
 	return string(out), err
 }
 
-// says runs a client verb that has to succeed.
+// says runs a client verb that must succeed, and returns its output.
 func (g *gw) says(args ...string) string {
 	g.w.t.Helper()
 	out, err := g.cli(args...)
@@ -292,8 +291,8 @@ func (g *gw) cliJSON(v any, args ...string) {
 	require.NoError(g.w.t, json.Unmarshal([]byte(out), v), out)
 }
 
-// asks puts a question to the gateway. What is asked again and again is asked without a
-// process for each time: where a machine is emulated, that takes a second.
+// asks queries the gateway without a process of its own. Tests poll by it: on an emulated machine a process takes a
+// second.
 func asks[T any](g *gw, question func(*admin.Client, context.Context) (T, error)) T {
 	g.w.t.Helper()
 	ctx, cancel := context.WithTimeout(g.w.t.Context(), 30*time.Second)
@@ -310,8 +309,8 @@ func (g *gw) status() report.Status {
 	return asks(g, (*admin.Client).Status)
 }
 
-// conns lists connections: those alive, with the native ones of late (--all), or the past
-// ones (--closed), as the flags of smcgw conns say.
+// conns lists the live connections. With the flags of smcgw conns it adds recent native ones (--all) or lists past
+// ones (--closed).
 func (g *gw) conns(flags ...string) []report.ConnInfo {
 	g.w.t.Helper()
 	q := report.ConnQuery{All: slices.Contains(flags, "--all"), Closed: slices.Contains(flags, "--closed")}
@@ -344,7 +343,7 @@ func (g *gw) dump() string {
 	return fmt.Sprintf("%s: conns --all\n%s\nconns --closed\n%s", g.h.Name, all, closed)
 }
 
-// from matches connections by their ports and addresses as an event tells.
+// from matches the connection whose ports and addresses an event of the client has.
 func from(e apps.Event) func(report.ConnInfo) bool {
 	return func(c report.ConnInfo) bool {
 		return c.Local.String() == e.Local && c.Remote.String() == e.Remote
@@ -394,7 +393,7 @@ func families(t *testing.T, fn func(t *testing.T, addr func(h *testnet.Host, por
 	inFamily(t, "ipv6", fn)
 }
 
-// oneFamily is families for what takes long: one of the two, but in whole matrices.
+// oneFamily is families for a slow test: one of the two families, both in whole matrices.
 func oneFamily(t *testing.T, fn func(t *testing.T, addr func(h *testnet.Host, port uint16) string)) {
 	t.Helper()
 	for _, name := range matrix.Cells(t, []string{"ipv4", "ipv6"}, 1) {
@@ -413,7 +412,7 @@ func inFamily(t *testing.T, name string, fn func(t *testing.T, addr func(h *test
 	})
 }
 
-// carriedBy asserts that both gateways have seen the connection carried.
+// carriedBy requires that both gateways report that the connection was carried by c and closed in order.
 func (w *world) carriedBy(e apps.Event, c report.Carrier) {
 	w.t.Helper()
 	for h, match := range map[*testnet.Host]func(report.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {

@@ -24,7 +24,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// inProcessPrograms are the library and the programs stream, stress and smcgw-load, built once.
+// inProcessPrograms builds the library and the programs stream, stress and smcgw-load once.
 var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Dir(built)
 	if os.Getenv(ProgramsVariable) != "" {
@@ -41,14 +41,14 @@ var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 	return dir, testnet.BuildLibrary(filepath.Join(dir, "libsmcgw.so"))
 })
 
-// inProcessWorld is a network whose host h3 has a daemon that serves programs of all three.
+// inProcessWorld is a network in which the daemon of h3 serves programs of all three hosts.
 type inProcessWorld struct {
 	*world
 	g       *gw
 	dir     string                          // of the programs
-	library bool                            // programs are started with it
+	library bool                            // start programs with it
 	apart   bool                            // each host has a daemon of its own
-	within  map[*testnet.Host]*testnet.Host // then: whose daemon serves the programs of containers
+	within  map[*testnet.Host]*testnet.Host // if apart: whose daemon serves the programs of containers
 }
 
 func newInProcessWorld(t *testing.T, s settings) *inProcessWorld {
@@ -72,7 +72,7 @@ func newProgramsWorld(t *testing.T) *inProcessWorld {
 	return &inProcessWorld{world: newWorld(t, testnet.Config{}), dir: dir, library: true}
 }
 
-// start starts a program, with the library.
+// start starts a program, with the library if the world says so.
 func (w *inProcessWorld) start(h *testnet.Host, name string, args ...string) *testnet.Proc {
 	w.t.Helper()
 	cmd := h.Command(context.Background(), name, args...)
@@ -82,7 +82,7 @@ func (w *inProcessWorld) start(h *testnet.Host, name string, args ...string) *te
 	return p
 }
 
-// environment is that of the programs of a host.
+// environment returns the environment of a host's programs.
 func (w *inProcessWorld) environment(h *testnet.Host) []string {
 	if !w.library {
 		return os.Environ()
@@ -94,19 +94,19 @@ func (w *inProcessWorld) environment(h *testnet.Host) []string {
 	return append(os.Environ(), "LD_PRELOAD="+filepath.Join(w.dir, "libsmcgw.so"), "SMCGW_SOCKET="+w.inProcess(at))
 }
 
-// flow is a stream whose bytes are checked.
+// flow is a stream whose bytes its programs check.
 type flow struct {
 	w              *inProcessWorld
 	server, client *testnet.Proc
 }
 
-// stream begins one from h1 to a server there, which a client finds at an address. It ends by itself after some bytes.
+// stream starts a server and a client that sends to it at an address. The stream ends by itself after that many bytes.
 func (w *inProcessWorld) stream(server, client *testnet.Host, address string, port, bytes int) *flow {
 	w.t.Helper()
 	return w.streamTo(server, transferPort, client, netip.AddrPortFrom(netip.MustParseAddr(address), uint16(port)), bytes)
 }
 
-// streamTo is stream, to a server at a port.
+// streamTo is stream with a server at a given port.
 func (w *inProcessWorld) streamTo(server *testnet.Host, port int, client *testnet.Host, to netip.AddrPort, bytes int) *flow {
 	w.t.Helper()
 	f := &flow{w: w}
@@ -125,7 +125,7 @@ func (w *inProcessWorld) streamTo(server *testnet.Host, port int, client *testne
 	return f
 }
 
-// kill ends both programs; another server can have the port then.
+// kill kills both programs, so that another server can have the port.
 func (f *flow) kill() {
 	for _, p := range []*testnet.Proc{f.client, f.server} {
 		_ = p.Kill() // it may have ended
@@ -133,7 +133,7 @@ func (f *flow) kill() {
 	}
 }
 
-// at is how many bytes the server has.
+// at returns how many bytes the server has received.
 func (f *flow) at() (n int) {
 	out := f.server.Output()
 	if i := strings.LastIndex(out, "at "); i >= 0 {
@@ -142,7 +142,7 @@ func (f *flow) at() (n int) {
 	return n
 }
 
-// goesOn wants the stream to move, without having waited longer than patience.
+// goesOn requires the stream to move on within patience.
 func (f *flow) goesOn(patience time.Duration) {
 	f.w.t.Helper()
 	was, since := f.at(), time.Now()
@@ -152,7 +152,7 @@ func (f *flow) goesOn(patience time.Duration) {
 	}
 }
 
-// saw is the client as the server sees it, once that has bytes.
+// saw returns the client's address as the server sees it. The server must have bytes.
 func (f *flow) saw() netip.AddrPort {
 	f.w.t.Helper()
 	_, line, ok := strings.Cut(f.server.Output(), "saw ")
@@ -161,7 +161,7 @@ func (f *flow) saw() netip.AddrPort {
 	return netip.MustParseAddrPort(line)
 }
 
-// ends has the client end the stream, and wants it whole.
+// ends makes the client end the stream, and requires it to be whole.
 func (f *flow) ends() {
 	f.w.t.Helper()
 	require.NoError(f.w.t, f.client.Signal(syscall.SIGTERM))
@@ -172,7 +172,7 @@ func (f *flow) ends() {
 	require.NoError(f.w.t, f.client.WaitOutput(ctx, "whole "+bytes), tail(f.client.Output(), 300))
 }
 
-// whole wants the stream to have ended in order, with all of its bytes.
+// whole requires that the stream has ended in order with all of its bytes.
 func (f *flow) whole(bytes int) {
 	f.w.t.Helper()
 	ctx, cancel := context.WithTimeout(f.w.t.Context(), slowed(30*time.Second))
@@ -182,7 +182,7 @@ func (f *flow) whole(bytes int) {
 	require.NoError(f.w.t, f.client.WaitOutput(ctx, want), tail(f.client.Output(), 300))
 }
 
-// eventually waits for something, or fails with the connections that there are then.
+// eventually waits until is returns true, or fails with the list of connections.
 func (g *gw) eventually(what string, within time.Duration, is func() bool) {
 	g.w.t.Helper()
 	for end := time.Now().Add(slowed(within)); !is(); time.Sleep(20 * time.Millisecond) {
@@ -190,7 +190,7 @@ func (g *gw) eventually(what string, within time.Duration, is func() bool) {
 	}
 }
 
-// inProcess lists ends that are promoted.
+// inProcess lists the promoted ends.
 func (g *gw) inProcess() []report.ConnInfo {
 	g.w.t.Helper()
 	return slices.DeleteFunc(g.conns(), func(c report.ConnInfo) bool { return c.Way != report.WayInProcess })
@@ -206,7 +206,7 @@ func (g *gw) promoted() (ends []report.ConnInfo) {
 	return ends
 }
 
-// whyNative waits for an end that is native for a reason.
+// whyNative waits until an end is native for a reason.
 func (g *gw) whyNative(reason string) {
 	g.w.t.Helper()
 	g.eventually("native for "+reason, 10*time.Second, func() bool {
@@ -217,7 +217,8 @@ func (g *gw) whyNative(reason string) {
 
 const endless = 1 << 40
 
-// TestInProcess: a connection between two namespaces is promoted, and goes on whatever becomes of the daemon.
+// TestInProcess checks that a connection between two namespaces is promoted, and goes on whatever happens to the
+// daemon.
 func TestInProcess(t *testing.T) {
 	t.Parallel()
 	w := newInProcessWorld(t, settings{})
@@ -261,8 +262,8 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// TestInProcessUnsteered: where steering is wanted and the kernel is older than tcx (Linux 6.6) the daemon serves programs
-// all the same, and says that it does nothing else; between namespaces, too.
+// TestInProcessUnsteered checks that, where steering is wanted but the kernel is older than tcx (Linux 6.6), the
+// daemon still serves programs, also between namespaces, and reports that it does nothing else.
 func TestInProcessUnsteered(t *testing.T) {
 	t.Parallel()
 	var u unix.Utsname
@@ -283,7 +284,7 @@ func TestInProcessUnsteered(t *testing.T) {
 	require.EqualValues(t, 1, w.g.status().InProcess.ConnectionsTotal)
 }
 
-// TestInProcessTranslated: addresses are translated twice between the two programs.
+// TestInProcessTranslated checks promotion where addresses are translated twice between the two programs.
 func TestInProcessTranslated(t *testing.T) {
 	t.Parallel()
 	w := newInProcessWorld(t, settings{})
@@ -304,8 +305,8 @@ func TestInProcessTranslated(t *testing.T) {
 	f.whole(bytes)
 }
 
-// TestInProcessFirewall: a rule that comes later stops the bytes in rings, too, and they go on when it goes; a socket
-// that is destroyed ends.
+// TestInProcessFirewall checks that a firewall rule added later also stops the bytes in rings, that they go on when
+// it is removed, and that a destroyed socket ends.
 func TestInProcessFirewall(t *testing.T) {
 	t.Parallel()
 	w := newInProcessWorld(t, settings{})
@@ -326,14 +327,14 @@ func TestInProcessFirewall(t *testing.T) {
 	require.NoError(t, f.client.WaitOutput(ctx, "error"))
 }
 
-// rate is how many bytes a second a stream moves.
+// rate returns how many bytes a second a stream moves.
 func (f *flow) rate(span time.Duration) float64 {
 	was, since := f.at(), time.Now()
 	time.Sleep(span)
 	return float64(f.at()-was) / time.Since(since).Seconds()
 }
 
-// ringBytes is what ends that have their memory have moved by rings.
+// ringBytes returns what ends that still have their memory have sent by rings.
 func (g *gw) ringBytes() (n uint64) {
 	for _, c := range g.conns("--all") {
 		if c.InProcess != nil {
@@ -343,8 +344,9 @@ func (g *gw) ringBytes() (n uint64) {
 	return n
 }
 
-// TestInProcessShaped: a discipline that is added to the path of a promoted connection holds for it within two seconds, as
-// for a native one, and it is in rings again after that has gone; unless the policy wants it otherwise.
+// TestInProcessShaped checks that a queueing discipline added to the path of a promoted connection applies to it
+// within two seconds, as it would natively, and that the connection returns to rings once the discipline is gone;
+// unless the policy says otherwise.
 func TestInProcessShaped(t *testing.T) {
 	t.Parallel()
 	const bytesPerSecond = 2 << 20
@@ -354,7 +356,7 @@ func TestInProcessShaped(t *testing.T) {
 	}
 	for _, of := range []struct {
 		name string
-		at   func(w *inProcessWorld) *testnet.Host // whose device shapes: that of the program that sends, or that receives
+		at   func(w *inProcessWorld) *testnet.Host // the host whose device shapes
 	}{
 		{"sender", func(w *inProcessWorld) *testnet.Host { return w.h2 }},
 		{"receiver", func(w *inProcessWorld) *testnet.Host { return w.h1 }},
@@ -386,7 +388,7 @@ func TestInProcessShaped(t *testing.T) {
 			require.NotZero(t, w.g.status().InProcess.Native["path"])
 		})
 	}
-	t.Run("native", func(t *testing.T) { // the same discipline, and what it does to a connection that nothing has touched
+	t.Run("native", func(t *testing.T) { // what the discipline does to an untouched connection
 		w := newInProcessWorld(t, settings{})
 		w.library = false
 		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
@@ -405,7 +407,7 @@ func TestInProcessShaped(t *testing.T) {
 		time.Sleep(slowed(3 * time.Second))
 		require.Len(t, w.g.inProcess(), 2)
 	})
-	t.Run("another daemon", func(t *testing.T) { // knows the connection from what its programs say
+	t.Run("another daemon", func(t *testing.T) { // it learns of the connection from its programs
 		w := newInProcessWorld(t, settings{})
 		w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 		w.g.promoted()
@@ -423,8 +425,8 @@ func TestInProcessShaped(t *testing.T) {
 	})
 }
 
-// TestInProcessRefused: paths that shape, and what no rule selects, are native; in the mode observe it is counted what
-// would be promoted.
+// TestInProcessRefused checks that paths that shape and connections that no rule selects stay native, and that the
+// mode observe counts what would be promoted.
 func TestInProcessRefused(t *testing.T) {
 	t.Parallel()
 	const bytes = 8 << 20
@@ -451,8 +453,8 @@ func TestInProcessRefused(t *testing.T) {
 	})
 }
 
-// TestInProcessViews: what an operator looks at tells of promoted connections, while they are there and of what became of
-// them.
+// TestInProcessViews checks that every view of an operator shows promoted connections while they live, and what
+// became of them.
 func TestInProcessViews(t *testing.T) {
 	t.Parallel()
 	w := newInProcessWorld(t, settings{})
@@ -500,15 +502,15 @@ func TestInProcessViews(t *testing.T) {
 	}
 }
 
-// TestInProcessGuard: connections that end because a program's memory says what cannot be trip the guard, as those that
-// gateways reset; it ends promotion, and smcgw on begins it again.
+// TestInProcessGuard checks that connections that end because a program's memory says what cannot be trip the guard,
+// like those that gateways reset. The guard then ends promotion until smcgw on.
 func TestInProcessGuard(t *testing.T) {
 	t.Parallel()
 	w := newInProcessWorld(t, settings{Extra: "guard: { aborted: 10%, window: 1h, minimum: 1 }\n"})
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	ends := w.g.promoted()
 	i := slices.IndexFunc(ends, func(c report.ConnInfo) bool { return c.Local.Addr() == w.h2.Addr4 })
-	// The program goes on writing what is so, and may change its rings or end between the two steps of a write.
+	// The program keeps writing correct values, and may change rings or end between the two steps of a write.
 	w.g.eventually("reset", 20*time.Second, func() bool {
 		if err := spoil(ends[i].Program.PID); err != nil {
 			t.Log(err)
@@ -532,7 +534,7 @@ func TestInProcessGuard(t *testing.T) {
 	w.g.promoted()
 }
 
-// spoil makes the memory of a program's only end say that more bytes are there than a ring can have.
+// spoil makes the memory of a program's only end claim more bytes than a ring can hold.
 func spoil(pid int) error {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -549,7 +551,7 @@ func spoil(pid int) error {
 			return err
 		}
 		defer func() { _ = mem.Close() }()
-		for range 100 { // the program goes on writing what is so
+		for range 100 { // the program keeps writing correct values
 			if _, err := mem.WriteAt([]byte{7: 1}, int64(from)+inprocess.EndHead); err != nil {
 				return err
 			}
@@ -559,7 +561,7 @@ func spoil(pid int) error {
 	return fmt.Errorf("process %d has no memory of an end", pid)
 }
 
-// TestInProcessPrograms: of redis and iperf3, which know nothing of it.
+// TestInProcessPrograms checks promotion of redis and iperf3, which know nothing of it.
 func TestInProcessPrograms(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "redis-server", "redis-benchmark", "iperf3")

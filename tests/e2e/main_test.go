@@ -14,12 +14,11 @@ import (
 	"github.com/smcgw/smcgw/lab/quicapp"
 )
 
-// binary is the smcgw the suite tests: built once, from this tree. built is its file,
-// also while a test runs it by a script.
+// binary is the smcgw under test, built once from this tree. built is its file, and stays so while a test runs it by
+// a script.
 var binary, built string
 
-// faulty is the same with the fault knobs of package faults, built when a test
-// wants it.
+// faulty builds smcgw with the fault knobs of package faults, the first time a test wants it.
 var faulty = sync.OnceValues(func() (string, error) {
 	file := filepath.Join(filepath.Dir(built), "smcgw-faulty")
 	return file, build(file, "-tags", "smcgw_faults")
@@ -46,9 +45,8 @@ func TestMain(m *testing.M) {
 // that want them smcgw-faulty, libsmcgw.so, stream and smcgw-load.
 const ProgramsVariable = "SMCGW_PROGRAMS"
 
-// buildBinary builds smcgw into a directory the caller removes, or copies that of the
-// Makefile there: one without privileges may not reach it in a tree of another user.
-// SMCGW_RACE=1 builds it with the race detector.
+// buildBinary builds smcgw into a directory that the caller removes, or copies the Makefile's binary there: a process
+// without privileges may not reach one in another user's tree. SMCGW_RACE=1 builds it with the race detector.
 func buildBinary() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "smcgw-e2e-"); err != nil {
 		return "", err
@@ -67,7 +65,7 @@ func buildBinary() (dir string, err error) {
 	return dir, build(binary)
 }
 
-// build builds smcgw, unless it is there already.
+// build builds smcgw, unless the programs are given by ProgramsVariable.
 func build(file string, args ...string) error {
 	if os.Getenv(ProgramsVariable) != "" {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// TestRun: where the rules pass everything, the connections of one command are carried, from
-// its first on, and told; those of others are native, before and after.
+// TestRun checks that, under rules that pass everything, smcgw run carries and reports all connections of one
+// command, and that those of others stay native, before and after.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)

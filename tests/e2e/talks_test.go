@@ -20,12 +20,11 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// talkPatience bounds every connection of talks: what takes longer hangs.
+// talkPatience bounds every connection of talks: one that takes longer hangs.
 const talkPatience = 120 * time.Second
 
-// talks is a number of connections between two hosts on which both ends send and
-// receive until they are told to stop, at a few megabytes a second. Every byte
-// is compared with what it has to be, and counted.
+// talks is a number of connections between two hosts. Both ends of each send and receive a few megabytes a second
+// until told to stop. Every byte is compared with what it must be, and counted.
 type talks struct {
 	t         *testing.T
 	from, to  *testnet.Host
@@ -45,13 +44,13 @@ type talk struct {
 	x     *talks
 	to    netip.AddrPort
 	local atomic.Pointer[netip.AddrPort] // of the client, once connected
-	limit int64                          // bytes each way, or 0: until told to stop
+	limit int64                          // the client's address, once connected
 	stop  chan struct{}
 	once  sync.Once
 	up    oneWay
 	down  oneWay
 	done  chan struct{}
-	err   error // after done: nil if everything arrived, both ways, and both ends ended
+	err   error // after done: nil if everything arrived both ways and both ends ended
 }
 
 // oneWay is one direction.
@@ -74,7 +73,7 @@ func newTalks(t *testing.T, from, to *testnet.Host, port uint16, rng *rand.Rand)
 	return x
 }
 
-// close ends what is left: nothing, if the test went well.
+// close ends what is left, which is nothing if the test went well.
 func (x *talks) close() {
 	for _, ln := range x.lns {
 		_ = ln.Close()
@@ -102,7 +101,7 @@ func (x *talks) accept(ln net.Listener) {
 	}
 }
 
-// waiting is where the connection of a client arrives.
+// waiting returns the channel on which a client's connection arrives.
 func (x *talks) waiting(client netip.AddrPort) chan *net.TCPConn {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -119,8 +118,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
 }
 
-// begin opens a connection in the background. limit: how many bytes each way,
-// or 0.
+// begin opens a connection in the background. limit is the number of bytes each way, or 0 for no limit.
 func (x *talks) begin(v6 bool, limit int64) *talk {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -138,7 +136,7 @@ func (x *talks) begin(v6 bool, limit int64) *talk {
 	return one
 }
 
-// finish tells both ends to send no more.
+// finish tells both ends to stop sending.
 func (one *talk) finish() { one.once.Do(func() { close(one.stop) }) }
 
 func (one *talk) run() error {
@@ -162,7 +160,7 @@ func (one *talk) run() error {
 	for range 3 {
 		if err := <-errs; err != nil && first == nil {
 			first = fmt.Errorf("%w (%s)", err, one.counts())
-			_ = c.SetDeadline(time.Now()) // the others end by it
+			_ = c.SetDeadline(time.Now()) // makes the others end
 			cancel()
 		}
 	}
@@ -176,9 +174,8 @@ func (one *talk) counts() string {
 	return fmt.Sprintf("up %d of %d, down %d of %d", one.up.got.Load(), one.up.sent.Load(), one.down.got.Load(), one.down.sent.Load())
 }
 
-// serve is the server's end. Where a gateway gives a connection back to the
-// kernel after it has connected to the server, that has accepted one before on which
-// nothing comes but a reset.
+// serve is the server's end. If a gateway falls back after it has connected to the server, the server has accepted a
+// connection on which only a reset arrives; serve then waits for the next one.
 func (one *talk) serve(ctx context.Context, accepted <-chan *net.TCPConn) error {
 	for {
 		var s *net.TCPConn
@@ -218,7 +215,7 @@ func wrap(what string, err error) error {
 	return nil
 }
 
-// write sends random pieces until it is to stop, and half-closes.
+// write sends random pieces until it is told to stop, then half-closes.
 func (one *talk) write(c *net.TCPConn, w *oneWay) error {
 	rng := rand.New(rand.NewPCG(w.sizes, 1))
 	buf := make([]byte, 32<<10)
@@ -248,7 +245,7 @@ func (one *talk) write(c *net.TCPConn, w *oneWay) error {
 	}
 }
 
-// read compares what comes until the end of the stream.
+// read compares everything up to the end of the stream with what it must be.
 func (w *oneWay) read(c *net.TCPConn) error {
 	buf, want := make([]byte, 64<<10), make([]byte, 64<<10)
 	for {
@@ -278,11 +275,10 @@ func (one *talk) ended() (bool, error) {
 	}
 }
 
-// bytes is what has arrived, both ways.
+// bytes returns how many bytes have arrived, both ways.
 func (one *talk) bytes() int64 { return one.up.got.Load() + one.down.got.Load() }
 
-// move waits until n more bytes have arrived each way on every connection that has
-// not ended.
+// move waits until n more bytes have arrived each way on every connection that has not ended.
 func (x *talks) move(t *testing.T, n int64) {
 	t.Helper()
 	type mark struct{ up, down int64 }
@@ -306,13 +302,13 @@ func (x *talks) move(t *testing.T, n int64) {
 	}
 }
 
-// over tells all to stop and waits for their ends. It returns the errors.
+// over tells all connections to stop, waits for them to end, and returns their errors.
 func (x *talks) over(c *tally) (errs []error) {
 	for _, one := range x.list() {
 		one.finish()
 	}
 	for _, one := range x.list() {
-		<-one.done // has a deadline of its own
+		<-one.done // each has a deadline of its own
 		failed := int64(0)
 		if one.err != nil {
 			failed = 1
@@ -323,7 +319,7 @@ func (x *talks) over(c *tally) (errs []error) {
 	return errs
 }
 
-// told lists what a gateway knows of the client's connections, if it is theirs.
+// told lists what a gateway reports of these connections.
 func (x *talks) told(g *gw) (list []report.ConnInfo) {
 	mine := map[netip.AddrPort]bool{}
 	for _, one := range x.list() {

@@ -25,22 +25,22 @@ import (
 
 // The storm: many clients that begin at once, and servers that count their accept()s.
 //
-//	storm-serve SOCKET ADDRESS    opens listeners and tells of them, as it is asked on SOCKET
+//	storm-serve SOCKET ADDRESS    opens listeners and reports on them, as asked on SOCKET
 //	storm JSON                    a client of one run ([storm]); prints a [stormResult]
 //
-// Rounds by the gateway and rounds without it, to ports of no policy, take turns.
+// Rounds through the gateway alternate with rounds without it, which use ports of no policy.
 var stormApps = []apps.App{{Name: "storm-serve", Run: runStormServe}, {Name: "storm", Run: runStorm}}
 
 // storm is one run of the clients.
 type storm struct {
-	Control string     // where the server is asked
+	Control string     // socket on which the server is asked
 	To      netip.Addr // the server
-	OneShot bool       // a listener for each connection, else one for all of a group
+	OneShot bool       // one listener for each connection, or else one for all of a group
 	Rounds  int        // of each group
 	AtOnce  int        // clients of a round
 }
 
-// stormGroups are what is compared: connections by the gateway, and native ones.
+// stormGroups are the groups that are compared: connections through the gateway, and native ones.
 var stormGroups = [...]stormGroup{{"carried", 11000}, {"native", 21000}}
 
 type stormGroup struct {
@@ -48,29 +48,29 @@ type stormGroup struct {
 	first uint16 // port
 }
 
-// stormTally is what a server has seen of a group.
+// stormTally is what a server has seen of one group.
 type stormTally struct {
 	Accepted, Served int            // accept()s, and those whose messages came and went
-	Broken           map[string]int // the others, by error
+	Broken           map[string]int // all others, by error
 }
 
-// stormOutcome is what has become of the connections of a group.
+// stormOutcome is what became of the connections of one group.
 type stormOutcome struct {
 	Tries, Connected, OK int
 	Failed               map[string]int // of connect() or of the exchange, by error
 	Micros               []int64        // of each connect() that succeeded
-	Slow                 []int64        // the slowest of a hundred of each round, the same
+	Slow                 []int64        // of each round, the time of connect() that only one in a hundred exceeds
 	Server               stormTally
 }
 
-// extra counts accept()s that no client's successful connect() accounts for.
+// extra returns how many accept()s are not explained by a client's successful connect().
 func (o stormOutcome) extra() int { return o.Server.Accepted - o.Connected }
 
-// of is a quantile of connect().
+// of returns a quantile of the times of connect().
 func (o stormOutcome) of(perCent int) time.Duration { return quantile(o.Micros, perCent) }
 
-// usual is the slowest of a hundred in a round of which half are better. A machine that
-// stands still for a few rounds of some makes all the slowest of a hundred.
+// usual returns the median over the rounds of the slowest of a hundred. If a machine stands still during a few
+// rounds, these alone would have all of the slowest of a hundred.
 func (o stormOutcome) usual() time.Duration { return quantile(o.Slow, 50) }
 
 func quantile(micros []int64, perCent int) time.Duration {
@@ -107,8 +107,7 @@ func (o stormOutcome) String() string {
 // stormPatience bounds every wait of a connection.
 const stormPatience = 30 * time.Second
 
-// stormRequest is what a client asks the server: listeners, or the tally of all groups,
-// with which all listeners are closed.
+// stormRequest is what a client asks of the server: listeners, or the tally of all groups, which closes all listeners.
 type stormRequest struct {
 	Group   string
 	OneShot bool
@@ -130,7 +129,7 @@ type stormServer struct {
 	busy  sync.WaitGroup // goroutines of listeners and connections
 }
 
-// runStormServe serves one client after the other until it is killed.
+// runStormServe serves one client after another until it is killed.
 func runStormServe(args []string, print func(apps.Event)) error {
 	ln, err := net.Listen("unix", args[0])
 	if err != nil {
@@ -211,7 +210,7 @@ func (s *stormServer) note(group string, fn func(*stormTally)) {
 	s.tally[group] = t
 }
 
-// end waits until no accept() has come for a while, and then for all connections.
+// end waits until no accept() has come for a while, then until all connections have ended, and returns the tally.
 func (s *stormServer) end() map[string]stormTally {
 	for last, now := -1, s.accepted(); now != last; last, now = now, s.accepted() {
 		time.Sleep(500 * time.Millisecond)
@@ -232,8 +231,8 @@ func (s *stormServer) accepted() (n int) {
 	return n
 }
 
-// stormSize is the length of a message. The client's begins with the number of its
-// connection, of which all of it is made; the server's is the same, inverted.
+// stormSize is the length of a message. The client's begins with the number of its connection, from which the rest
+// follows; the server's is the same, inverted.
 const stormSize = 2048
 
 func stormMessage(id uint64) []byte {
@@ -292,7 +291,7 @@ func stormCall(to string, id uint64) (connect time.Duration, err error) {
 	return connect, nil
 }
 
-// stormError is a short name of an error: the operation of the client and the errno.
+// stormError returns a short name for an error: the client's operation and the errno.
 func stormError(err error) string {
 	op, _, more := strings.Cut(err.Error(), ": ")
 	name := op
@@ -359,7 +358,7 @@ func runStorm(args []string, _ func(apps.Event)) error {
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
-// round has all clients begin at once.
+// round starts all clients at the same moment.
 func (s storm) round(ports stormRequest, id uint64) (o stormOutcome) {
 	var (
 		mu   sync.Mutex // guards o

@@ -16,10 +16,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestFaultAcceptsInStorm: 200 clients begin at once on a busy machine. A listener that
-// accepts once and closes serves its client, and another has one accept() for each
-// connect() that succeeds, wherever native TCP does so: also where nearly every
-// negotiation is too late. A run draws the carrier.
+// TestFaultAcceptsInStorm starts 200 clients at once on a busy machine. A listener that accepts once and closes must
+// serve its client, and any other must see one accept() for each successful connect(), wherever that holds for native
+// TCP, even if nearly every negotiation is too late. Each run draws its carrier.
 func TestFaultAcceptsInStorm(t *testing.T) {
 	runs, rounds := 1, 1
 	if matrix.Whole() {
@@ -61,7 +60,7 @@ func TestFaultAcceptsInStorm(t *testing.T) {
 	}
 }
 
-// storm runs clients and tells what became of their connections.
+// storm runs clients and reports what became of their connections.
 func (w *world) storm(t *testing.T, client *gw, s storm, runs int) {
 	kind := "counted accepts"
 	if s.OneShot {
@@ -69,7 +68,7 @@ func (w *world) storm(t *testing.T, client *gw, s storm, runs int) {
 	}
 	before, carried, native := client.status(), stormOutcome{}, stormOutcome{}
 	for run := range runs {
-		_, err := client.cli("peers", "flush") // each run begins with a peer that takes offers
+		_, err := client.cli("peers", "flush") // each run begins with a peer that accepts offers
 		require.NoError(t, err)
 		flows := client.status().FlowsTotal[w.via]
 		arg, err := json.Marshal(s)
@@ -106,8 +105,8 @@ func (w *world) storm(t *testing.T, client *gw, s storm, runs int) {
 	}
 }
 
-// ratio is what connect() takes by the gateway, in times of what it takes natively, for
-// the slowest of a hundred in the usual round.
+// ratio returns how many times as long connect() takes through the gateway as natively, for the slowest of a hundred
+// in the usual round.
 func ratio(carried, native stormOutcome) float64 {
 	return float64(carried.usual()) / float64(max(native.usual(), time.Microsecond))
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// betweenFault is something that happens to a connection between hosts at a random moment, at one of them.
+// betweenFault is something that happens to a connection between hosts, on one of them, at a random moment.
 type betweenFault struct {
 	name string
-	how  string        // of stress: what it does itself, or what its ends may see
-	ends bool          // the gateway
-	last time.Duration // for how long at most, before undo
+	how  string        // HOW of stress: what stress does itself, or what its ends may see
+	ends bool          // ends the gateway
+	last time.Duration // the longest time before undo
 	do   func(w *betweenWorld, i int)
 	undo func(w *betweenWorld, i int)
 }
@@ -62,7 +62,7 @@ var betweenFaults = []betweenFault{
 	}},
 }
 
-// resets ends connections of a host that are established.
+// resets destroys established connections of a host.
 func (w *betweenWorld) resets(i int, which string) {
 	w.t.Helper()
 	_, err := w.host(i).Run(w.t.Context(), "ss", "-K", "-t", "state", "established", which)
@@ -82,7 +82,8 @@ func (w *betweenWorld) stress(args ...string) *testnet.Proc {
 	return p
 }
 
-// draw has one connection meet a fault that a seed draws, and judges what its ends have seen. It reports whether it was promoted before.
+// draw subjects one connection to the fault that a seed draws, and judges what its ends have seen. It tells whether
+// the connection was promoted before.
 func (w *betweenWorld) draw(seed uint64) (promoted bool) {
 	w.t.Helper()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -93,9 +94,9 @@ func (w *betweenWorld) draw(seed uint64) (promoted bool) {
 	lasts := time.Duration(rng.Float64() * float64(f.last))
 	how := f.how
 	if rng.IntN(2) == 0 {
-		how += "+" // and what programs do with descriptors
+		how += "+" // and do what programs do with descriptors
 	}
-	w.library = rng.IntN(10) > 0 // natively it is as right
+	w.library = rng.IntN(10) > 0 // it must hold natively, too
 	what := fmt.Sprintf("%s=%d: %s of %s after %v for %v, settled %v, library %v", matrix.SeedVariable, seed, f.name, w.host(i).Name, when, lasts, settled, w.library)
 	p := w.stress("??", "?", fmt.Sprintf("%.2f", seconds+lasts.Seconds()), fmt.Sprint(seed), "?", how, "1")
 	defer func() { _ = p.Kill() }()
@@ -134,12 +135,12 @@ func (w *betweenWorld) draw(seed uint64) (promoted bool) {
 	return promoted
 }
 
-// TestFaultBetweenHosts: whatever happens to a connection between hosts, no byte is lost, repeated or wrong, no end comes that would
-// not come natively, and each comes in time.
+// TestFaultBetweenHosts checks that, whatever happens to a connection between hosts, no byte is lost, repeated or
+// wrong, every end is one that could come natively, and each comes in time.
 func TestFaultBetweenHosts(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "root", "bpf", "gcc", "nft", "ss")
-	const each = 20 // in a world
+	const each = 20 // per world
 	draws := 5
 	if matrix.Whole() {
 		draws = 1000
@@ -148,7 +149,7 @@ func TestFaultBetweenHosts(t *testing.T) {
 	var promoted atomic.Int64
 	t.Cleanup(func() {
 		t.Logf("%d of %d were promoted before", promoted.Load(), draws)
-		if matrix.Whole() { // of a few there may be none
+		if matrix.Whole() { // of a few draws there may be none
 			require.NotZero(t, promoted.Load())
 		}
 	})
@@ -166,8 +167,8 @@ func TestFaultBetweenHosts(t *testing.T) {
 	}
 }
 
-// TestFaultBetweenHostsEnds: a stream ends in order while packets of the carrier are lost for longer than a consumer waits for word of
-// a process that has ended.
+// TestFaultBetweenHostsEnds checks that a stream ends in order while packets of the carrier are lost for longer than
+// a consumer waits for news of a process that has ended.
 func TestFaultBetweenHostsEnds(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "root", "bpf", "gcc", "nft")

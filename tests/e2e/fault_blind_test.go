@@ -14,16 +14,15 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// aim is what a host on the path knows of one direction of a connection, and what
-// one that is not has to guess.
+// aim is what a host on the path knows of one direction of a connection, and what any other host has to guess.
 type aim struct {
 	port     uint16
 	partner  wire.Header // the last request: queue pair, partition key, PSN, address and key
-	answer   wire.Header // the last answer, which is signed
+	answer   wire.Header // the last answer, with its signature
 	answered bool
 }
 
-// blind is a host that sends with h1's address to h2.
+// blind is a host that sends to h2 with h1's address.
 type blind struct {
 	*world
 	ear  *rogue.Ear
@@ -32,7 +31,7 @@ type blind struct {
 	g2   *gw
 }
 
-// look takes in what was overheard meanwhile.
+// look takes in what has been overheard meanwhile.
 func (b *blind) look() *aim {
 	for {
 		o, ok := b.ear.Heard()
@@ -48,7 +47,7 @@ func (b *blind) look() *aim {
 	}
 }
 
-// counters are those of the server's soft device.
+// counters returns the counters of the server's soft device.
 func (b *blind) counters() map[string]uint64 {
 	for _, d := range b.g2.devices() {
 		if d.Kind == report.DeviceSoft {
@@ -58,16 +57,15 @@ func (b *blind) counters() map[string]uint64 {
 	return nil
 }
 
-// guess is an attack: what is sent for a number n of a sweep, from which port. All
-// that it does not change is right.
+// guess is an attack: make returns what to send, and from which port, for number n of a sweep. All that it does not
+// change is right.
 type guess struct {
 	name string
 	make func(a *aim, n uint32) (uint16, wire.Header)
-	drop string // counts it
+	drop string // the counter of the drops
 }
 
-// bogus is a WRITE to where there is nothing, n PSNs from where the peer was
-// heard last.
+// bogus is a WRITE to an address where there is nothing, n PSNs from where the peer was last heard.
 func bogus(a *aim, n uint32) wire.Header {
 	h := a.partner
 	h.Opcode, h.AckReq, h.Length = wire.RCWriteOnly, true, uint32(len(blindPayload))
@@ -82,12 +80,12 @@ func answerOf(a *aim, n uint32, s wire.Syndrome) wire.Header {
 	return h
 }
 
-const blindSweep = 16384 // PSNs, an eighth of them before
+const blindSweep = 16384 // PSNs, an eighth of them before the one that was heard
 
 var blindPayload = make([]byte, 64)
 
-// guesses are sweeps by an attacker that has guessed everything but one thing:
-// 2^14 packets are nothing beside that.
+// guesses are sweeps by an attacker that has guessed all but one thing. 2^14 packets are nothing compared with what
+// is left to guess.
 var guesses = []guess{
 	{"as of old: the queue pair and a sweep of PSNs", func(a *aim, n uint32) (uint16, wire.Header) {
 		h := bogus(a, n)
@@ -128,10 +126,9 @@ var guesses = []guess{
 	}, "drop_unexpected"},
 }
 
-// TestFaultBlind: a third host sends with the address of a peer's gateway to a
-// connection that is idle and to one that is busy, and knows everything of it but one
-// field. Nothing comes of it: every packet is dropped and counted, no application
-// notices anything, and no connection leaves its queue pair.
+// TestFaultBlind has a third host send with the address of a peer's gateway to an idle and to a busy connection, of
+// which it knows all but one field. Nothing may come of it: every packet is dropped and counted, no application
+// notices, and no connection leaves its queue pair.
 func TestFaultBlind(t *testing.T) {
 	t.Parallel()
 	n := newTally(t)
@@ -171,7 +168,7 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 		if b.send.Send(port, &h, blindPayload[:blindLength(h.Opcode)]) == nil {
 			sent++
 		}
-		if i%256 == 0 { // the gateway looks at all of them
+		if i%256 == 0 { // give the gateway time to look at all of them
 			time.Sleep(3 * time.Millisecond)
 		}
 	}
@@ -187,7 +184,7 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	of := func(name string) uint64 { return after[name] - before[name] }
 	t.Logf("%d packets in %v; %s %d; %d NAKs sent, %d packets sent again for %d timers", sent, took, g.drop, dropped, of("sent_naks"),
 		of("retransmits"), of("timeouts"))
-	if g.drop == "drop_refused" { // one of the PSNs was due, and many were gaps
+	if g.drop == "drop_refused" { // one of the PSNs was the expected one, many left gaps
 		require.Positive(t, dropped)
 	} else {
 		require.Greater(t, dropped, uint64(sent)*9/10)
@@ -202,7 +199,7 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	require.Empty(t, over.Demoted)
 }
 
-// blindLength is what packets of an opcode carry.
+// blindLength returns the length of the payload of an opcode's packets.
 func blindLength(o wire.Opcode) int {
 	if o == wire.RCWriteOnly {
 		return len(blindPayload)

@@ -15,26 +15,25 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// company is something else on the hosts that has to do with the network.
+// company is something else on the hosts that uses the network.
 type company struct {
 	name string
-	// before is there before the gateways come up.
+	// before sets it up before the gateways start.
 	before func(t *testing.T, w *world)
-	// meanwhile happens again and again while connections come, go and stay.
+	// meanwhile runs repeatedly while connections come, go and stay.
 	meanwhile func(t *testing.T, w *world)
-	// pause is how long meanwhile waits before it is called again.
+	// pause is the time between two calls of meanwhile.
 	pause time.Duration
-	// after looks at what is left, when all connections have ended.
+	// after checks what is left once all connections have ended.
 	after func(t *testing.T, w *world)
-	// native: no connection has to be carried while it is there.
+	// native: connections need not be carried while it is there.
 	native bool
-	// idle: new connections would fail natively, too.
+	// idle: new connections would fail, natively too.
 	idle bool
 }
 
-// TestFaultCoexistence: with other programs on the same hooks, firewalls,
-// translation, a network manager at work and devices that change, connections
-// are carried or native, and none is broken.
+// TestFaultCoexistence checks that, beside other programs on the same hooks, firewalls, translation, a busy network
+// manager and changing devices, connections are carried or native, and none breaks.
 func TestFaultCoexistence(t *testing.T) {
 	t.Parallel()
 	for _, c := range matrix.Cells(t, companies(), 3) {
@@ -78,9 +77,8 @@ func (c company) coexist(t *testing.T) {
 	}
 }
 
-// traffic is applications at work until they are told to end: on both families
-// a connection that stays and, if the network is there for it, bulk and short
-// connections.
+// traffic is applications at work until told to end: on both families a connection that stays and, if the network
+// allows it, bulk and short connections.
 type traffic struct {
 	counted *tally
 	stay    []*testnet.Proc
@@ -113,7 +111,7 @@ func (w *world) startTraffic(t *testing.T, server *testnet.Proc, busy bool) *tra
 	return tr
 }
 
-// loop runs a client again and again; it is the same work each time.
+// loop runs the same client repeatedly.
 func (tr *traffic) loop(w *world, args []string) error {
 	for {
 		e, err := w.app(w.h1, 2*time.Minute, args...)
@@ -129,7 +127,7 @@ func (tr *traffic) loop(w *world, args []string) error {
 	}
 }
 
-// end waits for everything and wants no error.
+// end waits for everything and requires that nothing failed.
 func (tr *traffic) end(t *testing.T, w *world) {
 	t.Helper()
 	close(tr.stop)
@@ -147,7 +145,7 @@ func (tr *traffic) end(t *testing.T, w *world) {
 	require.Zero(t, tr.counted.failed())
 }
 
-// aborted logs what the gateways know of connections that ended badly.
+// aborted logs what the gateways report of connections that ended badly.
 func (w *world) aborted(t *testing.T) {
 	for h, g := range w.gateways {
 		for _, c := range g.conns("--all") {
@@ -158,7 +156,7 @@ func (w *world) aborted(t *testing.T) {
 	}
 }
 
-// on runs commands of ip(8) on a host.
+// on runs ip(8) commands on a host.
 func on(t *testing.T, h *testnet.Host, lines ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -190,7 +188,7 @@ const statefulFirewall = `table inet filter {
 	}
 }`
 
-// firewalls loads the firewall of both hosts in place of any other, at a stroke.
+// firewalls loads the firewall of both hosts, atomically replacing any other.
 func firewalls(t *testing.T, w *world) {
 	for _, h := range []*testnet.Host{w.h1, w.h2} {
 		require.NoError(t, h.NFT("flush ruleset\n"+onSoftPort(statefulFirewall)))
@@ -223,9 +221,8 @@ func companies() []company {
 			require.NoError(t, w.h1.NFT(translation))
 			require.NoError(t, w.h2.NFT(translation))
 		}},
-		// The first one is there before any connection. One that begins in the middle of
-		// a connection takes what the server sends for new, and refuses it, until the
-		// client sends something: natively, too.
+		// The first one is loaded before any connection. A firewall that begins in the middle of a connection takes
+		// what the server sends for a new connection, and refuses it until the client sends something: natively, too.
 		{name: "firewall reloaded", pause: 300 * time.Millisecond, before: firewalls, meanwhile: firewalls},
 		{name: "addresses", pause: 300 * time.Millisecond, meanwhile: func(t *testing.T, w *world) {
 			for i, h := range []*testnet.Host{w.h1, w.h2} {
@@ -279,9 +276,9 @@ func companies() []company {
 	}
 }
 
-// neighbours attaches the programs of others on both hosts.
+// neighbours attaches other vendors' programs on both hosts.
 func neighbours(t *testing.T, w *world) {
-	var options uint64 // the one that comes first writes, the other finds it written
+	var options uint64 // the first one writes it, the second finds it written
 	t.Cleanup(func() { require.Positive(t, options) })
 	for _, h := range []*testnet.Host{w.h1, w.h2} {
 		n, err := testnet.NewNeighbours(h)
@@ -296,8 +293,7 @@ func neighbours(t *testing.T, w *world) {
 	}
 }
 
-// foreignRulesFlushed removes every rule but the kernel's own three, and every
-// route in the tables those do not name.
+// foreignRulesFlushed removes every rule but the kernel's own three, and every route in tables that those do not name.
 func foreignRulesFlushed(t *testing.T, h *testnet.Host) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -318,8 +314,7 @@ func foreignRulesFlushed(t *testing.T, h *testnet.Host) {
 	}
 }
 
-// asymmetric gives the hosts a second network; what h1 sends goes by it, what
-// h2 answers by the first one.
+// asymmetric gives the hosts a second network. What h1 sends takes it; what h2 answers takes the first one.
 func asymmetric(t *testing.T, w *world) {
 	_, _, err := w.net.Cable(w.h1, w.h2, 1500)
 	require.NoError(t, err)
@@ -331,8 +326,8 @@ func asymmetric(t *testing.T, w *world) {
 	on(t, w.h1, "ip route add 10.77.0.2/32 via 10.78.1.2 dev cable1 src 10.77.0.1")
 }
 
-// containers makes connections out of a container whose addresses are routed,
-// of one that is masqueraded, and into one, with the host's gateway between.
+// containers makes connections from a container whose addresses are routed, from a masqueraded one, and into one,
+// with the host's gateway between.
 func containers(t *testing.T, w *world) {
 	if w.net.Host("routed") != nil {
 		return

@@ -22,15 +22,15 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// configCell says on whose host the configuration changes, and what carries.
+// configCell says on which host the configuration changes, and what carries.
 type configCell struct {
 	host string
 	via  report.Carrier
 }
 
-// TestFaultConfig: reloads of any kind and the kill switch, again and again under
-// load, cost no application an error; what runs goes on, what begins follows what
-// is in force. Only off --now resets, and does so at once.
+// TestFaultConfig checks that reloads of any kind and the kill switch, repeated under load, cost no application an
+// error: existing connections go on, and new ones follow the configuration in force. Only off --now resets
+// connections, at once.
 func TestFaultConfig(t *testing.T) {
 	t.Parallel()
 	var cells []configCell
@@ -49,14 +49,13 @@ const (
 	loadPort     = ownPort + 21
 )
 
-// configVariants are the configurations that follow each other; expect is what a
-// new connection on changingPort is then: a carrier's name, or why there is none,
-// as the host says on which the configuration changes.
+// configVariants are configurations that follow each other. expect is what a new connection to changingPort becomes,
+// as reported by the host whose configuration changes: "carried", or the reason why it is native.
 var configVariants = []struct {
 	name   string
 	edit   func(*settings)
 	refuse bool
-	expect string // empty: as before
+	expect string // empty: the same as before
 }{
 	{"carry", func(*settings) {}, false, "carried"},
 	{"no rule", func(s *settings) { s.without(changingPort) }, false, "policy"},
@@ -145,7 +144,7 @@ func testFaultConfig(t *testing.T, c configCell, total *tally) {
 	}
 }
 
-// rewrite puts another configuration in the place of the gateway's.
+// rewrite replaces the configuration of the gateway.
 func (f *faultWorld) rewrite(t *testing.T, s settings) {
 	t.Helper()
 	f.write(f.g, s)
@@ -158,9 +157,8 @@ func (f *faultWorld) throw(t *testing.T, args ...string) {
 	f.tally.faults(1)
 }
 
-// follows makes a connection, which must work, and looks what became of it. Where
-// it is to be carried there may be more than one: connections that began before
-// can still learn that the other gateway refuses.
+// follows makes connections, which must work, until one becomes what is expected. If it must be carried, more than
+// one may be needed: earlier connections can still learn that the other gateway refuses.
 func (f *faultWorld) follows(t *testing.T, to netip.AddrPort, expect, behind string) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
@@ -174,7 +172,7 @@ func (f *faultWorld) follows(t *testing.T, to netip.AddrPort, expect, behind str
 			return
 		case expect == "carried" && time.Now().Before(end):
 			continue
-		case expect != "carried" && is == "": // not every decision of the programs is told one by one
+		case expect != "carried" && is == "": // the programs do not report each decision separately
 			return
 		}
 		require.Equal(t, expect, is, behind)
@@ -200,8 +198,8 @@ func (f *faultWorld) becomes(t *testing.T, to netip.AddrPort, behind string) str
 	return describe(list, own, begun)
 }
 
-// describe says how the connection with the client's address that began at a time
-// is carried, or why not. Earlier ones had the same port.
+// describe says how the connection from a client's address that began at a time is carried, or why it is not. Earlier
+// connections had the same port.
 func describe(list admin.ConnList, client netip.AddrPort, begun time.Time) string {
 	for _, c := range list.Conns {
 		began := time.Now()
@@ -220,7 +218,7 @@ func describe(list admin.ConnList, client netip.AddrPort, begun time.Time) strin
 	return ""
 }
 
-// echoAt starts a server that echoes.
+// echoAt starts an echo server.
 func (f *faultWorld) echoAt(t *testing.T, port uint16) netip.AddrPort {
 	t.Helper()
 	ln, err := f.h2.Listen("tcp", f.h2.AddrPort4(port).String())
@@ -241,7 +239,7 @@ func (f *faultWorld) echoAt(t *testing.T, port uint16) netip.AddrPort {
 	return f.h2.AddrPort4(port)
 }
 
-// connLoad makes connections one after the other, each with some bytes both ways.
+// connLoad makes one connection after another and moves some bytes both ways on each.
 type connLoad struct {
 	f     *faultWorld
 	over  atomic.Bool
@@ -287,7 +285,7 @@ func (l *connLoad) once(to netip.AddrPort) error {
 	return ask(conn, loadBytes)
 }
 
-// stop ends the load and checks that nothing of it failed.
+// stop ends the load and checks that none of it failed.
 func (l *connLoad) stop(t *testing.T) {
 	t.Helper()
 	l.over.Store(true)
@@ -299,13 +297,13 @@ func (l *connLoad) stop(t *testing.T) {
 	require.Greater(t, l.conns.Load(), int64(20))
 }
 
-// logTail reads a log as it grows.
+// logTail reads a growing log.
 type logTail struct {
 	path string
 	at   int64
 }
 
-// await waits for a line with text after the last one it found.
+// await waits for a line that contains text, after the last one that it found.
 func (l *logTail) await(t *testing.T, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool {

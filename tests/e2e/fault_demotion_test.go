@@ -25,13 +25,13 @@ import (
 // idleFlows is how many connections are idle while the others work.
 const idleFlows = 8
 
-// demotionFault takes connections from their queue pairs while the peer lives.
+// demotionFault makes connections leave their queue pairs while the peer lives.
 type demotionFault struct {
 	name string
 	via  report.Carrier
-	idle bool // the idle ones leave it, too
+	idle bool // idle connections leave theirs, too
 	do   func(d *demotionTest)
-	// natively is what connect() says meanwhile, with and without a gateway.
+	// natively is the error of connect() meanwhile, with and without a gateway.
 	natively string
 }
 
@@ -58,10 +58,9 @@ type demotionTest struct {
 	errs []string
 }
 
-// TestFaultDemotion: whatever takes connections from their carrier, in bulk, in
-// small messages, half closed or idle, no application notices and no byte is
-// wrong; what lived through it is carried by the relay, what comes later by the
-// carrier again, and nothing is left.
+// TestFaultDemotion checks that, whatever demotes connections, in bulk, in small messages, half closed or idle, no
+// application notices and no byte is wrong. Connections that lived through it must be carried by the relay, later
+// ones by the carrier again, and nothing may be left behind.
 func TestFaultDemotion(t *testing.T) {
 	t.Parallel()
 	for _, f := range matrix.Cells(t, demotionFaults, 2) {
@@ -124,8 +123,7 @@ func (d *demotionTest) hold(to string) {
 	require.Empty(d.t, d.ask(p))
 }
 
-// ask has the connections of a program send and receive something, and returns
-// what is wrong with that.
+// ask makes the connections of a program send and receive something, and returns what went wrong.
 func (d *demotionTest) ask(p *testnet.Proc) string {
 	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 	defer cancel()
@@ -147,8 +145,7 @@ func (d *demotionTest) askHeld() {
 	require.Empty(d.t, strings.Join(wrong, ""))
 }
 
-// load runs applications until stop is closed. Those that fail as they would natively say
-// nothing about gateways.
+// load runs applications until stop is closed. A failure that would also happen natively proves nothing about gateways.
 func (d *demotionTest) load(natively string) {
 	for i := range 6 {
 		seed := d.rng.Uint64()
@@ -175,7 +172,7 @@ func (d *demotionTest) load(natively string) {
 	}
 }
 
-// job is the next thing worker i does.
+// job returns what worker i does next.
 func (d *demotionTest) job(i int, rng *rand.Rand) []string {
 	addr := func(port uint16) string {
 		if rng.IntN(2) == 0 {
@@ -196,7 +193,7 @@ func (d *demotionTest) job(i int, rng *rand.Rand) []string {
 	}
 }
 
-// byOperator has all connections demoted again and again, on either side.
+// byOperator demotes all connections repeatedly, on either side.
 func (d *demotionTest) byOperator() {
 	for range 12 {
 		var res admin.Result
@@ -206,8 +203,8 @@ func (d *demotionTest) byOperator() {
 	}
 }
 
-// cutRendezvous ends the connections that shared memory came by, as an accident
-// would: both daemons live, and new connections make new ones.
+// cutRendezvous ends the rendezvous connections of shared memory, as an accident would: both daemons live, and new
+// flows make new ones.
 func (d *demotionTest) cutRendezvous() {
 	total := 0
 	for range 3 {
@@ -218,9 +215,8 @@ func (d *demotionTest) cutRendezvous() {
 	d.tally.faults(int64(total))
 }
 
-// cutSeqpackets shuts the rendezvous connections of a daemon down and returns
-// their number: a duplicate of a socket is the same socket. A socket that was
-// accepted is in the table of its peer's namespace.
+// cutSeqpackets shuts down the rendezvous connections of a daemon, through duplicates of its sockets, and returns how
+// many there were. An accepted socket is in the table of its peer's namespace.
 func (d *demotionTest) cutSeqpackets(pid int) (n int) {
 	t := d.t
 	t.Helper()
@@ -259,8 +255,7 @@ func (d *demotionTest) cutSeqpackets(pid int) (n int) {
 	return n
 }
 
-// rendezvous tells the connection of two devices from that of daemon and guardian,
-// which is a pair without names.
+// rendezvous tells the connection of two devices from that of daemon and guardian, which is an unnamed pair.
 func rendezvous(fd int, peer unix.Sockaddr) bool {
 	own, _ := unix.Getsockname(fd)
 	return slices.ContainsFunc([]unix.Sockaddr{peer, own}, func(a unix.Sockaddr) bool {
@@ -269,17 +264,17 @@ func rendezvous(fd int, peer unix.Sockaddr) bool {
 	})
 }
 
-// blockUDP has the network lose what RoCEv2 sends.
+// blockUDP makes the network lose all RoCEv2 packets for a while.
 func (d *demotionTest) blockUDP() {
 	require.NoError(d.t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}))
 	start := time.Now()
-	d.askHeld() // so idle ones have something to send
+	d.askHeld() // so that idle ones have something to send
 	time.Sleep(5*time.Second - time.Since(start))
 	require.NoError(d.t, d.net.SetBox(testnet.Box{}))
 	d.tally.faults(1)
 }
 
-// removeAddress takes the addresses from the device of a host and puts them back.
+// removeAddress removes the addresses of a host's device and adds them again.
 func (d *demotionTest) removeAddress() {
 	d.tally.faults(1)
 	ip := func(args ...string) string {
@@ -312,7 +307,7 @@ func (d *demotionTest) removeAddress() {
 	d.askHeld()
 }
 
-// nothingHeld waits until a gateway holds no memory for connections any more.
+// nothingHeld waits until a gateway holds no memory for connections.
 func (d *demotionTest) nothingHeld(g *gw) {
 	d.t.Helper()
 	var s report.Status

@@ -15,15 +15,14 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// slowPort is served by the test itself.
+// The test itself serves slowPort.
 const (
 	slowPort   = 7105
 	drainPorts = "7000, 7001, 7005, 7105"
 )
 
-// TestFaultDrain: a gateway that drains takes nothing new and serves what it has;
-// it goes when that has ended, at once if there is nothing, and what is left at the
-// deadline is reset with the reason drained.
+// TestFaultDrain checks that a draining gateway takes nothing new and serves what it has, that it ends when that has
+// ended, at once if there is nothing, and that what is left at the deadline is reset with the reason drained.
 func TestFaultDrain(t *testing.T) {
 	t.Parallel()
 	count := newTally(t)
@@ -141,8 +140,8 @@ func TestFaultDrain(t *testing.T) {
 	require.Zero(t, count.failed())
 }
 
-// drainBehindASlowReader: the gateway has nothing to do any more with a connection
-// whose last bytes the kernel keeps for the application. They still need it.
+// drainBehindASlowReader drains a gateway that has no more work with a connection whose last bytes the kernel keeps
+// for the application: they still need the gateway.
 func drainBehindASlowReader(t *testing.T, w *world, count *tally) {
 	const size = 1 << 20
 	g := w.up(w.h1, settings{Ports: drainPorts})

@@ -14,8 +14,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// TestFaultKeysNotRead: while a reload waits for its keys, as on a server that does not answer,
-// the gateway is switched, carries and stops as ever.
+// TestFaultKeysNotRead checks that a gateway can be switched, carries and stops as usual while a reload waits for its
+// keys, as on a server that does not answer.
 func TestFaultKeysNotRead(t *testing.T) {
 	t.Parallel()
 	count := newTally(t)
@@ -24,7 +24,7 @@ func TestFaultKeysNotRead(t *testing.T) {
 	w.up(w.h2, settings{Extra: w.keys(w.h2, keyOne)})
 	held := w.holdCarried(t, g, 4)
 
-	// An open waits for the end of a lease, 45 seconds at most.
+	// An open waits until the lease ends, for 45 seconds at most.
 	f, err := os.OpenFile(filepath.Join(w.dir, w.h1.Name+".psk"), os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer f.Close()
@@ -46,8 +46,8 @@ func TestFaultKeysNotRead(t *testing.T) {
 	g.exited(t, 0)
 }
 
-// TestFaultStateNotRead: a gateway whose state_dir is on a server that does not answer starts,
-// answers and stops. It is off until the server answers, and can be switched off.
+// TestFaultStateNotRead checks that a gateway whose state_dir is on a server that does not answer starts, answers and
+// stops. It stays off until the server answers, and can be switched off.
 func TestFaultStateNotRead(t *testing.T) {
 	t.Parallel()
 	count := newTally(t)
@@ -72,7 +72,7 @@ func TestFaultStateNotRead(t *testing.T) {
 	g.exited(t, 0)
 }
 
-// deadServer puts a file system at a directory whose server answers nothing until the test ends.
+// deadServer mounts a file system on a directory whose server answers nothing until the test ends.
 func (w *world) deadServer(dir string) {
 	w.t.Helper()
 	require.NoError(w.t, os.Mkdir(dir, 0o700))

@@ -14,17 +14,16 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// heldStep is a step of a handshake in which a connection is held by the gateway
-// that is about to be hit.
+// heldStep is a step of a handshake at which the gateway that is about to be hit holds a connection.
 type heldStep struct {
-	step      string // of SMCGW_DEBUG_HOLD; empty: the network drops the SYN-ACK
-	state     string // what conns says there
+	step      string // for SMCGW_DEBUG_HOLD; empty: the network drops the SYN-ACK
+	state     string // what conns reports then
 	port      uint16
-	connected bool // the applications are connected: they get a reset
-	spoken    bool // PROPOSAL has left: the server's program may have accepted
+	connected bool // the applications are connected, so they get a reset
+	spoken    bool // PROPOSAL has been sent, so the server's program may have accepted
 }
 
-// heldAt lists the steps of the client's and of the server's gateway.
+// heldAt lists the steps of the client's or the server's gateway.
 func heldAt(host string) []heldStep {
 	const first = ownPort + 10
 	if host == "h1" {
@@ -59,17 +58,17 @@ func holdEnvironment(steps []heldStep) string {
 type heldConn struct {
 	at      heldStep
 	begun   time.Time
-	attempt chan attempt // the connect(), once
-	conn    net.Conn     // when attempt was read
-	ends    chan ended   // of both ends, when connected
+	attempt chan attempt // receives the connect(), once
+	conn    net.Conn     // set once attempt was read
+	ends    chan ended   // of both ends, if connected
 	ln      net.Listener
 }
 
-// hold opens one connection per step and waits until each is where it is to be.
+// hold opens one connection for each step and waits until each is held there.
 func (f *faultWorld) hold(t *testing.T, steps []heldStep) (held []*heldConn) {
 	t.Helper()
 	for _, s := range steps {
-		if s.step == "" { // last: its next SYN, after a second, is native anyway
+		if s.step == "" { // the last one: its next SYN, a second later, is native anyway
 			f.awaitHeld(t, held)
 			h := f.listen(t, s)
 			held = append(held, h)
@@ -81,7 +80,7 @@ func (f *faultWorld) hold(t *testing.T, steps []heldStep) (held []*heldConn) {
 	return held
 }
 
-// listen listens for the connection that is to be held at a step.
+// listen listens for the connection that is held at a step.
 func (f *faultWorld) listen(t *testing.T, s heldStep) *heldConn {
 	t.Helper()
 	ln, err := f.h2.Listen("tcp", f.h2.AddrPort4(s.port).String())
@@ -92,7 +91,7 @@ func (f *faultWorld) listen(t *testing.T, s heldStep) *heldConn {
 	return h
 }
 
-// close ends the listener, and the connection where it was read.
+// close ends the listener, and the connection if attempt was read.
 func (h *heldConn) close() {
 	_ = h.ln.Close()
 	if h.conn != nil {
@@ -100,8 +99,8 @@ func (h *heldConn) close() {
 	}
 }
 
-// holdAt opens a connection that is held at a step. On a machine without a processor to
-// spare it can be native: then another takes its place.
+// holdAt opens a connection that is held at a step. On a machine without a processor to spare one may be native; then
+// holdAt opens another.
 func (f *faultWorld) holdAt(t *testing.T, s heldStep) *heldConn {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; {
@@ -116,7 +115,7 @@ func (f *faultWorld) holdAt(t *testing.T, s heldStep) *heldConn {
 	}
 }
 
-// isHeld waits until a connection is held, or connected without being held.
+// isHeld waits until a connection is held, which it reports, or is connected without being held.
 func (f *faultWorld) isHeld(t *testing.T, h *heldConn) bool {
 	t.Helper()
 	var connected time.Time
@@ -136,7 +135,7 @@ func (f *faultWorld) isHeld(t *testing.T, h *heldConn) bool {
 	return false
 }
 
-// dial connects, and waits for a reset where there is to be one.
+// dial connects, and waits for a reset if one must come.
 func (h *heldConn) dial(from *testnet.Host) {
 	h.begun = time.Now()
 	go func() {
@@ -152,7 +151,7 @@ func (h *heldConn) dial(from *testnet.Host) {
 	}()
 }
 
-// answer echoes what comes.
+// answer echoes what arrives.
 func (h *heldConn) answer() {
 	for {
 		conn, err := h.ln.Accept()
@@ -169,12 +168,12 @@ func (h *heldConn) answer() {
 	}
 }
 
-// states are those of the connections of the gateway that is to be hit, by server port.
+// states returns the states of the connections of the gateway that is about to be hit, by server port.
 func (f *faultWorld) states(t *testing.T) map[uint16]string {
 	t.Helper()
 	list, err := f.asked.Conns(t.Context(), report.ConnQuery{})
 	states := map[uint16]string{}
-	if err != nil { // it is busy
+	if err != nil { // the gateway is busy
 		return states
 	}
 	for _, info := range list.Conns {
@@ -187,7 +186,7 @@ func (f *faultWorld) states(t *testing.T) map[uint16]string {
 	return states
 }
 
-// awaitHeld checks that all are where they are to be, and that those are connected that can be.
+// awaitHeld waits until all are held at their steps, and checks that those that can be are connected.
 func (f *faultWorld) awaitHeld(t *testing.T, held []*heldConn) {
 	t.Helper()
 	var now []string
@@ -208,8 +207,8 @@ func (f *faultWorld) awaitHeld(t *testing.T, held []*heldConn) {
 	}
 }
 
-// dropAccept has the SYN-ACK of a connection lost on the way: it is offered on the
-// client's host, accepted on the server's.
+// dropAccept makes the network lose the SYN-ACK of a connection: the client's host has offered it, the server's
+// accepted it.
 func (f *faultWorld) dropAccept(t *testing.T, h *heldConn) {
 	t.Helper()
 	box := f.box()
@@ -235,8 +234,8 @@ func (f *faultWorld) established(t *testing.T, h *heldConn) {
 	}
 }
 
-// handedOver: what the server's program may have accepted the application gets, and it ends
-// with the gateway: in connect() already where the application looks late.
+// handedOver checks a connection that the server's program may have accepted: the application gets it, and it ends
+// with the gateway, already in connect() if the application looks late.
 func (f *faultWorld) handedOver(t *testing.T, h *heldConn) {
 	t.Helper()
 	select {
@@ -253,8 +252,8 @@ func (f *faultWorld) handedOver(t *testing.T, h *heldConn) {
 	}
 }
 
-// connected: the connections that were being made are made, at the latest by the
-// second retransmission of their SYN after the fault, and work.
+// connected checks that the connections that were being made get made, by the second retransmission of their SYN
+// after the fault at the latest, and work.
 func (f *faultWorld) connected(t *testing.T, held []*heldConn) {
 	t.Helper()
 	for _, h := range held {
@@ -282,7 +281,7 @@ func (f *faultWorld) connected(t *testing.T, held []*heldConn) {
 	}
 }
 
-// retransmission is when a SYN sent at first is sent again after a time.
+// retransmission returns when a SYN that was first sent at first is next retransmitted after a time.
 func retransmission(first, after time.Time) time.Time {
 	at := first
 	for wait := time.Second; !at.After(after); wait *= 2 {
@@ -291,7 +290,7 @@ func retransmission(first, after time.Time) time.Time {
 	return at
 }
 
-// talk moves bytes both ways over a connection that is native.
+// talk moves bytes both ways over a native connection.
 func (f *faultWorld) talk(t *testing.T, h *heldConn) {
 	t.Helper()
 	const n = 200_000
@@ -300,7 +299,7 @@ func (f *faultWorld) talk(t *testing.T, h *heldConn) {
 	f.tally.add(1, 2*n, 0)
 }
 
-// carry opens connections that are carried: idle, busy and half-closed.
+// carry opens carried connections: idle, busy and half-closed ones.
 func (f *faultWorld) carry(t *testing.T) (list []*watched) {
 	t.Helper()
 	for _, name := range []string{"idle", "busy", "closing", "idle6", "busy6"} {
@@ -328,7 +327,7 @@ func (f *faultWorld) carry(t *testing.T) (list []*watched) {
 	return list
 }
 
-// readOn reads the other direction of a connection whose own has ended.
+// readOn reads the other direction of a connection whose own direction has ended.
 func (c *watched) readOn(conn *net.TCPConn) error {
 	b, want, at := make([]byte, 4096), make([]byte, 4096), 0
 	for {
@@ -344,7 +343,7 @@ func (c *watched) readOn(conn *net.TCPConn) error {
 	}
 }
 
-// writeOn writes a little now and then.
+// writeOn writes a little from time to time.
 func writeOn(conn *net.TCPConn) error {
 	b := make([]byte, 100)
 	for at := 0; ; at += len(b) {

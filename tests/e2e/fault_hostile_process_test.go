@@ -20,10 +20,9 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// process: a process that has met the gateway on shm, with the right key,
-// overwrites what they share while connections are carried there: words in use,
-// in both files. The gateway neither crashes nor waits; the peer ends, or only
-// its connections go wrong. Those of other peers do not.
+// process has a process that has met the gateway on shm, with the right key, overwrite the memory they share while
+// connections are carried there: words in use, in both files. The gateway must neither crash nor wait. The peer is
+// sent away, or only its connections go wrong; those of other peers do not.
 func (s *site) process() {
 	t, rng := s.t, matrix.Rand(s.t)
 	rounds := 5
@@ -43,7 +42,7 @@ func (s *site) process() {
 		mem, err := rogue.SharedMemory()
 		require.NoError(t, err)
 		require.NotZero(t, mem.Parts())
-		// The own device would see what was spoiled and hang up: it has to wait.
+		// The test's own device would notice what was spoiled and hang up, so it has to wait.
 		require.NoError(t, a.c.Do(func(verbs.QP) error {
 			for range 40 {
 				s.n.faults(int64(mem.Spoil(rng, 1+rng.IntN(4))))
@@ -66,9 +65,8 @@ func (s *site) process() {
 	}
 }
 
-// bells: the process rings the gateway without end, and then plugs
-// the bell that the gateway rings, so that a loop would wait for ever. It goes on
-// after a moment, the peer ends, and the guardian never has to look.
+// bells rings the gateway without end, then blocks the doorbell that the gateway rings, so that a loop would wait for
+// ever. The gateway must go on after a moment and send the peer away, and the guardian must never have to act.
 func (s *site) bells() {
 	t := s.t
 	for range 3 {
@@ -92,9 +90,9 @@ func (s *site) bells() {
 		}
 		s.n.faults(1)
 		end := time.Now().Add(hostileWait)
-		for away := false; !away; { // an answer that finds the own loop awake rings no bell
+		for away := false; !away; { // an answer that finds this side's loop awake rings no doorbell
 			require.True(t, time.Now().Before(end), "the peer is not sent away")
-			time.Sleep(100 * time.Millisecond) // the own loop goes to sleep: a goroutine with news for it rings
+			time.Sleep(100 * time.Millisecond) // let this side's loop go to sleep: a goroutine with news for it rings
 			_ = a.c.Say(rsocket.MakeImm(rsocket.OpData, 8), a.c.PeerConn.DataBuf, 8)
 			select {
 			case <-a.c.Down():
@@ -106,7 +104,7 @@ func (s *site) bells() {
 	}
 }
 
-// fresh are the eventfds that were not there before.
+// fresh returns the eventfds that were not there before.
 func fresh(t *testing.T, before []int) (list []int) {
 	for _, fd := range eventfds(t) {
 		if !slices.ContainsFunc(before, func(was int) bool { return sameFile(t, fd, was) }) {
@@ -116,7 +114,7 @@ func fresh(t *testing.T, before []int) (list []int) {
 	return list
 }
 
-// sameFile tells whether two descriptors of this process are one open file.
+// sameFile tells whether two descriptors of this process refer to one open file.
 func sameFile(t *testing.T, a, b int) bool {
 	pid := uintptr(os.Getpid())
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, pid, pid, 0 /* KCMP_FILE */, uintptr(a), uintptr(b), 0)
@@ -133,7 +131,7 @@ func ring(bells []int) {
 	}
 }
 
-// eventfds are those of this process.
+// eventfds returns the eventfds of this process.
 func eventfds(t *testing.T) (list []int) {
 	for name, target := range leak.OpenFiles() {
 		if target == "anon_inode:[eventfd]" {
@@ -145,8 +143,8 @@ func eventfds(t *testing.T) (list []int) {
 	return list
 }
 
-// held has a duplicate of each, until letGo: those of connections that have just ended are closed at any time, and their
-// numbers used again.
+// held duplicates each of them, until letGo: those of connections that have just ended may be closed at any time, and
+// their numbers used again.
 func held(eventfds []int) (list []int) {
 	for _, fd := range eventfds {
 		if own, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0); err == nil {

@@ -22,10 +22,10 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Ends of a connection that broke the rules.
+// The reasons for the end of a connection that broke the rules.
 var (
 	violated = []string{"protocol_error"}
-	broken   = []string{"protocol_error", "peer_dead", "carrier_unreachable", "device_failed"} // a NAK ends the queue pair, and the side that saw it first says why
+	broken   = []string{"protocol_error", "peer_dead", "carrier_unreachable", "device_failed"} // a NAK ends the queue pair, and the reason is that of the side that saw it first
 	either   = append([]string{"wire_reset", "lost_bytes", report.DemotedByPeer}, broken...)
 )
 
@@ -34,30 +34,30 @@ type move struct {
 	name    string
 	by      []negotiate.CarrierKind
 	do      func(t *testing.T, a *attack)
-	reasons []string // nil: the rogue ends it itself
+	reasons []string // nil: the rogue ends the connection itself
 }
 
 var (
 	relayOnly = []negotiate.CarrierKind{negotiate.CarrierRelay}
 	rdmaOnly  = []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft}
-	softOnly  = []negotiate.CarrierKind{negotiate.CarrierSoft} // a descriptor of shm has no operation but WRITE
+	softOnly  = []negotiate.CarrierKind{negotiate.CarrierSoft} // WRITE is the only operation of a descriptor of shm
 	anyWay    = []negotiate.CarrierKind{negotiate.CarrierRelay, negotiate.CarrierSHM, negotiate.CarrierSoft}
 )
 
 func records(b ...[]byte) func(*testing.T, *attack) {
 	return func(t *testing.T, a *attack) {
 		for _, r := range b {
-			_, _ = a.w.Write(r) // the gateway may have ended it before the last
+			_, _ = a.w.Write(r) // the gateway may have ended the connection before the last one
 		}
 	}
 }
 
-// header is a record's, with whatever in it.
+// header returns a record header with arbitrary contents.
 func header(kind byte, flags byte, n uint32) []byte {
 	return encoding.BigEndian.AppendUint32([]byte{kind, flags, 0, 0}, n)
 }
 
-// say sends immediates to where the peer's ring or target list is.
+// say sends immediates to the peer's ring or target list.
 func say(n int, imms ...rsocket.Imm) func(*testing.T, *attack) {
 	return func(t *testing.T, a *attack) {
 		for _, imm := range imms {
@@ -120,7 +120,7 @@ var moves = []move{
 	{"unknown_immediate", rdmaOnly, say(0, rsocket.MakeImm(5, 0)), violated},
 	{"data_of_no_bytes", rdmaOnly, say(0, rsocket.MakeImm(rsocket.OpData, 0)), violated},
 	{"data_that_was_not_written", rdmaOnly, say(10, rsocket.MakeImm(rsocket.OpData, 11)), violated},
-	{"more_data_than_credit", rdmaOnly, func(t *testing.T, a *attack) { // unless the gateway is fast enough
+	{"more_data_than_credit", rdmaOnly, func(t *testing.T, a *attack) { // ended here, unless the gateway is fast enough
 		say(1, repeat(rsocket.MakeImm(rsocket.OpData, 1), 500)...)(t, a)
 		require.NoError(t, a.w.Close())
 	}, nil},
@@ -155,10 +155,9 @@ var moves = []move{
 	}, broken},
 }
 
-// TestFaultHostile: a peer gateway that has got through the handshake, or will not
-// end it, breaks every rule there is. One violation ends that connection, with a
-// reason; on shm it can end all of that peer's. Everything else goes on with its
-// bytes, and no other application notices anything.
+// TestFaultHostile has a peer gateway that has completed the handshake, or refuses to, break every rule there is. One
+// violation ends that connection, with a reason; on shm it may end all of that peer's. Everything else goes on with
+// its bytes, and no other application notices.
 func TestFaultHostile(t *testing.T) {
 	t.Parallel()
 	n := newTally(t)
@@ -172,7 +171,7 @@ func TestFaultHostile(t *testing.T) {
 	s.survived()
 }
 
-// moves: what no honest gateway says, by every carrier.
+// moves does what no honest gateway does, over every carrier.
 func (s *site) moves() {
 	type cell struct {
 		move
@@ -203,9 +202,8 @@ func (s *site) moves() {
 	}
 }
 
-// memory: a rogue names memory that is another peer's, that was its
-// own until the connection ended, or that never was. On soft a peer is an address
-// with a protection domain; on shm it has a mapping of its own.
+// memory names memory that is another peer's, that was the rogue's own until the connection ended, or that never
+// existed. On soft a peer is an address with a protection domain; on shm it has a mapping of its own.
 func (s *site) memory() {
 	second := *s // another peer, at another address
 	second.from = netip.MustParseAddr("10.77.0.203")
@@ -250,7 +248,7 @@ func (s *site) memory() {
 	}
 }
 
-// rogueFlows are the flows of the rogue that h2 carries now.
+// rogueFlows returns the flows of the rogue that h2 carries.
 func (s *site) rogueFlows() (list []report.ConnInfo) {
 	for _, c := range s.g2.conns() {
 		if c.Remote.Addr() == s.from {
@@ -260,9 +258,9 @@ func (s *site) rogueFlows() (list []report.ConnInfo) {
 	return list
 }
 
-// storm: packets with whatever in them, from a peer for its own
-// queue pairs, from a host that has none for those of others, and on every port of
-// the gateway. What is not from the peer of a queue pair is dropped and counted.
+// storm sends arbitrary packets: from a peer to its own queue pairs, from a host without queue pairs to those of
+// others, and to every port of the gateway. What does not come from the peer of a queue pair must be dropped and
+// counted.
 func (s *site) storm() {
 	t, rng := s.t, matrix.Rand(s.t)
 	a := s.begin(negotiate.CarrierSoft, holdPort, nil)
@@ -305,15 +303,15 @@ func (s *site) devices() []report.DeviceInfo {
 	return list.Devices
 }
 
-// refused: a rogue that floods is left native, or reset; nothing else is owed to it.
+// refused requires that a flooding rogue was left native or reset; it is owed nothing else.
 func refused(t *testing.T, err error) {
 	t.Helper()
 	require.True(t, errors.Is(err, rogue.ErrNative) || errors.Is(err, syscall.ECONNRESET), "%v", err)
 }
 
-// handshakes: some that are begun and left open, with and without a PROPOSAL, and
-// answers that are never confirmed, as many as the peer may have and more. No
-// other connection waits for them, and they end: by a deadline, or with the rogue.
+// handshakes begins handshakes and leaves them open, with and without a PROPOSAL, and answers that it never confirms,
+// as many as a peer may have and more. No other connection may wait for them, and they must end: by a deadline, or
+// with the rogue.
 func (s *site) handshakes() {
 	t := s.t
 	open, proposed := 150, 60
@@ -351,12 +349,12 @@ func (s *site) handshakes() {
 	require.NotEmpty(t, accepted)
 	s.holds(len(accepted)) // those that were never proposed end by their deadline
 	for _, w := range accepted {
-		require.NoError(t, w.Close()) // theirs is minutes away
+		require.NoError(t, w.Close()) // their deadline is minutes away
 	}
 	s.holds(0)
 }
 
-// holds waits until the rogue has no more connections than most begun.
+// holds waits until the rogue has begun no more than most connections that have not ended.
 func (s *site) holds(most int) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {

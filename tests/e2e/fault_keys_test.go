@@ -23,8 +23,7 @@ const (
 	keyTwo = "the second key of the test"
 )
 
-// keys writes the key file of a host's gateway and returns the setting for it;
-// without keys there is none.
+// keys writes the key file of a host's gateway and returns the setting for it, which is empty without keys.
 func (w *world) keys(h *testnet.Host, lines ...string) string {
 	w.t.Helper()
 	if len(lines) == 0 {
@@ -35,13 +34,13 @@ func (w *world) keys(h *testnet.Host, lines ...string) string {
 	return fmt.Sprintf("security: { psk_file: %s }\n", path)
 }
 
-// keyCell is what two gateways have for keys.
+// keyCell is the keys of two gateways.
 type keyCell struct {
 	name           string
 	client, server []string
 	carried        bool
-	// back: what the server's side begins by itself is believed or refused the same
-	// way. Datagrams have no client: each side asks the other.
+	// back: what the server's side begins by itself is believed or refused likewise. Datagrams have no client: each
+	// side asks the other.
 	back bool
 }
 
@@ -55,8 +54,8 @@ var keyCells = []keyCell{
 	{"second only", []string{keyOne, keyTwo}, []string{keyTwo}, false, false},
 }
 
-// TestFaultKeys: gateways carry for each other when they have a key in common;
-// else every connection is native, both know why, and no application notices.
+// TestFaultKeys checks that gateways carry for each other if they have a key in common. Otherwise every connection
+// must be native, both must know why, and no application may notice.
 func TestFaultKeys(t *testing.T) {
 	t.Parallel()
 	n := newTally(t)
@@ -94,7 +93,7 @@ func keyed(t *testing.T, n *tally, c keyCell) {
 	}
 }
 
-// reload makes a gateway read its configuration again and waits for what it says.
+// reload makes a gateway read its configuration again and waits for a text in its log.
 func (g *gw) reload(says string) {
 	g.w.t.Helper()
 	before := strings.Count(g.proc.Output(), says)
@@ -103,10 +102,9 @@ func (g *gw) reload(says string) {
 		30*time.Second, 10*time.Millisecond, says)
 }
 
-// TestFaultKeysChanged: the keys of two gateways are changed under load, first on
-// one, then on the other, without an error and without a connection that is native
-// for it. A file that is no good changes nothing; a wrong key makes new connections
-// native, and the right one carries them again at once.
+// TestFaultKeysChanged changes the keys of two gateways under load, first on one, then on the other, without an error
+// and without a connection that is native because of it. An unusable file must change nothing; a wrong key must make
+// new connections native, and the right one must carry them again at once.
 func TestFaultKeysChanged(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -160,8 +158,8 @@ func TestFaultKeysChanged(t *testing.T) {
 	require.Zero(t, n.failed())
 }
 
-// TestFaultKeysDatagrams: a gateway without a common key gets no queue pair for
-// datagrams either; they go natively, none is lost, and both gateways know why.
+// TestFaultKeysDatagrams checks that a gateway without a common key gets no queue pair for datagrams either: they go
+// natively, none is lost, and both gateways know why.
 func TestFaultKeysDatagrams(t *testing.T) {
 	t.Parallel()
 	n := newTally(t)
@@ -185,7 +183,7 @@ func TestFaultKeysDatagrams(t *testing.T) {
 				why := func(i report.ConnInfo) bool {
 					return i.Proto == "udp" && i.Remote.String() == to && i.Reason == "auth_failed"
 				}
-				require.Eventually(t, func() bool { // the peer is asked because of the first ones
+				require.Eventually(t, func() bool { // the first ones make the gateway ask the peer
 					n.result(d.ping(t, d.h1, to, "-count", "20"))
 					return len(d.g1.everything(why)) > 0
 				}, 30*time.Second, 50*time.Millisecond, "no datagram is native for the key")

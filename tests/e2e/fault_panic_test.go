@@ -18,15 +18,15 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// panicStep is a step at which the work for a connection panics.
+// panicStep is a step at which the work on a connection panics.
 type panicStep struct {
 	step string
-	// connects: the connection is made all the same and works. Where not, it is
-	// reset, and never looks as if it had ended. Both can be: either.
+	// connects: the connection is made all the same, and works. Otherwise it is reset, and must never look as if it
+	// had ended. either: both may happen.
 	connects, either bool
 }
 
-// panicSteps are those of the client's and of the server's gateway.
+// panicSteps returns the steps of the client's or the server's gateway.
 func panicSteps(host string, via report.Carrier) (steps []panicStep) {
 	if host == "h1" {
 		steps = []panicStep{{"accepted", true, false}, {"negotiating", true, false}, {"handover", true, false}}
@@ -40,8 +40,8 @@ func panicSteps(host string, via report.Carrier) (steps []panicStep) {
 	return append(steps, panicStep{"carrying", false, false}, panicStep{"closing", false, true})
 }
 
-// TestFaultPanic: a panic in the work for one connection, whatever step that is at,
-// ends or releases that one; the others go on, and so does the daemon.
+// TestFaultPanic checks that a panic in the work on one connection, at whatever step, ends or releases that one only;
+// the others go on, and so does the daemon.
 func TestFaultPanic(t *testing.T) {
 	t.Parallel()
 	var cells []processCell
@@ -63,7 +63,7 @@ func testFaultPanic(t *testing.T, c processCell, total *tally) {
 	require.NoError(t, w.net.SetBox(f.box()))
 	w.via = c.via
 	s := ownSettings().with(c.via)
-	s.NegativeCache = "1s" // a panic is remembered as any refusal
+	s.NegativeCache = "1s" // a panic is remembered like any refusal
 	const first = ownPort + 30
 	steps := panicSteps(c.host, c.via)
 	var points []string
@@ -103,8 +103,8 @@ func testFaultPanic(t *testing.T, c processCell, total *tally) {
 	}
 }
 
-// panics makes the connection whose work panics. On a machine without a processor to spare
-// it can be native, and works: then another takes its place.
+// panics makes the connection whose work panics. On a machine without a processor to spare one may be native, and
+// work; then panics makes another.
 func (f *faultWorld) panics(t *testing.T, p panicStep, to netip.AddrPort) {
 	t.Helper()
 	before := f.g.metrics(t)[panicsTotal]
@@ -115,7 +115,7 @@ func (f *faultWorld) panics(t *testing.T, p panicStep, to netip.AddrPort) {
 
 const panicsTotal = "smcgw_panics_total"
 
-// panicked waits a moment for a panic that is one more than before.
+// panicked waits a moment for the count of panics to exceed before.
 func (f *faultWorld) panicked(t *testing.T, before float64) bool {
 	t.Helper()
 	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
@@ -126,14 +126,14 @@ func (f *faultWorld) panicked(t *testing.T, before float64) bool {
 	return false
 }
 
-// panicking makes a connection, and reports whether its work has panicked.
+// panicking makes a connection, and tells whether the work on it has panicked.
 func (f *faultWorld) panicking(t *testing.T, p panicStep, to netip.AddrPort, before float64) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), socketPatience)
 	defer cancel()
 	begun := time.Now()
 	conn, err := f.h1.Dial(ctx, "tcp", to.String())
-	if p.either && errors.Is(err, syscall.ECONNRESET) { // it was connected, and reset before its caller had looked
+	if p.either && errors.Is(err, syscall.ECONNRESET) { // established, then reset before its caller looked
 		return f.panicked(t, before)
 	}
 	require.NoError(t, err, p.step)
@@ -151,7 +151,7 @@ func (f *faultWorld) panicking(t *testing.T, p panicStep, to netip.AddrPort, bef
 	if err == nil && !f.panicked(t, before) {
 		return false
 	}
-	if err == nil && !p.connects && !p.either { // all came before the first turn had ended
+	if err == nil && !p.connects && !p.either { // everything arrived before the first turn ended
 		_, err = conn.Read(make([]byte, 1))
 	}
 	switch {

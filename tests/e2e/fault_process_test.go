@@ -18,12 +18,12 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// processFault is what happens to the processes of a gateway, and to which one's.
+// processFault is what happens to the processes of a gateway.
 type processFault struct {
 	name   string
 	do     func(t *testing.T, f *faultWorld)
-	resets time.Duration // when what is carried has been reset where it died; 0: it goes on
-	status int           // of the guardian that was started; -1: killed
+	resets time.Duration // when what is carried must have been reset where it died; 0: it goes on
+	status int           // exit status of the guardian that was started; -1: killed
 }
 
 var processFaults = []processFault{
@@ -32,15 +32,15 @@ var processFaults = []processFault{
 	{"guardian_first", func(_ *testing.T, f *faultWorld) { f.g.kill(f.daemon) }, prompt, -1},
 	{"stop_daemon", func(_ *testing.T, f *faultWorld) { f.g.signal(f.daemon, syscall.SIGSTOP) }, stuck + prompt, 1},
 	{"clean_stop", func(_ *testing.T, f *faultWorld) { f.g.signal(f.g.proc.Pid(), syscall.SIGTERM) }, prompt, 0},
-	// The machine is paused, or gives the gateway no time: no process is killed.
+	// The machine is paused, or gives the gateway no time; no process is killed.
 	{"freeze_both", func(_ *testing.T, f *faultWorld) {
 		f.g.signal(f.g.proc.Pid(), syscall.SIGSTOP)
 		f.g.signal(f.daemon, syscall.SIGSTOP)
 	}, 0, 0},
 }
 
-// processCell is one cell of the matrix: a fault, the host it happens on, and what
-// carries. Each has connections in every state.
+// processCell is one cell of the matrix: a fault, the host on which it happens, and the carrier. Each cell has
+// connections in every state.
 type processCell struct {
 	processFault
 	host string
@@ -62,11 +62,10 @@ func (c processCell) String() string {
 	return c.name + "/" + map[string]string{"h1": "client", "h2": "server"}[c.host] + "/" + strings.TrimPrefix(string(c.via), "rdma-")
 }
 
-// TestFaultProcess: however the processes of a gateway end or are stopped, while
-// connections are in every state there is: those that connect do, natively at the
-// latest with the retransmission after it, those that are carried are reset in
-// time and at both ends, and nothing is left. What the server's program may have accepted
-// waits for a client's gateway that may go on, and ends with one that stops.
+// TestFaultProcess ends or stops the processes of a gateway in every way while connections are in every state. Those
+// that are connecting must connect, natively by the next retransmission at the latest; those that are carried must be
+// reset in time at both ends; and nothing may be left behind. A connection that the server's program may have
+// accepted waits for a client's gateway that may go on, and ends with one that stops.
 func TestFaultProcess(t *testing.T) {
 	t.Parallel()
 	total := newTally(t)
@@ -85,15 +84,15 @@ type faultWorld struct {
 	daemon int
 	hit    time.Time
 	unable func() time.Time                // see gw.hit
-	admins map[*testnet.Host]*admin.Client // one each: the gateway bounds their connections
-	asked  *admin.Client                   // that of g for states
+	admins map[*testnet.Host]*admin.Client // one each: the gateway limits their connections
+	asked  *admin.Client                   // asks g for states
 }
 
 func testFaultProcess(t *testing.T, c processCell, total *tally) {
 	w := newWorld(t, testnet.Config{})
 	w.via = c.via
 	f := &faultWorld{world: w, tally: total, c: c, host: w.net.Host(c.host)}
-	if c.via == report.CarrierRelay { // a carrier that is there and does not get through
+	if c.via == report.CarrierRelay { // the carrier is there, but its packets do not get through
 		w.via = report.CarrierSoft
 		require.NoError(t, w.net.SetBox(f.box()))
 	}
@@ -101,7 +100,7 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 	s := ownSettings()
 	s.Carriers = strings.TrimPrefix(string(w.via), "rdma-")
 	if c.via == report.CarrierRelay {
-		s.NegativeCache = "1s" // or the connections behind the first one are native for a while
+		s.NegativeCache = "1s" // otherwise connections after the first are native for a while
 	}
 	steps := heldAt(c.host)
 	s.Env = []string{holdEnvironment(steps)}
@@ -128,7 +127,7 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 	}
 	f.asked = f.g.client()
 	held := f.hold(t, steps)
-	if storm == nil { // its connections are refused again and again, and what is held would be native
+	if storm == nil { // its connections are refused repeatedly, which would make the held ones native
 		f.flush()
 		storm = w.newCaller(t, ownPort+1)
 		time.Sleep(100 * time.Millisecond)
@@ -160,7 +159,7 @@ func testFaultProcess(t *testing.T, c processCell, total *tally) {
 	f.clean(t, before, kernel, held)
 }
 
-// box is what the network does to soft's datagrams where only the relay carries.
+// box returns what the network does to soft's datagrams: it loses all if only the relay must carry.
 func (f *faultWorld) box() testnet.Box {
 	if f.c.via != report.CarrierRelay {
 		return testnet.Box{}
@@ -181,16 +180,16 @@ func (f *faultWorld) replaceGuardian(t *testing.T) {
 		}
 		return false
 	}, 30*time.Second, 20*time.Millisecond, "a new guardian")
-	time.Sleep(300 * time.Millisecond) // it has been handed what it keeps
+	time.Sleep(300 * time.Millisecond) // until it has been handed what it keeps
 }
 
-// ended: what is carried ends by resets, in time, at both ends, and never by
-// anything that looks like the end of a stream.
+// ended checks that what is carried ends with resets, in time, at both ends, and never with anything that looks like
+// the end of a stream.
 func (f *faultWorld) ended(t *testing.T, carried []*watched, held []*heldConn) {
 	t.Helper()
 	limit := f.knownDead(passing{resets: f.c.resets, status: f.c.status})
 	if f.c.via == report.CarrierRelay && f.c.status != 0 {
-		limit = max(limit, noHangUp) // the records say nothing; TCP's own keepalive has to
+		limit = max(limit, noHangUp) // the records carry no keepalive; TCP's own must find out
 	}
 	var slowest time.Duration
 	check := func(what string, e ended) {
@@ -221,8 +220,7 @@ func (f *faultWorld) ended(t *testing.T, carried []*watched, held []*heldConn) {
 	t.Logf("%s: what was carried had ended after %v", f.c, slowest)
 }
 
-// goesOn: a gateway that was stopped and wakes up harms neither what it carries nor
-// what went on without it.
+// goesOn checks that a gateway that was stopped and goes on harms neither what it carries nor what went on without it.
 func (f *faultWorld) goesOn(t *testing.T, carried []*watched, held []*heldConn) {
 	t.Helper()
 	frozen := time.Since(f.hit)
@@ -243,7 +241,7 @@ func (f *faultWorld) goesOn(t *testing.T, carried []*watched, held []*heldConn) 
 	lost := 0
 	for _, c := range carried {
 		if !c.alive() && f.c.via == report.CarrierSoft && frozen > 3*time.Second {
-			lost++ // a queue pair whose peer is silent for so long is given up
+			lost++ // a queue pair is given up once its peer is silent for so long
 			continue
 		}
 		require.True(t, c.alive(), "%s", c.name)
@@ -253,8 +251,7 @@ func (f *faultWorld) goesOn(t *testing.T, carried []*watched, held []*heldConn) 
 	t.Logf("%s: frozen for %v, %d of %d carried connections were given up by the peer", f.c, frozen, lost, len(carried))
 }
 
-// checkStorm: no attempt failed, and those that took longer than a native one are
-// as many as there can have been.
+// checkStorm checks that no attempt failed, and that no more took longer than native ones than can be explained.
 func (f *faultWorld) checkStorm(t *testing.T, attempts []attempt) {
 	t.Helper()
 	reset, failed, late, lost := 0, 0, 0, 0
@@ -283,8 +280,7 @@ func (f *faultWorld) checkStorm(t *testing.T, attempts []attempt) {
 	}
 }
 
-// clean checks that all of the gateway is gone, before and after a cleanup, and
-// that another one carries.
+// clean checks that nothing of the gateway is left, before and after a cleanup, and that another one carries.
 func (f *faultWorld) clean(t *testing.T, before residue, kernel map[string][]int, held []*heldConn) {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(f.g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond)
@@ -306,7 +302,7 @@ func (f *faultWorld) clean(t *testing.T, before residue, kernel map[string][]int
 	require.Equal(t, before, after)
 	again := f.upDetached(f.host, ownSettings().with(f.via))
 	f.serve(f.h2)
-	f.flush() // what they remember of the fault
+	f.flush() // forget what they remember of the fault
 	e := f.carried(t, f.h1, f.h2.AddrPort4(echoPort).String())
 	f.tally.add(1, e.Sent+e.Received, 0)
 	again.signal(again.proc.Pid(), syscall.SIGTERM)
@@ -324,8 +320,7 @@ func (s settings) with(via report.Carrier) settings {
 
 var errWrongBytes = errors.New("wrong bytes")
 
-// ask sends n bytes of the pattern to something that echoes them and verifies what
-// comes back.
+// ask sends n bytes of the pattern to something that echoes them, and verifies the echo.
 func ask(conn interface {
 	Read([]byte) (int, error)
 	Write([]byte) (int, error)
@@ -340,7 +335,7 @@ func ask(conn interface {
 	}()
 	for off := 0; off < n; {
 		k, err := conn.Read(got[off:])
-		if errors.Is(err, io.EOF) { // so reads a reset whose error the write has taken
+		if errors.Is(err, io.EOF) { // a reset reads as EOF after the write has taken its error
 			err = cmp.Or(<-failed, err)
 		}
 		if err != nil {

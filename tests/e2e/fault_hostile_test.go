@@ -354,7 +354,7 @@ func (s *site) handshakes() {
 	s.holds(0)
 }
 
-// holds waits until the rogue has begun no more than most connections that have not ended.
+// holds waits until the gateway has at most most connections of the rogue that are only begun.
 func (s *site) holds(most int) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {

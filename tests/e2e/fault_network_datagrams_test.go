@@ -15,10 +15,9 @@ import (
 type datagramFault struct {
 	name string
 	box  testnet.Box
-	// server is what happens to what the server sends, if that is something else.
+	// server, if not nil, is what happens to what the server sends instead.
 	server *testnet.Box
-	// path: the carrier's path alone is bad, so that all is native after a while,
-	// and then nothing is lost.
+	// path: only the carrier's path is bad, so that everything is native after a while and then nothing is lost.
 	path bool
 	did  func(testnet.BoxStats) uint64
 }
@@ -47,9 +46,9 @@ type datagramCell struct {
 	via   report.Carrier
 }
 
-// TestFaultNetworkDatagrams: whatever the network does, datagrams are lost as UDP's
-// are: none arrives that was not sent, or twice, or with other bytes. Where only the
-// carrier's path is bad, all is native soon; afterwards all is carried again.
+// TestFaultNetworkDatagrams checks that, whatever the network does, datagrams are lost only as UDP's are: none
+// arrives that was not sent, or twice, or with other bytes. If only the carrier's path is bad, everything is native
+// soon; afterwards everything is carried again.
 func TestFaultNetworkDatagrams(t *testing.T) {
 	t.Parallel()
 	total := newTally(t)
@@ -70,7 +69,7 @@ func (c datagramCell) run(t *testing.T, total *tally) {
 	d := newDatagramWorld(t)
 	d.via = c.via
 	d.begin(t, false)
-	d.serve(d.h2) // by TCP gateways find each other again
+	d.serve(d.h2) // gateways find each other again by TCP
 	clients := d.startPingPong(t)
 	start, err := d.net.BoxStats()
 	require.NoError(t, err)
@@ -110,7 +109,7 @@ func (c datagramCell) run(t *testing.T, total *tally) {
 		total.add(1, e.Received, int64(e.Failed))
 		t.Logf("%s: answered %d, lost %d, late %d", e.Remote, e.OK, e.Lost, e.Late)
 	}
-	if c.via == report.CarrierSoft { // that a path was bad is remembered for a minute
+	if c.via == report.CarrierSoft { // a bad path is remembered for a minute
 		if !matrix.Whole() {
 			return
 		}

@@ -14,52 +14,51 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// netCarrier is what carries, or would: the fault may hit the wire leg alone (shm),
-// carrier and wire leg (soft), or the one that is both (relay).
+// netCarrier is what carries, or would. The fault may hit only the wire leg (shm), carrier and wire leg (soft), or
+// the wire leg that is also the carrier (relay).
 type netCarrier string
 
 const (
 	byShm    netCarrier = "shm"
 	bySoft   netCarrier = "soft"
 	byRelay  netCarrier = "relay"
-	byNative netCarrier = "native" // the server has no gateway, the client has
-	byNobody netCarrier = "none"   // no gateway at all: the measure of all others
+	byNative netCarrier = "native" // the client has a gateway, the server has not
+	byNobody netCarrier = "none"   // no gateway at all: the reference for all others
 )
 
-// netMoment is when the fault comes.
+// netMoment is when the fault strikes.
 type netMoment string
 
 const (
-	before netMoment = "before"    // the connections begin under it
-	during netMoment = "handshake" // it comes and goes while connections begin
-	inBulk netMoment = "bulk"      // both ends send
-	inIdle netMoment = "idle"      // neither side sends; then both do, before and after its end
+	before netMoment = "before"    // before the connections begin
+	during netMoment = "handshake" // on and off while connections begin
+	inBulk netMoment = "bulk"      // while both ends send
+	inIdle netMoment = "idle"      // while neither side sends; then both do, before and after its end
 )
 
-// forgets is after which silence the forgetful firewall does: after more than the
-// second in which the wire legs of few busy connections speak.
+// forgets is the silence after which the forgetful firewall forgets a connection: more than the second within which
+// the wire legs of all but a few busy connections send something.
 const forgets = 3 * time.Second
 
 // netFault is what happens to the network between the hosts.
 type netFault struct {
 	name string
 	box  testnet.Box
-	// server is what happens to what the server sends, if that is something else.
+	// server, if not nil, is what happens to what the server sends instead.
 	server  *testnet.Box
 	mtu     int           // of the links; 0: 1500
 	length  time.Duration // 0: 1 s
-	long    bool          // the sample has one of these at most
-	soft    bool          // about datagrams of the carrier: for soft alone
+	long    bool          // a sample has at most one of these
+	soft    bool          // concerns the carrier's datagrams: only for soft
 	moments []netMoment   // empty: all
-	// breaks tells whether TCP itself loses connections by it, at a moment.
+	// breaks tells whether TCP itself loses connections by it at a moment.
 	breaks func(netMoment) bool
-	// reasons that connections may stay native with, or be relayed; besides those
-	// that every fault may have.
+	// reasons with which connections may stay native or be relayed, besides anyReasons.
 	reasons []string
-	// first is the reason that the client's gateway must have at moment before.
+	// first is the reason that the client's gateway must report at moment before.
 	first string
-	did   func(testnet.BoxStats) uint64 // that the box did its work
-	// fails tells that queue pairs fail by it, so that carried flows go on over the relay.
+	did   func(testnet.BoxStats) uint64 // counts what the box did
+	// fails says that queue pairs fail by it, so that carried flows go on over the relay.
 	fails bool
 }
 
@@ -84,7 +83,7 @@ var netFaults = []netFault{
 	{name: "jitter", box: testnet.Box{Delay: 5 * time.Millisecond, Jitter: 30 * time.Millisecond, Reorder: 20, Dup: 10, Loss: 5}, did: hopped},
 	{name: "corrupt payload", box: testnet.Box{Corrupt: testnet.Corruption{Chance: 10}}, did: corrupted},
 	{
-		// A damaged handshake is told of with what it says; the kernel drops it by its checksum.
+		// A damaged handshake is reported for what it seems to say; the kernel drops it by its checksum.
 		name: "corrupt headers", box: testnet.Box{Corrupt: testnet.Corruption{Chance: 20, Headers: true}}, did: corrupted,
 		reasons: []string{"syn_options", "policy", "option_rejected"},
 	},
@@ -103,7 +102,7 @@ var netFaults = []netFault{
 	{name: "sequence numbers", box: testnet.Box{Sequences: true}, moments: []netMoment{before, during}, did: shifted},
 	{name: "sequence numbers and loss", box: testnet.Box{Sequences: true, Loss: 10}, moments: []netMoment{before, during}, did: shifted},
 	{name: "SYN proxy", box: testnet.Box{Proxy: testnet.Proxy{On: true}}, moments: []netMoment{before, during}, first: "peer_no_option", did: proxied},
-	// Where the proxy goes while it opens a connection, the server's kernel may have the tuple already.
+	// If the proxy disappears while it opens a connection, the server's kernel may already have the tuple.
 	{name: "SYN proxy with offers", box: testnet.Box{Proxy: testnet.Proxy{On: true, Offers: true}}, moments: []netMoment{before, during}, first: "peer_no_option", reasons: []string{"syn_options", "app_unreachable"}, did: proxied},
 	{name: "no timestamps", box: testnet.Box{Options: testnet.Options{StripSYN: []byte{testnet.OptionTimestamps}}}, moments: []netMoment{before, during}, first: "peer_no_option", reasons: []string{"syn_options"}, did: options},
 	{name: "no timestamps in answers", box: testnet.Box{Options: testnet.Options{StripSYNACK: []byte{testnet.OptionTimestamps}}}, moments: []netMoment{before, during}, did: options},
@@ -139,13 +138,11 @@ func shifted(s testnet.BoxStats) uint64    { return s.Shifted }
 func proxied(s testnet.BoxStats) uint64    { return s.Proxied }
 func options(s testnet.BoxStats) uint64    { return s.Options }
 
-// anyReasons are those that a connection may have under every fault: it was not
-// carried, or not by what was meant, and works. On a busy machine an application answers
-// later than the budget lasts.
+// anyReasons are reasons that a connection may have under every fault: it was not carried, or not as intended, and
+// works. On a busy machine an application may answer after the budget is used up.
 var anyReasons = []string{"", "app_reset", "app_unreachable", "handshake_timeout", "carrier_unreachable", "option_blackholed", "offer_unanswered", "client_gone", "peer_no_option", "accept_lost", "wire_reset", "gateway_stale"}
 
-// netCell is one cell of the matrix; in each, connections of both families are under
-// way.
+// netCell is one cell of the matrix. Each has connections of both families.
 type netCell struct {
 	fault netFault
 	by    netCarrier
@@ -154,10 +151,10 @@ type netCell struct {
 
 func (c netCell) String() string { return fmt.Sprintf("%s/%s/%s", c.fault.name, c.by, c.when) }
 
-// survives tells whether TCP does.
+// survives tells whether TCP survives the cell.
 func (c netCell) survives() bool { return c.fault.breaks == nil || !c.fault.breaks(c.when) }
 
-// netCells lists the matrix: the cells that take long, and the others.
+// netCells returns the cells of the matrix, and separately those that take long.
 func netCells() (cells, long []netCell) {
 	for _, f := range netFaults {
 		for _, by := range []netCarrier{byShm, bySoft, byRelay, byNative, byNobody} {
@@ -176,20 +173,18 @@ func netCells() (cells, long []netCell) {
 	return cells, long
 }
 
-// netSample is how many cells a run draws; the long ones only run in the whole
-// matrix.
+// netSample is how many cells a run draws; long ones run only in the whole matrix.
 const netSample = 8
 
-// TestFaultNetwork: whatever the network does, wherever it does it and whenever
-// it begins, every connection gets its bytes if TCP itself would have, and when it is
-// over new connections are carried again.
+// TestFaultNetwork checks that, whatever the network does, wherever and whenever, every connection gets its bytes if
+// it would by TCP alone, and that new connections are carried again when it is over.
 func TestFaultNetwork(t *testing.T) {
 	t.Parallel()
 	total := newTally(t)
 	cells, long := netCells()
 	if matrix.Whole() {
 		cells = append(cells, long...)
-	} else { // what TCP survives has been measured
+	} else { // what TCP survives has been measured before
 		cells = slices.DeleteFunc(cells, func(c netCell) bool { return c.by == byNobody })
 	}
 	drawn := matrix.Cells(t, cells, netSample)
@@ -197,7 +192,7 @@ func TestFaultNetwork(t *testing.T) {
 	for _, c := range drawn {
 		seed := rng.Uint64()
 		t.Run(c.String(), func(t *testing.T) {
-			if c.fault.long { // and hardly does anything
+			if c.fault.long { // it mostly waits
 				t.Parallel()
 			}
 			c.run(t, total, rand.New(rand.NewPCG(seed, 1)))
@@ -216,7 +211,7 @@ type netWorld struct {
 	rng    *rand.Rand
 }
 
-// faultPort is the service of these tests.
+// faultPort is the port of the service in these tests.
 const faultPort = echoPort
 
 func (c netCell) run(t *testing.T, total *tally, rng *rand.Rand) {
@@ -247,7 +242,7 @@ func (c netCell) run(t *testing.T, total *tally, rng *rand.Rand) {
 	n.recovers(t)
 }
 
-// ups starts the gateways that the cell has.
+// ups starts the gateways of the cell.
 func (n *netWorld) ups() {
 	s := settings{Handshake: quick, NegativeCache: "10m", Carriers: "soft"}
 	switch n.cell.by {
@@ -265,7 +260,7 @@ func (n *netWorld) ups() {
 	n.g1, n.g2 = n.up(n.h1, s), n.up(n.h2, s)
 }
 
-// carrier is what carries where nothing is wrong.
+// carrier returns what carries if nothing is wrong.
 func (n *netWorld) carrier() report.Carrier {
 	switch n.cell.by {
 	case byShm:
@@ -291,7 +286,7 @@ func (n *netWorld) set(t *testing.T, on bool) {
 		client.Watch, server.Watch = true, true
 		client.Firewall.Since, server.Firewall.Since = time.Now(), time.Now()
 	}
-	if n.cell.by == byRelay { // RoCE never passes
+	if n.cell.by == byRelay { // RoCE packets never get through
 		client.UDP = testnet.Datagrams{Port: rdmaPort, Loss: 1000}
 		server.UDP = client.UDP
 	}
@@ -307,8 +302,8 @@ func (n *netWorld) length() time.Duration {
 	return time.Second
 }
 
-// open begins connections of both families, so that the relay carries those that
-// it is to carry: what cannot be reached is forgotten before each.
+// open begins connections of both families. If the relay must carry, it first makes the gateways forget what cannot
+// be reached.
 func (n *netWorld) open(t *testing.T, each int, limit int64) {
 	t.Helper()
 	for i := range 2 * each {
@@ -367,7 +362,7 @@ func (n *netWorld) inBulk(t *testing.T) {
 func (n *netWorld) inIdle(t *testing.T) {
 	n.openCarried(t)
 	n.x.quiet.Store(true)
-	time.Sleep(50 * time.Millisecond) // what is under way arrives
+	time.Sleep(50 * time.Millisecond) // let what is under way arrive
 	n.set(t, true)
 	time.Sleep(n.length() * 3 / 4)
 	n.x.quiet.Store(false)
@@ -376,8 +371,7 @@ func (n *netWorld) inIdle(t *testing.T) {
 	n.x.move(t, someBytes)
 }
 
-// openCarried begins connections until as many are carried as the cell wants: on a
-// busy machine some are native.
+// openCarried begins connections until as many are carried as the cell needs: on a busy machine some are native.
 func (n *netWorld) openCarried(t *testing.T) {
 	t.Helper()
 	n.open(t, 2, 0)
@@ -396,13 +390,13 @@ func (n *netWorld) openCarried(t *testing.T) {
 			return
 		}
 		require.Less(t, tries, 10, "carried: %v\n%s", carried, n.g1.dump())
-		n.flush() // what the native ones have left
+		n.flush() // forget what the native ones have left
 		n.open(t, 1, 0)
 		n.x.move(t, someBytes)
 	}
 }
 
-// judge compares what the applications and the gateways say with what may be.
+// judge compares what the applications and the gateways report with what may happen.
 func (n *netWorld) judge(t *testing.T, errs []error) {
 	t.Helper()
 	if n.cell.survives() {
@@ -437,8 +431,8 @@ func (n *netWorld) judge(t *testing.T, errs []error) {
 	}
 }
 
-// recovers checks that new connections are carried as before. What the kernels
-// have learned of the path they would keep for ten minutes.
+// recovers checks that new connections are carried as before. It flushes what the kernels have learned of the path,
+// which they would keep for ten minutes.
 func (n *netWorld) recovers(t *testing.T) {
 	t.Helper()
 	for _, h := range []*testnet.Host{n.h1, n.h2} {

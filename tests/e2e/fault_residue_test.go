@@ -19,20 +19,19 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// residue is all that a gateway could leave on a host: footprint, and besides it
-// sockets, files and settings of the kernel.
+// residue is everything that a gateway could leave on a host: its footprint, and sockets, files and kernel settings.
 type residue struct {
 	footprint
 	sockets, files, sysctls []string
-	rendezvous              int // sockets of shm, of all hosts
+	rendezvous              int // shm's sockets, of all hosts
 }
 
-// watchedSettings are the settings of the kernel that a gateway has a hand in, or
-// could have. What is one for the whole machine may be changed by another test.
+// watchedSettings matches the kernel settings that a gateway changes, or could. Settings of the whole machine are
+// left out: another test may change them.
 const watchedSettings = `\.(accept_local|rp_filter|forwarding|arp_ignore|accept_ra|disable_ipv6|addr_gen_mode)( |$)|^net.ipv4.(ip_nonlocal_bind|tcp_[^a]|tcp_a[^lv])`
 
-// residue takes stock of a host. Files are those of the test's directory but for
-// logs and configurations, and what bears our name in the usual places.
+// residue takes stock of a host. It looks for files in the test's directory, except logs and configurations, and for
+// files named after smcgw in the usual places.
 func (w *world) residue(h *testnet.Host) (r residue) {
 	w.t.Helper()
 	r.footprint = w.footprint(h)
@@ -50,7 +49,7 @@ func (w *world) residue(h *testnet.Host) (r residue) {
 	require.NoError(w.t, filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(w.dir, path)
 		switch ext := filepath.Ext(path); {
-		case err != nil, d.IsDir(), ext == ".log", ext == ".yaml", ext == ".lock": // the lock is a file that stays, empty
+		case err != nil, d.IsDir(), ext == ".log", ext == ".yaml", ext == ".lock": // the lock file stays, empty
 		case strings.HasPrefix(name, h.Name):
 			r.files = append(r.files, name)
 		case strings.HasPrefix(name, "shm/"): // those of all hosts
@@ -63,7 +62,7 @@ func (w *world) residue(h *testnet.Host) (r residue) {
 	return r
 }
 
-// kernelObjects are the programs, links and maps that a process holds, by kind.
+// kernelObjects returns the programs, links and maps that a process holds, by kind.
 func kernelObjects(t *testing.T, pid int) map[string][]int {
 	t.Helper()
 	objects := map[string][]int{}
@@ -85,7 +84,7 @@ func kernelObjects(t *testing.T, pid int) map[string][]int {
 	return objects
 }
 
-// stillThere returns those objects that the kernel still has.
+// stillThere returns the objects that the kernel still has.
 func stillThere(t *testing.T, objects map[string][]int) (list []string) {
 	t.Helper()
 	for kind, ids := range objects {

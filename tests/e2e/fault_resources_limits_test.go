@@ -14,14 +14,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// fewDescriptors are those that a gateway keeps for other things than connections.
+// fewDescriptors is how many descriptors a gateway reserves for anything but connections.
 const fewDescriptors = 256 + 64
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// faultDescriptors: a gateway that starts with few descriptors says how many
-// connections it takes; one whose limit is lowered under load goes on. Operators
-// get in either way.
+// faultDescriptors checks that a gateway that starts with few descriptors reports how many connections it takes, and
+// that one whose limit is lowered under load goes on. Operators must get in either way.
 func faultDescriptors(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
 	w := newServed(t)
@@ -102,15 +101,14 @@ func (w *world) carriedAgain(t *testing.T, c *tally, n int) {
 	}
 }
 
-// faultMemory: the memory of rings is used up by connections that are idle and by
-// some whose application does not read; the next ones are native or relayed, and
-// carried again when there is memory.
+// faultMemory uses up the memory of rings with idle connections and with some whose application does not read.
+// Further ones must be native or relayed, and carried again once there is memory.
 func faultMemory(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
 	w := newServed(t)
 	small := []settings{{NegativeCache: "1s"}, {NegativeCache: "1s"}}
 	which := rng.IntN(2)
-	small[which].Memory = itoa(2*(4+rng.IntN(5))) + "MiB" // of which a peer gets half
+	small[which].Memory = itoa(2*(4+rng.IntN(5))) + "MiB" // a peer gets half of it
 	gs := []*gw{w.up(w.h1, small[0]), w.up(w.h2, small[1])}
 	limited := gs[which]
 	done := w.watchLeaks(t)

@@ -17,13 +17,12 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// faultQueues: the queues towards the gateways are short, and the gateways are
-// stopped for 100 ms again and again while bulk and many new connections pass.
-// TCP recovers whatever was dropped, and the drops are counted.
+// faultQueues shortens the queues to the gateways and stops the gateways for 100 ms repeatedly while bulk and many
+// new connections pass. TCP must recover whatever is dropped, and the drops must be counted.
 func faultQueues(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
 	w := newServed(t)
-	// SYNs that a queue drops look like those that a box eats.
+	// SYNs that a queue drops look like those that a box drops.
 	gs := []*gw{w.up(w.h1, settings{NegativeCache: "200ms"}), w.up(w.h2, settings{NegativeCache: "200ms"})}
 	done := w.watchLeaks(t)
 	w.setQueues(t, 4)
@@ -85,9 +84,8 @@ func (w *world) setQueues(t *testing.T, n int) {
 	}
 }
 
-// faultSlowReaders: many applications do not read what others write until nothing
-// is taken any more. What they hold is bounded, others go on, and when they read
-// at last every byte is there.
+// faultSlowReaders has many applications not read what others write until no more is taken. The memory for them must
+// be bounded, others must go on, and when they finally read every byte must be there.
 func faultSlowReaders(t *testing.T, c *tally) {
 	n := 100
 	if matrix.Whole() {
@@ -166,12 +164,12 @@ func faultAtOnce(t *testing.T, c *tally) { atOnce(t, c, 2000) }
 
 func faultAtOnceWhole(t *testing.T, c *tally) { atOnce(t, c, 20000) }
 
-// atOncePorts are the servers of atOnce, each a process of its own with a client of
-// its own: a process may have fewer descriptors than there are connections.
+// atOncePorts are the ports of atOnce. Each has a server process and a client process of its own, since a process may
+// have fewer descriptors than there are connections.
 var atOncePorts = []uint16{transferPort, firstPort, rstPort, closePort}
 
-// atOnce: so many connections begin at the same moment, with gateways and then
-// natively, which says what the machine can.
+// atOnce begins n connections at the same moment, first with gateways and then natively, which shows what the machine
+// can do.
 func atOnce(t *testing.T, c *tally, n int) {
 	w := newWorld(t, testnet.Config{})
 	for _, h := range []*testnet.Host{w.h2, w.h3} {
@@ -183,7 +181,7 @@ func atOnce(t *testing.T, c *tally, n int) {
 	w.upBoth(settings{NegativeCache: "1s"})
 	done := w.watchLeaks(t)
 	before := w.gateways[w.h1].status()
-	e, took := w.burst(t, w.h2, n) // first, since everything is slower for the first time
+	e, took := w.burst(t, w.h2, n) // first: the first time everything is slower
 	c.tried(t, e, nil, n)
 	s := w.gateways[w.h1].status()
 	native, nativeTook := w.burst(t, w.h3, n)
@@ -236,7 +234,7 @@ func (w *world) burst(t *testing.T, to *testnet.Host, n int) (total apps.Event, 
 	return total, time.Since(begun)
 }
 
-// more is what counters have grown by.
+// more returns by how much counters have grown.
 func more(before, now map[string]uint64) map[string]uint64 {
 	grown := map[string]uint64{}
 	for name, n := range now {
@@ -248,15 +246,14 @@ func more(before, now map[string]uint64) map[string]uint64 {
 }
 
 const (
-	// rateServers is how many addresses a server has in faultRate: a client has
-	// 64512 ports for each.
+	// rateServers is how many addresses a server has in faultRate: a client has 64512 ports for each.
 	rateServers = 16
-	// rateSeconds is how long the rate is measured each way.
+	// rateSeconds is how long the rate is measured with and without gateways.
 	rateSeconds = 60
 )
 
-// faultRate: as many new connections as two hosts manage, for a minute natively and
-// for a minute with gateways, in turn.
+// faultRate makes as many new connections as two hosts manage, for a minute natively and for a minute with gateways,
+// alternately.
 func faultRate(t *testing.T, c *tally) {
 	w := newWorld(t, testnet.Config{})
 	servers := map[*testnet.Host][]string{}
@@ -298,7 +295,7 @@ func faultRate(t *testing.T, c *tally) {
 		s.seconds = time.Since(begun).Seconds()
 		return s
 	}
-	slice(w.h2, 40) // each address is a peer, with memory and doorbells that stay
+	slice(w.h2, 40) // each address is a peer, whose memory and doorbells stay
 	done := w.watchLeaks(t)
 	totals := map[*testnet.Host]*sum{w.h2: {}, w.h3: {}}
 	each := map[*testnet.Host]int{w.h2: 500, w.h3: 500}
@@ -309,7 +306,7 @@ func faultRate(t *testing.T, c *tally) {
 			require.NotZero(t, s.conns, "%s", h.Name)
 			total := totals[h]
 			total.conns, total.failed, total.seconds = total.conns+s.conns, total.failed+s.failed, total.seconds+s.seconds
-			each[h] = max(200, int(float64(s.conns)/s.seconds*4)/rateServers) // four seconds the next time
+			each[h] = max(200, int(float64(s.conns)/s.seconds*4)/rateServers) // as many as fit in four seconds
 		}
 	}
 	native, with := totals[w.h3], totals[w.h2]

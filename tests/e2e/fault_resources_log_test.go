@@ -14,14 +14,13 @@ import (
 	"github.com/smcgw/smcgw/lab/matrix"
 )
 
-// faultLog: what the daemon logs is not taken: the disk is full, or fills up,
-// the reader of the pipe does not read, or has gone. Every connection is carried
-// all the same, without waiting, and the lost lines are counted.
+// faultLog has the daemon's log not be taken: the disk is full or fills up, or the reader of the pipe does not read
+// or has gone. Every connection must be carried all the same, without waiting, and lost lines must be counted.
 func faultLog(t *testing.T, c *tally) {
 	for _, sink := range matrix.Cells(t, []struct {
 		name string
 		open func(t *testing.T) (log, reader *os.File)
-		lost bool // some lines are; the queue has room for those of this test
+		lost bool // some lines are lost; otherwise the queue has room for those of this test
 	}{
 		{"full disk", fullDisk, true},
 		{"filling disk", smallDisk, true},
@@ -31,7 +30,7 @@ func faultLog(t *testing.T, c *tally) {
 		t.Run(sink.name, func(t *testing.T) {
 			w := newServed(t)
 			log, reader := sink.open(t)
-			g1 := w.upBehind(w.h1, settings{}, log) // the template logs every connection
+			g1 := w.upBehind(w.h1, settings{}, log) // the template of the configuration logs every connection
 			g2 := w.upBehind(w.h2, settings{}, log)
 			require.NoError(t, log.Close())
 			c.faults(2)
@@ -52,7 +51,7 @@ func faultLog(t *testing.T, c *tally) {
 					require.Positive(t, g.status().LogDropped, g.h.Name)
 				}
 			}
-			if reader != nil { // begins to read: what waited comes
+			if reader != nil { // now it reads, and gets what has waited
 				held, err := unix.IoctlGetInt(int(reader.Fd()), unix.TIOCINQ)
 				require.NoError(t, err)
 				require.Greater(t, held, 60_000, "the pipe was full")
@@ -65,10 +64,10 @@ func faultLog(t *testing.T, c *tally) {
 	}
 }
 
-// readUntil reads lines until one has the text.
+// readUntil reads until a line with text has come.
 func readUntil(f *os.File, text string, patience time.Duration) (all string) {
 	_ = f.SetReadDeadline(time.Now().Add(patience))
-	_ = unix.SetNonblock(int(f.Fd()), true) // Fd may have made it block
+	_ = unix.SetNonblock(int(f.Fd()), true) // Fd may have made it blocking
 	buf := make([]byte, 64<<10)
 	for !strings.Contains(all, text) {
 		n, err := f.Read(buf)

@@ -19,7 +19,7 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// rawSocket sends packets as they are from a host.
+// rawSocket returns a socket that sends packets unchanged from a host.
 func rawSocket(t *testing.T, h *testnet.Host) (fd int) {
 	t.Helper()
 	require.NoError(t, h.Do(func() (err error) {
@@ -34,19 +34,19 @@ func sendRaw(fd int, s segment) error {
 	return unix.Sendto(fd, raw(s), 0, &unix.SockaddrInet4{Addr: s.Dst.Addr().As4()})
 }
 
-// mute is a gateway that accepts offers to one port of its host and then says
-// nothing, or next to nothing. Its host's kernel serves the port for all others.
+// mute is a gateway that accepts offers to one port of its host and then sends nothing, or next to nothing. The
+// kernel of its host serves everything else on that port.
 type mute struct {
 	to      netip.AddrPort
-	trickle bool // it says a byte now and then
+	trickle bool // it sends a byte now and then
 	offers  atomic.Int64
 	raw, in int
 	stop    atomic.Bool
 	all     sync.WaitGroup
 }
 
-// startMute starts it; the kernel of the host does not see what carries the option,
-// and does not reset what it knows nothing of.
+// startMute starts a mute. The kernel of the host must not see segments with the option, nor reset what it does not
+// know.
 func startMute(t *testing.T, h *testnet.Host, port uint16, trickle bool) *mute {
 	t.Helper()
 	require.NoError(t, h.NFT("table inet mute {\n chain input {\n type filter hook input priority 0; policy accept;\n"+
@@ -122,9 +122,8 @@ func (m *mute) acknowledge(s segment) {
 	})
 }
 
-// faultSilentPeers: a gateway that accepts and then never speaks, or so slowly that
-// it might as well not. Connections are native after the deadline, and the next
-// ones at once.
+// faultSilentPeers has a gateway accept and then never speak, or so slowly that it might as well not. Connections
+// must be native after the deadline, and further ones at once.
 func faultSilentPeers(t *testing.T, c *tally) {
 	w := newServed(t)
 	w.serve(w.h3)
@@ -154,9 +153,8 @@ func faultSilentPeers(t *testing.T, c *tally) {
 	done()
 }
 
-// faultFlood: SYNs with offers from addresses that never answer, as fast as one
-// processor makes them. They make a gateway hold nothing; connections of others go on,
-// carried or native.
+// faultFlood sends SYNs with offers from addresses that never answer, as fast as one processor makes them. They must
+// make a gateway hold nothing; connections of others must go on, carried or native.
 func faultFlood(t *testing.T, c *tally) {
 	rng := matrix.Rand(t)
 	w := newServed(t)
@@ -189,7 +187,7 @@ func faultFlood(t *testing.T, c *tally) {
 	done()
 }
 
-// flood sends forged SYNs until it is ended.
+// flood sends forged SYNs until it is stopped.
 type flood struct {
 	stop atomic.Bool
 	sent atomic.Int64

@@ -17,18 +17,16 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// shortage is something that a gateway has too little of, or gets too much of.
-// The test makes it, counts what the applications saw, and looks for what is left
-// afterwards.
+// shortage is something that a gateway has too little of, or gets too much of. test causes it, counts what the
+// applications see, and looks for what is left afterwards.
 type shortage struct {
 	name string
 	test func(t *testing.T, c *tally)
 }
 
-// TestFaultResources: whatever runs out, connections are carried or native, no
-// application sees an error, and when there is enough again they are carried
-// again. Two of the cells are for whole matrices only: each takes the machine for
-// a minute.
+// TestFaultResources checks that, whatever runs out, connections are carried or native, no application sees an error,
+// and connections are carried again when there is enough. Two cells run only in whole matrices: each takes the
+// machine for a minute.
 func TestFaultResources(t *testing.T) {
 	testnet.Require(t, "root", "bpf")
 	cells := []shortage{
@@ -54,19 +52,19 @@ func TestFaultResources(t *testing.T) {
 	}
 }
 
-// leakPatience is how long what a connection has left may stay: a server whose
-// client's reset was lost each time hears of its end when the client's kernel has
-// forgotten the connection too, a TIME_WAIT later and the retransmission after it.
+// leakPatience is how long what a connection has left may stay. If every reset of its client is lost, a server learns
+// of the end only once the client's kernel has forgotten the connection, too: one TIME_WAIT later, with the next
+// retransmission.
 const leakPatience = 4 * time.Minute
 
-// leaks reports whether a gateway has more than before that does not go by itself. Of
-// the sockets made ahead of need more or less wait when it looks.
+// leaks tells whether a gateway has more than before of what does not go away by itself. The number of legs made
+// ahead of need varies.
 func (u usage) leaks(before usage) bool {
 	return u.descriptors > before.descriptors+8+2*process.LegBatch || u.goroutines > before.goroutines+8
 }
 
-// watchLeaks lets the gateways carry a little and remembers what they are made of.
-// The function it returns waits until they are that small again.
+// watchLeaks makes the gateways carry a little and records their usage. The returned function waits until they use no
+// more than that.
 func (w *world) watchLeaks(t *testing.T) (done func()) {
 	t.Helper()
 	w.mustApp(w.h1, "churn", "-count", "60", "-parallel", "12", "-size", "4096", "-to", w.h2.AddrPort4(transferPort).String())
@@ -91,7 +89,7 @@ func (w *world) watchLeaks(t *testing.T) (done func()) {
 	}
 }
 
-// counters are the gateway's metrics that are not zero.
+// counters returns the gateway's metrics that are not zero.
 func (g *gw) counters(t *testing.T) (list []string) {
 	t.Helper()
 	for name, v := range g.metrics(t) {
@@ -103,8 +101,7 @@ func (g *gw) counters(t *testing.T) (list []string) {
 	return list
 }
 
-// tried counts the result of a client; one that did not end in time is an error of
-// all its connections.
+// tried counts the result of a client. Connections that did not end in time count as errors.
 func (c *tally) tried(t *testing.T, e apps.Event, err error, want int) {
 	t.Helper()
 	c.result(e)
@@ -116,8 +113,7 @@ func (c *tally) tried(t *testing.T, e apps.Event, err error, want int) {
 	}
 }
 
-// holders are connections that stay, exchanged bytes once, and do so again before
-// they end.
+// holders opens connections that stay. They exchange bytes once, and again before they end.
 func (w *world) holders(t *testing.T, c *tally, from *testnet.Host, n int, to string) (end func()) {
 	t.Helper()
 	p, err := from.StartApp("hold", "-count", itoa(n), "-size", "512", "-to", to)
@@ -137,8 +133,7 @@ func (w *world) holders(t *testing.T, c *tally, from *testnet.Host, n int, to st
 	}
 }
 
-// upBehind starts a gateway by a program that sets limits and then becomes it, or
-// with a log of its own.
+// upBehind starts a gateway through a program that sets limits and then executes it, or with a log of its own.
 func (w *world) upBehind(h *testnet.Host, s settings, log *os.File, before ...string) *gw {
 	w.t.Helper()
 	g := w.configure(h, s)

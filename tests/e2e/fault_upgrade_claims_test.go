@@ -22,19 +22,19 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// claimWorld is a host whose gateway another process takes over from, and programs that have done the same work without
-// gateways before.
+// claimWorld is a host whose gateway another process takes over from, with programs that have done the same work
+// before without gateways.
 type claimWorld struct {
 	*world
 	tally   *tally
 	native  []apps.Event
-	rules   []string // of the firewall, without gateways
+	rules   []string // of the host, without gateways
 	old     *gw
 	held    *testnet.Proc
 	running []*testnet.Proc
 }
 
-// newClaimWorld has idle connections and busy programs. The kill switch of a stateless gateway can be in no file.
+// newClaimWorld starts idle connections and busy programs. The kill switch of a stateless gateway has no file.
 func newClaimWorld(t *testing.T, host string, stateless bool) *claimWorld {
 	t.Helper()
 	w := &claimWorld{world: newWorld(t, testnet.Config{}), tally: newTally(t)}
@@ -60,7 +60,7 @@ func newClaimWorld(t *testing.T, host string, stateless bool) *claimWorld {
 	return w
 }
 
-// programs starts the busy ones.
+// programs starts the busy programs.
 func (w *claimWorld) programs(t *testing.T) (list []*testnet.Proc) {
 	t.Helper()
 	to4, to6 := w.h2.AddrPort4(transferPort).String(), w.h2.AddrPort6(transferPort).String()
@@ -76,7 +76,7 @@ func (w *claimWorld) programs(t *testing.T) (list []*testnet.Proc) {
 	return list
 }
 
-// goOn demands that the programs have done what they do without gateways, and that the idle connections still work.
+// goOn requires that the programs have done what they do without gateways, and that the idle connections still work.
 func (w *claimWorld) goOn(t *testing.T) {
 	t.Helper()
 	for i, p := range w.running {
@@ -101,13 +101,13 @@ func (g *gw) failed(t *testing.T, within time.Duration) {
 	require.Equal(t, 1, exit.ExitCode())
 }
 
-// said is what a verb has printed, and how it ended.
+// said is what a verb has printed, and its error.
 type said struct {
 	out string
 	err error
 }
 
-// tell runs a verb that may last.
+// tell runs a verb in the background.
 func (g *gw) tell(ctx context.Context, args ...string) <-chan said {
 	done := make(chan said, 1)
 	cmd := exec.CommandContext(ctx, binary, append(args, "--socket", g.socket)...)
@@ -118,14 +118,14 @@ func (g *gw) tell(ctx context.Context, args ...string) <-chan said {
 	return done
 }
 
-// aside has a gateway that another one takes over from found where it is.
+// aside updates the socket of a gateway that another one takes over from.
 func (g *gw) aside() {
 	if _, err := os.Lstat(g.socket + config.DrainingSuffix); err == nil {
 		g.socket += config.DrainingSuffix
 	}
 }
 
-// claimCell is where a takeover is, and on whose host.
+// claimCell is the step of a takeover, and its host.
 type claimCell struct{ step, host string }
 
 func claimCells() (cells []claimCell) {
@@ -135,8 +135,8 @@ func claimCells() (cells []claimCell) {
 	return cells
 }
 
-// TestFaultUpgradeDrained: a gateway that is to drain while another one takes over from it ends the takeover, serves what it
-// carries to the end, and goes.
+// TestFaultUpgradeDrained checks that a gateway that is told to drain while another one takes over from it ends the
+// takeover, serves what it carries to the end, and ends.
 func TestFaultUpgradeDrained(t *testing.T) {
 	t.Parallel()
 	for _, c := range matrix.Cells(t, claimCells(), 1) {
@@ -167,8 +167,8 @@ func TestFaultUpgradeDrained(t *testing.T) {
 	}
 }
 
-// TestFaultUpgradeOff: the kill switch that is thrown while another gateway takes over is that one's, too, also where no file
-// has it.
+// TestFaultUpgradeOff checks that a kill switch thrown during a takeover also applies to the new gateway, even if no
+// file stores it.
 func TestFaultUpgradeOff(t *testing.T) {
 	t.Parallel()
 	for _, host := range matrix.Cells(t, []string{"h1", "h2"}, 1) {
@@ -176,7 +176,7 @@ func TestFaultUpgradeOff(t *testing.T) {
 			w := newClaimWorld(t, host, true)
 			next := w.old.launchSuccessor(nil)
 			next.logged("taking over")
-			processes := []int{next.proc.Pid(), next.daemon()} // the guardian first, which would end a daemon that stands still
+			processes := []int{next.proc.Pid(), next.daemon()} // the guardian first, which would kill a daemon that does not beat
 			for _, pid := range processes {
 				next.signal(pid, syscall.SIGSTOP)
 			}
@@ -207,10 +207,11 @@ func TestFaultUpgradeOff(t *testing.T) {
 	}
 }
 
-// TestFaultUpgradeLate: a new gateway that does not come to its end in time is ended, and the old one has everything again.
+// TestFaultUpgradeLate checks that a new gateway that does not finish in time is ended, and that the old one gets
+// everything back.
 func TestFaultUpgradeLate(t *testing.T) {
 	t.Parallel()
-	const unread = "unread" // it does not even begin
+	const unread = "unread" // it does not even read its configuration
 	for _, c := range matrix.Cells(t, append(claimCells(), claimCell{unread, "h1"}, claimCell{unread, "h2"}), 1) {
 		t.Run(c.step+"-"+c.host, func(t *testing.T) {
 			w := newClaimWorld(t, c.host, false)
@@ -218,7 +219,7 @@ func TestFaultUpgradeLate(t *testing.T) {
 			if c.step == unread {
 				w.replacedLate(t)
 			} else {
-				next := w.old.launchSuccessor([]string{"SMCGW_DEBUG_TAKEOVER=" + c.step}, "--no-guardian") // which would end it sooner
+				next := w.old.launchSuccessor([]string{"SMCGW_DEBUG_TAKEOVER=" + c.step}, "--no-guardian") // a guardian would end it sooner
 				next.logged("takeover held")
 				next.failed(t, 2*time.Minute)
 				w.old.logged("the takeover lasts too long")
@@ -232,7 +233,7 @@ func TestFaultUpgradeLate(t *testing.T) {
 	}
 }
 
-// replacedLate has a reload start a gateway that waits for its configuration, as on a server that does not answer.
+// replacedLate makes a reload start a gateway that waits for its configuration, as on a server that does not answer.
 func (w *claimWorld) replacedLate(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(w.old.config)
@@ -242,7 +243,7 @@ func (w *claimWorld) replacedLate(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	reload := w.old.tell(ctx, "reload", "--replace")
-	require.NoError(t, os.WriteFile(w.old.config, text, 0o600)) // the old one reads it, and no other does
+	require.NoError(t, os.WriteFile(w.old.config, text, 0o600)) // only the old gateway reads it
 	last := <-reload
 	require.Error(t, last.err)
 	require.Contains(t, last.out, "the new gateway has not taken over in time")

@@ -6,9 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFaultUpgradeDatagrams: a program talks by UDP while the gateway of its host is
-// replaced: it sees no error and no wrong datagram, hardly any is lost, and the new
-// gateway carries.
+// TestFaultUpgradeDatagrams replaces the gateway of a host on which a program talks by UDP. The program must see no
+// error and no wrong datagram, hardly any may be lost, and the new gateway must carry.
 func TestFaultUpgradeDatagrams(t *testing.T) {
 	t.Parallel()
 	count := newTally(t)

@@ -17,10 +17,10 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// upgradeDeath is a process that dies at a step of a takeover.
+// upgradeDeath is the death of a process at a step of a takeover.
 type upgradeDeath struct {
-	step   string // where the successor is then; left: it has taken over
-	victim string // of old or new: daemon, guardian or both
+	step   string // where the successor is; left: it has taken over
+	victim string // old or new, and daemon, guardian or both
 	host   string
 	signal syscall.Signal
 }
@@ -46,10 +46,9 @@ func upgradeDeaths() (cells []upgradeDeath) {
 		upgradeDeath{"yielded", "new daemon", "h2", syscall.SIGSTOP}, upgradeDeath{"yielded", "old daemon", "h1", syscall.SIGSTOP})
 }
 
-// TestFaultHandover: whichever process dies at whatever step of a takeover, no
-// connection attempt fails, the connections of the other gateway go on, those of
-// the dead get a prompt reset, one gateway takes new connections in the end, or can
-// be started, and nothing is left when all have ended.
+// TestFaultHandover checks that, whichever process dies at whatever step of a takeover, no connection attempt fails,
+// the connections of the other gateway go on, those of the dead one are reset promptly, one gateway takes new
+// connections in the end, or can be started, and nothing is left when all have ended.
 func TestFaultHandover(t *testing.T) {
 	t.Parallel()
 	for _, c := range matrix.Cells(t, upgradeDeaths(), 1) {
@@ -57,7 +56,7 @@ func TestFaultHandover(t *testing.T) {
 	}
 }
 
-// TestFaultHandoverSoft: what was given up for a successor that died is taken back.
+// TestFaultHandoverSoft checks that the old gateway takes back what it gave up for a successor that died.
 func TestFaultHandoverSoft(t *testing.T) {
 	t.Parallel()
 	host := []string{"h1", "h2"}[matrix.Rand(t).IntN(2)]
@@ -114,12 +113,12 @@ func upgradeDied(t *testing.T, c upgradeDeath) {
 		t.Logf("connections of the old gateway were reset after %v", time.Since(start))
 		require.Less(t, time.Since(start), 12*time.Second)
 	}
-	if part == "guardian" && c.step != "left" { // no process dies of that: end it here
+	if part == "guardian" && c.step != "left" { // no process dies of that, so end it here
 		next.signal(nextDaemon, syscall.SIGTERM)
 	}
 	for _, p := range storm {
 		e := result(t, p)
-		if e.Failed != 0 { // no attempt fails
+		if e.Failed != 0 { // no attempt may fail
 			require.True(t, oldDies && e.Failed == 1 && w.justConnected(h, e), "%+v", e)
 			e.OK, e.Failed = e.OK+1, 0
 		}
@@ -127,7 +126,7 @@ func upgradeDied(t *testing.T, c upgradeDeath) {
 		require.Less(t, e.Micros, (8 * time.Second).Microseconds(), "%+v", e)
 	}
 	if !oldDies {
-		pings(t, held, 6) // connections of the old gateway go on
+		pings(t, held, 6) // connections of the old gateway must go on
 	}
 	w.oneTakesConnections(t, c, old)
 	require.NoError(t, held.CloseInput())
@@ -140,8 +139,8 @@ func upgradeDied(t *testing.T, c upgradeDeath) {
 	require.Zero(t, count.failed())
 }
 
-// holdCarried opens idle connections that are all carried. On a machine that is busy one may
-// be native, and then those after it are: they are given up, and others opened.
+// holdCarried opens idle connections, all of which are carried. On a busy machine one may be native, and then so are
+// those after it: it gives them up and opens others.
 func (w *world) holdCarried(t *testing.T, g *gw, n int) (held *testnet.Proc) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -164,8 +163,8 @@ func (w *world) holdCarried(t *testing.T, g *gw, n int) (held *testnet.Proc) {
 	return held
 }
 
-// oneTakesConnections: in the end one gateway of the host takes new connections, or
-// one that is started does.
+// oneTakesConnections checks that in the end one gateway of the host takes new connections, or one that is then
+// started.
 func (w *world) oneTakesConnections(t *testing.T, c upgradeDeath, old *gw) {
 	t.Helper()
 	cur := &gw{w: w, h: old.h, proc: old.proc, socket: filepath.Join(w.dir, old.h.Name+".sock"), config: old.config}
@@ -177,7 +176,7 @@ func (w *world) oneTakesConnections(t *testing.T, c upgradeDeath, old *gw) {
 		cur.ready()
 	}
 	require.Eventually(t, func() bool {
-		for _, g := range w.gateways { // what they remember of the death
+		for _, g := range w.gateways { // forget what they remember of the death
 			if _, err := g.cli("peers", "flush"); err != nil {
 				return false
 			}
@@ -196,8 +195,8 @@ func awaitEnded(t *testing.T, p *testnet.Proc, n int) []apps.Event {
 	return es
 }
 
-// TestFaultSuccessorDies: a gateway that has taken over is killed together with its
-// guardian. The next one, of the first generation again, leaves nothing of it.
+// TestFaultSuccessorDies kills a gateway that has taken over together with its guardian. The next one, which is of
+// the first generation again, must leave nothing of it.
 func TestFaultSuccessorDies(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})

@@ -15,9 +15,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// launchSuccessor starts a process of this tree that takes over from a gateway, with some
-// environment, and does not wait for it. It logs to a file: a daemon may outlive
-// its guardian.
+// launchSuccessor starts a process of this tree that takes over from a gateway, with some environment, and does not
+// wait for it. It logs to a file, since a daemon may outlive its guardian.
 func (g *gw) launchSuccessor(env []string, args ...string) *gw {
 	w := g.w
 	w.t.Helper()
@@ -26,7 +25,7 @@ func (g *gw) launchSuccessor(env []string, args ...string) *gw {
 	return next
 }
 
-// logged waits until a gateway with a log file has written a line about something.
+// logged waits until a gateway with a log file has written a text.
 func (g *gw) logged(text string) {
 	g.w.t.Helper()
 	require.Eventually(g.w.t, func() bool { return g.hasLogged(text) }, 30*time.Second, 5*time.Millisecond, "%q", text)
@@ -37,7 +36,7 @@ func (g *gw) hasLogged(text string) bool {
 	return err == nil && regexp.MustCompile(regexp.QuoteMeta(text)).Match(b)
 }
 
-// upgrade has another process take over from g, which then is found beside it.
+// upgrade makes another process take over from g, which is found beside it from then on.
 func (g *gw) upgrade() *gw {
 	g.w.t.Helper()
 	next := g.launchSuccessor(nil)
@@ -60,7 +59,7 @@ func (f footprint) oneGateway() footprint {
 	return f
 }
 
-// ended waits for the end of a gateway and of all its processes.
+// ended waits for the end of a gateway and all of its processes.
 func (g *gw) ended(t *testing.T) {
 	t.Helper()
 	select {
@@ -73,7 +72,7 @@ func (g *gw) ended(t *testing.T) {
 	require.NoError(t, g.proc.Wait(), "it ends in order")
 }
 
-// files are those below the test's directory that are not logs.
+// files returns the files below the test's directory that are not logs.
 func (w *world) files() (names []string) {
 	_ = filepath.Walk(w.dir, func(path string, fi os.FileInfo, err error) error {
 		if err == nil && !fi.IsDir() && filepath.Ext(path) != ".log" {
@@ -84,12 +83,11 @@ func (w *world) files() (names []string) {
 	return names
 }
 
-// TestFaultUpgrade: gateways are replaced while connections are carried, idle,
-// busy and in bulk, and while others begin and end by the hundred. No application
-// sees anything of it, every byte is right, connections that begin later are the
-// new gateway's, and the old one goes without a trace when its last one has ended.
-// Over soft the new gateway needs the UDP port of the old one, whose connections go on over
-// the relay. A run draws the carrier and the hosts.
+// TestFaultUpgrade replaces gateways while connections are carried, idle, busy and in bulk, and while others begin
+// and end by the hundred. No application may notice, every byte must be right, later connections must be the new
+// gateway's, and the old one must end without a trace when its last connection has ended. Over soft the new gateway
+// needs the UDP port of the old one, whose connections go on over the relay. Each run draws the carrier and the
+// hosts.
 func TestFaultUpgrade(t *testing.T) {
 	for _, via := range matrix.Cells(t, []report.Carrier{report.CarrierShm, report.CarrierSoft}, 1) {
 		t.Run(string(via), func(t *testing.T) {
@@ -158,7 +156,7 @@ func upgradeUnder(t *testing.T, w *world, count *tally, alone map[*testnet.Host]
 			require.NotEqual(t, "device_failed", p.Reason, "%s is remembered for having been replaced: %+v", p.Address, p)
 		}
 	}
-	// The first with a new gateway finds the offer of shared memory used by the old one.
+	// The first one with a new gateway finds the offer of shared memory in use by the old one.
 	e := w.comesToCarry(w.h2.AddrPort4(echoPort).String(), func() {})
 	count.result(e)
 	count.result(lastPing(t, held))

@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// strictFirewall lets one source of h1 reach one port, and nothing else in.
+// strictFirewall lets only one source on h1 reach one port, and nothing else in.
 const strictFirewall = `table inet filter {
 	chain input {
 		type filter hook input priority 0; policy drop;
@@ -23,9 +23,8 @@ const strictFirewall = `table inet filter {
 	}
 }`
 
-// TestFirewallDecidesTheSame: a server's default-drop firewall with one allowed
-// source and port decides the same with and without smcgw, and no byte and no
-// accept() reaches an application it refuses.
+// TestFirewallDecidesTheSame checks that a server's default-drop firewall that allows one source and port decides the
+// same with and without smcgw, and that no byte and no accept() reaches an application that it refuses.
 func TestFirewallDecidesTheSame(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})

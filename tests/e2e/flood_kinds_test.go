@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// The kinds of floods.
+// floods are the kinds of floods.
 var floods = []struct {
 	name    string
 	next    func(a *attacker) []byte
@@ -24,7 +24,7 @@ var floods = []struct {
 	{"offers_from_the_client", func(a *attacker) []byte { return a.offer(a.w.h1.Addr4) }, false},
 	{"third_segments", func(a *attacker) []byte {
 		if a.rng.IntN(2) == 0 {
-			return a.offer(a.anywhere()) // so that there is something to look for
+			return a.offer(a.anywhere()) // so that the gateway has something to look for
 		}
 		return a.third(a.anywhere())
 	}, false},
@@ -32,7 +32,7 @@ var floods = []struct {
 	{"queries", func(a *attacker) []byte { return a.query(a.anywhere()) }, false},
 }
 
-// anywhere is an address behind h3, where no host is.
+// anywhere returns an address behind h3, where there is no host.
 func (a *attacker) anywhere() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 78, byte(a.rng.IntN(256)), byte(1 + a.rng.IntN(250))})
 }
@@ -50,14 +50,14 @@ func (a *attacker) offer(from netip.Addr) []byte {
 	})
 }
 
-// confirming are the options of what answers a SYN-ACK.
+// confirming returns the options of an answer to a SYN-ACK.
 func confirming(stamp, echo uint32, nonce uint16) []byte {
 	b := endian.BigEndian.AppendUint32([]byte{1, 1, 8, 10}, stamp)
 	b = endian.BigEndian.AppendUint32(b, echo)
 	return append(packet.AppendOption(b, optionOf(packet.RoleConfirm, nonce)), 1, 1)
 }
 
-// third is what would answer an offer's SYN-ACK, if it were right.
+// third returns a segment that would answer the SYN-ACK to an offer, if it were right.
 func (a *attacker) third(from netip.Addr) []byte {
 	return raw(segment{
 		Src: netip.AddrPortFrom(from, a.port()), Dst: a.w.h2.AddrPort4(echoPort), Seq: a.rng.Uint32(), Ack: a.rng.Uint32(),
@@ -65,7 +65,7 @@ func (a *attacker) third(from netip.Addr) []byte {
 	})
 }
 
-// query asks for a queue pair, as a gateway does.
+// query returns a request for a queue pair, as a gateway sends it.
 func (a *attacker) query(from netip.Addr) []byte {
 	r := resolve.Resolve{
 		MinVersion: negotiate.MinVersion, MaxVersion: negotiate.Version, Target: a.w.h2.AddrPort4(queryPort),
@@ -89,7 +89,7 @@ func (a *attacker) query(from netip.Addr) []byte {
 
 const queryPort = 4790
 
-// reply answers SYN-ACKs that accept as a client's gateway would, and goes no further.
+// reply answers SYN-ACKs that accept as a client's gateway would, and does no more.
 func (a *attacker) reply(t *testing.T) (stop func() int64) {
 	t.Helper()
 	var in int

@@ -23,12 +23,12 @@ import (
 // floodRate is how many packets a second an attacker sends.
 const floodRate = 20_000
 
-// floodSlack is how much longer than natively, beside the same flood, or by the gateway
-// without one, a connect() may take.
+// floodSlack is how much longer a connect() may take than natively beside the same flood, or than through the gateway
+// without a flood.
 const floodSlack = 50 * time.Millisecond
 
-// floodTurn is how long a flood lasts. The host without gateway and the one with take
-// turns, with and without a flood, so that what else the machine does hits all alike.
+// floodTurn is how long a flood lasts. The hosts with and without gateway alternate, with and without a flood, so
+// that whatever else the machine does affects all of them.
 const floodTurn = 2 * time.Second
 
 func floodTurns() int {
@@ -48,7 +48,7 @@ type attacker struct {
 	all  sync.WaitGroup
 }
 
-// attack sends from h3 until it is ended.
+// attack sends from h3 until it is stopped.
 func (w *world) attack(t *testing.T, rng *rand.Rand, next func(*attacker) []byte) *attacker {
 	t.Helper()
 	a := &attacker{rng: rng, w: w, fd: rawSocket(t, w.h3)}
@@ -70,15 +70,15 @@ func (a *attacker) end() int64 {
 	return a.sent.Load()
 }
 
-// honest is what clients of h1 saw: how long connect() took, and how long an answer on
-// the connection that was there before.
+// honest is what clients of h1 saw: how long connect() took, and how long an answer on a connection that existed
+// before.
 type honest struct {
 	connects []time.Duration // sorted
-	slow     []time.Duration // the slowest of a hundred of each turn, sorted
+	slow     []time.Duration // of each turn, the time that only one in a hundred exceeds; sorted
 	worst    time.Duration   // of the answers
 }
 
-// add takes in another turn.
+// add adds the results of another turn.
 func (h *honest) add(turn honest) {
 	h.connects, h.slow = append(h.connects, turn.connects...), append(h.slow, turn.at(99))
 	slices.Sort(h.connects)
@@ -86,7 +86,7 @@ func (h *honest) add(turn honest) {
 	h.worst = max(h.worst, turn.worst)
 }
 
-// usual is the slowest of a hundred in a turn of which half are better.
+// usual returns the median over the turns of the slowest of a hundred.
 func (h honest) usual() time.Duration { return h.slow[len(h.slow)/2] }
 
 func (h honest) at(percent int) time.Duration { return h.connects[(len(h.connects)-1)*percent/100] }
@@ -96,8 +96,7 @@ func (h honest) String() string {
 		len(h.connects), h.at(50), h.at(99), h.slow, h.at(100), h.worst)
 }
 
-// use makes connections, one after the other, for a while, and asks on another one all
-// the time.
+// use makes one connection after another for a while, and asks on another one all the time.
 func (w *world) use(t *testing.T, long net.Conn, d time.Duration) (h honest) {
 	t.Helper()
 	end := time.Now().Add(d)
@@ -138,7 +137,7 @@ func (w *world) dialFrom(t *testing.T, from *testnet.Host) (c net.Conn) {
 	return c
 }
 
-// answered gets an answer of an echo server.
+// answered tells whether an echo server answers.
 func answered(c net.Conn) bool {
 	const text = "what goes in comes out"
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
@@ -156,7 +155,7 @@ func answered(c net.Conn) bool {
 	return string(got) == text
 }
 
-// resident is the memory of a process.
+// resident returns the resident memory of a process.
 func resident(t *testing.T, pid int) (kib int) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -170,7 +169,7 @@ func resident(t *testing.T, pid int) (kib int) {
 	return kib
 }
 
-// floodWorld is a server's host that has a route to everywhere.
+// floodWorld is a world in which the server's host has a route to the attacker's addresses.
 func floodWorld(t *testing.T) *world {
 	t.Helper()
 	w := newServed(t)
@@ -179,7 +178,7 @@ func floodWorld(t *testing.T) *world {
 	return w
 }
 
-// TestFlood: packets with false addresses cost the users of a host what they cost natively.
+// TestFlood checks that packets with forged addresses cost the users of a host no more than natively.
 func TestFlood(t *testing.T) {
 	plain, w := floodWorld(t), floodWorld(t)
 	s := settings{
@@ -224,7 +223,7 @@ func TestFlood(t *testing.T) {
 	w.carried(t, w.h1, w.h2.AddrPort4(echoPort).String())
 }
 
-// floodCounters are those that a flood moves.
+// floodCounters returns the counters that a flood moves.
 func floodCounters(m map[string]float64) (list []string) {
 	for name, v := range m {
 		if v != 0 && (strings.Contains(name, "rate_limit") || strings.Contains(name, "answered") ||

@@ -10,8 +10,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestFound: gateways are found without knowing their configuration, in any namespace and
-// mode, also one that drains and one that does not answer.
+// TestFound checks that gateways are found without knowing their configuration, in any namespace and mode, also one
+// that drains and one that does not answer.
 func TestFound(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -43,7 +43,7 @@ func TestFound(t *testing.T) {
 	g.stop()
 	require.Zero(t, found(daemon).PID)
 
-	g = w.up(w.h2, settings{Mode: "observe"}) // which has no devices
+	g = w.up(w.h2, settings{Mode: "observe"}) // observe has no devices
 	daemon = g.daemon()
 	require.Equal(t, g.socket, found(daemon).Path)
 	require.Zero(t, found(g.proc.Pid()).PID, "the guardian is not a gateway")

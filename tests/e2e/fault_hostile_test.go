@@ -25,7 +25,7 @@ import (
 // The reasons for the end of a connection that broke the rules.
 var (
 	violated = []string{"protocol_error"}
-	broken   = []string{"protocol_error", "peer_dead", "carrier_unreachable", "device_failed"} // a NAK ends the queue pair, and the reason is that of the side that saw it first
+	broken   = []string{"protocol_error", "peer_dead", "carrier_unreachable", "device_failed"} // a NAK ends the queue pair; the side that saw it first gives the reason
 	either   = append([]string{"wire_reset", "lost_bytes", report.DemotedByPeer}, broken...)
 )
 

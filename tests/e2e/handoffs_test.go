@@ -22,16 +22,15 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// handoffs are the changes of goroutine in a gateway, by kind and by the function that does
-// it: posts to a shard, goroutines that are started, goroutines that are woken.
+// handoffs counts the changes of goroutine in a gateway, by kind and by the function responsible: posts to a shard,
+// goroutines that are started, goroutines that are woken.
 type handoffs map[string]int
 
-// mostHandoffs bounds them from the offered SYN to the first byte after CONFIRM, of a
-// connection to a peer whose gateway is known, on gateways of one shard (docs/design/shards.md "Hand-offs").
+// mostHandoffs bounds the hand-offs between the offered SYN and the first byte after CONFIRM, for a connection to a
+// peer whose gateway is known, on gateways of one shard (docs/design/shards.md "Hand-offs").
 const mostHandoffs = 1
 
-// TestHandoffs counts the hand-offs of a connection that begins, at both hosts, by traces of
-// the runtime.
+// TestHandoffs counts the hand-offs of a beginning connection at both hosts, from traces of the Go runtime.
 func TestHandoffs(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -42,11 +41,11 @@ func TestHandoffs(t *testing.T) {
 		s.Env = []string{fmt.Sprintf("SMCGW_DEBUG_TRACE=%d:%s", echoPort, files[side])}
 		w.upDetached(h, s)
 	}
-	w.begins(t) // the gateways make their acquaintance, and the traces begin
+	w.begins(t) // the gateways get to know each other, and the traces begin
 	const connections = 15
 	begun := make([]window, connections)
 	for i := range begun {
-		time.Sleep(50 * time.Millisecond) // what the connection before has left to do
+		time.Sleep(50 * time.Millisecond) // for what the connection before has left to do
 		begun[i] = w.begins(t)
 	}
 	w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
@@ -80,10 +79,10 @@ func (h handoffs) String() string {
 	return b.String()
 }
 
-// window is the time in which a connection began, by the monotonic clock.
+// window is the time in which a connection began, on the monotonic clock.
 type window struct{ from, to int64 }
 
-// begins has a connection begin and carry its first byte.
+// begins begins a connection and has it carry its first byte.
 func (w *world) begins(t *testing.T) (b window) {
 	t.Helper()
 	b.from = monotonic(t)
@@ -105,14 +104,14 @@ func monotonic(t *testing.T) int64 {
 	return ts.Nano()
 }
 
-// traceEvent is an event of a trace of the runtime.
+// traceEvent is an event from a trace of the Go runtime.
 type traceEvent struct {
-	at    int64 // by the monotonic clock
+	at    int64 // on the monotonic clock
 	what  string
-	stack []string // functions, the innermost first
+	stack []string // functions, innermost first
 }
 
-// traced reads a trace of the runtime, by the tool of Go.
+// traced reads a trace of the Go runtime with the go tool.
 func traced(t *testing.T, file string) (list []traceEvent) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "tool", "trace", "-d=parsed", file).Output()
@@ -144,9 +143,8 @@ func traced(t *testing.T, file string) (list []traceEvent) {
 	return list
 }
 
-// handoffs counts those in the window. What the runtime does for itself does not count, nor does a
-// timer or a descriptor that wakes a goroutine: nothing hands over then. What a shard posts
-// to itself is of no thread but its own.
+// handoffs counts the hand-offs in the window. What the runtime does for itself does not count, nor does a timer or a
+// descriptor that wakes a goroutine, since nothing hands over then. What a shard posts to itself stays on its thread.
 func (b window) handoffs(events []traceEvent) handoffs {
 	h := handoffs{}
 	for _, e := range events {
@@ -160,7 +158,7 @@ func (b window) handoffs(events []traceEvent) handoffs {
 		case strings.Contains(e.what, "NotExist->Runnable"):
 			h["start "+by]++
 		case strings.Contains(e.what, "Waiting->Runnable"):
-			if !slices.ContainsFunc(e.stack, shardPost.MatchString) { // the post counts
+			if !slices.ContainsFunc(e.stack, shardPost.MatchString) { // the post counts instead
 				h["wake  "+by]++
 			}
 		}
@@ -168,15 +166,15 @@ func (b window) handoffs(events []traceEvent) handoffs {
 	return h
 }
 
-// has reports whether an event is in the window.
+// has tells whether an event is in the window.
 func (b window) has(e traceEvent) bool { return b.from <= e.at && e.at <= b.to }
 
-// posts reports whether something is posted to a shard.
+// posts tells whether the event is a post to a shard.
 func (e traceEvent) posts() bool {
 	return strings.Contains(e.what, `Category="shard" Message="post"`)
 }
 
-// onShard reports whether a shard's thread did it.
+// onShard tells whether a shard's thread caused the event.
 func (e traceEvent) onShard() bool {
 	return slices.ContainsFunc(e.stack, shardRun.MatchString)
 }
@@ -184,11 +182,11 @@ func (e traceEvent) onShard() bool {
 var (
 	shardRun  = regexp.MustCompile(`\.\(\*[sS]hard\)\.run$`)
 	shardPost = regexp.MustCompile(`\.\(\*[sS]hard\)\.[pP]ost$`)
-	// between is what stands between an event and the function that it is of.
+	// between matches functions between an event and the function that is responsible for it.
 	between = regexp.MustCompile(`\(\*[sS]hard\)\.|\(\*[fF]low\)\.post$|gvisor/pkg/(sync|waiter|sleep)[./]|^(runtime|sync|time)\.`)
 )
 
-// owner is the function of the gateway, or of gVisor, that an event is of; empty: of none.
+// owner returns the function of the gateway, or of gVisor, that is responsible for an event, or "".
 func (e traceEvent) owner() string {
 	for _, function := range e.stack {
 		if between.MatchString(function) {

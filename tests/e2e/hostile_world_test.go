@@ -22,8 +22,7 @@ import (
 // hostileWait bounds every wait for what the gateway must do about a rogue.
 const hostileWait = 30 * time.Second
 
-// site is a host from which a rogue attacks the gateway of h2, while honest flows
-// go on between h1 and h2.
+// site is a host from which a rogue attacks the gateway of h2 while honest flows go on between h1 and h2.
 type site struct {
 	*world
 	t      *testing.T
@@ -38,7 +37,7 @@ type site struct {
 	stop func()
 }
 
-// newSite starts both gateways with both carriers, and honest flows by one of them.
+// newSite starts both gateways with both carriers, and honest flows over one of them.
 func newSite(t *testing.T, n *tally) *site {
 	t.Helper()
 	w := newServed(t)
@@ -57,7 +56,7 @@ func newSite(t *testing.T, n *tally) *site {
 	return s
 }
 
-// in is the site for a subtest.
+// in returns the site for a subtest.
 func (s *site) in(t *testing.T) *site {
 	at := *s
 	at.t = t
@@ -71,7 +70,7 @@ func (s *site) soft() *rogue.Device {
 	return dev
 }
 
-// learnHost asks the server which kernel it runs under: the rogue claims the same.
+// learnHost asks the server which kernel it runs on, so that the rogue can claim the same.
 func (s *site) learnHost() {
 	c, err := s.dev[negotiate.CarrierSoft].NewCarrier()
 	require.NoError(s.t, err)
@@ -84,7 +83,7 @@ func (s *site) learnHost() {
 	s.self.HostID = a.HostID
 }
 
-// dial connects a wire to a port of h2. A gateway that is late accepts no offer.
+// dial connects a wire to a port of h2, again if a late gateway accepts no offer.
 func (s *site) dial(port uint16) *rogue.Wire {
 	s.t.Helper()
 	w, err := s.tryDial(port)
@@ -109,15 +108,15 @@ func (s *site) tryDial(port uint16) (*rogue.Wire, error) {
 type attack struct {
 	*site
 	w *rogue.Wire
-	c *rogue.Carrier // nil by relay
+	c *rogue.Carrier // nil for the relay
 }
 
-// begin gets a connection through the handshake; spoil may change the proposal.
+// begin completes the handshake of a connection; spoil may change the proposal.
 func (s *site) begin(by negotiate.CarrierKind, port uint16, spoil func(*negotiate.CarrierOffer)) *attack {
 	s.t.Helper()
 	kind := by
 	if by == negotiate.CarrierRelay {
-		kind = negotiate.CarrierSoft // offered, and not used
+		kind = negotiate.CarrierSoft // it is offered, but not used
 	}
 	a := &attack{site: s}
 	var err error
@@ -134,8 +133,8 @@ func (s *site) begin(by negotiate.CarrierKind, port uint16, spoil func(*negotiat
 	return a
 }
 
-// propose gets an ACCEPT. A carrier that connections of the rogue had to leave is
-// not used with it for a while, unless an operator says so.
+// propose gets an ACCEPT. For a while the gateway does not use a carrier with the rogue that connections had to
+// leave, unless an operator says so.
 func (a *attack) propose(port uint16, offer negotiate.CarrierOffer) negotiate.Accept {
 	a.t.Helper()
 	for range 20 {
@@ -155,15 +154,14 @@ func (a *attack) propose(port uint16, offer negotiate.CarrierOffer) negotiate.Ac
 	return negotiate.Accept{}
 }
 
-// ended waits until the gateway has ended the connection, and returns what it says
-// about it.
+// ended waits until the gateway has ended the connection, and returns its report.
 func (a *attack) ended() report.ConnInfo {
 	a.t.Helper()
 	return a.g2.closedConn(func(c report.ConnInfo) bool { return c.Remote == a.w.Local() })
 }
 
-// gone waits until the gateway has the connection no more. The honest flows may have
-// pushed what it says about it out of the history by then.
+// gone waits until the gateway no longer has the connection. By then the honest flows may have pushed its report out
+// of the history.
 func (a *attack) gone() (why string) {
 	a.t.Helper()
 	require.Eventually(a.t, func() bool {
@@ -180,12 +178,12 @@ func (a *attack) gone() (why string) {
 	return "forgotten"
 }
 
-// brokeDown is ended for what fails a queue pair rather than the stream on it: the
-// gateway may go on over the relay, as with an honest peer. The rogue does not, and
-// gives up. It returns why the queue pair was left, or the connection ended.
+// brokeDown is ended for what fails a queue pair rather than the stream on it: the gateway may go on over the relay,
+// as with an honest peer. The rogue gives up instead. brokeDown returns why the queue pair was left, or why the
+// connection ended.
 //
-// What a rogue asks for on soft is dropped, for it could be another host's with its
-// address. So it gets no answer, and leaves its queue pair as an honest peer would.
+// What a rogue requests on soft is dropped, since it could come from another host with the peer's address. So the
+// rogue gets no answer, and leaves its queue pair as an honest peer would.
 func (a *attack) brokeDown() (why string) {
 	a.t.Helper()
 	begun, left := time.Now(), false
@@ -216,8 +214,7 @@ func (a *attack) brokeDown() (why string) {
 	return why
 }
 
-// honest lets flows come and go between h1 and h2, checked byte by byte, for as
-// long as the test lasts.
+// honest makes flows come and go between h1 and h2, checked byte by byte, as long as the test lasts.
 func (s *site) honest() {
 	ctx, cancel := context.WithCancel(s.world.t.Context())
 	var all sync.WaitGroup
@@ -231,7 +228,7 @@ func (s *site) honest() {
 					return
 				}
 				s.n.result(e)
-				if err != nil && e.Failed == 0 { // it said nothing
+				if err != nil && e.Failed == 0 { // it has printed nothing
 					s.n.add(0, 0, 1)
 				}
 				if err != nil || e.Failed > 0 {
@@ -244,8 +241,8 @@ func (s *site) honest() {
 	s.t.Cleanup(s.stop)
 }
 
-// survived ends a test: the honest flows saw nothing, the gateway is the one that
-// it was, new connections are carried, and what the rogue held is free again.
+// survived ends a test. The honest flows must have seen nothing, the gateway must be the same process, new
+// connections must be carried, and what the rogue held must be free again.
 func (s *site) survived() {
 	s.t.Helper()
 	s.stop()

@@ -8,9 +8,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// ambients are pods of Istio's ambient mode: no sidecar, but a proxy of the node that
-// has its sockets in the pod. Its own packets have a mark. What comes in is redirected
-// to it, or, in older versions, taken by TPROXY.
+// ambients are pods in Istio's ambient mode: instead of a sidecar there is a proxy of the node that has its sockets
+// in the pod, and marks its own packets. What comes in is redirected to it or, in older versions, taken by TPROXY.
 func ambients() []hostKind {
 	needs := []string{"iptables-nft-restore"}
 	return []hostKind{
@@ -19,13 +18,13 @@ func ambients() []hostKind {
 	}
 }
 
-// proxyMark is that of the proxy's packets.
+// proxyMark is the mark of the proxy's packets.
 const proxyMark = 0x539
 
-// ambient is a server in such a pod, a client, or both.
+// ambient makes the server's, the client's or both hosts such a pod.
 func (c *hostCell) ambient(inbound string, flags ...string) []target {
 	c.serves(c.h2, "app", 7000)
-	// A proxy borrows the address of a client, whose host knows nothing of the port that it takes.
+	// A proxy borrows a client's address; the client's host does not know of the port that it takes.
 	require.NoError(c.t, c.h1.SetSysctl("net.ipv4.ip_local_port_range", "32768 46999"))
 	require.NoError(c.t, c.h2.SetSysctl("net.ipv4.ip_local_port_range", "47000 60999"))
 	for _, h := range c.those() {
@@ -38,8 +37,7 @@ func (c *hostCell) ambient(inbound string, flags ...string) []target {
 	return []target{{name: "by the node's proxy", port: 7000, want: "app at {{.Dest .Server 7000}} saw client", anyPort: true}}
 }
 
-// ambientRoutes bring to the proxy what a server answers to an address that the
-// proxy has borrowed.
+// ambientRoutes bring what a server answers to a borrowed address to the proxy.
 func (c *hostCell) ambientRoutes(h *testnet.Host) {
 	for _, version := range []string{"-4", "-6"} {
 		c.run(h, "ip", version, "rule", "add", "fwmark", "0x111/0xfff", "pref", "32764", "lookup", "100")
@@ -47,7 +45,7 @@ func (c *hostCell) ambientRoutes(h *testnet.Host) {
 	}
 }
 
-// The rules of a pod: what both versions have, and how each takes what comes in.
+// The rules of a pod: those of both versions, and how each takes what comes in.
 const (
 	ambientRules = `*nat
 :ISTIO_PRERT - [0:0]

@@ -2,8 +2,8 @@ package e2e
 
 import "fmt"
 
-// balancers are hosts whose kernel is a load balancer (IPVS), a director before its
-// servers; such a server; and a cluster's node, whose own programs reach services by it.
+// balancers are hosts whose kernel balances load (IPVS): a director in front of its servers, such a server, and a
+// cluster's node, whose own programs reach services through it.
 func balancers() []hostKind {
 	needs := []string{"ipvsadm"}
 	return []hostKind{
@@ -14,11 +14,10 @@ func balancers() []hostKind {
 	}
 }
 
-// ipvs is the file of a kernel that has IPVS.
+// ipvs is a file that exists on kernels with IPVS.
 const ipvs = "/proc/net/ip_vs"
 
-// ipvsMasquerading is a director that translates addresses. It has servers of its own
-// on a port that it balances.
+// ipvsMasquerading is a director that translates addresses, with servers of its own on a port that it balances.
 func (c *hostCell) ipvsMasquerading() []target {
 	c.behind(7000, 7001, 7009)
 	c.serves(c.h2, "director", 7000)
@@ -39,8 +38,7 @@ func (c *hostCell) ipvsMasquerading() []target {
 	}
 }
 
-// ipvsDirect is a director whose servers have its address, too, and answer
-// themselves.
+// ipvsDirect is a director whose servers also have its address and answer clients themselves.
 func (c *hostCell) ipvsDirect() []target {
 	c.sysctl(c.h3, "net.ipv4.conf.all.arp_ignore", "1")
 	c.sysctl(c.h3, "net.ipv4.conf.all.arp_announce", "2")
@@ -59,8 +57,8 @@ func (c *hostCell) ipvsDirect() []target {
 	}
 }
 
-// ipvsReal is a server behind a director, whose address it has, too. What a client sends
-// comes from there, as it is or in a tunnel; the server answers the client itself.
+// ipvsReal is a server behind a director, which also has the director's address. What a client sends comes from the
+// director, unchanged or in a tunnel; the server answers the client itself.
 func (c *hostCell) ipvsReal() []target {
 	for name, value := range map[string]string{"arp_ignore": "1", "arp_announce": "2", "rp_filter": "0"} {
 		c.sysctl(c.h2, "net.ipv4.conf.all."+name, value)
@@ -71,7 +69,8 @@ func (c *hostCell) ipvsReal() []target {
 	c.serves(c.h3, "director", 7003)
 	for _, f := range c.families() {
 		own := fmt.Sprintf("%s/%d", f.Virtual, f.Bits())
-		// A server drops tunnels that begin at an address of its own: no source for the director.
+		// A server drops tunnels that begin at one of its own addresses, so the director must not use this one as a
+		// source.
 		c.run(c.h3, "ip", "addr", "add", own, "dev", "eth0", "preferred_lft", "0")
 		c.run(c.h2, "ip", "addr", "add", own, "dev", "lo")
 		for port, way := range map[int]string{7000: "-i", 7001: "-g"} {
@@ -88,8 +87,7 @@ func (c *hostCell) ipvsReal() []target {
 	}
 }
 
-// ipvsNode is a client with the addresses of services on a device of its own, as
-// kube-proxy gives them to nodes.
+// ipvsNode is a client with the addresses of services on a device of its own, as kube-proxy sets up nodes.
 func (c *hostCell) ipvsNode() []target {
 	c.serves(c.h2, "app", 7000, 7001)
 	c.run(c.h1, "ip", "link", "add", "kube-ipvs0", "type", "dummy")
@@ -106,13 +104,13 @@ func (c *hostCell) ipvsNode() []target {
 -A POSTROUTING -m ipvs --vaddr {{.Cluster}} -j MASQUERADE
 COMMIT
 `)
-	// Of two addresses of the device the kernel takes the first, of IPv6 the last one.
+	// Of two addresses of the device the kernel takes the first, for IPv6 the last.
 	const masqueraded = " saw {{if .V6}}{{.Alias}}{{else}}{{.Client}}{{end}}"
 	return []target{
 		{name: "a service", to: "{{.Cluster}}", port: 7000, want: "app at {{.Dest .Server 7000}}" + masqueraded, anyPort: true},
 		{name: "a service on another port", to: "{{.Cluster}}", port: 7010, want: "app at {{.Dest .Server 7001}}" + masqueraded, anyPort: true},
-		// Conntrack gives a direct connection another port if one by the service has come
-		// from this one to the same end lately.
+		// Conntrack gives a direct connection another port if one through the service recently came from this port to
+		// the same end.
 		{name: "no service", port: 7000, want: "app at {{.Dest .Server 7000}} saw client", anyPort: true},
 	}
 }

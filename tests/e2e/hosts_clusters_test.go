@@ -2,9 +2,8 @@ package e2e
 
 import "github.com/smcgw/smcgw/lab/testnet"
 
-// clusters are nodes of Kubernetes, with the rules of kube-proxy in both of its
-// ways: a service with an endpoint in a pod of the server's node, also by the port
-// of the node, and one with an endpoint in the node's own network.
+// clusters are Kubernetes nodes with both kinds of rules of kube-proxy: a service with an endpoint in a pod on the
+// server's node, also by a port of the node, and one with an endpoint in the node's own network.
 func clusters() []hostKind {
 	return []hostKind{
 		{name: "kubeiptables", needs: []string{"iptables-legacy-restore"}, sides: anySide, build: cluster(func(c *hostCell, h *testnet.Host) {
@@ -14,7 +13,7 @@ func clusters() []hostKind {
 	}
 }
 
-// Ports of the node. One of them has a listener, with which old nodes keep it for the service.
+// Ports of the node. One has a listener, by which old nodes reserve it for the service.
 const (
 	nodePort     = 7005
 	heldNodePort = 7004
@@ -28,8 +27,8 @@ func cluster(rules func(*hostCell, *testnet.Host)) func(*hostCell) []target {
 		for _, h := range c.those() {
 			rules(c, h)
 		}
-		// Where services are translated, conntrack gives a direct connection another port
-		// if one by a service has come from this one to the same end lately.
+		// Where services are translated, conntrack gives a direct connection another port if one through a service
+		// recently came from this port to the same end.
 		drawn := c.has(c.h1)
 		targets := []target{
 			{name: "beside services", port: 7001, want: "app at {{.Dest .Server 7001}} saw client", anyPort: drawn},

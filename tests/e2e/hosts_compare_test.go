@@ -12,21 +12,20 @@ import (
 )
 
 const (
-	// oneCosts and laterCosts are what one connect() may take longer than natively,
-	// and all but the first in the median: one of many can meet a busy machine.
+	// oneCosts is how much longer than natively a single connect() may take, and laterCosts the median of all but the
+	// first: one of many may meet a busy machine.
 	oneCosts   = 50 * time.Millisecond
 	laterCosts = 5 * time.Millisecond
-	// mostRetries is how often what was slow is looked at once more, alone and from
-	// the beginning: the machine is shared. What is too slow by hopeless, twice, is not
-	// so for that.
+	// mostRetries is how often a slow target is measured again, alone and from the beginning, since the machine is
+	// shared. One that is too slow by hopeless, twice, is not slow because of that.
 	mostRetries = 4
 	hopeless    = 100 * time.Millisecond
 )
 
-// timed are the connections whose time is judged one by one, besides the median.
+// timed are the connections whose time is judged one by one, apart from the median.
 var timed = []int{0, 1, 2, 3, 4, 5, 9, manyVisits - 1}
 
-// compare visits all targets and notes what differs from the native run.
+// compare visits all targets and records what differs from the native run.
 func (c *hostCell) compare(when string, targets []target, native map[string][]apps.Event) {
 	c.t.Helper()
 	var silent []call
@@ -44,7 +43,7 @@ func (c *hostCell) compare(when string, targets []target, native map[string][]ap
 	c.compareSilent(when, silent)
 }
 
-// compareSilent makes the visits that get no answer all at a time.
+// compareSilent makes the visits that get no answer all at once.
 func (c *hostCell) compareSilent(when string, calls []call) {
 	results := make([][]apps.Event, len(calls))
 	errs := make([]error, len(calls))
@@ -59,7 +58,7 @@ func (c *hostCell) compareSilent(when string, calls []call) {
 	}
 }
 
-// sameOutcomes notes connections whose outcome is another than natively.
+// sameOutcomes records connections whose outcome differs from the native one.
 func (c *hostCell) sameOutcomes(when string, k call, seen, native []apps.Event) bool {
 	want := k.words(c.t, k.want)
 	wrong := map[string][]int{}
@@ -77,7 +76,7 @@ func (c *hostCell) sameOutcomes(when string, k call, seen, native []apps.Event) 
 	return len(wrong) == 0
 }
 
-// tellWhy asserts that both gateways tell why connections to some targets are native.
+// tellWhy requires that both gateways report why connections to some targets are native.
 func (c *hostCell) tellWhy(targets []target) {
 	c.t.Helper()
 	for _, k := range c.calls(targets) {
@@ -89,7 +88,7 @@ func (c *hostCell) tellWhy(targets []target) {
 
 func (c *hostCell) tellsWhy(k call) {
 	c.t.Helper()
-	c.flush() // or the client's gateway remembers, and makes no offer
+	c.flush() // otherwise the client's gateway remembers, and makes no offer
 	f := fallback{w: c.world, t: c.t, from: c.h1, client: remote("peer_no_option"), server: local(k.alone)}
 	f.inTime(func() apps.Event {
 		seen, err := c.visits(k, 1)
@@ -99,7 +98,7 @@ func (c *hostCell) tellsWhy(k call) {
 	})
 }
 
-// expected is how many connections a client makes that succeed.
+// expected returns how many connections a client makes that succeed.
 func expected(when string) int {
 	if when == withGateways {
 		return manyVisits
@@ -111,7 +110,7 @@ func (c *hostCell) problem(format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...))
 }
 
-// firstOf lists the first numbers of many.
+// firstOf lists the first few of many numbers.
 func firstOf(which []int) string {
 	text := fmt.Sprint(which[:min(6, len(which))])
 	if len(which) > 6 {
@@ -120,13 +119,13 @@ func firstOf(which []int) string {
 	return text
 }
 
-// slow are connections by their index that took longer than they may, with their
-// best time so far; -1 is the median of all but the first.
+// slow maps the indexes of connections that took too long to their best time so far; -1 is the median of all but the
+// first.
 type slow map[int]time.Duration
 
 const theMedian = -1
 
-// sameTimes notes connections that are slow again and again, from the beginning.
+// sameTimes records connections that are slow each time they are measured from the beginning.
 func (c *hostCell) sameTimes(when string, k call, seen, native []apps.Event) {
 	late := tooLong(seen, native)
 	for try := 0; try < mostRetries && len(late) > 0 && (try < 1 || !late.hopeless()); try++ {
@@ -150,7 +149,7 @@ func (c *hostCell) sameTimes(when string, k call, seen, native []apps.Event) {
 	}
 }
 
-// hopeless reports whether all is so slow that another try changes nothing.
+// hopeless tells whether all are so slow that another try would not change it.
 func (s slow) hopeless() bool {
 	for _, d := range s {
 		if d < slowed(hopeless)+mayCost(oneCosts) {
@@ -160,7 +159,7 @@ func (s slow) hopeless() bool {
 	return true
 }
 
-// and keeps what both have, with the shorter time.
+// and returns what is in both, with the shorter times.
 func (s slow) and(other slow) slow {
 	both := slow{}
 	for i, d := range s {
@@ -182,16 +181,16 @@ func tooLong(seen, native []apps.Event) slow {
 			late[i] = d
 		}
 	}
-	// A SYN that natively is sent again takes the second and some that its timer takes.
+	// A SYN that is also retransmitted natively takes the second and the inaccuracy of its timer.
 	if d := median(seen); d > usual+max(mayCost(laterCosts), usual/50) {
 		late[theMedian] = d
 	}
 	return late
 }
 
-// mayCost is what a connect() may take longer than natively on this machine. An emulated
-// one has its own price of a process that wakes up: there a connect() is late that has
-// waited for a timer, the gateways' or the kernel's for its SYN.
+// mayCost returns how much longer than natively a connect() may take on this machine. On an emulated machine waking a
+// process takes long; there only a connect() that waited for a timer counts as late: the gateways', or the kernel's
+// for its SYN.
 func mayCost(d time.Duration) time.Duration {
 	if slowness() > 1 {
 		return min(slowed(handshakeTimeout), afterRetry) / 2
@@ -203,7 +202,7 @@ func took(all []apps.Event, i int) time.Duration {
 	return time.Duration(all[min(i, len(all)-1)].ConnectMicros) * time.Microsecond
 }
 
-// median is that of connect() in all connections but the first.
+// median returns the median time of connect() over all connections but the first.
 func median(all []apps.Event) time.Duration {
 	var d []time.Duration
 	for i := range all {

@@ -12,8 +12,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// engines run containers with published ports, as they come from Debian: with
-// their own rules, and their own programs on the ports.
+// engines run containers with published ports, as Debian packages them: with their own rules, and their own programs
+// on the ports.
 func engines() []hostKind {
 	docker := []string{"dockerd", "containerd", "runc", "docker-proxy", dockerClient, "iptables"}
 	const inDocker = "{{if .V6}}[fd99::242:ac11:2]{{else}}172.17.0.2{{end}}"
@@ -30,8 +30,8 @@ func engines() []hostKind {
 	}
 }
 
-// engine is a server in a container, published at two ports, and one outside. A
-// client with an engine of its own has another container.
+// engine sets up a server in a container, published at two ports, and one outside. A client with an engine of its own
+// has another container.
 func engine(run func(*hostCell, *testnet.Host), address string) func(*hostCell) []target {
 	return func(c *hostCell) []target {
 		c.serves(c.h2, "app", 7001)
@@ -49,11 +49,10 @@ func engine(run func(*hostCell, *testnet.Host), address string) func(*hostCell) 
 	}
 }
 
-// dockerClient is Debian's: a machine may have another one in front of it.
+// dockerClient is Debian's: PATH may find another one first.
 const dockerClient = "/usr/bin/docker"
 
-// docker starts an engine without an image but the one of package apps, and a
-// container of that.
+// docker starts an engine whose only image is that of package apps, and a container of it.
 func (c *hostCell) docker(h *testnet.Host, flags string) {
 	c.t.Helper()
 	dir := scratch(c.t)
@@ -86,7 +85,7 @@ network_backend = "netavark"
 network_config_dir = "/run/networks"
 `
 
-// podman runs a container of a folder, in a network of netavark.
+// podman runs a container from a directory, in a network of netavark.
 func (c *hostCell) podman(h *testnet.Host) {
 	c.t.Helper()
 	root := rootOf(c.t)
@@ -102,7 +101,7 @@ func (c *hostCell) podman(h *testnet.Host) {
 		exec sleep infinity`, config, root), "empty=/run", "cgroup")
 }
 
-// rootOf is a root directory with nothing but the program of package apps.
+// rootOf returns a root directory with only the program of package apps.
 func rootOf(t *testing.T) string {
 	t.Helper()
 	root := filepath.Join(scratch(t), "root")

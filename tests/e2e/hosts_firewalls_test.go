@@ -4,7 +4,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// hostKinds are all kinds of hosts.
+// hostKinds returns all kinds of hosts.
 func hostKinds() []hostKind {
 	var all []hostKind
 	all = append(all, packetFilters()...)
@@ -20,16 +20,15 @@ func hostKinds() []hostKind {
 
 var anySide = []string{clientSide, serverSide, bothSides}
 
-// Ports of a server behind a firewall: any host may reach openPort and closedPort,
-// and closedPort has no listener; a server listens on refusedPort, which the
-// firewall keeps.
+// Ports of a server behind a firewall. Any host may reach openPort and closedPort, which has no listener. A server
+// listens on refusedPort, which the firewall refuses.
 const (
 	openPort    = 7000
 	closedPort  = 7009
 	refusedPort = 7098
 )
 
-// packetFilters drop what no rule has allowed, and look at where packets come from.
+// packetFilters drop what no rule has allowed, and check where packets come from.
 func packetFilters() []hostKind {
 	return []hostKind{
 		{
@@ -64,8 +63,8 @@ func packetFilters() []hostKind {
 	}
 }
 
-// firewall is a server with these rules, or a client that has them. What is refused
-// ends like that; nothing is if it is empty.
+// firewall sets up a server or a client with these rules. What is refused has the outcome refused; if that is empty,
+// nothing is refused.
 func firewall(rules func(*hostCell, *testnet.Host), refused string) func(*hostCell) []target {
 	return func(c *hostCell) []target {
 		c.serves(c.h2, "app", openPort, refusedPort)
@@ -83,7 +82,7 @@ func firewall(rules func(*hostCell, *testnet.Host), refused string) func(*hostCe
 	}
 }
 
-// ruleset is rules of nft.
+// ruleset returns a function that gives nft rules to a host.
 func ruleset(rules string) func(*hostCell, *testnet.Host) {
 	return func(c *hostCell, h *testnet.Host) { c.nft(h, rules) }
 }
@@ -111,8 +110,8 @@ func (c *hostCell) ufw(h *testnet.Host) {
 	c.nftHas(h, "ufw6-user-input")
 }
 
-// fibRules is the reverse path filter of firewalld for both families, without
-// the mark; and a rejection instead of a drop.
+// fibRules is firewalld's reverse path filter for both families, without the mark and with a rejection instead of a
+// drop.
 const fibRules = `table {{.NFT}} guard {
 	chain pre {
 		type filter hook prerouting priority raw; policy accept;
@@ -137,7 +136,7 @@ const antispoofRules = `table {{.NFT}} guard {
 	}
 }`
 
-// outboundRules know the devices by which packets leave, and keep the rest.
+// outboundRules allow packets to leave by known devices only.
 const outboundRules = `table {{.NFT}} guard {
 	chain output {
 		type filter hook output priority filter; policy drop;
@@ -166,8 +165,7 @@ const nonlocalRules = `table {{.NFT}} guard {
 	}
 }`
 
-// notrackRules know the service and no connections, as those do that have many,
-// and let nothing else in or out.
+// notrackRules allow the service without connection tracking, as busy hosts do, and let nothing else in or out.
 const notrackRules = `table {{.NFT}} guard {
 	chain pre {
 		type filter hook prerouting priority raw; policy accept;
@@ -197,8 +195,8 @@ const notrackRules = `table {{.NFT}} guard {
 	}
 }`
 
-// maxsegRules drop what announces segments longer than any Ethernet's, which nothing
-// that has come over one, or leaves by one, does.
+// maxsegRules drop what announces segments longer than any Ethernet's: nothing that comes from one, or leaves by one,
+// does.
 const maxsegRules = `table {{.NFT}} guard {
 	chain pre {
 		type filter hook prerouting priority raw; policy accept;
@@ -214,8 +212,8 @@ const maxsegRules = `table {{.NFT}} guard {
 	}
 }`
 
-// sourceRouting is how hosts with several networks answer by the one that was
-// asked: rules by the source in front of all others.
+// sourceRouting sets up rules by source address before all others, as hosts with several networks do to answer by the
+// network that was asked.
 func (c *hostCell) sourceRouting(h *testnet.Host) {
 	for _, f := range c.families() {
 		own, version := f.Client, "-4"
@@ -233,7 +231,7 @@ func (c *hostCell) sourceRouting(h *testnet.Host) {
 	}
 }
 
-// rpFilter is the kernel's own reverse path filter, of IPv4.
+// rpFilter is the kernel's own reverse path filter for IPv4.
 func (c *hostCell) rpFilter(h *testnet.Host) {
 	c.sysctl(h, "net.ipv4.conf.all.rp_filter", "1")
 	c.sysctl(h, "net.ipv4.conf.eth0.rp_filter", "1")
@@ -245,7 +243,7 @@ func (c *hostCell) synproxySysctls(h *testnet.Host) {
 	c.sysctl(h, "net.netfilter.nf_conntrack_tcp_loose", "0")
 }
 
-// synproxyRules are those of the manual iptables-extensions(8).
+// synproxyRules are from the manual iptables-extensions(8).
 const synproxyRules = `*raw
 -A PREROUTING -i eth0 -p tcp -m tcp --syn --dport 7000 -j CT --notrack
 COMMIT
@@ -267,8 +265,7 @@ const synproxyNFT = `table {{.NFT}} guard {
 	}
 }`
 
-// nixosRules are what firewall-iptables.nix makes of a configuration with three
-// ports allowed.
+// nixosRules are what firewall-iptables.nix generates from a configuration that allows three ports.
 func nixosRules(loose string) string {
 	return `*mangle
 :nixos-fw-rpfilter - [0:0]

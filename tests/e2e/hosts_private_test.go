@@ -20,10 +20,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// privateApp is how real firewalls and container engines run on a test host: a
-// shell script as the first process of namespaces of its own for processes, mounts
-// and control groups. It and everything it has started end together, and what it
-// writes into the machine's directories is gone with it.
+// privateApp is how real firewalls and container engines run on a test host: a shell script as the first process of
+// PID, mount and cgroup namespaces of its own. It ends together with everything that it has started, and what it
+// writes into the machine's directories disappears with it.
 //
 //	private [empty=DIR | bind=SOURCE:DIR | cgroup]... SCRIPT
 var privateApp = apps.App{Name: "private", Run: runPrivate}
@@ -62,7 +61,7 @@ func private(what string) error {
 	case "bind":
 		from, to, _ := strings.Cut(where, ":")
 		return unix.Mount(from, to, "", unix.MS_BIND, "")
-	case "cgroup": // version 2, whatever the machine has, from our group downwards
+	case "cgroup": // version 2, whatever the machine has, from the test's group downwards
 		const root = "/sys/fs/cgroup"
 		return errors.Join(
 			unix.Unshare(unix.CLONE_NEWCGROUP),
@@ -73,8 +72,8 @@ func private(what string) error {
 	}
 }
 
-// privately starts a script as the first process of namespaces of its own on a
-// host, and returns it when it has printed "ready".
+// privately starts a script as the first process of namespaces of its own on a host, waits until it prints "ready",
+// and returns it.
 func privately(t *testing.T, h *testnet.Host, group *testnet.Cgroup, script string, private ...string) *testnet.Proc {
 	t.Helper()
 	cmd := h.AppCommand(context.Background(), append(append([]string{privateApp.Name}, private...), script)...)
@@ -84,7 +83,7 @@ func privately(t *testing.T, h *testnet.Host, group *testnet.Cgroup, script stri
 	}
 	p, err := h.StartCmd(cmd)
 	require.NoError(t, err)
-	t.Cleanup(func() { // before what it uses goes
+	t.Cleanup(func() { // before what it uses is removed
 		_ = p.Kill()
 		_ = p.Wait()
 	})
@@ -94,8 +93,7 @@ func privately(t *testing.T, h *testnet.Host, group *testnet.Cgroup, script stri
 	return p
 }
 
-// scratch is a directory that goes with the test. Its path is short enough for
-// sockets.
+// scratch makes a directory for the duration of the test. Its path is short enough for sockets.
 func scratch(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "smcgw-host-") //nolint:usetesting // short: there are sockets in it
@@ -104,7 +102,7 @@ func scratch(t *testing.T) string {
 	return dir
 }
 
-// copied is a copy of a directory that a program may write to.
+// copied returns a copy of a directory that a program may write to.
 func copied(t *testing.T, from string) string {
 	t.Helper()
 	to := filepath.Join(scratch(t), filepath.Base(from))
@@ -112,7 +110,7 @@ func copied(t *testing.T, from string) string {
 	return to
 }
 
-// group is a control group for the containers of a test.
+// group makes a control group for the containers of a test.
 func group(t *testing.T) *testnet.Cgroup {
 	t.Helper()
 	g, err := testnet.NewCgroup(filepath.Base(scratch(t)))

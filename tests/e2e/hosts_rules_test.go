@@ -16,17 +16,17 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// family is one of the two in the words of rules.
+// family has the words of rules for one of the two families.
 type family struct {
 	V6                    bool
-	IP                    string // of nft
+	IP                    string // the keyword of nft
 	NFT                   string // family of an nft table
-	ICMP, Unreachable     string // protocol, and the answer that is a refusal
+	ICMP, Unreachable     string // protocol, and the answer that refuses
 	Localhost, Sidecar    string
 	Client, Alias, Server string
-	Third, Virtual        string // of a host without gateway, and of a service on the server's
-	Pod, PodNet, Inner    string // behind the server's host, and its own address there
-	Cluster, Headless     string // services of a cluster: addresses of no host
+	Third, Virtual        string // of a host without gateway; of a service on the server's host
+	Pod, PodNet, Inner    string // behind the server's host; Inner: the host's own address there
+	Cluster, Headless     string // addresses of a cluster's services, which no host has
 }
 
 func (c *hostCell) families() []family {
@@ -46,12 +46,12 @@ func (c *hostCell) families() []family {
 	}
 }
 
-// Dest writes an address with a port as iptables and nft want it.
+// Dest formats an address with a port as iptables and nft want it.
 func (f family) Dest(addr string, port int) string {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port)).String()
 }
 
-// Bits is the length of an address.
+// Bits returns the length of an address in bits.
 func (f family) Bits() int {
 	if f.V6 {
 		return 128
@@ -59,7 +59,7 @@ func (f family) Bits() int {
 	return 32
 }
 
-// words fills the text of rules in for one family.
+// words executes the text of rules as a template for one family.
 func (f family) words(t *testing.T, rules string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -67,8 +67,7 @@ func (f family) words(t *testing.T, rules string) string {
 	return b.String()
 }
 
-// restore gives the rules of iptables-restore to a host, for both families. The
-// backend is nft or legacy.
+// restore loads rules into a host by iptables-restore, for both families. The backend is nft or legacy.
 func (c *hostCell) restore(h *testnet.Host, backend, rules string) {
 	c.t.Helper()
 	for _, f := range c.families() {
@@ -80,7 +79,7 @@ func (c *hostCell) restore(h *testnet.Host, backend, rules string) {
 	}
 }
 
-// nft gives rules to a host, once for each family.
+// nft loads rules into a host, once for each family.
 func (c *hostCell) nft(h *testnet.Host, rules string) {
 	c.t.Helper()
 	for _, f := range c.families() {
@@ -88,13 +87,13 @@ func (c *hostCell) nft(h *testnet.Host, rules string) {
 	}
 }
 
-// run runs a program on a host to its good end.
+// run runs a program on a host, which must succeed.
 func (c *hostCell) run(h *testnet.Host, name string, args ...string) {
 	c.t.Helper()
 	c.feed(h, "", name, args...)
 }
 
-// each runs a command for both families; its words are templates.
+// each runs a command, whose words are templates, for both families.
 func (c *hostCell) each(h *testnet.Host, command string) {
 	c.t.Helper()
 	for _, f := range c.families() {
@@ -114,7 +113,7 @@ func (c *hostCell) feed(h *testnet.Host, input, name string, args ...string) {
 	require.NoError(c.t, err, "%s %v on %s: %s\n%s", name, args, h.Name, out, input)
 }
 
-// nftHas requires a text in the rules of a host.
+// nftHas requires a text in a host's nft rules.
 func (c *hostCell) nftHas(h *testnet.Host, text string) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 20*time.Second)

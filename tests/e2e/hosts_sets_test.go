@@ -1,7 +1,6 @@
 package e2e
 
-// sets are firewalls that look sources up in sets, as fail2ban fills them: the
-// client's second address is banned.
+// sets are firewalls that look up sources in sets, as fail2ban fills them: the client's second address is banned.
 func sets() []hostKind {
 	targets := []target{
 		{name: "good", port: openPort, bind: "{{.Client}}", want: "app at {{.Dest .Server 7000}} saw client"},
@@ -27,7 +26,7 @@ COMMIT
 	}
 }
 
-// fail2banRules are those of its action nftables-multiport.
+// fail2banRules are from fail2ban's action nftables-multiport.
 const fail2banRules = `table {{.NFT}} f2b-table {
 	set addr-set-app {
 		type {{if .V6}}ipv6_addr{{else}}ipv4_addr{{end}}

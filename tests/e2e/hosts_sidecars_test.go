@@ -8,8 +8,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// sidecars are pods of Istio: everything inbound comes to a proxy's port 15006, and
-// everything outbound to its port 15001.
+// sidecars are Istio pods: everything inbound goes to port 15006 of a proxy, and everything outbound to its port 15001.
 func sidecars() []hostKind {
 	needs := []string{"iptables-nft-restore"}
 	return []hostKind{
@@ -18,13 +17,13 @@ func sidecars() []hostKind {
 	}
 }
 
-// sidecarID is the user that the proxy runs as: its own connections go where they want.
+// sidecarID is the user of the proxy, whose own connections are not redirected.
 const sidecarID = 1337
 
-// istio is a server behind its sidecar, a client with one, or both.
+// istio sets up a server behind its sidecar, a client with one, or both.
 func (c *hostCell) istio() []target {
 	c.serves(c.h2, "app", 7000)
-	saw := "client" // what the server sees; the sidecar of a client is the client, by another port
+	saw := "client" // what the server sees: the client's sidecar is the client, from another port
 	if c.has(c.h1) {
 		c.sidecar(c.h1, &syscall.Credential{Uid: sidecarID, Gid: sidecarID}, "[::]:15001")
 		c.restore(c.h1, "nft", istioRules+"-A ISTIO_OUTPUT -j ISTIO_REDIRECT\nCOMMIT\n")
@@ -41,7 +40,7 @@ COMMIT
 	return []target{{name: "behind sidecars", port: 7000, want: "app at {{.Dest .Server 7000}} saw " + saw, anyPort: true}}
 }
 
-// istioTPROXY is a server whose sidecar gets connections with their true addresses.
+// istioTPROXY sets up a server whose sidecar gets connections with their true addresses.
 func (c *hostCell) istioTPROXY() []target {
 	c.serves(c.h2, "app", 7000)
 	c.inbound("[::]:15006", &syscall.Credential{Gid: sidecarID}, "-tproxy")
@@ -54,7 +53,7 @@ func (c *hostCell) istioTPROXY() []target {
 	return []target{{name: "behind a transparent sidecar", port: 7000, want: "app at {{.Dest .Server 7000}} saw {{.Sidecar}}"}}
 }
 
-// inbound is the sidecar of a server: it dials from addresses of its own.
+// inbound starts the sidecar of a server, which dials from addresses of its own.
 func (c *hostCell) inbound(address string, as *syscall.Credential, flags ...string) {
 	c.t.Helper()
 	c.run(c.h2, "ip", "-6", "addr", "add", "::6/128", "dev", "lo", "nodad")
@@ -68,7 +67,7 @@ func (c *hostCell) sidecar(h *testnet.Host, as *syscall.Credential, args ...stri
 	c.forwards(h, cmd)
 }
 
-// istioRules are those of both directions, without what sends packets there.
+// istioRules are the rules of both directions, without those that send packets there.
 const istioRules = `*nat
 :ISTIO_INBOUND - [0:0]
 :ISTIO_REDIRECT - [0:0]

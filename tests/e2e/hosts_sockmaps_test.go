@@ -13,15 +13,14 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// Sockmaps are hosts on which programs of eBPF shorten the way between the sockets of a
-// host, or look at what its servers receive. They have all sockets of the host in
-// their maps, those of the gateway, too.
+// sockmaps are hosts on which eBPF programs shorten the path between sockets of the host, or look at what its servers
+// receive. Their maps have all sockets of the host, also the gateway's.
 func sockmaps() []hostKind {
 	return []hostKind{
 		{name: "sockmapredirect", sides: anySide, build: func(c *hostCell) []target {
 			return c.withSockmap(sockmap.Redirect, func(h *testnet.Host, seen sockmap.Counters) {
 				require.NotZero(c.t, seen.Sent, h.Name)
-				if h == c.h1 { // a client and its server
+				if h == c.h1 { // it has a client and its server
 					require.NotZero(c.t, seen.Redirected)
 				}
 			})
@@ -35,8 +34,8 @@ func sockmaps() []hostKind {
 	}
 }
 
-// withSockmap puts all that is started on the hosts from now on into control groups
-// with such programs; used looks at what these have done without gateways.
+// withSockmap puts everything that is started on the hosts from now on into control groups with such programs. used
+// checks what these have done without gateways.
 func (c *hostCell) withSockmap(attach func(string) (*sockmap.Programs, error), used func(*testnet.Host, sockmap.Counters)) []target {
 	c.t.Helper()
 	for _, h := range c.those() {
@@ -57,7 +56,7 @@ func (c *hostCell) withSockmap(attach func(string) (*sockmap.Programs, error), u
 	return c.besideItself()
 }
 
-// besideItself has a server on each host.
+// besideItself sets up a server on each host.
 func (c *hostCell) besideItself() []target {
 	c.serves(c.h1, "own", 7001)
 	c.serves(c.h2, "app", 7000)
@@ -67,10 +66,9 @@ func (c *hostCell) besideItself() []target {
 	}
 }
 
-// TestSockmapLater: a program that moves bytes between the sockets of a host comes while
-// the gateway runs, and goes. While it is there a carried connection's first bytes, which
-// go as packets before both sockets are in the map, could be overtaken: connections are
-// native, and status says why.
+// TestSockmapLater attaches a program that moves bytes between a host's sockets while the gateway runs, and detaches
+// it. Meanwhile a carried connection's first bytes, which go as packets until both sockets are in the map, could be
+// overtaken: so connections must be native, and status must say why.
 func TestSockmapLater(t *testing.T) {
 	t.Parallel()
 	for _, side := range []string{"client", "server"} {

@@ -21,15 +21,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// hostKind is a kind of host that people have: the rules of a firewall, of a
-// container engine, of a cluster's node.
+// hostKind is a kind of host that people run: with the rules of a firewall, of a container engine, of a cluster's node.
 type hostKind struct {
 	name   string
-	needs  []string // programs
-	kernel string   // a file that its kernel has
-	sides  []string // the hosts that can have the rules
-	// build puts the rules into the hosts that have them and the servers onto
-	// theirs, and says what can be reached.
+	needs  []string // that it needs
+	kernel string   // a file that exists on suitable kernels
+	sides  []string // which hosts can have the rules
+	// build loads the rules into the hosts that have them, starts servers, and returns what can be reached.
 	build func(*hostCell) []target
 }
 
@@ -39,13 +37,13 @@ const (
 	bothSides  = "both"
 )
 
-// hostCell is one kind, on one side, over one carrier.
+// hostCell is one kind of host, on one side, over one carrier.
 type hostCell struct {
 	*world
 	kind hostKind
 	side string
-	pod  *testnet.Host // behind the server's, if the kind has one
-	// controls look, after the native connections, whether the kind did its part.
+	pod  *testnet.Host // behind the server's host, if the kind has one
+	// controls check, after the native connections, that the rules of the kind took effect.
 	controls []func()
 	tally
 	problems []string
@@ -54,18 +52,18 @@ type hostCell struct {
 // target is something a client connects to. Its texts are templates of family.
 type target struct {
 	name string
-	to   string // address, by default of the server's host
+	to   string // address; by default the server's
 	port int
-	bind string // address of the client, by default its own
-	want string // the outcome that the kind of host is about
-	// anyPort says that a translation has chosen the port that the server sees.
+	bind string // the client's address; by default its own
+	want string // the outcome by which the kind of host matters
+	// anyPort says that a translation chooses the port that the server sees.
 	anyPort bool
-	// alone is the reason that the server's gateway gives for connections to the target,
-	// if they are native with gateways, too.
+	// alone is the reason that the server's gateway must report for connections to the target, if they are native
+	// with gateways, too.
 	alone string
 }
 
-// outcome is that of an observation, but for what is left to chance.
+// outcome returns the outcome of an observation without what is random.
 func (t target) outcome(o apps.Event) string {
 	if t.anyPort {
 		return strings.Replace(o.Outcome(), " by another port", "", 1)
@@ -73,7 +71,7 @@ func (t target) outcome(o apps.Event) string {
 	return o.Outcome()
 }
 
-// silent says that natively there is no answer.
+// silent tells whether there is natively no answer.
 func (t target) silent() bool { return t.want == "connect: GAVE_UP" }
 
 func (t target) fails() bool { return strings.HasPrefix(t.want, "connect: ") }
@@ -81,10 +79,9 @@ func (t target) fails() bool { return strings.HasPrefix(t.want, "connect: ") }
 // sampledHosts is how many cells a run draws.
 const sampledHosts = 6
 
-// TestFaultHosts: on no kind of host does smcgw change what an application
-// observes: the same server answers, sees the same address and gets every byte, or
-// the same error comes, and connect() takes as long. A run draws some cells; make
-// faults runs all. Kinds that this kernel cannot be are for the guest of tests/interop.
+// TestFaultHosts checks that smcgw changes nothing that an application observes, on any kind of host: the same server
+// answers, sees the same address and gets every byte, or the same error comes, and connect() takes as long. A run
+// draws some cells; make faults runs all. Kinds that this kernel cannot be run in the guest of tests/interop.
 func TestFaultHosts(t *testing.T) {
 	t.Parallel()
 	var cells []*hostCell
@@ -105,7 +102,7 @@ func TestFaultHosts(t *testing.T) {
 	}
 }
 
-// possible reports whether this kernel can be a host of the kind.
+// possible tells whether a host with this kernel can be of the kind.
 func (k hostKind) possible() bool {
 	if k.kernel == "" {
 		return true
@@ -122,7 +119,7 @@ func (c *hostCell) test(t *testing.T) {
 	t.Cleanup(func() { t.Log(&c.tally) })
 	require.NoError(t, c.h1.AddAddress(prefix("10.77.0.101/24")))
 	require.NoError(t, c.h1.AddAddress(prefix("fd77::101/64")))
-	for _, h := range c.net.Hosts() { // or the second refusal in a row comes late, natively
+	for _, h := range c.net.Hosts() { // otherwise the second refusal in a row comes late, also natively
 		c.sysctl(h, "net.ipv4.icmp_ratelimit", "0")
 		c.sysctl(h, "net.ipv6.icmp.ratelimit", "0")
 	}
@@ -145,18 +142,18 @@ func (c *hostCell) test(t *testing.T) {
 	}
 }
 
-// The times of the comparison.
+// When a comparison is made.
 const (
 	withGateways = "with gateways"
 	switchedOff  = "switched off"
 )
 
-// has reports whether a host has the rules of the kind.
+// has tells whether a host has the rules of the kind.
 func (c *hostCell) has(h *testnet.Host) bool {
 	return c.side == bothSides || (h == c.h1) == (c.side == clientSide)
 }
 
-// those are the hosts that have the rules.
+// those returns the hosts that have the rules.
 func (c *hostCell) those() (all []*testnet.Host) {
 	for _, h := range []*testnet.Host{c.h1, c.h2} {
 		if c.has(h) {
@@ -175,7 +172,7 @@ func (c *hostCell) behind(ports ...int) {
 	c.serves(c.pod, "pod", ports...)
 }
 
-// serves starts a server under a name at some ports.
+// serves starts a server with a name on some ports.
 func (c *hostCell) serves(h *testnet.Host, tag string, ports ...int) {
 	c.t.Helper()
 	args := []string{"serve", "-quiet", "-tag", tag}
@@ -194,7 +191,7 @@ func (c *hostCell) forwards(h *testnet.Host, cmd *testnet.Cmd) {
 	require.NoError(c.t, p.WaitOutput(patience(c.t), `"event":"listening"`))
 }
 
-// appsProgram is the program of package apps, static.
+// appsProgram returns the path of the static program of package apps.
 func appsProgram(t *testing.T) string {
 	t.Helper()
 	path, err := builtApps()
@@ -212,24 +209,23 @@ var builtApps = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// handshakeTimeout is the default of the setting of that name.
+// handshakeTimeout is the default of limits.handshake_timeout.
 const handshakeTimeout = 200 * time.Millisecond
 
-// start starts the gateways as operators do: everything at its default but the
-// ports, and the peers they are for.
+// start starts the gateways as operators do, with defaults for everything but the ports and the peers.
 func (c *hostCell) start() {
 	s := settings{
 		Handshake: slowed(handshakeTimeout).String(),
 		Ports:     "7000, 7001, 7003, 7004, 7005, 7009, 7010, 7098",
 		Peers:     `0.0.0.0/0, "::/0"`,
-		Devices:   " ", // as most configurations: what routes say
+		Devices:   " ", // as in most configurations: by the routes
 	}
 	g1, g2 := c.launch(c.h1, s), c.launch(c.h2, s)
 	g1.ready()
 	g2.ready()
 }
 
-// restart starts the gateways again, so that connections are the first ones.
+// restart restarts the gateways, so that connections are the first ones again.
 func (c *hostCell) restart() {
 	var all sync.WaitGroup
 	for _, h := range []*testnet.Host{c.h1, c.h2} {
@@ -248,7 +244,7 @@ type call struct {
 
 func (c call) String() string { return fmt.Sprintf("%s, %s", c.name, c.IP) }
 
-// destination is the address that the client connects to.
+// destination returns the address that the client connects to.
 func (c call) destination(t *testing.T) string {
 	t.Helper()
 	if c.to == "" {
@@ -267,8 +263,8 @@ func (c *hostCell) calls(targets []target) (all []call) {
 }
 
 const (
-	// patient is when a connection is taken for one that hangs, and impatient how
-	// long a client waits for an answer that does not come natively.
+	// patient is when a connection counts as hanging, and impatient how long a client waits for an answer that does
+	// not come natively.
 	patient   = 6 * time.Second
 	impatient = 1300 * time.Millisecond
 )
@@ -303,22 +299,21 @@ func (c *hostCell) visits(k call, count int) ([]apps.Event, error) {
 	return e.Visits, err
 }
 
-// How many connections follow each other; failedVisits are of those that fail
-// natively, some of which take a second each.
+// How many connections are made in a row. failedVisits is for those that fail natively, some of which take a second
+// each.
 const (
 	manyVisits    = 100
 	severalVisits = 10
 	failedVisits  = 3
 )
 
-// natively visits all targets without gateways: every control must show what the
-// kind of host is about.
+// natively visits all targets without gateways. Every control must show that the kind of host took effect.
 func (c *hostCell) natively(targets []target) map[string][]apps.Event {
 	c.t.Helper()
 	all := map[string][]apps.Event{}
 	for _, k := range c.calls(targets) {
 		want := k.words(c.t, k.want)
-		if !k.silent() { // engines need a moment for the addresses of containers
+		if !k.silent() { // engines need a moment to set up containers' addresses
 			got := ""
 			for end := time.Now().Add(time.Minute); got != want && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 				seen, err := c.visits(k, 1)
@@ -337,8 +332,7 @@ func (c *hostCell) natively(targets []target) map[string][]apps.Event {
 	return all
 }
 
-// report logs what the gateways have told, for the curious: whether something is
-// carried is not what is tested here.
+// report logs what the gateways report. Whether anything is carried is not tested here.
 func (c *hostCell) report() {
 	for _, h := range []*testnet.Host{c.h1, c.h2} {
 		s := c.gateways[h].status()

@@ -52,8 +52,8 @@ COMMIT
 	}
 }
 
-// outputDNAT is a client whose own connections go elsewhere: to another port, to
-// the server for an address of no host, to another host, to the client itself.
+// outputDNAT sets up a client whose own connections go elsewhere: to another port, to the server for an address that
+// no host has, to another host, to the client itself.
 func (c *hostCell) outputDNAT() []target {
 	c.serves(c.h2, "app", 7000, 7001, 7003)
 	c.serves(c.h3, "third", 7003)
@@ -72,16 +72,14 @@ func (c *hostCell) outputDNAT() []target {
 		{name: "other address", to: "{{.Cluster}}", port: 7000, want: "app at {{.Dest .Server 7003}} saw client"},
 		{name: "other host", port: 7003, want: "third at {{.Dest .Third 7003}} saw client"},
 		{name: "home", port: 7005, want: "home at {{if .V6}}{{.Dest \"::1\" 7004}}{{else}}{{.Dest \"127.0.0.1\" 7004}}{{end}} saw client"},
-		// By another address: of two connections from one port, of which one is translated to
-		// the destination of the other, a kernel without gateways loses the SYN-ACK of the
-		// second while the first is in TIME_WAIT.
+		// From another address: if one of two connections from one port is translated to the destination of the
+		// other, a kernel without gateways loses the SYN-ACK of the second while the first is in TIME_WAIT.
 		{name: "as it is", port: 7001, bind: "{{.Alias}}", want: "app at {{.Dest .Server 7001}} saw client"},
 	}
 }
 
-// published is what engines do with the ports of a container, with each way they
-// have to keep others off the port: a proxy that would serve it, too (docker), a
-// listener that never accepts (podman), nothing.
+// published sets up what engines do with a container's ports, with each way in which they keep others off the port: a
+// proxy that would serve it, too (docker), a listener that never accepts (podman), nothing.
 func (c *hostCell) published() []target {
 	c.behind(7000, 7004, 7005)
 	for _, f := range c.families() {

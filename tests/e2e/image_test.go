@@ -16,8 +16,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// imageConfig is what the container's gateway has for the one of docs/operations/install.md
-// "Containers": the control groups of the host are elsewhere there.
+// imageConfig replaces the configuration of docs/operations/install.md "Containers" in the container: the host's
+// control groups are elsewhere here.
 const imageConfig = `mode: enforce
 cgroup_path: /host/cgroup
 devices: [eth0]
@@ -27,9 +27,8 @@ limits: { handshake_timeout: 5s }
 soft: { udp_port: %d }
 `
 
-// TestImage: the container image runs with the options of docs/operations/install.md, in
-// the network of its host, carries a connection of a program outside of the container, and
-// leaves nothing behind.
+// TestImage checks that the container image runs with the options of docs/operations/install.md in its host's
+// network, carries a connection of a program outside the container, and leaves nothing behind.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "podman", "conmon", "crun")
@@ -42,12 +41,12 @@ func TestImage(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	program := filepath.Join(dir, "smcgw") // there is no libc in the image
+	program := filepath.Join(dir, "smcgw") // without cgo: the image has no libc
 	made("build", "-trimpath", "-o", program, "../../cmd/smcgw")
 	made("run", "-C", "../../packaging/tools", "./image", "-program", program, "-config", "../smcgw.yaml",
 		"-tag", "localhost/smcgw:test", "-out", filepath.Join(dir, "image.tar"))
 	for _, d := range []string{"etc", "run", "lib"} {
-		require.NoError(t, os.Mkdir(filepath.Join(dir, d), 0o755)) //nolint:gosec // as packages have them
+		require.NoError(t, os.Mkdir(filepath.Join(dir, d), 0o755)) //nolint:gosec // as packages install them
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "etc/smcgw.yaml"), fmt.Appendf(nil, imageConfig, echoPort, rdmaPort), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "containers.conf"), []byte(podmanConfig), 0o600))

@@ -13,14 +13,14 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// betweenWorld is two hosts with a daemon each, whose programs are promoted with those of the other one.
+// betweenWorld is two hosts, each with a daemon, that promote connections between each other's programs.
 type betweenWorld struct {
 	*inProcessWorld
 	gs       [2]*gw // of h1 and h2
 	settings settings
 }
 
-// betweenRule has the ends of streams promoted between hosts.
+// betweenRule makes streams be promoted between hosts.
 const betweenRule = "  - { name: rings, match: { ports: [7001] }, action: accelerate, way: in-process }\n"
 
 func newBetweenWorld(t *testing.T, s settings) *betweenWorld {
@@ -33,7 +33,7 @@ func newBetweenWorld(t *testing.T, s settings) *betweenWorld {
 	return w
 }
 
-// promoted waits until both ends are in rings, and bytes have moved there.
+// promoted waits until both ends are in rings and bytes have moved there.
 func (w *betweenWorld) promoted() (ends [2]report.ConnInfo) {
 	w.t.Helper()
 	for i, g := range w.gs {
@@ -48,7 +48,7 @@ func (w *betweenWorld) promoted() (ends [2]report.ConnInfo) {
 	return ends
 }
 
-// TestBetweenHosts: a stream between programs on two hosts goes by rings, which the soft device carries.
+// TestBetweenHosts checks that a stream between programs on two hosts goes by rings that the soft device carries.
 func TestBetweenHosts(t *testing.T) {
 	t.Parallel()
 	w := newBetweenWorld(t, settings{Carriers: "soft"})
@@ -61,7 +61,7 @@ func TestBetweenHosts(t *testing.T) {
 	f.whole(bytes)
 }
 
-// native waits until no end is in rings any more.
+// native waits until no end is in rings.
 func (w *betweenWorld) native() {
 	w.t.Helper()
 	for _, g := range w.gs {
@@ -69,13 +69,14 @@ func (w *betweenWorld) native() {
 	}
 }
 
-// wentBack waits until an end is counted that went on by the kernel for a reason. It may have asked again since.
+// wentBack waits until a return to the kernel is counted for a reason. The end may have asked again since.
 func (g *gw) wentBack(reason string) {
 	g.w.t.Helper()
 	g.eventually("back for "+reason, 10*time.Second, func() bool { return g.stats().InProcess.Native[reason] > 0 })
 }
 
-// TestBetweenHostsSwitch: off has a stream go on by the kernel at an exact byte, whichever host says so, and on in rings.
+// TestBetweenHostsSwitch checks that off, on either host, moves a stream to the kernel at an exact byte, and on moves
+// it back to rings.
 func TestBetweenHostsSwitch(t *testing.T) {
 	t.Parallel()
 	w := newBetweenWorld(t, settings{Carriers: "soft"})
@@ -92,7 +93,7 @@ func TestBetweenHostsSwitch(t *testing.T) {
 	w.promoted()
 }
 
-// TestBetweenHostsDies: whatever dies, a stream goes on, or ends as the kernel would have ended it.
+// TestBetweenHostsDies checks that, whatever dies, a stream goes on or ends as the kernel would have ended it.
 func TestBetweenHostsDies(t *testing.T) {
 	t.Parallel()
 	kill := func(g *gw) {
@@ -104,7 +105,7 @@ func TestBetweenHostsDies(t *testing.T) {
 		name string
 		then func(w *betweenWorld, f *flow)
 		goes bool
-		why  string // it goes back, at the sender's host
+		why  string // the reason for going back, on the sender's host
 	}{
 		{"gateway of the sender", func(w *betweenWorld, _ *flow) { kill(w.gs[1]) }, true, ""},
 		{"gateway of the receiver", func(w *betweenWorld, _ *flow) { kill(w.gs[0]) }, true, "wire_reset"},
@@ -131,7 +132,7 @@ func TestBetweenHostsDies(t *testing.T) {
 			f.goesOn(time.Second)
 			of.then(w, f)
 			patience := 3 * time.Second
-			if of.name == "carrier" || of.name == "link" { // the device asks a silent peer as long as steered connections do
+			if of.name == "carrier" || of.name == "link" { // the device probes a silent peer as for steered connections
 				patience = 10 * time.Second
 			}
 			if of.goes {
@@ -161,8 +162,8 @@ func TestBetweenHostsDies(t *testing.T) {
 	}
 }
 
-// TestBenchPeerInProcess: bench --peer compares connections whose bytes go from ring to ring with the others, between the same
-// gateways, and says why where they do not.
+// TestBenchPeerInProcess checks that bench --peer compares connections whose bytes go from ring to ring with the
+// others between the same gateways, and reports why if they do not.
 func TestBenchPeerInProcess(t *testing.T) {
 	t.Parallel()
 	w := newBetweenWorld(t, settings{Carriers: "soft", Handshake: "10s"})
@@ -177,7 +178,7 @@ func TestBenchPeerInProcess(t *testing.T) {
 	}
 	require.Equal(t, "connections that are short or idle stay native", seriesOf(t, r, "connect, request, close", way).Note)
 
-	w.gs[0].turn(settings{Carriers: "soft", Handshake: "10s", Policy: betweenRule}, report.ModeEnforce) // between_hosts is off by default
+	w.gs[0].turn(settings{Carriers: "soft", Handshake: "10s", Policy: betweenRule}, report.ModeEnforce) // without between_hosts, which is off by default
 	r = w.bench(w.h2, w.h1.Addr4.String(), token, "--rounds", "1")
 	s := seriesOf(t, r, up, way)
 	require.Empty(t, s.Values)

@@ -20,20 +20,20 @@ type translatedWorld struct {
 	*betweenWorld
 	server, client *testnet.Host // containers of h1, and of h2
 	paths          []translatedPath
-	proxied        translatedPath // two connections, as by the userland proxy of an engine
+	proxied        translatedPath // two connections, as through an engine's userland proxy
 }
 
-// translatedPath is what becomes of the addresses of a connection from a program of h2, or in its container, to one of h1, or
-// in its container.
+// translatedPath is how the addresses of a connection from a program of h2, or in its container, to one of h1, or in
+// its container, are translated.
 type translatedPath struct {
 	name     string
 	from, to *testnet.Host
-	listens  int            // the port of the server
+	listens  int            // port of the server
 	dials    netip.AddrPort // what the client connects to
-	saw      netip.Addr     // the address of the client, as the server sees it
+	saw      netip.Addr     // the client's address, as the server sees it
 }
 
-// serviceAddress is one that no host has.
+// serviceAddress is an address that no host has.
 var serviceAddress = netip.MustParseAddr("10.96.0.1")
 
 func newTranslatedWorld(t *testing.T) *translatedWorld {
@@ -98,7 +98,7 @@ func newTranslatedWorld(t *testing.T) *translatedWorld {
 	return w
 }
 
-// streams begins one on each path, the proxied one last.
+// streams begins a stream on each path, the proxied one last.
 func (w *translatedWorld) streams(bytes int) (all []*flow) {
 	w.t.Helper()
 	for _, p := range append(slices.Clone(w.paths), w.proxied) {
@@ -107,9 +107,9 @@ func (w *translatedWorld) streams(bytes int) (all []*flow) {
 	return all
 }
 
-// TestBetweenHostsTranslated: connections whose addresses are translated at either host, and those of containers at both,
-// are in process between the hosts, and every end is shown with the addresses that its program has natively. What a proxy
-// joins is native.
+// TestBetweenHostsTranslated checks that connections whose addresses are translated on either host, and those of
+// containers on both, are in process between the hosts, and that every end is reported with the addresses that its
+// program has natively. What a proxy joins must be native.
 func TestBetweenHostsTranslated(t *testing.T) {
 	t.Parallel()
 	w := newTranslatedWorld(t)
@@ -141,7 +141,7 @@ func TestBetweenHostsTranslated(t *testing.T) {
 	flows[len(w.paths)].ends()
 }
 
-// end waits until one end is in rings by the soft device, and bytes have moved there.
+// end waits until an end is in rings over the soft device and bytes have moved there.
 func (w *translatedWorld) end(g *gw, name string, is func(report.ConnInfo) bool) (end report.ConnInfo) {
 	w.t.Helper()
 	g.eventually(name+": promoted", 20*time.Second, func() bool {

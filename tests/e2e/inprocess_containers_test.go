@@ -17,9 +17,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestInProcessContainers: a container of podman finds another one, in another network, by a port that its host publishes.
-// With the device of packages both have their connection promoted, and are told apart; without it the same connection is
-// native.
+// TestInProcessContainers has a podman container connect to another one, in another network, through a port that its
+// host publishes. With the CDI device of the packages the connection must be promoted and the two ends told apart;
+// without it the same connection must be native.
 func TestInProcessContainers(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "root", "bpf", "gcc", "podman", "/usr/lib/podman/netavark", "conmon", "crun", "iptables")
@@ -28,7 +28,7 @@ func TestInProcessContainers(t *testing.T) {
 		promoted     bool
 		bytes        int
 	}{
-		{"device", "--device smcgw.dev/in-process=all", true, 128 << 20}, // ten seconds and more
+		{"device", "--device smcgw.dev/in-process=all", true, 128 << 20}, // for ten seconds or more
 		{"native", "", false, 32 << 20},
 	} {
 		t.Run(of.name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestInProcessContainers(t *testing.T) {
 	}
 }
 
-// toldApart wants the two ends to be those of programs in containers of their own.
+// toldApart requires the two ends to be those of programs in different containers.
 func (w *inProcessWorld) toldApart(ends []report.ConnInfo, cgroup *testnet.Cgroup) {
 	w.t.Helper()
 	for _, e := range ends {
@@ -73,7 +73,7 @@ func (w *inProcessWorld) toldApart(ends []report.ConnInfo, cgroup *testnet.Cgrou
 	}
 }
 
-// containers starts both on the host of the daemon, with options of podman, and returns what the client says.
+// containers starts both containers on the daemon's host, with options of podman, and returns the client.
 func (w *inProcessWorld) containers(sockets string, cgroup *testnet.Cgroup, options string, bytes int) *testnet.Proc {
 	w.t.Helper()
 	return w.engine(w.h3, sockets, cgroup, fmt.Sprintf(`
@@ -87,8 +87,8 @@ func (w *inProcessWorld) containers(sockets string, cgroup *testnet.Cgroup, opti
 		options, echoPort, transferPort, w.h3.Addr4, bytes))
 }
 
-// engine runs a script on a host that has podman with two networks, and a root directory with the program stream. Containers
-// stay in the control group that podman is started in: one of their own needs CAP_SYS_RESOURCE.
+// engine runs a script on a host that has podman with two networks, and a root directory with the program stream.
+// Containers stay in podman's own control group: one of their own would need CAP_SYS_RESOURCE.
 func (w *inProcessWorld) engine(h *testnet.Host, sockets string, cgroup *testnet.Cgroup, script string) *testnet.Proc {
 	w.t.Helper()
 	dir := scratch(w.t)
@@ -117,9 +117,9 @@ func (w *inProcessWorld) engine(h *testnet.Host, sockets string, cgroup *testnet
 		%[5]s`, dir, w.dir, sockets, device, script), "empty=/run", "cgroup")
 }
 
-// TestBetweenHostsContainers: a container of podman finds one on another host, which has the same address there, by the
-// port that the host publishes. With the device at both they are in process between the hosts; a client without it is
-// native.
+// TestBetweenHostsContainers has a podman container connect to one on another host, which has the same address there,
+// through the port that the host publishes. With the device on both they must be in process between the hosts; a
+// client without it must be native.
 func TestBetweenHostsContainers(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "root", "bpf", "gcc", "podman", "/usr/lib/podman/netavark", "conmon", "crun", "iptables")
@@ -136,7 +136,7 @@ func TestBetweenHostsContainers(t *testing.T) {
 	}
 	inside := netip.MustParseAddr("10.91.0.2")
 	network := fmt.Sprintf("--network net1 --ip %s", inside)
-	const device, few, bytes = "--device smcgw.dev/in-process=all", 1 << 20, 128 << 20 // ten seconds and more
+	const device, few, bytes = "--device smcgw.dev/in-process=all", 1 << 20, 128 << 20 // bytes: for ten seconds or more
 	server := w.engine(w.h1, sockets[0], group(t), fmt.Sprintf(`
 		server=$($run %[1]s -d %[2]s -p %[3]d:%[4]d --rootfs $root /stream serve %[4]d)
 		until $podman logs $server | grep -q serving; do sleep 0.05; done

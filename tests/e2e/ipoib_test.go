@@ -23,12 +23,12 @@ const ipoibHeaderLen = 24
 // arphrdInfiniband is ARPHRD_INFINIBAND of linux/if_arp.h.
 const arphrdInfiniband = 32
 
-// ipoibCable is two hosts that are joined by devices that are to programs what those of IPoIB
-// are, on a machine without an InfiniBand adapter. Close is the caller's.
+// ipoibCable joins two hosts by devices that look like IPoIB devices to programs, on a machine without an InfiniBand
+// adapter. The caller must call Close.
 //
-// A device is a TUN of type ARPHRD_INFINIBAND. What the kernel redirects to it is
-// treated as on IPoIB, which goes by the type (dev_is_mac_header_xmit). The link header of
-// ipoibHeaderLen bytes comes from two small programs, which are the first on the device:
+// A device is a TUN of type ARPHRD_INFINIBAND. The kernel treats what it redirects to it as on IPoIB, since it goes by
+// the type (dev_is_mac_header_xmit). The link header of ipoibHeaderLen bytes comes from two small programs, which are
+// the first on the device:
 //
 //	egress   puts it in front of what the host sends, as ipoib_hard_header does
 //	ingress  puts one of zeros in front of what arrives, as skb_add_pseudo_hdr does,
@@ -43,7 +43,7 @@ type ipoibCable struct {
 	done  chan struct{}
 }
 
-// joinIPoIB gives both hosts a device of this name, which is down and has no address.
+// joinIPoIB gives both hosts a device with this name, which is down and has no address.
 func joinIPoIB(a, b *testnet.Host, name string) (_ *ipoibCable, err error) {
 	c := &ipoibCable{name: name, hosts: [2]*testnet.Host{a, b}, done: make(chan struct{}, 2)}
 	for i, h := range c.hosts {
@@ -56,7 +56,7 @@ func joinIPoIB(a, b *testnet.Host, name string) (_ *ipoibCable, err error) {
 	return c, nil
 }
 
-// openIPoIB makes a TUN of the type. Its checksums are the kernel's, and its segments whole.
+// openIPoIB opens a TUN of this type. The kernel computes its checksums, and its segments stay whole.
 func openIPoIB(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -73,11 +73,10 @@ func openIPoIB(name string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("tun: %w", err), unix.Close(fd))
 	}
-	return os.NewFile(uintptr(fd), name), nil // the runtime's poller hears nothing of one without a device
+	return os.NewFile(uintptr(fd), name), nil // the runtime's poller gets no events for a TUN without a device
 }
 
-// carry brings the packets of one device to the other, without their link header, until
-// a device is closed.
+// carry moves packets from one device to the other, without their link header, until a device is closed.
 func (c *ipoibCable) carry(from, to *os.File) {
 	defer func() { c.done <- struct{}{} }()
 	buf := make([]byte, 65536)
@@ -87,15 +86,14 @@ func (c *ipoibCable) carry(from, to *os.File) {
 			return
 		}
 		packet := buf[:n]
-		if n > ipoibHeaderLen && packet[0]>>4 == 0 { // a TUN's own packets begin with a version of IP
+		if n > ipoibHeaderLen && packet[0]>>4 == 0 { // a TUN's own packets begin with the IP version
 			packet = packet[ipoibHeaderLen:]
 		}
 		_, _ = to.Write(packet) // a device that is down loses what arrives
 	}
 }
 
-// Show waits for programs on both devices, and puts those of the link headers in front of
-// them.
+// Show waits for programs on both devices, and attaches those of the link headers in front of them.
 func (c *ipoibCable) Show(ctx context.Context) error {
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "ipoib_header", Type: ebpf.SchedCLS, License: "GPL", Instructions: ipoibHeader()})
 	if err != nil {
@@ -140,8 +138,8 @@ func (c *ipoibCable) show(ctx context.Context, prog *ebpf.Program, at ebpf.Attac
 	return err
 }
 
-// ipoibHeader is the program. What a gateway's program has sent on has its tag (redirect.h of
-// its programs).
+// ipoibHeader returns the program. Packets that a gateway's program has sent on have its tag (redirect.h of its
+// programs).
 func ipoibHeader() asm.Instructions {
 	const tcIndex, tag, next = 44, 0x5300, -1 // __sk_buff.tc_index, TAG_OURS, TCX_NEXT
 	return asm.Instructions{
@@ -156,7 +154,7 @@ func ipoibHeader() asm.Instructions {
 	}
 }
 
-// Close removes the devices, and returns when no packet moves any more.
+// Close removes the devices. No packet moves once it returns.
 func (c *ipoibCable) Close() error {
 	var errs []error
 	for _, l := range c.links {

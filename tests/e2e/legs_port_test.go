@@ -16,7 +16,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestListenersPort: a client is carried from every port, also from those of the gateways' own listeners.
+// TestListenersPort checks that a client is carried from every port, including those of the gateways' own listeners.
 func TestListenersPort(t *testing.T) {
 	t.Parallel()
 	for _, gateways := range []bool{false, true} {
@@ -60,7 +60,7 @@ func echoFrom(own, to netip.AddrPort) error {
 	return echoed(fd)
 }
 
-// listeners are the ports of the listening sockets in the namespace of a process.
+// listeners returns the ports of the listening sockets in the namespace of a process.
 func listeners(t *testing.T, pid int, table string) (ports []uint16) {
 	t.Helper()
 	const local, state, listen = 1, 3, "0A"

@@ -19,10 +19,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestLegsTakeNothing: while connections are carried, and right after them, every
-// address and port of both hosts is free for their programs, with and without
-// SO_REUSEADDR, and a range of ports that is nearly used up by clients elsewhere is
-// whole for the server's own host. The native control is the same without gateways.
+// TestLegsTakeNothing checks that, while connections are carried and right after them, every address and port of both
+// hosts is free for their programs, with and without SO_REUSEADDR, and that the server's own host can use the whole
+// of a port range that clients elsewhere have nearly used up. The native control does the same without gateways.
 func TestLegsTakeNothing(t *testing.T) {
 	t.Parallel()
 	const narrow = 10
@@ -95,7 +94,7 @@ func requireRange(t *testing.T, h *testnet.Host, a netip.Addr, n int, what strin
 	}), what)
 }
 
-// boundSocket is a TCP socket bound to an address.
+// boundSocket returns a TCP socket bound to an address.
 func boundSocket(a netip.AddrPort, reuse bool) (int, error) {
 	fd, err := unix.Socket(sockaddr.Family(a.Addr()), unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -111,8 +110,8 @@ func boundSocket(a netip.AddrPort, reuse bool) (int, error) {
 	return fd, nil
 }
 
-// TestLegsOfMarkedSockets: whatever mark a program gives its socket, its connection is
-// carried, and its packets have that mark at the firewall, as it does natively.
+// TestLegsOfMarkedSockets checks that a connection is carried whatever mark its program gives the socket, and that
+// its packets have that mark at the firewall, as natively.
 func TestLegsOfMarkedSockets(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -145,7 +144,7 @@ func TestLegsOfMarkedSockets(t *testing.T) {
 	})
 }
 
-// echoed sends a byte to an echo and reads it back.
+// echoed sends a byte to an echo server and reads it back.
 func echoed(fd int) error {
 	tv := unix.NsecToTimeval((30 * time.Second).Nanoseconds())
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
@@ -165,9 +164,9 @@ func echoed(fd int) error {
 	return nil
 }
 
-// TestKeeperDies: when the process that makes legs dies, its spare takes its place, again
-// and again. What is carried goes on, and new connections are carried. When both die at
-// once, those are native, and say why, until a restart.
+// TestKeeperDies checks that a spare takes the place of a dead keeper, the process that makes legs, as often as one
+// dies. What is carried must go on, and new connections must be carried. If both die at once, new connections must be
+// native, and say why, until a restart.
 func TestKeeperDies(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -194,9 +193,9 @@ func TestKeeperDies(t *testing.T) {
 		require.Equal(t, 2000, result[0].OK, "%v", result[0].Errnos)
 		before, late := g.status().FlowsTotal[w.via], w.late()
 		e := w.mustApp(w.h1, "churn", "-count", "100", "-parallel", "10", "-size", "1000", "-to", w.h2.AddrPort4(transferPort).String())
-		require.Equal(t, 100, e.OK) // more than sockets were made ahead
+		require.Equal(t, 100, e.OK) // more than the sockets that were made ahead
 		require.LessOrEqual(t, 100-(g.status().FlowsTotal[w.via]-before), w.late()-late, "all carried, but those that found a gateway late")
-		// A spare that dies is replaced, and nobody asks it for anything.
+		// A dead spare is replaced, although nothing has asked it for anything.
 		spare := g.spare()
 		require.NoError(t, syscall.Kill(spare, syscall.SIGKILL))
 		require.Eventually(t, func() bool { return errors.Is(syscall.Kill(spare, 0), syscall.ESRCH) }, 10*time.Second, 10*time.Millisecond, "the guardian has waited for it")

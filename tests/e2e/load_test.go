@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestLoadRedis: an unmodified redis between two hosts, carried by RDMA.
+// TestLoadRedis runs an unmodified redis between two hosts, carried by RDMA.
 func TestLoadRedis(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "redis-server", "redis-cli", "redis-benchmark")
@@ -58,11 +58,11 @@ func hostPrefix(a string) string {
 	return a + ":"
 }
 
-// TestLoadTransfer: 2 GiB each way, checked byte by byte, while 50 other
-// flows come and go. Only whole matrices have both at once: a run draws the way.
+// TestLoadTransfer transfers 2 GiB each way, checked byte by byte, while 50 other flows come and go. Only whole
+// matrices have both directions at once; other runs draw one.
 func TestLoadTransfer(t *testing.T) {
 	w := newServed(t)
-	// On two cores that also move gigabytes a handshake can take its time.
+	// On two cores that also move gigabytes a handshake may take long.
 	patient := settings{Handshake: "2s"}
 	g1, g2 := w.upBoth(patient)
 	stop := make(chan struct{})

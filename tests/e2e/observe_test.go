@@ -14,13 +14,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// rewrite puts another configuration in the place of the gateway's.
+// rewrite replaces the gateway's configuration file.
 func (g *gw) rewrite(s settings) {
 	g.w.t.Helper()
 	g.w.write(g, s)
 }
 
-// turn reloads the gateway with another mode, which is in force when the verb ends.
+// turn reloads the gateway in another mode, which is in force once the verb ends.
 func (g *gw) turn(s settings, mode report.Mode) {
 	g.w.t.Helper()
 	s.Mode = string(mode)
@@ -30,11 +30,11 @@ func (g *gw) turn(s settings, mode report.Mode) {
 	require.Equal(g.w.t, mode, g.status().Mode)
 }
 
-// touched is what a gateway that carries nothing must leave as it was.
+// touched returns what a gateway that carries nothing must leave unchanged.
 func (w *world) touched(h *testnet.Host) residue {
 	w.t.Helper()
 	r := w.residue(h)
-	own := h.Name + ".s" // the admin socket, and the directory of the state
+	own := h.Name + ".s" // matches the admin socket and the state directory
 	for _, f := range r.files {
 		require.True(w.t, strings.HasPrefix(f, own) || f == filepath.Base(w.inProcess(h)), "%s", f)
 	}
@@ -42,7 +42,7 @@ func (w *world) touched(h *testnet.Host) residue {
 	return r
 }
 
-// ruleset is that of the host's netfilter.
+// ruleset returns the host's netfilter rules.
 func (w *world) ruleset(h *testnet.Host) string {
 	w.t.Helper()
 	out, err := h.Run(w.t.Context(), "nft", "list", "ruleset")
@@ -50,10 +50,10 @@ func (w *world) ruleset(h *testnet.Host) string {
 	return out
 }
 
-// TestObserveTouchesNothing: with the modes observe and off a host has the devices, rules,
-// routes, settings, sockets, netfilter rules and programs that it has without the gateway,
-// but for the three that count in observe. A reload makes all that carrying takes, and
-// removes it when the last connection that is carried has ended, which nothing disturbs.
+// TestObserveTouchesNothing checks that in the modes observe and off a host has the same devices, rules, routes,
+// settings, sockets, netfilter rules and programs as without the gateway, except for the three programs that count in
+// observe. A reload must set up all that carrying needs, and later remove it when the last carried connection has
+// ended, undisturbed.
 func TestObserveTouchesNothing(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -120,8 +120,8 @@ func TestObserveTouchesNothing(t *testing.T) {
 	}
 }
 
-// TestObserveTakeover: a gateway of one kind takes over from one of the other, and what the
-// old one carries goes on.
+// TestObserveTakeover checks that a gateway that carries and one that observes can take over from each other, and
+// that what the old one carries goes on.
 func TestObserveTakeover(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -150,8 +150,8 @@ func TestObserveTakeover(t *testing.T) {
 	require.Eventually(t, func() bool { return reflect.DeepEqual(before, w.touched(w.h1)) }, slowed(30*time.Second), 50*time.Millisecond)
 }
 
-// TestObserveRefused: what cannot be made for the mode enforce leaves the gateway as it
-// was, and the file refused, until it can.
+// TestObserveRefused checks that, if what the mode enforce needs cannot be set up, the gateway stays as it was and
+// refuses the configuration, until it can be.
 func TestObserveRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})

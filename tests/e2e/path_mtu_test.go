@@ -16,14 +16,14 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// blackHole is a path that drops packets of more than its bytes and says nothing.
+// blackHole is a path that silently drops packets of more than bytes bytes.
 type blackHole struct {
 	name   string
 	bytes  int
-	way    string // that bytes go: up, down, duplex
+	way    string // of the bytes: up, down, duplex
 	v6     bool
-	before bool // the connection begins with it
-	soft   bool // RoCE passes if it is small enough
+	before bool // the connection begins under it
+	soft   bool // RoCE packets pass if they are small enough
 }
 
 var blackHoles = []blackHole{
@@ -41,7 +41,7 @@ var blackHoles = []blackHole{
 	{name: "soft, 1000 during, down", bytes: 1000, way: "down", soft: true},
 }
 
-// native is how long plain TCP with tcp_mtu_probing=1 was measured to take; it may take longer beside the test.
+// native is how long plain TCP took with tcp_mtu_probing=1 when measured; beside the test it may take longer.
 func (b blackHole) native() time.Duration {
 	if b.bytes < 1076 {
 		return 13 * time.Second
@@ -49,15 +49,13 @@ func (b blackHole) native() time.Duration {
 	return 6500 * time.Millisecond
 }
 
-// demotes is what a connection on soft may take longer: until its queue pair is
-// known to be broken.
+// demotes is how much longer a connection on soft may take: until its queue pair is known to be broken.
 const demotes = 5 * time.Second
 
-// TestPathMTUBlackHole: where the network drops large packets and sends no ICMP,
-// what is carried goes on, up, down and both ways, as plain TCP of hosts that probe
-// for it does, and not later.
+// TestPathMTUBlackHole checks that, where the network drops large packets without ICMP, carried connections go on,
+// up, down and both ways, no later than plain TCP between hosts that probe for it.
 func TestPathMTUBlackHole(t *testing.T) {
-	if !matrix.Whole() { // beside its floods even plain TCP takes minutes
+	if !matrix.Whole() { // beside the floods of whole matrices even plain TCP takes minutes
 		t.Parallel()
 	}
 	for _, b := range matrix.Cells(t, blackHoles, 2) {
@@ -94,7 +92,7 @@ func (b blackHole) run(t *testing.T) {
 	require.Less(t, took, limit)
 }
 
-// dig sets what the network drops.
+// dig starts or stops dropping packets.
 func (b blackHole) dig(t *testing.T, w *world, on bool) {
 	t.Helper()
 	box := testnet.Box{}
@@ -126,7 +124,7 @@ func (b blackHole) carried(t *testing.T, w *world, by report.Carrier) {
 	}, "--all")
 }
 
-// durationOf is how long some bytes take.
+// durationOf returns how long it takes to move some bytes.
 func durationOf(t *testing.T, p *pair, way string) time.Duration {
 	start := time.Now()
 	if err := exchange(p, way, 2<<20); err != nil {
@@ -135,7 +133,7 @@ func durationOf(t *testing.T, p *pair, way string) time.Duration {
 	return time.Since(start)
 }
 
-// exchange sends n bytes of a pattern one way or both, and checks them.
+// exchange sends n bytes of the pattern one way or both, and checks them.
 func exchange(p *pair, way string, n int) error {
 	var errs [2]error
 	pass := func(i int, from, to *net.TCPConn) {

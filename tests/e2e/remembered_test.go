@@ -17,10 +17,10 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// frozen stops both processes of a gateway, runs fn and lets them go on.
+// frozen stops both processes of a gateway, runs fn, and continues them.
 func (g *gw) frozen(fn func()) {
 	daemon, guardian := g.daemon(), g.proc.Pid()
-	g.signal(guardian, syscall.SIGSTOP) // or it would kill its daemon
+	g.signal(guardian, syscall.SIGSTOP) // otherwise it would kill its daemon
 	g.signal(daemon, syscall.SIGSTOP)
 	defer g.signal(guardian, syscall.SIGCONT)
 	defer g.signal(daemon, syscall.SIGCONT)
@@ -30,8 +30,8 @@ func (g *gw) frozen(fn func()) {
 	fn()
 }
 
-// stopped reports whether no thread of a process runs: on a busy machine others go on until the
-// one that the signal came to stops them.
+// stopped tells whether all threads of a process are stopped: on a busy machine others run on until the one that got
+// the signal stops them.
 func stopped(pid int) bool {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	return !slices.ContainsFunc(threads, func(stat string) bool {
@@ -40,7 +40,7 @@ func stopped(pid int) bool {
 	})
 }
 
-// carriedSoon makes connections until one is carried, which it returns.
+// carriedSoon makes connections until one is carried, and returns that one.
 func (w *world) carriedSoon(t *testing.T, to string, within time.Duration) (e apps.Event) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -55,8 +55,8 @@ func (w *world) carriedSoon(t *testing.T, to string, within time.Duration) (e ap
 	return e
 }
 
-// TestRememberedLateServer: the server's gateway is stopped while connections begin. The
-// path is not blamed for it, and connections are carried again within seconds.
+// TestRememberedLateServer stops the server's gateway while connections begin. The path must not be blamed, and
+// connections must be carried again within seconds.
 func TestRememberedLateServer(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -76,12 +76,12 @@ func TestRememberedLateServer(t *testing.T) {
 	})
 }
 
-// TestRememberedLateClient: this host's own gateway is stopped in the middle of
-// handshakes. Nothing of that is remembered about the peer.
+// TestRememberedLateClient stops the client's own gateway in the middle of handshakes. Nothing of that may be
+// remembered about the peer.
 func TestRememberedLateClient(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
-	g1, _ := w.upBoth(settings{Handshake: "500ms"}) // the peer answers within it on a busy machine, too: what that declines is remembered
+	g1, _ := w.upBoth(settings{Handshake: "500ms"}) // enough for the peer on a busy machine, too, since what it declines is remembered
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		w.flush()
 		to := addr(w.h2, echoPort)
@@ -89,7 +89,7 @@ func TestRememberedLateClient(t *testing.T) {
 		for range 3 {
 			p, err := w.h1.StartApp("churn", "-count", "200", "-parallel", "10", "-size", "1000", "-limit", "30s", "-to", addr(w.h2, transferPort))
 			require.NoError(t, err)
-			time.Sleep(200 * time.Millisecond) // in the middle of them
+			time.Sleep(200 * time.Millisecond) // in the middle of handshakes
 			g1.frozen(func() { time.Sleep(time.Second) })
 			require.NoError(t, p.Wait())
 		}

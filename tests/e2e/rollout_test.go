@@ -14,9 +14,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestRolloutShare: a share of the connections is carried and the others are native with
-// the reason canary, at the client alone. Two hosts with one seed choose the same
-// connections; a reload and the admin call change the share.
+// TestRolloutShare checks that a share of the connections is carried and the rest is native with the reason canary,
+// at the client only. Two hosts with one seed must choose the same connections, and a reload and the admin call must
+// change the share.
 func TestRolloutShare(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -55,7 +55,7 @@ func TestRolloutShare(t *testing.T) {
 	require.Positive(t, p.Rules[0].Passed)
 }
 
-// TestGuardTrips: connections that die with the peer's gateway trip the guard. New ones are
+// TestGuardTrips checks that connections that die with the peer's gateway trip the guard, and that new ones are then
 // native until smcgw on.
 func TestGuardTrips(t *testing.T) {
 	t.Parallel()
@@ -92,8 +92,8 @@ func TestGuardTrips(t *testing.T) {
 	w.carried(t, w.h1, to)
 }
 
-// TestGuardCompares: short connections are slower inside of the share than outside of it,
-// which trips a guard that compares them. At the host that accepts them nothing is compared.
+// TestGuardCompares makes short connections slower inside the share than outside, which must trip a guard that
+// compares them. The host that accepts them compares nothing.
 func TestGuardCompares(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -119,8 +119,8 @@ func TestGuardCompares(t *testing.T) {
 	require.Zero(t, g2.metrics(t)[`smcgw_guard_compared_connections{kind="native"}`])
 }
 
-// TestObserveTells: what connections moved in the mode observe is told by service at both
-// ends, and a rule for such a service carries it.
+// TestObserveTells checks that both ends report by service what connections moved in the mode observe, and that a
+// rule for such a service carries it.
 func TestObserveTells(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandboxEnv makes this program install a filter of system calls, whose numbers
-// are in the file it names, and become the program of its arguments.
+// sandboxEnv names the environment variable that makes this program install a filter that allows the system calls
+// whose numbers are in the named file, and execute its arguments.
 const sandboxEnv = "SMCGW_TEST_SANDBOX"
 
-// becomeSandboxed returns only if it is not wanted, or with an error.
+// becomeSandboxed returns only with an error, or if sandboxEnv is not set.
 func becomeSandboxed() error {
 	path := os.Getenv(sandboxEnv)
 	if path == "" {
@@ -47,15 +47,14 @@ func becomeSandboxed() error {
 // Actions and offsets of seccomp(2).
 const (
 	seccompAllow = 0x7fff0000
-	seccompKill  = 0x80000000 // the process
+	seccompKill  = 0x80000000 // kills the process
 	seccompErrno = 0x00050000
 	offNumber    = 0
 	offArgument  = 16
 )
 
-// filter allows these calls, but no entering of namespaces, of new ones those of
-// users and networks only, and sockets of the families of the unit only; anything
-// else ends the process.
+// filter allows these calls, but no entering of namespaces, only new user and network namespaces, and only sockets of
+// the unit's families. Anything else kills the process.
 func filter(allowed []uint32) []bpf.Instruction {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offNumber, Size: 4},
@@ -79,7 +78,7 @@ func filter(allowed []uint32) []bpf.Instruction {
 		bpf.RetConstant{Val: seccompKill},
 		bpf.LoadAbsolute{Off: offNumber, Size: 4},
 	)
-	// A call that the gateway makes where it may, and can do without.
+	// The gateway makes this call where it may, and can do without it.
 	prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_PIDFD_GETFD, SkipTrue: 1}, bpf.RetConstant{Val: seccompErrno | uint32(unix.EPERM)})
 	for _, call := range allowed {
 		prog = append(prog, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, bpf.RetConstant{Val: seccompAllow})

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// savedSYN returns the headers of the SYN by which a socket was connected to.
+// savedSYN returns the headers of the SYN that opened a socket's connection.
 func savedSYN(fd int) ([]byte, error) {
 	b := make([]byte, 256)
 	size := uint32(len(b))

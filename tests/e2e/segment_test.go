@@ -6,8 +6,7 @@ import (
 	"github.com/smcgw/smcgw/packet"
 )
 
-// segment is a TCP segment over IPv4, for tests that play a host whose kernel
-// would not say what they say.
+// segment is a TCP segment over IPv4, for tests that play a host whose kernel would not send what they send.
 type segment = packet.Segment
 
 // Flags of a segment.
@@ -16,7 +15,7 @@ const (
 	tcpACK = packet.FlagACK
 )
 
-// synOptions are those of an ordinary SYN and ours, padded.
+// synOptions returns the options of an ordinary SYN and smcgw's, padded.
 func synOptions(o packet.Option, tsVal, tsEcho uint32) []byte {
 	b := []byte{2, 4, 5, 180, 4, 2, 8, 10}
 	b = endian.BigEndian.AppendUint32(b, tsVal)
@@ -29,13 +28,13 @@ func synOptions(o packet.Option, tsVal, tsEcho uint32) []byte {
 	return b
 }
 
-// raw is the packet of a segment with an open window.
+// raw returns the packet of a segment with an open window.
 func raw(s segment) []byte {
 	s.Window = 0xffff
 	return s.Append(nil)
 }
 
-// readSegment reads a packet; what is in options and payload lies in p.
+// readSegment parses a packet. Options and payload of the segment alias p.
 func readSegment(p []byte) (segment, bool) {
 	s, err := packet.ParseSegment(p)
 	return s, err == nil && s.Src.Addr().Is4()

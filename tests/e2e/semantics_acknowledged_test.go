@@ -13,9 +13,8 @@ import (
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
-// TestSemanticsOfAcknowledgementLost: connect() has returned, and nothing that the application
-// sends from then on leaves its host for longer than the first timers of TCP. The connection
-// is carried when it does.
+// TestSemanticsOfAcknowledgementLost makes nothing that the application sends leave its host after connect() has
+// returned, for longer than TCP's first timers. The connection must be carried once it does.
 func TestSemanticsOfAcknowledgementLost(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -38,7 +37,7 @@ func TestSemanticsOfAcknowledgementLost(t *testing.T) {
 		require.NoError(t, err)
 		conns = append(conns, c)
 	}
-	time.Sleep(slowed(2500 * time.Millisecond)) // which TCP repeats at 0.2, 0.6, 1.4 and 3 seconds
+	time.Sleep(slowed(2500 * time.Millisecond)) // TCP retransmits after 0.2, 0.6, 1.4 and 3 seconds
 	require.NoError(t, w.h1.NFT("flush ruleset"))
 	for _, c := range conns {
 		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))

@@ -16,31 +16,29 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// A scenario is what two applications do with one connection. What they see
-// must be the same to a host with a gateway and to one without.
+// A scenario is what two applications do with one connection. They must see the same with a host that has a gateway
+// as with one that has none.
 type scenario struct {
 	name string
 	play func(p *pair)
-	// end is how the gateways call it.
+	// end is how the gateways must report the end.
 	end report.End
 }
 
-// idle is longer than any timer of a gateway that has nothing to do with an
-// idle connection: handshakes, proofs, lingering entries, late resets.
+// idle is longer than any timer of a gateway that does not concern an idle connection: handshakes, proofs, lingering
+// entries, late resets.
 const idle = 7 * time.Second
 
-// moment is enough for anything to arrive, also on a busy machine and if the
-// network loses it once or twice.
+// moment is long enough for anything to arrive, on a busy machine too, and if the network loses it once or twice.
 const moment = 500 * time.Millisecond
 
-// side is one end of a pair, as scenarios have it that are played from either.
+// side is one end of a pair, for scenarios that are played from either end.
 type side struct {
 	name string
 	c    *net.TCPConn
 }
 
-// mirrored are a scenario of which it is the client that does something, and the same of the
-// server.
+// mirrored returns a scenario in which the client acts, and the same with the server.
 func mirrored(name string, end report.End, play func(p *pair, one, other side)) []scenario {
 	return []scenario{
 		{strings.NewReplacer("ONE", "client", "OTHER", "server").Replace(name), func(p *pair) {
@@ -63,7 +61,7 @@ func (p *pair) resets(end side) {
 	p.closes(end)
 }
 
-// says has one end write and end its direction while the other reads.
+// says has one end write and end its direction while the other end reads.
 func (p *pair) says(one, other side, n int) {
 	both(func() {
 		p.sends(one, n)
@@ -99,8 +97,7 @@ var scenarios = slices.Concat(
 		p.closes(one)
 		p.gets(other)
 	}),
-	// The answers fit into the first window, so that the kernel has sent them
-	// before it resets.
+	// The answers fit into the first window, so the kernel has sent them before it resets.
 	mirrored("ONE answers and closes with unread data", report.EndAborted, func(p *pair, one, other side) {
 		p.sends(other, 20_000)
 		awaitUnread(one.c, 20_000)
@@ -184,9 +181,8 @@ var scenarios = slices.Concat(
 	},
 )
 
-// TestSemanticsOfOneConnection plays every scenario between gateways and
-// towards the plain host, on both families, all at once, and compares what the
-// applications see.
+// TestSemanticsOfOneConnection plays every scenario between gateways and with the plain host, on both families, all
+// at once, and compares what the applications see.
 func TestSemanticsOfOneConnection(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -208,7 +204,7 @@ func TestSemanticsOfOneConnection(t *testing.T) {
 	w.quiet(t)
 }
 
-// performance is a scenario played on one family.
+// performance is a scenario that is played on one family.
 type performance struct {
 	scenario
 	family          string
@@ -216,14 +212,14 @@ type performance struct {
 	native, carried outcome
 }
 
-// outcome is one connection of a performance.
+// outcome is one of the connections of a performance.
 type outcome struct {
 	conn apps.Event
 	saw  []string
 	err  error
 }
 
-// playAll plays scenarios to the plain host and to the one with a gateway.
+// playAll plays scenarios with the plain host and with the one that has a gateway.
 func (w *world) playAll(list []scenario) []*performance {
 	var all sync.WaitGroup
 	var played []*performance
@@ -255,13 +251,12 @@ func (w *world) play(p *performance, h *testnet.Host) (o outcome) {
 	return o
 }
 
-// ended asserts how both gateways have seen a connection end, and tells whether
-// they have relayed it instead: the proof of a carrier over a network has a limit
-// of its own, which a machine can be too slow for.
+// ended requires that both gateways report how a connection ended. It tells whether they have relayed the connection
+// instead: the proof of a carrier over a network has a deadline of its own, which a machine may miss.
 func (w *world) ended(t *testing.T, e apps.Event, c report.Carrier, end report.End) (relayed bool) {
 	t.Helper()
 	first := w.gateways[w.h1].closedConn(from(e))
-	late := first.Reason == "carrier_unreachable" || first.End == report.EndAborted // whose reason is that of its end
+	late := first.Reason == "carrier_unreachable" || first.End == report.EndAborted // then the reason is that of the end
 	if c == report.CarrierSoft && first.Carrier == report.CarrierRelay && late {
 		c, relayed = report.CarrierRelay, true
 	}

@@ -16,19 +16,18 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// TestSemanticsOfConnectErrors: connect() fails towards a host with a gateway as
-// it does towards the plain one, with the same errno after about the same time,
-// whichever host refuses.
+// TestSemanticsOfConnectErrors checks that connect() to a host with a gateway fails as to the plain one, with the
+// same errno after about the same time, whichever host refuses.
 func TestSemanticsOfConnectErrors(t *testing.T) {
 	t.Parallel()
 	const (
 		listening = iota // nothing refuses
 		reset            // a firewall resets
-		reject           // a firewall says host unreachable
-		dropped          // a firewall says nothing
+		reject           // a firewall answers host unreachable
+		dropped          // a firewall answers nothing
 		absent           // no such host
 	)
-	const retried = 2900 * time.Millisecond // a SYN and one repetition have had no answer
+	const retried = 2900 * time.Millisecond // a SYN and one retransmission got no answer
 	w := newWorld(t, testnet.Config{})
 	for _, h := range []*testnet.Host{w.h2, w.h3} {
 		w.listenAll(h, ownPort+reset, ownPort+reject, ownPort+dropped)
@@ -97,8 +96,8 @@ func TestSemanticsOfConnectErrors(t *testing.T) {
 			carried, native := a.got[0], a.got[1]
 			require.Equal(t, a.errno, native.Errno, "%+v", native)
 			require.Equal(t, native.Errno, carried.Errno, "%+v", carried)
-			// The handshake may take its time before the connection is native; an
-			// ICMP error may find the socket locked, and then counts a second later.
+			// The handshake may take its time before the connection is native. An ICMP error may find the socket
+			// locked, and then counts only a second later.
 			took := func(e apps.Event) time.Duration { return time.Duration(e.Micros) * time.Microsecond }
 			require.Less(t, took(carried), took(native)+10*time.Second)
 			if a.errno == "ETIMEDOUT" {
@@ -109,7 +108,7 @@ func TestSemanticsOfConnectErrors(t *testing.T) {
 	w.quiet(t)
 }
 
-// listenAll keeps ports of a host in LISTEN, without accepting.
+// listenAll keeps ports of a host in LISTEN without accepting.
 func (w *world) listenAll(h *testnet.Host, ports ...uint16) {
 	w.t.Helper()
 	for _, p := range ports {
@@ -119,9 +118,8 @@ func (w *world) listenAll(h *testnet.Host, ports ...uint16) {
 	}
 }
 
-// TestSemanticsOfGivingUp: applications that stop connecting in the middle, by
-// a timeout of their own or by kill -9, leave nothing behind, and the next
-// connection on their tuple works.
+// TestSemanticsOfGivingUp checks that applications that stop connecting half-way, by a timeout of their own or by
+// kill -9, leave nothing behind, and that the next connection on their tuple works.
 func TestSemanticsOfGivingUp(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -133,8 +131,7 @@ func TestSemanticsOfGivingUp(t *testing.T) {
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		var all sync.WaitGroup
 		local := strings.TrimSuffix(addr(w.h1, 1), "1")
-		// Towards a server that answers, at every point of the handshake; and
-		// towards one whose application is never reached.
+		// To a server that answers, at every point of the handshake; and to one whose application is never reached.
 		for i := range 24 {
 			all.Go(func() {
 				to := addr(w.h2, echoPort)
@@ -176,8 +173,8 @@ func TestSemanticsOfGivingUp(t *testing.T) {
 	w.quiet(t)
 }
 
-// TestSemanticsOfAddresses: getsockname, getpeername and accept() tell the
-// truth on both hosts, and so does ss.
+// TestSemanticsOfAddresses checks that getsockname, getpeername, accept() and ss report the true addresses on both
+// hosts.
 func TestSemanticsOfAddresses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -216,7 +213,7 @@ func TestSemanticsOfAddresses(t *testing.T) {
 	}
 }
 
-// established counts what ss shows of the application's end of a connection.
+// established counts the lines of ss for the application's end of a connection.
 func (w *world) established(t *testing.T, h *testnet.Host, local, remote netip.AddrPort) int {
 	t.Helper()
 	out, err := h.Run(t.Context(), "ss", "-tnH", "state", "established")
@@ -231,8 +228,7 @@ func (w *world) established(t *testing.T, h *testnet.Host, local, remote netip.A
 	return n
 }
 
-// unbracket parses an address of ss, which writes [10.77.0.1]:7000 for a mapped
-// one.
+// unbracket parses an address from ss, which writes a mapped one as [10.77.0.1]:7000.
 func unbracket(s string) netip.AddrPort {
 	ap, err := netip.ParseAddrPort(s)
 	if err != nil {
@@ -241,14 +237,13 @@ func unbracket(s string) netip.AddrPort {
 	return ap
 }
 
-// TestSemanticsOfReuse: a connection on a tuple that was in use a moment ago,
-// however the last one ended, begins as soon as it does natively. When both
-// gateways have seen the end of the last one, it is carried too.
+// TestSemanticsOfReuse checks that a connection on a tuple that was just in use begins as soon as natively, however
+// the last one ended. If both gateways have seen the end of the last one, it must be carried, too.
 func TestSemanticsOfReuse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
-	// Natively the side that closes first keeps the tuple for a while; with this
-	// a client may take it again after a second.
+	// Natively the side that closes first keeps the tuple for a while. With this setting a client may reuse it after
+	// a second.
 	require.NoError(t, w.h1.SetSysctl("net.ipv4.tcp_tw_reuse", "1"))
 	w.up(w.h1, ownSettings())
 	g := w.up(w.h2, ownSettings())
@@ -303,7 +298,7 @@ func TestSemanticsOfReuse(t *testing.T) {
 	w.quiet(t)
 }
 
-// shed counts connections that the first host left native because a host was busy or stood still.
+// shed counts the connections that the first host left native because a host was busy or stood still.
 func (w *world) shed() (n int) {
 	reasons := w.gateways[w.h1].status().FallbacksTotal
 	for _, r := range []negotiate.Reason{

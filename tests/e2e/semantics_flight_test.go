@@ -12,21 +12,19 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// flight is an application with SO_KEEPALIVE, three probes a second apart, whose path is cut
-// for flightCut.
+// flight is an application with SO_KEEPALIVE and three probes one second apart, whose path is cut for flightCut.
 type flight struct {
 	silence
-	sends []time.Duration // when it writes flightBytes, after the cut
+	sends []time.Duration // when it writes flightBytes, counted from the cut
 	half  time.Duration   // when it ends its direction
-	asks  bool            // its peer's application writes at once, and it has keepalive
-	dies  bool            // it knows of the cut: nothing of its own is on its way
+	asks  bool            // its peer's application, which has keepalive, writes at once
+	dies  bool            // it learns of the cut: it has nothing in flight
 }
 
 const (
 	flightCut   = 6 * time.Second
 	flightBytes = 1000
-	// flightLate is how long after the cut what was sent in it may arrive: the
-	// retransmissions have been backed off.
+	// flightLate is how long after the cut what was sent during it may arrive: the retransmissions have backed off.
 	flightLate = 30 * time.Second
 )
 
@@ -43,7 +41,7 @@ var flights = []flight{
 	{silence: silence{name: "the bytes of its peer", keep: 3, server: true}, asks: true, dies: true},
 }
 
-// fly makes what the application does in the cut.
+// fly does what the application does during the cut.
 func (f *flight) fly(s *silent) error {
 	began := time.Now()
 	other := s.c
@@ -68,7 +66,7 @@ func (f *flight) fly(s *silent) error {
 	return nil
 }
 
-// arrived reads at the other end what the application has sent, and its end.
+// arrived reads at the other end what the application has sent, up to its end.
 func (f *flight) arrived(t *testing.T, s *silent, what string) {
 	t.Helper()
 	other := s.c
@@ -82,14 +80,14 @@ func (f *flight) arrived(t *testing.T, s *silent, what string) {
 		_, err = other.Read(make([]byte, 1))
 		require.ErrorIs(t, err, io.EOF, what)
 	}
-	_, err = other.Write([]byte{1}) // it lives both ways
+	_, err = other.Write([]byte{1}) // both directions must live
 	require.NoError(t, err, what)
 	require.Eventually(t, func() bool { return s.read.Load() == 1 }, flightLate, 10*time.Millisecond, "%s: %v", what, s.err)
 }
 
-// TestSemanticsOfKeepaliveBesideBytes: a kernel does not probe beside bytes that are on
-// their way, so a cut that retransmissions outlive ends no connection that has some, whatever
-// carries; one that has none ends as it does natively.
+// TestSemanticsOfKeepaliveBesideBytes checks that, as a kernel sends no probes while bytes are in flight, a cut that
+// retransmissions outlive ends no connection with bytes in flight, whatever carries it, and that a connection without
+// any ends as natively.
 func TestSemanticsOfKeepaliveBesideBytes(t *testing.T) {
 	t.Parallel()
 	silentWays(t, func(t *testing.T, w *world, server *testnet.Host, way string) {
@@ -102,7 +100,7 @@ func TestSemanticsOfKeepaliveBesideBytes(t *testing.T) {
 		w.carryAll(t, way, len(all))
 		for _, s := range all {
 			require.True(t, s.alive(), "%s: %v", s.name, s.err)
-			if s.waits { // the other end has not read it
+			if s.waits { // the other end has not read the question
 				require.NoError(t, s.s.SetReadDeadline(time.Now().Add(slack)))
 				_, err := io.ReadFull(s.s, make([]byte, len("question")))
 				require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// hops sets TTL and least TTL of a socket.
+// hops sets the TTL and the least TTL of a socket.
 func hops(fd int, v6 bool, ttl, least int) error {
 	if v6 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_IPV6, unix.IPV6_UNICAST_HOPS, ttl); err != nil {
@@ -31,8 +31,8 @@ func hops(fd int, v6 bool, ttl, least int) error {
 	return unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_MINTTL, least)
 }
 
-// TestSemanticsOfHops: applications that take packets only from next to them
-// (IP_MINTTL, IPV6_MINHOPCOUNT) hear each other, whenever they begin to ask for that.
+// TestSemanticsOfHops checks that applications that accept packets only from adjacent hosts (IP_MINTTL,
+// IPV6_MINHOPCOUNT) can communicate, whenever they set that option.
 func TestSemanticsOfHops(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"native", "carried"} {
@@ -67,8 +67,8 @@ func TestSemanticsOfHops(t *testing.T) {
 	}
 }
 
-// hopsPair is a connection both ends of which take near packets only, from the
-// beginning or from when it is made.
+// hopsPair makes a connection whose ends both accept packets from adjacent hosts only, from the beginning or once it
+// is established.
 func hopsPair(t *testing.T, client, server *testnet.Host, to netip.AddrPort, least int, first bool) *pair {
 	t.Helper()
 	v6 := to.Addr().Is6()
@@ -103,7 +103,7 @@ func hopsPair(t *testing.T, client, server *testnet.Host, to netip.AddrPort, lea
 	return p
 }
 
-// carriedNow wants a connection that lives to be carried.
+// carriedNow requires a live connection to be carried.
 func (w *world) carriedNow(t *testing.T, p *pair) {
 	t.Helper()
 	local := netip.MustParseAddrPort(p.event().Local)
@@ -117,8 +117,7 @@ func (w *world) carriedNow(t *testing.T, p *pair) {
 	}, slack, time.Millisecond, w.gateways[w.h1].dump())
 }
 
-// TestSemanticsOfSavedSYN: a server's application that looks at the SYN finds TTL and
-// TOS of its client.
+// TestSemanticsOfSavedSYN checks that a server that looks at the saved SYN finds its client's TTL and TOS.
 func TestSemanticsOfSavedSYN(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -153,7 +152,7 @@ func TestSemanticsOfSavedSYN(t *testing.T) {
 	}
 }
 
-// control is for what is done to a socket before it is used.
+// control returns a Control function that applies fn to a socket before its use.
 func control(fn func(fd int) error) func(string, string, syscall.RawConn) error {
 	return func(_, _ string, rc syscall.RawConn) (err error) {
 		if ctlErr := rc.Control(func(fd uintptr) { err = fn(int(fd)) }); ctlErr != nil {

@@ -21,11 +21,10 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestSemanticsUnderLoad: writes of any size, many connections in a row and at
-// once, applications that die, and after all of it the daemons are as small as
-// before.
+// TestSemanticsUnderLoad makes writes of any size, many connections in a row and at once, and kills applications.
+// Afterwards the daemons must be as small as before.
 //
-// A run draws the carrier.
+// Each run draws the carrier.
 func TestSemanticsUnderLoad(t *testing.T) {
 	for _, via := range matrix.Cells(t, []report.Carrier{report.CarrierShm, report.CarrierSoft}, 1) {
 		t.Run(string(via), func(t *testing.T) { semanticsUnderLoad(t, via) })
@@ -35,7 +34,7 @@ func TestSemanticsUnderLoad(t *testing.T) {
 func semanticsUnderLoad(t *testing.T, via report.Carrier) {
 	w := newServed(t)
 	w.via = via
-	// Starting 500 at once takes two cores longer than the default allows.
+	// On two cores starting 500 at once takes longer than the default allows.
 	patient := settings{Handshake: "2s"}
 	g1, g2 := w.upBoth(patient)
 	oneFamily(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
@@ -63,7 +62,7 @@ func semanticsUnderLoad(t *testing.T, via report.Carrier) {
 		require.Equal(t, 500, e.OK)
 		now := g1.status().FlowsTotal
 		carried, relay := now[w.via]-total[w.via], now[report.CarrierRelay]-total[report.CarrierRelay]
-		// Overload sheds to native TCP, or to the relay when a queue pair is late.
+		// Under overload connections become native, or relayed if a queue pair is late.
 		require.Positive(t, carried, "%v", now)
 		t.Logf("500 at once: %d by %s, %d relayed", carried, w.via, relay)
 
@@ -75,20 +74,19 @@ func semanticsUnderLoad(t *testing.T, via report.Carrier) {
 			}, 30*time.Second, 200*time.Millisecond, "%+v, then %+v", before[i], after)
 			t.Logf("%s: %+v, then %+v", g.h.Name, before[i], after)
 			require.Zero(t, after.memory)
-			// What a burst has needed goes with the next collection of garbage, which
-			// an idle daemon makes every two minutes.
+			// What a burst needed is freed by the next garbage collection, which an idle daemon runs every two minutes.
 			require.Eventually(t, func() bool { return w.usage(t, g).resident < before[i].resident+64<<20 },
 				150*time.Second, time.Second, "%+v, then %+v", before[i], after)
 		}
 	})
 }
 
-// largestRings is what a receive ring grows to and the one before it, which
-// stays until what it holds has been read, with what the pool adds.
+// largestRings is the size to which a receive ring grows, with that of the ring before it, which stays until it has
+// been read, and what the pool adds.
 const largestRings = 4<<20 + 1<<20 + 64<<10
 
-// TestSemanticsOfSlowReader: a reader that does not read stops the writer after
-// a bounded number of bytes, and the gateways do not grow meanwhile.
+// TestSemanticsOfSlowReader checks that a reader that does not read stops the writer after a bounded number of bytes,
+// and that the gateways do not grow meanwhile.
 func TestSemanticsOfSlowReader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -106,10 +104,10 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 			n := fill(t, end.from)
 			require.Less(t, n, 32<<20, "bounded")
 			for i, g := range []*gw{g1, g2} {
-				// A ring may grow as long as the reader's kernel takes what comes.
+				// A ring may grow as long as the reader's kernel accepts data.
 				require.LessOrEqual(t, w.usage(t, g).memory, before[i].memory+largestRings, "rings are bounded")
 				require.Eventually(t, func() bool { return w.usage(t, g).resident < before[i].resident+32<<20 },
-					150*time.Second, time.Second, "%+v", before[i]) // but for garbage
+					150*time.Second, time.Second, "%+v", before[i]) // except for garbage
 			}
 			require.NoError(t, end.from.CloseWrite())
 			require.Equal(t, fmt.Sprintf("%d bytes, EOF", n), receive(end.to))
@@ -129,9 +127,8 @@ func fill(t *testing.T, c *net.TCPConn) (n int) {
 	return n
 }
 
-// TestSemanticsOfKilledApps: a kill -9 of an application ends its connections
-// for the other side as it does natively: by a FIN, or by a reset if it had not
-// read everything.
+// TestSemanticsOfKilledApps checks that a kill -9 of an application ends its connections for the other side as
+// natively: with a FIN, or with a reset if it had not read everything.
 func TestSemanticsOfKilledApps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -140,8 +137,8 @@ func TestSemanticsOfKilledApps(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		// The client is killed while it holds a connection: its server sees FIN.
-		// Killed with bytes it has not read, its server sees a reset.
+		// A client that is killed while it holds a connection: its server sees a FIN, or a reset if the client had
+		// unread bytes.
 		saw := map[*testnet.Host][]string{}
 		for h, server := range servers {
 			holder, err := w.h1.StartApp("hold", "-to", addr(h, echoPort))
@@ -162,11 +159,11 @@ func TestSemanticsOfKilledApps(t *testing.T) {
 		require.Equal(t, []string{"end", "ECONNRESET"}, saw[w.h3])
 		require.Equal(t, saw[w.h3], saw[w.h2])
 	})
-	// The servers are killed: their clients see the end at once.
+	// The servers are killed: their clients must see the end at once.
 	for _, h := range []*testnet.Host{w.h2, w.h3} {
 		holder, err := w.h1.StartApp("hold", "-count", "5", "-to", h.AddrPort6(echoPort).String())
 		require.NoError(t, err)
-		pings(t, holder, 5) // a connection in the backlog is reset instead
+		pings(t, holder, 5) // connections in the backlog would be reset instead
 		require.NoError(t, servers[h].Kill())
 		ended, err := holder.WaitEvents(ctx, 5, func(e apps.Event) bool { return e.Event == "ended" })
 		require.NoError(t, err)
@@ -178,8 +175,7 @@ func TestSemanticsOfKilledApps(t *testing.T) {
 	w.quiet(t)
 }
 
-// closedAs waits until a server has seen the end of a client's connection and
-// tells how it looked.
+// closedAs waits until a server has seen the end of a client's connection, and returns how it ended.
 func closedAs(t *testing.T, ctx context.Context, server *testnet.Proc, client apps.Event) string {
 	t.Helper()
 	closed, err := server.WaitEvents(ctx, 1, func(e apps.Event) bool {
@@ -192,7 +188,7 @@ func closedAs(t *testing.T, ctx context.Context, server *testnet.Proc, client ap
 	return closed[0].Errno
 }
 
-// usage is what a daemon takes of its host.
+// usage is what a daemon uses of its host.
 type usage struct {
 	descriptors, goroutines int
 	resident                int
@@ -200,8 +196,7 @@ type usage struct {
 	memory                  uint64
 }
 
-// settled waits until a gateway has no flow left, and nothing of one in its
-// maps and its kernel, and only then measures.
+// settled waits until nothing of a flow is left in a gateway, its maps and its kernel, and then measures.
 func (w *world) settled(t *testing.T, g *gw) (u usage) {
 	t.Helper()
 	w.quiet(t)
@@ -220,7 +215,7 @@ func (w *world) settled(t *testing.T, g *gw) (u usage) {
 	return u
 }
 
-// usage measures a daemon, by its metrics.
+// usage measures a daemon by its metrics.
 func (w *world) usage(t *testing.T, g *gw) usage {
 	t.Helper()
 	m := g.metrics(t)
@@ -231,7 +226,7 @@ func (w *world) usage(t *testing.T, g *gw) usage {
 	}
 }
 
-// metrics reads the metrics of a gateway by the admin socket.
+// metrics reads the metrics of a gateway from the admin socket.
 func (g *gw) metrics(t *testing.T) map[string]float64 {
 	t.Helper()
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

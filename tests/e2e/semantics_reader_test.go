@@ -13,14 +13,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestSemanticsOfSteadyReader: a writer goes on as often as it does natively while its
-// reader reads slowly: TCP_USER_TIMEOUT and timeouts of applications count the time until
-// it does.
+// TestSemanticsOfSteadyReader checks that a writer can go on as often as natively while its reader reads slowly:
+// TCP_USER_TIMEOUT and timeouts of applications count the time until it can.
 func TestSemanticsOfSteadyReader(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
 	w.upBoth(ownSettings())
-	var worst [2][2]int // by carried and native, and by the writer: client and server
+	var worst [2][2]int // by carried and native, and by the side that writes
 	var all sync.WaitGroup
 	for i, h := range []*testnet.Host{w.h2, w.h3} {
 		for j := range worst[i] {
@@ -47,8 +46,8 @@ func TestSemanticsOfSteadyReader(t *testing.T) {
 	}
 }
 
-// longestStep reads slowly what a writer has filled all buffers with, and returns the most
-// bytes that had to be read before the writer could write again.
+// longestStep reads slowly what a writer has filled all buffers with, and returns the most bytes that had to be read
+// before the writer could write again.
 func longestStep(t *testing.T, from, to *net.TCPConn) (worst int) {
 	const piece, pieces, pause = 8 << 10, 256, 20 * time.Millisecond
 	buf, more := make([]byte, piece), make([]byte, 64<<10)
@@ -67,7 +66,7 @@ func longestStep(t *testing.T, from, to *net.TCPConn) (worst int) {
 	return max(worst, step)
 }
 
-// writeNow writes what a socket takes now.
+// writeNow writes what a socket takes without waiting.
 func writeNow(t *testing.T, c *net.TCPConn, b []byte) (all int) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -13,10 +13,9 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestSemanticsOfStuckResets: an application resets a connection on which nothing
-// moves: because the other end does not read, or because it has nothing to say
-// after a half-close. The other end, which neither reads nor writes, gets the reset
-// at once, as it does natively, whatever carries.
+// TestSemanticsOfStuckResets resets connections on which nothing moves, because the other end does not read, or
+// because the application has nothing to send after a half-close. The other end, which neither reads nor writes, must
+// get the reset at once, as natively, whatever carries.
 func TestSemanticsOfStuckResets(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"native", "carried", "demoted", "raw"} {
@@ -27,7 +26,7 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 				server = w.h3
 			}
 			w.upBoth(ownSettings())
-			if way == "raw" { // the client is native, the server's gateway is in between
+			if way == "raw" { // the client is native; the server's gateway relays
 				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
 			}
 			ln, err := server.Listen("tcp", netip.AddrPortFrom(server.Addr4, ownPort).String())
@@ -70,7 +69,7 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 	}
 }
 
-// carries wants the one connection to be carried in a way.
+// carries requires the only connection to be carried in this way.
 func (w *world) carries(t *testing.T, way string) {
 	t.Helper()
 	by := map[string]report.Carrier{"native": report.CarrierNone, "carried": w.via, "demoted": report.CarrierRelay, "raw": report.CarrierRelay}[way]
@@ -83,9 +82,8 @@ func (w *world) carries(t *testing.T, way string) {
 	}, 30*time.Second, 10*time.Millisecond, "%s: %s", way, w.gateways[w.h2].dump())
 }
 
-// closed tells whether the kernel has closed a connection: by a reset, where this
-// end has not closed it.
+// closed tells whether the kernel has closed a connection, which means a reset unless this end has closed it.
 func closed(c *net.TCPConn) bool { return tcpInfo(c).State == tcpClose }
 
-// tcpClose is TCP_CLOSE of the kernel's tcp_states.h.
+// tcpClose is TCP_CLOSE from the kernel's tcp_states.h.
 const tcpClose = 7

@@ -19,15 +19,15 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// silence is an application that will find out that its peer is gone.
+// silence is an application that finds out that its peer is gone.
 type silence struct {
 	name    string
-	server  bool // the application that does accepted the connection
-	keep    int  // SO_KEEPALIVE after 1 s, with so many probes
+	server  bool // the application is the one that accepted the connection
+	keep    int  // number of probes of SO_KEEPALIVE, after 1 s
 	timeout time.Duration
-	few     bool // its host repeats a segment thrice (tcp_retries2), and no more
+	few     bool // its host retransmits a segment three times only (tcp_retries2)
 	waits   bool // it has sent a question before
-	writes  bool // it sends after
+	writes  bool // it sends afterwards
 	unread  bool // its peer's application does not read, and all windows are full
 }
 
@@ -44,17 +44,17 @@ var silences = []silence{
 	{name: "client of a slow reader", keep: 3, unread: true},
 }
 
-// how long the network is good first, and how long applications may take longer than
-// natively until they know.
+// silenceAfter is how long the network works first, silenceSlack how much longer than natively applications may take
+// to find out.
 const (
 	silenceAfter = 5 * time.Second
 	silenceSlack = 2 * time.Second
-	// a kernel that repeats a segment three times gives up after the repetition that
-	// follows 3 s, which may be 6.2 s after the first
+	// fewRepetitions: a kernel that retransmits a segment three times gives up after the retransmission that follows
+	// 3 s, which may be 6.2 s after the first one.
 	fewRepetitions = 6500 * time.Millisecond
 )
 
-// silent is a connection and how its end was seen.
+// silent is a connection with the way in which its end was seen.
 type silent struct {
 	silence
 	*pair
@@ -65,8 +65,8 @@ type silent struct {
 	err   error
 }
 
-// pause is between two probes. The only one is waited for a little longer: its answer
-// is the work of two gateways on a busy machine.
+// pause is the time between two probes. If there is only one it is longer: on a busy machine its answer takes the
+// work of two gateways.
 func (s *silence) pause() time.Duration {
 	if s.keep == 1 {
 		return 2 * time.Second
@@ -74,7 +74,7 @@ func (s *silence) pause() time.Duration {
 	return time.Second
 }
 
-// silencesOf makes a connection for each.
+// silencesOf makes a connection for each silence.
 func (w *world) silencesOf(t *testing.T, server *testnet.Host) map[string]*silent {
 	t.Helper()
 	all := map[string]*silent{}
@@ -146,9 +146,8 @@ func (s *silent) alive() bool {
 	}
 }
 
-// TestSemanticsOfSilence: applications that ask for it know that their peer or the
-// path to it is gone, when they would natively and by the same error, whatever
-// carries; and not before it is.
+// TestSemanticsOfSilence checks that applications that ask for it learn that their peer, or the path to it, is gone
+// at the same time and by the same error as natively, whatever carries, and not before it is gone.
 func TestSemanticsOfSilence(t *testing.T) {
 	t.Parallel()
 	silentWays(t, func(t *testing.T, w *world, server *testnet.Host, way string) {
@@ -180,9 +179,8 @@ func TestSemanticsOfSilence(t *testing.T) {
 	})
 }
 
-// silentWays runs a test of connections to a host that go natively, and in some of the ways
-// there are, through gateways that run. It mostly waits: all ways wait at once, and take the
-// place of one test among those that run beside each other.
+// silentWays runs a test of connections that are native, and of some of the other ways. The test mostly waits, so all
+// ways wait at once, and take the place of one test among those that run in parallel.
 func silentWays(t *testing.T, test func(t *testing.T, w *world, server *testnet.Host, way string)) {
 	var all sync.WaitGroup
 	for _, way := range append([]string{"native"}, matrix.Cells(t, []string{"rdma-shm", "rdma-soft", "demoted", "raw"}, 2)...) {
@@ -207,7 +205,7 @@ func silentWay(t *testing.T, way string, test func(t *testing.T, w *world, serve
 	test(t, w, server, way)
 }
 
-// demoted has n connections leave their queue pairs, if that is the way.
+// demoted demotes n connections, if that is the way.
 func (w *world) demoted(t *testing.T, way string, n int) {
 	t.Helper()
 	if way == "demoted" {
@@ -216,17 +214,17 @@ func (w *world) demoted(t *testing.T, way string, n int) {
 	}
 }
 
-// knows wants the end of a connection in time and by the right error.
+// knows requires a connection to end in time with the right error.
 func (s *silent) knows(t *testing.T, what string, cut time.Time) {
 	t.Helper()
 	latest := time.Second + time.Duration(s.keep)*s.pause()
 	if s.timeout > 0 {
-		latest = s.timeout + 500*time.Millisecond // its last retransmission before has been backed off
+		latest = s.timeout + 500*time.Millisecond // the last retransmission before it has backed off
 	}
 	if s.few {
 		latest = fewRepetitions
 	}
-	if s.unread { // the kernel asks a closed window for fifteen minutes
+	if s.unread { // the kernel probes a closed window for fifteen minutes
 		require.True(t, s.alive(), what)
 		return
 	}
@@ -245,7 +243,7 @@ func (s *silent) knows(t *testing.T, what string, cut time.Time) {
 	require.True(t, errors.Is(s.err, syscall.ETIMEDOUT) || errors.Is(s.err, syscall.ECONNRESET), "%s: %v", what, s.err)
 }
 
-// carryAll wants n connections to be carried in a way.
+// carryAll requires n connections to be carried in this way.
 func (w *world) carryAll(t *testing.T, way string, n int) {
 	t.Helper()
 	by := report.Carrier(way)

@@ -13,8 +13,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestSemanticsOfUrgentBytes: a receiver that wants urgent bytes in line gets them in
-// line, and what is after them at once, both ways, whatever carries.
+// TestSemanticsOfUrgentBytes checks that a receiver that wants urgent bytes inline gets them inline, and what follows
+// them at once, both ways, whatever carries.
 func TestSemanticsOfUrgentBytes(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"native", "rdma-shm", "rdma-soft", "relay"} {
@@ -51,7 +51,7 @@ func TestSemanticsOfUrgentBytes(t *testing.T) {
 	}
 }
 
-// sendUrgent writes two bytes, an urgent one and two more, in one way or another.
+// sendUrgent writes two bytes, an urgent one and two more, in different ways.
 func sendUrgent(t *testing.T, c *net.TCPConn, round int) {
 	t.Helper()
 	rc, err := c.SyscallConn()

@@ -15,13 +15,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// manager is the socket of a service manager.
+// manager is the notification socket of a service manager.
 type manager struct {
 	t    *testing.T
 	conn *net.UnixConn
 }
 
-// await reads until a message begins so.
+// await reads messages until one has this prefix.
 func (m *manager) await(begins string) {
 	m.t.Helper()
 	require.NoError(m.t, m.conn.SetReadDeadline(time.Now().Add(30*time.Second)))
@@ -34,11 +34,11 @@ func (m *manager) await(begins string) {
 	}
 }
 
-// silent reads what is there, and wants no message for a while.
+// silent reads what is there, then requires that no message comes for a while.
 func (m *manager) silent(d time.Duration) {
 	m.t.Helper()
 	b := make([]byte, 4096)
-	for quiet := time.Now().Add(d / 2); time.Now().Before(quiet); { // what was under way
+	for quiet := time.Now().Add(d / 2); time.Now().Before(quiet); { // skip what was under way
 		_ = m.conn.SetReadDeadline(quiet)
 		_, _ = m.conn.Read(b)
 	}
@@ -47,9 +47,8 @@ func (m *manager) silent(d time.Duration) {
 	require.ErrorIs(m.t, err, os.ErrDeadlineExceeded, "%s", b[:n])
 }
 
-// TestServiceNotify: the service manager hears when the gateway looks at
-// connections, reads its configuration and stops, and that it lives, but not of one
-// that hangs, whose guardian lives on for a while.
+// TestServiceNotify checks that the service manager is told when the gateway handles connections, reloads and stops,
+// and that it lives, but not that a hanging one does while its guardian still lives.
 func TestServiceNotify(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	path := filepath.Join(w.dir, "notify")
@@ -75,7 +74,7 @@ func TestServiceNotify(t *testing.T) {
 	g = w.up(w.h1, settings{})
 	m.await("WATCHDOG=1")
 	guardian, daemon := g.proc.Pid(), g.daemon()
-	g.signal(guardian, syscall.SIGSTOP) // or it would kill its daemon
+	g.signal(guardian, syscall.SIGSTOP) // otherwise it would kill its daemon
 	g.signal(daemon, syscall.SIGSTOP)
 	m.silent(time.Second)
 	g.signal(daemon, syscall.SIGCONT)

@@ -23,12 +23,12 @@ import (
 const (
 	packaging   = "../../packaging"
 	serviceUnit = packaging + "/systemd/smcgw.service"
-	// maxExposure is what systemd-analyze security says about the unit at most, out
-	// of 10: what is left are the privileges a gateway is made of.
+	// maxExposure is the highest exposure of the unit that systemd-analyze security may report, out of 10: what
+	// remains are privileges that a gateway cannot do without.
 	maxExposure = 2.7
 )
 
-// service is the unit by directive; repeated ones are joined.
+// service returns the unit's directives; repeated ones are joined.
 func service(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(serviceUnit)
@@ -43,15 +43,15 @@ func service(t *testing.T) map[string]string {
 	return unit
 }
 
-// TestServiceUnit: systemd understands every line of the unit, calls it confined,
-// and the unit grants what the gateway keeps.
+// TestServiceUnit checks that systemd understands every line of the unit and reports it as confined, and that the
+// unit grants what the gateway keeps.
 func TestServiceUnit(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "systemd-analyze")
 	text, err := os.ReadFile(serviceUnit)
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "smcgw.service")
-	here := strings.ReplaceAll(string(text), "/usr/bin/smcgw", binary) // it looks for the program
+	here := strings.ReplaceAll(string(text), "/usr/bin/smcgw", binary) // systemd-analyze looks for the program
 	require.NoError(t, os.WriteFile(path, []byte(here), 0o600))
 	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", path).CombinedOutput()
 	require.NoError(t, err, "%s", out)
@@ -75,7 +75,7 @@ func TestServiceUnit(t *testing.T) {
 	}
 }
 
-// TestServiceConfiguration: what is installed changes nothing.
+// TestServiceConfiguration checks that the installed configuration changes nothing.
 func TestServiceConfiguration(t *testing.T) {
 	t.Parallel()
 	f, err := config.Load(packaging + "/smcgw.yaml")
@@ -85,8 +85,8 @@ func TestServiceConfiguration(t *testing.T) {
 	require.Equal(t, "/var/lib/smcgw", f.Config.StateDir)
 }
 
-// TestRemovalSparesOthers: a package that is removed leaves the directories in which gateways of
-// containers have their sockets, also on a host without pgrep.
+// TestRemovalSparesOthers checks that removing the package leaves the directories in which gateways of containers
+// have their sockets, even on a host without pgrep.
 func TestRemovalSparesOthers(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "root", "unshare")
@@ -118,11 +118,10 @@ func TestRemovalSparesOthers(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 }
 
-// TestServiceSandbox: the gateway carries by every carrier under what the unit
-// leaves it: user, capabilities, group, file systems, address families and system calls;
-// a call that the filter does not have would end it. Not emulated, for want of
-// systemd as the first process: the device policy, and the namespaces of clock,
-// host name and kernel modules.
+// TestServiceSandbox checks that the gateway carries over every carrier with what the unit leaves it: user,
+// capabilities, group, file systems, address families and system calls; a call outside the filter would kill it. The
+// test does not emulate the device policy and the namespaces of clock, host name and kernel modules, for want of
+// systemd as the first process.
 func TestServiceSandbox(t *testing.T) {
 	t.Parallel()
 	testnet.Require(t, "root", "bpf", "systemd-analyze", "setpriv", "unshare")
@@ -159,7 +158,7 @@ func TestServiceSandbox(t *testing.T) {
 	}
 }
 
-// confined checks that the sandbox is one.
+// confined checks that the sandbox is in force.
 func (g *gw) confined(t *testing.T) {
 	t.Helper()
 	for _, pid := range g.processes() {
@@ -175,12 +174,12 @@ func (g *gw) confined(t *testing.T) {
 	}
 }
 
-// sandbox replaces the program of a world's gateways by one that runs as the unit says.
-// The world's directory stands for those that the unit makes.
+// sandbox replaces the program of the world's gateways by one that runs as the unit says. The world's directory
+// stands for those that the unit makes.
 func (w *world) sandbox(unit map[string]string) {
 	t, dir := w.t, w.dir
 	t.Helper()
-	for name, want := range map[string]string{ // what the script below does
+	for name, want := range map[string]string{ // the script below implements these
 		"ProtectSystem": "strict", "ProtectHome": "yes", "PrivateTmp": "yes", "ProtectProc": "invisible",
 		"ProtectControlGroups": "yes", "ProtectKernelLogs": "yes", "NoNewPrivileges": "yes", "UMask": "0077",
 		"MemoryDenyWriteExecute": "yes", "RestrictNamespaces": "user net", "ProtectKernelTunables": "", "User": "smcgw",
@@ -265,7 +264,7 @@ func syscallNumbers(t *testing.T, filter []string) (numbers []int) {
 	return numbers
 }
 
-// knownSyscalls are the numbers of the library by the names of the kernel.
+// knownSyscalls returns the system call numbers of golang.org/x/sys/unix by the kernel's names.
 func knownSyscalls(t *testing.T) map[string]int {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix").Output()

@@ -17,9 +17,8 @@ import (
 // sizingPage has a table of how many idle connections one peer may have.
 const sizingPage = "../../docs/OPERATIONS.md"
 
-// TestIdleOfOnePeer: with the default limits one peer may have as many idle connections over
-// soft as the documentation says, and what is more is native, no_memory. status and peers
-// say what they take.
+// TestIdleOfOnePeer checks that with the default limits one peer may have as many idle connections over soft as the
+// documentation says, that further ones are native with no_memory, and that status and peers report what they use.
 func TestIdleOfOnePeer(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.via = report.CarrierSoft

@@ -21,15 +21,15 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// Ports beside those of the test servers, for sockets of the tests themselves.
+// Ports of the sockets of the tests themselves, beside those of the test servers.
 const (
 	ownPort  = 7100
 	ownPorts = 100
 )
 
-// ownSettings has the ports of the tests' own sockets in its policy.
+// ownSettings returns settings whose policy has the ports of the tests' own sockets.
 func ownSettings() settings {
-	s := settings{}.withDefaults("") // the carrier is the world's
+	s := settings{}.withDefaults("") // the carrier is that of the world
 	var b strings.Builder
 	b.WriteString(s.Ports)
 	for p := range ownPorts {
@@ -39,22 +39,21 @@ func ownSettings() settings {
 	return s
 }
 
-// quickSettings are ownSettings with the default handshake timeout.
+// quickSettings returns ownSettings with the default handshake timeout.
 func quickSettings() settings {
 	s := ownSettings()
 	s.Handshake = quick
 	return s
 }
 
-// pair is a connection between two hosts with both ends in the hands of the
-// test, which writes down what each end sees.
+// pair is a connection between two hosts, both ends of which the test holds. It records what each end sees.
 type pair struct {
 	c, s *net.TCPConn
 	mu   sync.Mutex
 	saw  []string
 }
 
-// note writes down what happened.
+// note records what happened.
 func (p *pair) note(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,7 +65,7 @@ func (p *pair) close() {
 	_ = p.s.Close()
 }
 
-// event describes the connection as the apps do.
+// event describes the connection as apps do.
 func (p *pair) event() apps.Event { return connEvent(p.c) }
 
 func connEvent(c net.Conn) apps.Event {
@@ -81,10 +80,10 @@ func plain(a net.Addr) string {
 // socketPatience bounds every read and write of the tests' own sockets.
 const socketPatience = time.Minute
 
-// errDial marks an error of connect(2) or accept(2), for callers that count.
+// errDial marks an error of connect(2) or accept(2) for callers that count errors.
 var errDial = errors.New("dial")
 
-// newPair connects from client to a listener of its own on server.
+// newPair connects from client to a new listener on server.
 func newPair(client, server *testnet.Host, addr netip.AddrPort) (*pair, error) {
 	network := "tcp4"
 	if addr.Addr().Is6() {
@@ -98,8 +97,7 @@ func newPair(client, server *testnet.Host, addr netip.AddrPort) (*pair, error) {
 	return dialPair(client, ln, addr)
 }
 
-// dialPair connects to a listener without another client, from an address of its
-// own if one is given.
+// dialPair connects to a listener that has no other client, from a given local address if there is one.
 func dialPair(client *testnet.Host, ln net.Listener, addr netip.AddrPort, local ...netip.AddrPort) (*pair, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)
 	defer cancel()
@@ -127,8 +125,8 @@ func dialPair(client *testnet.Host, ln net.Listener, addr netip.AddrPort, local 
 	return p, nil
 }
 
-// acceptLiving accepts a connection that is not over. The dial of a gateway whose
-// handshake has run out of time can be in front of the client's own, reset.
+// acceptLiving accepts a connection that has not ended. A gateway whose handshake has timed out may have dialed
+// before, and its reset connection precedes the client's.
 func acceptLiving(ln net.Listener) (*net.TCPConn, error) {
 	for {
 		s, err := ln.Accept()
@@ -142,8 +140,7 @@ func acceptLiving(ln net.Listener) (*net.TCPConn, error) {
 	}
 }
 
-// tcpInfo is what the kernel knows of a connection; of a socket that is closed here, that
-// it is.
+// tcpInfo returns what the kernel reports of a connection; a socket that is closed here counts as TCP_CLOSE.
 func tcpInfo(conn syscall.Conn) (info unix.TCPInfo) {
 	info.State = tcpClose
 	rc, err := conn.SyscallConn()
@@ -158,7 +155,7 @@ func tcpInfo(conn syscall.Conn) (info unix.TCPInfo) {
 	return info
 }
 
-// reuseAddr lets a tuple be used again.
+// reuseAddr allows a tuple to be used again.
 func reuseAddr(_, _ string, c syscall.RawConn) error {
 	var err error
 	ctlErr := c.Control(func(fd uintptr) {
@@ -167,7 +164,7 @@ func reuseAddr(_, _ string, c syscall.RawConn) error {
 	return errors.Join(ctlErr, err)
 }
 
-// errno names how a read or write went: EOF, the system's error, or nothing.
+// errno names the result of a read or write: EOF, the system's error, or ok.
 func errno(err error) string {
 	switch {
 	case err == nil:
@@ -181,7 +178,7 @@ func errno(err error) string {
 	return err.Error()
 }
 
-// pattern fills b with bytes that tell their place after offset off.
+// pattern fills b with bytes that depend on their position, the first of which is off.
 func pattern(b []byte, off int) {
 	for i := range b {
 		n := off + i
@@ -204,8 +201,7 @@ func send(c *net.TCPConn, n int) error {
 	return nil
 }
 
-// receive reads to the end and tells how many bytes of the pattern came and
-// what the end was.
+// receive reads to the end and returns how many bytes of the pattern came and how it ended.
 func receive(c *net.TCPConn) string {
 	buf, want := make([]byte, 64<<10), make([]byte, 64<<10)
 	for off := 0; ; {
@@ -221,7 +217,7 @@ func receive(c *net.TCPConn) string {
 	}
 }
 
-// readN reads n bytes of the pattern, starting at its beginning.
+// readN reads the first n bytes of the pattern.
 func readN(c *net.TCPConn, n int) string {
 	buf, want := make([]byte, n), make([]byte, n)
 	k, err := io.ReadFull(c, buf)
@@ -232,7 +228,7 @@ func readN(c *net.TCPConn, n int) string {
 	return fmt.Sprintf("%d bytes, %s", k, errno(err))
 }
 
-// awaitUnread waits until a socket has so many unread bytes.
+// awaitUnread waits until a socket has this many unread bytes.
 func awaitUnread(c *net.TCPConn, want int) {
 	rc, err := c.SyscallConn()
 	if err != nil {
@@ -244,7 +240,7 @@ func awaitUnread(c *net.TCPConn, want int) {
 	}
 }
 
-// both runs two ends at the same time.
+// both runs two functions at the same time.
 func both(a, b func()) {
 	var all sync.WaitGroup
 	all.Go(a)
@@ -252,7 +248,7 @@ func both(a, b func()) {
 	all.Wait()
 }
 
-// quiet waits until the gateways have no flow left, and none of its memory.
+// quiet waits until the gateways have no flow left, and no memory of one.
 func (w *world) quiet(t *testing.T) {
 	t.Helper()
 	for _, g := range w.gateways {

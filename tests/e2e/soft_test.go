@@ -14,8 +14,8 @@ import (
 
 const both2 = "shm, soft" // the default carriers
 
-// TestSoftBetweenMachines: hosts that do not share memory find the other
-// carrier by themselves, hosts that do prefer memory.
+// TestSoftBetweenMachines checks that hosts that share no memory choose the other carrier by themselves, and that
+// hosts that do prefer memory.
 func TestSoftBetweenMachines(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -27,14 +27,13 @@ func TestSoftBetweenMachines(t *testing.T) {
 		}
 	})
 	w.restart(w.h2, settings{Carriers: both2})
-	// What could not be shared is tried again after a while; a new gateway knows
-	// nothing.
+	// What could not be shared is tried again after a while; a new gateway knows nothing of it.
 	w.restart(w.h1, settings{Carriers: both2})
 	w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String()), report.CarrierShm)
 }
 
-// TestSoftPathWithoutUDP: where TCP passes and RoCEv2 does not, connections go
-// over the wire leg, and then natively, until that is forgotten.
+// TestSoftPathWithoutUDP checks that, where TCP passes and RoCEv2 does not, connections go over the wire leg, and
+// then natively, until that is forgotten.
 func TestSoftPathWithoutUDP(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -43,7 +42,7 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 	box := testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}
 	for _, name := range []string{"both ways", "there"} {
 		t.Run(name, func(t *testing.T) {
-			w.restart(w.h1, settings{Handshake: quick, Carriers: "soft"}) // a proof holds for a while
+			w.restart(w.h1, settings{Handshake: quick, Carriers: "soft"}) // a proof stays valid for a while
 			w.flush()
 			require.NoError(t, w.h1.SetBox(box))
 			if name == "both ways" {
@@ -63,8 +62,8 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 	}
 }
 
-// TestSoftDevices: an operator sees the device, what it counts, why it is
-// missing, and that new addresses are taken in.
+// TestSoftDevices checks that an operator sees the device, its counters, and why it is missing, and that new
+// addresses are used.
 func TestSoftDevices(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -112,9 +111,9 @@ func TestSoftDevices(t *testing.T) {
 	g1.awaitConn("native", func(c report.ConnInfo) bool { return from(e)(c) && c.Reason == "device_failed" }, "--all")
 }
 
-// TestSoftBesideRDMA: on a host whose RoCEv2 port is another's, as the kernel's
-// rdma_rxe has it, everything that soft carries goes by the alternate port: both
-// ways, through a takeover, and after the port is free again.
+// TestSoftBesideRDMA checks that, on a host where something else holds the RoCEv2 port, such as the kernel's
+// rdma_rxe, everything on soft uses the alternate port: both ways, through a takeover, and after the port is free
+// again.
 func TestSoftBesideRDMA(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -149,8 +148,7 @@ func TestSoftBesideRDMA(t *testing.T) {
 	exchange()
 }
 
-// occupyRoCE binds RoCEv2's port at all addresses of a host, until the returned
-// function is called.
+// occupyRoCE binds the RoCEv2 port at all addresses of a host until the returned function is called.
 func (w *world) occupyRoCE(h *testnet.Host) (free func()) {
 	w.t.Helper()
 	var socks []net.PacketConn

@@ -13,8 +13,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// TestStartWithoutCgroupMount: in a namespace as "ip netns exec" enters it, where /sys is
-// mounted anew and nothing below it, a gateway carries as elsewhere.
+// TestStartWithoutCgroupMount checks that a gateway carries as usual in a namespace as "ip netns exec" sets it up,
+// where /sys is mounted anew with nothing below it.
 func TestStartWithoutCgroupMount(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -24,7 +24,7 @@ func TestStartWithoutCgroupMount(t *testing.T) {
 	w.carried(t, w.h1, w.h2.AddrPort4(echoPort).String())
 }
 
-// TestStartWithoutCapability: what is missing is named.
+// TestStartWithoutCapability checks that a failing start names the missing capability.
 func TestStartWithoutCapability(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -40,14 +40,14 @@ func TestStartWithoutCapability(t *testing.T) {
 	}
 }
 
-// TestDevicesOfRoutes: without devices, connections by any device with a route to peers of a
-// rule are carried, also where there is no default route.
+// TestDevicesOfRoutes checks that, without devices in the configuration, connections over any device with a route to
+// a rule's peers are carried, even without a default route.
 func TestDevicesOfRoutes(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
 	out, err := w.h1.Command(t.Context(), "ip", "route", "del", "default").CombinedOutput()
-	t.Logf("default route: %s%v", out, err) // it may have none
-	for _, command := range []string{       // as to a container, without an address
+	t.Logf("default route: %s%v", out, err) // there may be none
+	for _, command := range []string{       // like a route to a container, without an address
 		"link add pod0 type veth peer name pod1", "link set pod0 up", "link set pod1 up", "route add 10.99.0.1/32 dev pod0", "route add fd99::1/128 dev pod0",
 	} {
 		out, err := w.h1.Command(t.Context(), "ip", strings.Fields(command)...).CombinedOutput()
@@ -61,7 +61,7 @@ func TestDevicesOfRoutes(t *testing.T) {
 	require.Empty(t, w.gateways[w.h1].status().Degraded)
 }
 
-// TestDeviceThatIsNotThere: a name in devices that no device has is told, until the device comes.
+// TestDeviceThatIsNotThere checks that a configured device that does not exist is reported until it appears.
 func TestDeviceThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})
@@ -78,7 +78,7 @@ func TestDeviceThatIsNotThere(t *testing.T) {
 	require.NoError(t, err, "%s", added)
 	require.Eventually(t, func() bool { return len(g.status().Degraded) == 0 }, 30*time.Second, 50*time.Millisecond)
 
-	// As the port of another device it is there, and carries nothing.
+	// As the port of another device it exists, but carries nothing.
 	for _, command := range []string{"link add br0 type bridge", "link set eht0 master br0"} {
 		out, err := w.h1.Command(t.Context(), "ip", strings.Fields(command)...).CombinedOutput()
 		require.NoError(t, err, "%s", out)

@@ -8,8 +8,8 @@ import (
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
-// tally counts what applications saw in a test with faults: every such test
-// says so in its last line. It is safe for concurrent use.
+// tally counts what applications saw in a test with faults. Every such test logs its tally last. It is safe for
+// concurrent use.
 type tally struct {
 	mu                          sync.Mutex
 	flows, bytes, errors, fault int64
@@ -49,7 +49,7 @@ func (c *tally) failed() int64 {
 	return c.errors
 }
 
-// String is flows=N bytes=N faults=N errors=N.
+// String returns flows=N bytes=N faults=N errors=N.
 func (c *tally) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// TestStatusTellsAStoppedPeer: once the gateway of a peer has stopped, status and peers of
-// this one say so with the next connection, and no more once it is back.
+// TestStatusTellsAStoppedPeer checks that, once the gateway of a peer has stopped, status and peers report so from
+// the next connection on, until it is back.
 func TestStatusTellsAStoppedPeer(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)

@@ -13,14 +13,14 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// variant is how the tests of this package are run once more: by another
-// carrier, over another network. SMCGW_CARRIER=soft runs all of them over soft.
+// variant is another way to run tests of this package: over another carrier or another network. SMCGW_CARRIER=soft
+// runs all of them over soft.
 type variant struct {
 	via report.Carrier
 	box testnet.Box
 }
 
-// lossySeed decides which datagrams the lossy network loses.
+// lossySeed determines which datagrams the lossy network loses.
 const lossySeed = 11
 
 // rdmaPort is the UDP port of soft: RoCEv2's, or SMCGW_SOFT_PORT.
@@ -33,18 +33,17 @@ func softPort() uint16 {
 	return 4791
 }
 
-// onSoftPort makes rules of a firewall that let RoCEv2's port through let that of soft
-// through.
+// onSoftPort replaces the RoCEv2 port in firewall rules by that of soft.
 func onSoftPort(rules string) string {
 	return strings.ReplaceAll(rules, "4791", strconv.Itoa(int(rdmaPort)))
 }
 
-// variants by the test they are run by.
+// variants has the variants by the name of the test that runs them.
 var variants = map[string]variant{
 	"TestOverSoft":          {via: report.CarrierSoft},
 	"TestFaultHandoverSoft": {via: report.CarrierSoft},
-	// 2 % of the datagrams are lost, 1 % come twice, 2 % late; TCP is spared, so
-	// that what fails, fails by the carrier.
+	// 2 % of the datagrams are lost, 1 % arrive twice, 2 % late. TCP is spared, so whatever fails, fails because of
+	// the carrier.
 	"TestLossySoft": {via: report.CarrierSoft, box: testnet.Box{UDP: testnet.Datagrams{
 		Port: rdmaPort, Loss: 20, Dup: 10, Reorder: 20, Seed: lossySeed,
 	}}},
@@ -56,7 +55,7 @@ var variants = map[string]variant{
 	}}},
 }
 
-// variantOf is the variant the test is run in.
+// variantOf returns the variant in which a test runs.
 func variantOf(t *testing.T) variant {
 	root, _, _ := strings.Cut(t.Name(), "/")
 	if v, ok := variants[root]; ok {
@@ -69,7 +68,7 @@ func variantOf(t *testing.T) variant {
 	return variant{via: via}
 }
 
-// again runs tests of this package as subtests. t.Name says which variant.
+// again runs tests of this package as subtests. The variant follows from t.Name.
 func again(t *testing.T, tests ...func(*testing.T)) {
 	for _, fn := range tests {
 		name := runtime.FuncForPC(reflect.ValueOf(fn).Pointer()).Name()
@@ -77,9 +76,8 @@ func again(t *testing.T, tests ...func(*testing.T)) {
 	}
 }
 
-// TestOverSoft: what is carried, how it ends, and what becomes of it when a
-// gateway dies. A run draws some of it; make faults runs all, and make repeat the
-// rest of the suite, too.
+// TestOverSoft tests over soft what is carried, how it ends, and what happens to it when a gateway dies. A run draws
+// some of it; make faults runs all, and make repeat also the rest of the suite.
 func TestOverSoft(t *testing.T) {
 	t.Parallel()
 	again(t, matrix.Cells(t, []func(*testing.T){
@@ -90,9 +88,9 @@ func TestOverSoft(t *testing.T) {
 	}, 7)...)
 }
 
-// TestLossySoft: a network that loses packets changes nothing but times.
+// TestLossySoft checks that a network that loses packets changes nothing but times.
 func TestLossySoft(t *testing.T) {
-	if !matrix.Whole() { // beside its floods the carrier is proved too late, and connections go by the relay
+	if !matrix.Whole() { // beside the floods of whole matrices the proof comes too late, and the relay carries
 		t.Parallel()
 	}
 	again(t, TestCombination, TestSemanticsOfOneConnection, TestSemanticsOfSlowReader, TestSemanticsOfKilledApps)

@@ -21,8 +21,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// lines returns the lines of a gateway's log, each of which is a JSON document without a
-// field that says nothing.
+// lines returns the lines of a gateway's log, each of which must be a JSON document without meaningless fields.
 func (g *gw) lines(t *testing.T) (lines []map[string]any) {
 	t.Helper()
 	for text := range strings.Lines(g.proc.Output()) {
@@ -37,14 +36,13 @@ func (g *gw) lines(t *testing.T) (lines []map[string]any) {
 	return lines
 }
 
-// saying are the lines with a message.
+// saying returns the lines with a message.
 func saying(lines []map[string]any, msg string) []map[string]any {
 	return slices.DeleteFunc(slices.Clone(lines), func(l map[string]any) bool { return l["msg"] != msg })
 }
 
-// TestWatched: what operators watch a gateway by is there, on hosts with the programs: its
-// log from the first line to the last, the access log, the level that changes, probes,
-// metrics of the programs' maps, the status page.
+// TestWatched checks everything by which operators watch a gateway, on hosts with their programs: the log from the
+// first line to the last, the access log, changing the level, probes, metrics of the programs' maps, the status page.
 func TestWatched(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
@@ -59,7 +57,7 @@ func TestWatched(t *testing.T) {
 	require.NoError(t, err)
 	e := p.event()
 
-	// Probes and metrics, by a program of the host, and the page.
+	// Probes and metrics, as a program of the host reads them, and the page.
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (c net.Conn, err error) {
 		err = w.h1.Do(func() error { c, err = (&net.Dialer{}).DialContext(ctx, network, addr); return err })
 		return c, err
@@ -98,7 +96,7 @@ func TestWatched(t *testing.T) {
 	require.Equal(t, 503, code)
 	g1.says("on")
 
-	// The level changes while it runs; debug lines have addresses.
+	// The level can change at run time; debug lines have addresses.
 	_, err = g1.client().Set(t.Context(), admin.Setting{Name: "log.level", Value: "debug"})
 	require.NoError(t, err)
 	p.close()
@@ -123,7 +121,7 @@ func TestWatched(t *testing.T) {
 	require.Equal(t, []any{e.Local, e.Remote}, []any{ended[0]["local"], ended[0]["remote"]})
 	require.Empty(t, saying(g2.lines(t), "connection ended"))
 
-	// A configuration that is refused has a line like all others, and counts.
+	// A refused configuration is logged and counted.
 	require.NoError(t, os.WriteFile(g1.config, []byte("mode: enforced\nlimit: 7\n"), 0o600))
 	g1.signal(g1.proc.Pid(), syscall.SIGHUP)
 	refused := "configuration refused, the one before stays in force"
@@ -144,7 +142,7 @@ func TestWatched(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// TestRefusedStart: a gateway that does not start says why in its log, whatever reads that.
+// TestRefusedStart checks that a gateway that does not start says why in its log, in whatever format.
 func TestRefusedStart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, testnet.Config{})

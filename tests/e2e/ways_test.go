@@ -19,14 +19,14 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// waysPort is where the server of the tests of ways listens.
+// waysPort is the port of the server.
 const waysPort = 7000
 
-// waysFamily is one family's commands: the addresses of a service are on the loopback
-// device of its host, and routes lead there by eth0 or eth1.
+// waysFamily has one family's addresses. Those of a service are on the loopback device of its host; routes lead there
+// over eth0 or eth1.
 type waysFamily struct {
 	name, ip       string
-	service, links [2]string // of h1 and h2; links are those of eth1
+	service, links [2]string // of h1 and h2; links: of eth1
 	length         int
 }
 
@@ -35,7 +35,7 @@ var waysFamilies = []waysFamily{
 	{"6", "-6 ", [2]string{"fd78::1", "fd78::2"}, [2]string{"fd79::1", "fd79::2"}, 64},
 }
 
-// waysWorld is a network whose hosts h1 and h2 have a second link between them.
+// waysWorld is a network with a second link between h1 and h2.
 type waysWorld struct {
 	*world
 	f waysFamily
@@ -59,7 +59,7 @@ func newWaysWorld(t *testing.T, f waysFamily) *waysWorld {
 
 func (w *waysWorld) hosts() []*testnet.Host { return []*testnet.Host{w.h1, w.h2} }
 
-// via is the other host's address on a link of host i.
+// via returns the other host's address on a link of host i.
 func (w *waysWorld) via(i int, device string) string {
 	peer := w.hosts()[1-i]
 	switch {
@@ -72,7 +72,7 @@ func (w *waysWorld) via(i int, device string) string {
 	}
 }
 
-// route has host i reach the other's service by a device.
+// route makes host i reach the other's service over a device.
 func (w *waysWorld) route(i int, device string) {
 	mustIP(w.t, w.hosts()[i], fmt.Sprintf("%sroute replace %s via %s dev %s src %s",
 		w.f.ip, w.f.service[1-i], w.via(i, device), device, w.f.service[i]))
@@ -89,7 +89,7 @@ func (w *waysWorld) connect(ln net.Listener) (client, server net.Conn) {
 	return w.accepted(ln, client)
 }
 
-// accepted returns both ends of a connection, which have a deadline.
+// accepted accepts the client's connection and returns both ends, with deadlines.
 func (w *waysWorld) accepted(ln net.Listener, client net.Conn) (_, server net.Conn) {
 	w.t.Helper()
 	w.t.Cleanup(func() { _ = client.Close() })
@@ -102,7 +102,7 @@ func (w *waysWorld) accepted(ln net.Listener, client net.Conn) (_, server net.Co
 	return client, server
 }
 
-// connectBy makes a connection of a client that is bound to a device.
+// connectBy makes a connection from a client that is bound to a device.
 func (w *waysWorld) connectBy(ln net.Listener, device string) (client, server net.Conn) {
 	w.t.Helper()
 	d := net.Dialer{Timeout: 5 * time.Second, Control: func(_, _ string, raw syscall.RawConn) error {
@@ -124,7 +124,7 @@ func (w *waysWorld) listen() net.Listener {
 	return ln
 }
 
-// says has one end send and the other read it.
+// says sends from one end and reads at the other.
 func (w *waysWorld) says(from, to net.Conn, what string) {
 	w.t.Helper()
 	_, err := io.WriteString(from, what)
@@ -135,7 +135,7 @@ func (w *waysWorld) says(from, to net.Conn, what string) {
 	require.Equal(w.t, what, string(b))
 }
 
-// ends has both ends close, in order.
+// ends makes both ends close in order.
 func (w *waysWorld) ends(first, second net.Conn) {
 	w.t.Helper()
 	for _, c := range []struct{ from, to net.Conn }{{first, second}, {second, first}} {
@@ -145,7 +145,7 @@ func (w *waysWorld) ends(first, second net.Conn) {
 	}
 }
 
-// carriedAll asserts that all connections were carried to an orderly end.
+// carriedAll requires that n connections were carried to an orderly end.
 func (w *waysWorld) carriedAll(n int) {
 	w.t.Helper()
 	for h, g := range w.gateways {
@@ -157,10 +157,9 @@ func (w *waysWorld) carriedAll(n int) {
 	}
 }
 
-// TestFaultWays: a host has two links, and the way to its peer moves from one to the
-// other: by its routes, because the device goes down, or because it is gone; or the device
-// becomes the port of a bridge. What is carried goes on, also where the application that
-// waits has said nothing since.
+// TestFaultWays moves the path to the peer from one of a host's two links to the other: by routes, because the device
+// goes down or disappears, or because the device becomes the port of a bridge. What is carried must go on, also if
+// the waiting application has sent nothing since.
 func TestFaultWays(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"routes", "down", "gone", "port"} {
@@ -188,16 +187,15 @@ func TestFaultWays(t *testing.T) {
 	}
 }
 
-// TestFaultWaysBound: the client's application is bound to the device that the way leaves.
-// What is carried goes on, and so does the same connection without gateways, since the
-// device still reaches the peer's host; and the device comes back.
+// TestFaultWaysBound binds the client's application to the device that the path leaves, and later returns to. What is
+// carried must go on, as it does without gateways, since the device still reaches the peer's host.
 func TestFaultWaysBound(t *testing.T) {
 	t.Parallel()
-	f := waysFamilies[0] // of the other one the kernel refuses a device without a route
+	f := waysFamilies[0] // for IPv6 the kernel refuses a device without a route
 	for _, carried := range []bool{false, true} {
 		t.Run(map[bool]string{false: "native", true: "carried"}[carried], func(t *testing.T) {
 			w := newWaysWorld(t, f)
-			mustIP(t, w.h1, "route flush default") // eth0 leads nowhere but to neighbours
+			mustIP(t, w.h1, "route flush default") // eth0 then reaches neighbours only
 			if carried {
 				w.start(report.CarrierShm)
 			}
@@ -220,7 +218,7 @@ func TestFaultWaysBound(t *testing.T) {
 	}
 }
 
-// moves moves the way of host i.
+// moves moves the path of host i.
 func (w *waysWorld) moves(i int, how string) {
 	w.t.Helper()
 	h := w.hosts()[i]
@@ -248,8 +246,8 @@ func (w *waysWorld) start(via report.Carrier) {
 	}
 }
 
-// TestWaysDiffer: what a host sends leaves by another device than what it gets comes
-// by, as its routes, or rules about marks, say. Connections are carried.
+// TestWaysDiffer checks that connections are carried if what a host sends leaves by another device than what it
+// receives comes by, because of its routes or of rules about marks.
 func TestWaysDiffer(t *testing.T) {
 	t.Parallel()
 	for _, f := range waysFamilies {
@@ -276,8 +274,7 @@ func TestWaysDiffer(t *testing.T) {
 	}
 }
 
-// byMark leaves host i a route to the other for marked packets only; others are
-// discarded on the way.
+// byMark leaves host i a route to the other for marked packets only; others get lost.
 func (w *waysWorld) byMark(i int) {
 	h, f := w.hosts()[i], w.f
 	mustIP(w.t, h, f.ip+"rule add fwmark 9 lookup 109")
@@ -285,7 +282,7 @@ func (w *waysWorld) byMark(i int) {
 	mustIP(w.t, h, fmt.Sprintf("%sroute replace %s dev eth1 src %s", f.ip, f.service[1-i], f.service[i])) // no host answers for it there
 }
 
-// talks makes a carried connection, from its beginning to its end.
+// talks makes a carried connection from its beginning to its end.
 func (w *waysWorld) talks(t *testing.T, via report.Carrier) {
 	t.Helper()
 	w.start(via)
@@ -296,9 +293,9 @@ func (w *waysWorld) talks(t *testing.T, via report.Carrier) {
 	w.carriedAll(1)
 }
 
-// TestDirectServerReturn: a director on the server's network hands it what clients send
-// to the service, and takes no answers (LVS-DR, and other balancers that leave the
-// addresses alone). Connections are carried.
+// TestDirectServerReturn checks that connections are carried if a director on the server's network passes what
+// clients send to the service on to the server, and gets no answers (LVS-DR, and other balancers that keep the
+// addresses).
 func TestDirectServerReturn(t *testing.T) {
 	t.Parallel()
 	for _, f := range waysFamilies {

@@ -17,9 +17,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// wrongStarts are mistakes on a host, in the order of the list that TestWrongConfigurations
-// and TestWrongCommands have the others of. What the program says names the cause and the
-// remedy.
+// wrongStarts are mistakes on a host. TestWrongConfigurations and TestWrongCommands have the other entries of the
+// list, whose numbers these names have. What the program prints must name the cause and the remedy.
 var wrongStarts = []struct {
 	name string
 	test func(t *testing.T, w *world)
@@ -39,7 +38,7 @@ var wrongStarts = []struct {
 	{"39 reload with errors", wrongReload},
 }
 
-// TestWrongStarts: of the list, TestStartWithoutCapability is 34 and TestDoctorHookFull 41.
+// TestWrongStarts tests wrongStarts. Of the list, TestStartWithoutCapability is 34 and TestDoctorHookFull 41.
 func TestWrongStarts(t *testing.T) {
 	t.Parallel()
 	for _, c := range wrongStarts {
@@ -47,8 +46,7 @@ func TestWrongStarts(t *testing.T) {
 	}
 }
 
-// fails runs smcgw on h1, after other programs if any, and returns what it says after it
-// has failed.
+// fails runs smcgw on h1, through other programs if given, and returns its output. It must fail.
 func (w *world) fails(before []string, args ...string) string {
 	w.t.Helper()
 	return w.failsBy(before, binary, args...)
@@ -64,7 +62,7 @@ func (w *world) failsBy(before []string, program string, args ...string) string 
 	return string(out)
 }
 
-// requireStatus checks how a program ended.
+// requireStatus checks the exit status of a program.
 func requireStatus(t *testing.T, want int, err error, out string) {
 	t.Helper()
 	var exit *exec.ExitError
@@ -72,7 +70,7 @@ func requireStatus(t *testing.T, want int, err error, out string) {
 	require.Equal(t, want, exit.ExitCode(), out)
 }
 
-// unstarted is the configuration of a gateway of h1 that a test does not start.
+// unstarted returns the configuration of a gateway on h1 that the test does not start.
 func (w *world) unstarted(s settings) string {
 	g := w.configure(w.h1, s)
 	delete(w.gateways, w.h1)
@@ -124,7 +122,7 @@ func wrongMetricsPort(t *testing.T, w *world) {
 		"listen tcp 127.0.0.1:9469: bind: address already in use: another program has the port; metrics.listen in the configuration names another")
 }
 
-// serves starts a program of h1 that has a port.
+// serves starts a program on h1 that occupies a port.
 func (w *world) serves(t *testing.T, app, addr string) *testnet.Proc {
 	t.Helper()
 	p, err := w.h1.StartApp(app, "echo="+addr)
@@ -132,7 +130,7 @@ func (w *world) serves(t *testing.T, app, addr string) *testnet.Proc {
 	return p
 }
 
-// degradedBy is what status says of a gateway that is degraded.
+// degradedBy returns the status of a gateway that must be degraded.
 func degradedBy(t *testing.T, g *gw) string {
 	t.Helper()
 	out, err := g.cli("status", "--strict")
@@ -140,7 +138,7 @@ func degradedBy(t *testing.T, g *gw) string {
 	return out
 }
 
-// wrongSoftPort: without its alternate port the gateway waits until one is free.
+// wrongSoftPort checks that the gateway receives on an alternate port, and waits if that is taken, too.
 func wrongSoftPort(t *testing.T, w *world) {
 	p := w.serves(t, "serve-udp", w.h1.AddrPort4(rdmaPort).String())
 	g := w.up(w.h1, settings{Carriers: "soft"})

@@ -79,7 +79,7 @@ func (w *world) unstarted(s settings) string {
 
 func wrongUser(t *testing.T, w *world) {
 	g := w.up(w.h1, settings{})
-	public, err := os.MkdirTemp("", "smcgw-public-") //nolint:usetesting // that of the test is root's
+	public, err := os.MkdirTemp("", "smcgw-public-") //nolint:usetesting // only root can enter the directory of the test
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(public)) })
 	require.NoError(t, os.Chmod(public, 0o755)) //nolint:gosec // for another user

@@ -18,8 +18,8 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// browser is a headless Chromium with one tab, driven by its DevTools protocol over a
-// pair of pipes: messages are JSON documents that end in a NUL.
+// browser is a headless Chromium with one tab, driven by its DevTools protocol over a pair of pipes: messages are
+// JSON documents, each followed by a NUL.
 type browser struct {
 	t       *testing.T
 	in      *os.File
@@ -29,8 +29,8 @@ type browser struct {
 	next    int
 	waiting map[int]chan message
 	loads   chan struct{}
-	faults  []string // what the console, or the browser itself, complained about
-	asked   []string // addresses that were asked for
+	faults  []string // complaints of the console, or of the browser itself
+	asked   []string // addresses that it has requested
 }
 
 // message is an answer or an event.
@@ -42,7 +42,7 @@ type message struct {
 	Error  *struct{ Message string }
 }
 
-// startBrowser starts Chromium on a host and opens a tab; the test's end ends it.
+// startBrowser starts Chromium on a host and opens a tab. It ends with the test.
 func startBrowser(t *testing.T, h *testnet.Host) *browser {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "smcgw-browser-") //nolint:usetesting // it is removed behind the process
@@ -88,7 +88,7 @@ func startBrowser(t *testing.T, h *testnet.Host) *browser {
 	return b
 }
 
-// read hands answers to those that wait, and notes events.
+// read delivers answers to their callers, and records events.
 func (b *browser) read(out *os.File) {
 	r := bufio.NewReaderSize(out, 1<<20)
 	for {
@@ -110,7 +110,7 @@ func (b *browser) read(out *os.File) {
 	}
 }
 
-// note keeps what an event tells; the caller holds the lock.
+// note records an event. The caller holds the lock.
 func (b *browser) note(m message) {
 	switch m.Method {
 	case "Page.loadEventFired":
@@ -126,7 +126,7 @@ func (b *browser) note(m message) {
 	}
 }
 
-// call does one command.
+// call executes a command and returns its result in result.
 func (b *browser) call(method string, params, result any) {
 	b.t.Helper()
 	if params == nil {
@@ -156,14 +156,14 @@ func (b *browser) call(method string, params, result any) {
 	}
 }
 
-// screen is what a reader has.
+// screen is the screen of a reader.
 type screen struct {
 	name          string
 	width, height int
 	mobile, dark  bool
 }
 
-// show opens an address on a screen and waits until it is there.
+// show opens an address on a screen and waits until it is loaded.
 func (b *browser) show(url string, s screen) {
 	b.t.Helper()
 	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": s.width, "height": s.height, "deviceScaleFactor": 1, "mobile": s.mobile}, nil)
@@ -196,7 +196,7 @@ func eval[T any](b *browser, expression string) (value T) {
 	return value
 }
 
-// picture takes a picture of the first pixels of the page, all of its width.
+// picture takes a picture of the screen's size from the top of the page.
 func (b *browser) picture(s screen) []byte {
 	b.t.Helper()
 	var shot struct{ Data string }
@@ -208,8 +208,8 @@ func (b *browser) picture(s screen) []byte {
 	return png
 }
 
-// quiet checks that nothing complained, and that only addresses with the prefix, or data
-// in the page, were asked for.
+// quiet checks that there were no complaints, and that only addresses with the prefix, or data in the page, were
+// requested.
 func (b *browser) quiet(prefix string) {
 	b.t.Helper()
 	b.mu.Lock()

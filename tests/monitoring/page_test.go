@@ -16,18 +16,17 @@ import (
 // pictures names the environment variable with the directory for pictures of the page.
 const pictures = "SMCGW_PICTURES"
 
-// pictureAge is how much of the past the pictures have.
+// pictureAge is how much of the past the pictures show.
 const pictureAge = 35 * time.Second
 
-// TestStatusPage: the page of a gateway under load is readable on every screen: nothing is
-// outside of it, nothing complains, nothing is asked of anything but the gateway, and it
-// follows what happens.
+// TestStatusPage checks that the page of a gateway under load is readable on every screen: nothing is outside of it,
+// nothing complains, nothing but the gateway is asked for anything, and the page follows what happens.
 func TestStatusPage(t *testing.T) {
 	testnet.Require(t, "chromium")
 	w := newWorld(t)
 	b := startBrowser(t, w.h1)
 	url := w.page(t)
-	// A while for the history.
+	// It takes a while to have a history.
 	var version string
 	require.Eventually(t, func() bool {
 		st, err := w.g1.Status(t.Context())
@@ -49,7 +48,7 @@ func TestStatusPage(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			b.t = t
 			b.show(url, s)
-			// What a script draws is drawn: two turns of the refresh.
+			// Wait until the script has refreshed the page, and so has drawn what it draws.
 			before := eval[string](b, `document.querySelector('.about').textContent`)
 			require.Eventually(t, func() bool { return eval[string](b, `document.querySelector('.about').textContent`) != before }, patience, 100*time.Millisecond)
 			if dir := os.Getenv(pictures); dir != "" {
@@ -74,7 +73,7 @@ func TestStatusPage(t *testing.T) {
 	}
 }
 
-// page has the page of h1's gateway served, and returns its address.
+// page serves the page of h1's gateway, and returns its address.
 func (w *world) page(t *testing.T) (url string) {
 	t.Helper()
 	p, err := w.h1.Start(w.program, "status", "--web", "--socket", filepath.Join(w.dir, w.h1.Name+".sock"))

@@ -28,8 +28,8 @@ const (
 	dashboardFile = "../../packaging/grafana/smcgw.json"
 )
 
-// The rules are valid, each fires on what it is about with the words it should, and none
-// fires on a healthy host.
+// TestRulesFire checks that the rules are valid, that each fires for what it is about with the right words, and that
+// none fires on a healthy host.
 func TestRulesFire(t *testing.T) {
 	testnet.Require(t, "promtool")
 	for _, args := range [][]string{{"check", "rules", rulesFile}, {"test", "rules", "testdata/rules_test.yaml"}} {
@@ -61,8 +61,7 @@ type prometheus struct {
 	c    *http.Client
 }
 
-// startPrometheus starts one on the first host that scrapes the gateways every second and
-// has the alert rules.
+// startPrometheus starts a Prometheus on the first host that scrapes the gateways every second and has the alert rules.
 func startPrometheus(t *testing.T, w *world) *prometheus {
 	t.Helper()
 	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", prometheusPort)
@@ -93,7 +92,7 @@ scrape_configs:
 	return p
 }
 
-// series is one of an answer.
+// series is a series of an answer.
 type series struct {
 	Metric map[string]string
 	Value  [2]any
@@ -108,8 +107,7 @@ func (p *prometheus) query(expr string) []series {
 	return doc.Data.Result
 }
 
-// get asks the API; one that does not answer yet answers nothing. An expression that it
-// refuses fails the test.
+// get queries the API. No answer leaves doc as it is; an expression that it refuses fails the test.
 func (p *prometheus) get(path string, doc any) {
 	resp, err := p.c.Get("http://" + p.addr + path)
 	if err != nil {
@@ -122,7 +120,7 @@ func (p *prometheus) get(path string, doc any) {
 	_ = json.NewDecoder(resp.Body).Decode(doc)
 }
 
-// dashboard is what of the file the test looks at.
+// dashboard is what the test reads of the file.
 type dashboard struct {
 	Panels []struct {
 		ID                 int
@@ -136,14 +134,14 @@ type dashboard struct {
 	}
 }
 
-// asGrafana fills in what the dashboard leaves to Grafana.
+// asGrafana replaces the variables of the dashboard as Grafana would.
 func asGrafana(expr string) string {
 	return strings.NewReplacer("$instance", ".*", "$__rate_interval", "10s", "$__range", "1m").Replace(expr)
 }
 
-// TestDashboard: a Prometheus that scrapes two gateways under load has an answer to every
-// query of every panel, in series that its legend names, except where the panel says that
-// it is empty when all is well. None of the alerts that are to fire at once does.
+// TestDashboard checks that a Prometheus that scrapes two gateways under load has an answer to every query of every
+// panel, in series with the labels of its legend, except where the panel says that it is empty when all is well. No
+// alert that fires at once may fire.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile(dashboardFile)
 	require.NoError(t, err)
@@ -177,7 +175,7 @@ func TestDashboard(t *testing.T) {
 			for _, s := range got {
 				require.NotEqual(t, "NaN", s.Value[1], target.Expr)
 				for _, m := range label.FindAllStringSubmatch(target.LegendFormat, -1) {
-					if m[1] != "decided_by" { // an end in order has none
+					if m[1] != "decided_by" { // an orderly end has none
 						require.Contains(t, slices.Collect(maps.Keys(s.Metric)), m[1], "%s: legend of %s", panel.Title, target.Expr)
 					}
 				}
@@ -186,7 +184,7 @@ func TestDashboard(t *testing.T) {
 	}
 	require.Greater(t, queries, 30)
 
-	// The rules are evaluated on what a gateway serves, not on what a test has made up.
+	// The rules are evaluated on what a gateway serves, not on made-up values.
 	var doc struct {
 		Data struct {
 			Groups []struct {
@@ -204,8 +202,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestDashboardNamesMetrics: every metric that the dashboard asks for is one of the
-// reference.
+// TestDashboardNamesMetrics checks that the reference has every metric that the dashboard queries.
 func TestDashboardNamesMetrics(t *testing.T) {
 	text, err := os.ReadFile(dashboardFile)
 	require.NoError(t, err)

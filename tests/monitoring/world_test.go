@@ -20,10 +20,10 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// patience bounds the wait for what has to happen, on however slow a machine.
+// patience bounds every wait for something that must happen, on however slow a machine.
 const patience = 2 * time.Minute
 
-// Ports of the web servers, of a rule and of none, and of what watches the gateways.
+// Ports of the web servers, in a rule and in none, and of what watches the gateways.
 const (
 	webPort        = 8080
 	plainPort      = 8081
@@ -31,9 +31,8 @@ const (
 	prometheusPort = 9090
 )
 
-// world is three hosts: h1 and h2 run gateways that serve metrics, h3
-// is plain. Programs of h1 fetch from the others until the test ends, and what watches the
-// gateways runs on h1.
+// world is three hosts: h1 and h2 run gateways that serve metrics, h3 is plain. Until the test ends, programs on h1
+// fetch from the others. What watches the gateways runs on h1.
 type world struct {
 	h1, h2, h3 *testnet.Host
 	g1         *admin.Client
@@ -69,7 +68,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// gateway starts one on a host. Its metrics are for loopback on h1, and for h1 elsewhere.
+// gateway starts a gateway on a host. It serves metrics on loopback for h1, and to h1 elsewhere.
 func (w *world) gateway(t *testing.T, dir string, h *testnet.Host) *admin.Client {
 	t.Helper()
 	metrics := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), metricsPort)
@@ -112,13 +111,13 @@ metrics: { listen: %q }
 	return client
 }
 
-// client is a program of a host.
+// client returns an HTTP client on a host.
 func client(h *testnet.Host, reuse bool) *http.Client {
 	return &http.Client{Transport: &http.Transport{DialContext: h.Dial, DisableKeepAlives: !reuse}, Timeout: patience}
 }
 
-// load has programs of the first host fetch from the others, over one connection each for
-// a while and over connections of their own.
+// load makes programs on h1 fetch from the others, over one connection each for a while, and over a new connection
+// each time.
 func (w *world) load(t *testing.T) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -134,7 +133,7 @@ func (w *world) load(t *testing.T) {
 			get(ctx, c, fmt.Sprintf("http://%v/%d", to.AddrPort4(port), size))
 			select {
 			case <-ctx.Done():
-			case <-time.After(time.Duration(20+i/4%12*20) * time.Millisecond): // now more, now less
+			case <-time.After(time.Duration(20+i/4%12*20) * time.Millisecond): // sometimes more, sometimes less
 			}
 		}
 	}
@@ -144,7 +143,7 @@ func (w *world) load(t *testing.T) {
 	programs.Go(func() { fetch(w.h2, plainPort, 1000, false) })
 }
 
-// get fetches a URL. What fails, fails because the world ends, or is tried again.
+// get fetches a URL. A failure means that the world ends, or is tried again.
 func get(ctx context.Context, c *http.Client, url string) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

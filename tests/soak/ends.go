@@ -19,26 +19,23 @@ const (
 	historySize = 1024
 )
 
-// pasts counts how connections ended at every gateway: a multiset by which runs of one
-// seed with two programs are compared.
+// pasts counts how connections ended at every gateway: a multiset, for comparing runs of one seed with two programs.
 type pasts struct {
-	// Missed counts readings of a full history that found nothing known in it: ends may
-	// be missing from the counts.
+	// Missed counts readings of a full history in which nothing was known: ends may be missing from the counts.
 	Missed int `json:"missed"`
-	// Hosts has, by host, the number of connections of each kind of end.
+	// Hosts has the number of connections of each kind of end by host.
 	Hosts map[string]map[string]int `json:"ends"`
 
-	seen map[*site]map[past]bool // what is counted, and may be read again
+	seen map[*site]map[past]bool // what has been counted and may be read again
 }
 
-// past identifies a connection that ended, in every process that tells of it.
+// past identifies a connection that ended, in whichever process reports it.
 type past struct {
 	side, local, remote string
 	at                  time.Time
 }
 
-// kindOf is what a connection's end is counted as: side, carrier, end, and the reasons that
-// there are.
+// kindOf returns the kind of end as which a connection is counted: side, carrier, end, and the reasons that it has.
 func kindOf(c *report.ConnInfo) string {
 	words := []string{c.Proto, string(c.Side), string(c.Carrier), string(c.End)}
 	for _, w := range []struct{ name, value string }{
@@ -51,8 +48,8 @@ func kindOf(c *report.ConnInfo) string {
 	return strings.Join(words, " ")
 }
 
-// read adds what has ended at a host since the reading before. Beside the gateway that
-// serves there may be one that was taken over.
+// read adds what has ended at a host since the last reading. Beside the gateway that serves there may be one that was
+// taken over.
 func (e *pasts) read(ctx context.Context, at *site) {
 	seen, now := e.seen[at], map[past]bool{}
 	known := false
@@ -61,12 +58,12 @@ func (e *pasts) read(ctx context.Context, at *site) {
 		list, err := client.Conns(ctx, report.ConnQuery{Closed: true, All: true})
 		client.Close()
 		if err != nil {
-			continue // it is not there, or about to be another
+			continue // it does not exist, or is about to be replaced
 		}
 		for i := range list.Conns {
 			c := &list.Conns[i]
 			if c.End == "" {
-				continue // All asks for what is carried, too
+				continue // All also lists what is carried
 			}
 			p := past{string(c.Side), c.Local.String(), c.Remote.String(), c.EndedAt}
 			now[p], known = true, known || seen[p]
@@ -82,8 +79,7 @@ func (e *pasts) read(ctx context.Context, at *site) {
 	maps.DeleteFunc(seen, func(p past, _ bool) bool { return !now[p] && time.Since(p.at) > patience })
 }
 
-// watchEnds reads the histories until stop is called, which returns the line with the
-// counts.
+// watchEnds reads the histories until stop is called, which returns the line with the counts.
 func (s *soak) watchEnds() (stop func() string) {
 	e := &pasts{Hosts: map[string]map[string]int{}, seen: map[*site]map[past]bool{}}
 	for _, at := range s.capable {

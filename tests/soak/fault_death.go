@@ -16,16 +16,14 @@ import (
 )
 
 const (
-	// victims are the connections, each way, that a gateway carries when it is
-	// killed.
+	// victims is how many connections, each way, a gateway carries when it is killed.
 	victims = 8
-	// attempts are the connections that are opened around a death, each way.
+	// attempts is how many connections are opened around a death, each way.
 	attempts = 400
 )
 
-// drawDeath: a gateway is killed and started again. Around it programs connect,
-// natively in the end, which must not fail; a native stream runs on; what it
-// carried ends by a reset.
+// drawDeath draws the death of a gateway, which is then started again. Around it programs connect, in the end
+// natively, which must not fail; a native stream must go on; what the gateway carried must end by a reset.
 func (s *soak) drawDeath(rng *rand.Rand) (func(context.Context), string) {
 	at, to := s.any(rng), s.any(rng)
 	for to == at {
@@ -43,14 +41,14 @@ func (s *soak) drawDeath(rng *rand.Rand) (func(context.Context), string) {
 type death struct {
 	s      *soak
 	at, to *site
-	after  time.Duration // of the first attempt to connect
+	after  time.Duration // when the first attempt to connect is made
 	seed   uint64
-	whole  bool // the guardian dies with it
+	whole  bool // the guardian is killed, too
 }
 
 func (d death) run(ctx context.Context) {
 	s := d.s
-	s.calm.Lock() // in a partition the peer's flows wait as TCP does
+	s.calm.Lock() // in a partition the peer's flows would wait as TCP does
 	defer s.calm.Unlock()
 	if d.at.busy.shut(ctx) != nil {
 		return // the soak is over
@@ -69,8 +67,7 @@ func (d death) run(ctx context.Context) {
 	s.broke(began, "start the gateway of "+d.at.Name+" again", d.at.up(s.life, s.executable, false))
 }
 
-// connect opens connections one after the other, over the port of the echo
-// server.
+// connect opens one connection after another, to the port of the echo server.
 func (d death) connect(p pairing) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(d.s.life, patience)
@@ -82,7 +79,7 @@ func (d death) connect(p pairing) {
 	}
 }
 
-// stream is native: its other end is the plain host.
+// stream runs a native transfer: its other end is the plain host.
 func (d death) stream() {
 	p := pairing{from: d.at, to: d.s.plain}
 	do := app(p, good, "transfer", "-to", p.to4or6(transferPort), "-limit", text(limit), "-seed", text(d.seed),
@@ -94,7 +91,7 @@ func (d death) stream() {
 type victim struct {
 	pairing
 	proc *testnet.Proc
-	ends map[string]bool // own addresses of the connections that are carried
+	ends map[string]bool // local addresses of the connections that are carried
 }
 
 // hold opens connections and keeps them.
@@ -120,7 +117,7 @@ func (d death) hold(p pairing) *victim {
 	return v
 }
 
-// carried notes which of its connections the gateway carries.
+// carried records which connections of a victim the gateway carries.
 func (d death) carried(v *victim) error {
 	list, err := d.at.asking().Conns(d.s.life, report.ConnQuery{})
 	if err != nil {
@@ -138,11 +135,11 @@ func (d death) carried(v *victim) error {
 	return nil
 }
 
-// prompt bounds the time from the death of a gateway to the reset of what it
-// carried: five seconds at the peer of a soft device, and the machine's load.
+// prompt bounds the time from the death of a gateway to the reset of what it carried: five seconds at the peer of a
+// soft device, and more for a loaded machine.
 const prompt = 15 * time.Second
 
-// kill kills the gateway and looks how its connections end.
+// kill kills the gateway and checks how its connections end.
 func (d death) kill(held []*victim) {
 	s, began := d.s, time.Now()
 	for _, v := range held {
@@ -176,7 +173,7 @@ func (d death) kill(held []*victim) {
 	}
 }
 
-// bury waits for the resets of what was carried. What was not goes on.
+// bury waits for the resets of what was carried. Connections that were not carried must go on.
 func (d death) bury(ctx context.Context, v *victim, began time.Time) {
 	defer func() {
 		_ = v.proc.CloseInput()

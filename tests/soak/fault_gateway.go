@@ -28,7 +28,7 @@ func (s *soak) ofGateways() []mischief {
 	}
 }
 
-// drawOff: the kill switch is thrown and reset.
+// drawOff draws that the kill switch is thrown and reset.
 func (s *soak) drawOff(rng *rand.Rand) (func(context.Context), string) {
 	at, d := s.any(rng), span(rng, 100*time.Millisecond, 2*time.Second)
 	return func(ctx context.Context) {
@@ -41,8 +41,7 @@ func (s *soak) drawOff(rng *rand.Rand) (func(context.Context), string) {
 	}, fmt.Sprintf("%s for %v", at.Name, d)
 }
 
-// drawDemotion: flows leave their queue pairs, wherever they stand, several
-// times.
+// drawDemotion draws that flows are demoted several times, whatever they are doing.
 func (s *soak) drawDemotion(rng *rand.Rand) (func(context.Context), string) {
 	at, times, gap := s.any(rng), 1+rng.IntN(10), span(rng, 10*time.Millisecond, 300*time.Millisecond)
 	q := admin.DemoteQuery{All: true}
@@ -61,11 +60,10 @@ func (s *soak) drawDemotion(rng *rand.Rand) (func(context.Context), string) {
 	}, fmt.Sprintf("%s, all=%v %s, %d times, every %v", at.Name, q.All, q.Carrier, times, gap)
 }
 
-// heartbeat is how old the last sign of life may be before the programs leave
-// everything to the kernel.
+// heartbeat is how old the last heartbeat may be before the programs leave everything to the kernel.
 const heartbeat = 200 * time.Millisecond
 
-// drawStop: the daemon gets no processor for less than that, several times.
+// drawStop draws that the daemon gets no processor for less than heartbeat, several times.
 func (s *soak) drawStop(rng *rand.Rand) (func(context.Context), string) {
 	at, times := s.any(rng), 1+rng.IntN(8)
 	d, gap := span(rng, 5*time.Millisecond, heartbeat*6/10), span(rng, 10*time.Millisecond, 300*time.Millisecond)
@@ -82,7 +80,7 @@ func (s *soak) drawStop(rng *rand.Rand) (func(context.Context), string) {
 	}, fmt.Sprintf("daemon of %s, %d times for %v, every %v", at.Name, times, d, gap)
 }
 
-// drawAddress: an address comes, is used, and goes when no connection uses it any more.
+// drawAddress draws that an address is added, used, and removed once no connection uses it.
 func (s *soak) drawAddress(rng *rand.Rand) (func(context.Context), string) {
 	at, to := s.any(rng), s.any(rng)
 	for to == at {
@@ -102,7 +100,7 @@ func (s *soak) drawAddress(rng *rand.Rand) (func(context.Context), string) {
 	}, fmt.Sprintf("%s at %s, used towards %s", prefix.Addr(), at.Name, to.Name)
 }
 
-// drawQuestions: everything is asked at once, and refusals are forgotten.
+// drawQuestions draws that everything is queried at once, and refusals are flushed.
 func (s *soak) drawQuestions(rng *rand.Rand) (func(context.Context), string) {
 	at, times := s.any(rng), 1+rng.IntN(20)
 	return func(context.Context) {

@@ -10,13 +10,12 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// longestSilence is how long packets may be lost altogether: the soft device gives
-// a queue pair up after 3.2 seconds, and its flows go on over the relay.
+// longestSilence is the longest time for which all packets are lost. The soft device gives up a queue pair after 3.2
+// seconds, and its flows go on over the relay.
 const longestSilence = 6 * time.Second
 
-// ofNetwork are the faults of the network: for a while, packets that one host
-// sends, or all do, are treated in a way. The kernel's TCP lives with all of them,
-// and so must everything else.
+// ofNetwork are the faults of the network: for a while, packets that one host or all hosts send are treated in some
+// way. The kernel's TCP survives all of them, and so must everything else.
 func (s *soak) ofNetwork() []mischief {
 	return []mischief{
 		{"loss", s.drawBox(5*time.Second, func(rng *rand.Rand) testnet.Box { return testnet.Box{Loss: 1 + rng.IntN(20)} })},
@@ -40,7 +39,7 @@ func (s *soak) ofNetwork() []mischief {
 	}
 }
 
-// drawCable: the cable of a host is pulled and put back.
+// drawCable draws that a host's cable is pulled and put back.
 func (s *soak) drawCable(rng *rand.Rand) (func(context.Context), string) {
 	at, d := s.any(rng), span(rng, 50*time.Millisecond, 2*time.Second)
 	return func(ctx context.Context) {
@@ -53,7 +52,7 @@ func (s *soak) drawCable(rng *rand.Rand) (func(context.Context), string) {
 	}, fmt.Sprintf("%s, for %v", at.Name, d)
 }
 
-// drawBox makes a box for one host or for all of them.
+// drawBox draws a box for one host or for all of them.
 func (s *soak) drawBox(most time.Duration, box func(*rand.Rand) testnet.Box) func(*rand.Rand) (func(context.Context), string) {
 	return func(rng *rand.Rand) (func(context.Context), string) {
 		b, d := box(rng), span(rng, 300*time.Millisecond, most)
@@ -73,7 +72,7 @@ func (s *soak) drawBox(most time.Duration, box func(*rand.Rand) testnet.Box) fun
 	}
 }
 
-// describe writes what a box does.
+// describe returns what a box does.
 func describe(b testnet.Box) string {
 	switch {
 	case b.Loss > 0:

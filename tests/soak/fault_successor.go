@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// drawReload: another policy, and a file with an error, then what was.
+// drawReload draws another policy, then a file with an error, then the original configuration.
 func (s *soak) drawReload(rng *rand.Rand) (func(context.Context), string) {
 	at, d := s.any(rng), span(rng, 100*time.Millisecond, 2*time.Second)
 	ports := services()
@@ -34,8 +34,7 @@ func (s *soak) drawReload(rng *rand.Rand) (func(context.Context), string) {
 	}, fmt.Sprintf("%s, mode %s, ports %v, for %v", at.Name, mode, ports, d)
 }
 
-// reload gives a gateway another configuration and waits until it says what it
-// does with it.
+// reload gives a gateway another configuration and waits until its log says what it did with it.
 func (s *soak) reload(at *site, configuration, says string) error {
 	if err := os.WriteFile(at.file(), []byte(configuration), 0o600); err != nil {
 		return err
@@ -56,8 +55,8 @@ func (s *soak) reload(at *site, configuration, says string) error {
 	return nil
 }
 
-// drawTakeover: another process takes over. What the old one carries it carries to
-// the end, and then it goes.
+// drawTakeover draws that another process takes over. The old gateway carries to the end what it carries, and then
+// ends.
 func (s *soak) drawTakeover(rng *rand.Rand) (func(context.Context), string) {
 	at := s.any(rng)
 	return func(context.Context) { s.takeOver(at) }, at.Name
@@ -80,8 +79,8 @@ func (s *soak) takeOver(at *site) {
 	}
 }
 
-// outlived waits for the end of a gateway that was taken over, with an eye on what
-// it counts; so is the number of its demotions before.
+// outlived waits for the end of a gateway that was taken over, and checks its counters meanwhile. so is the number of
+// its demotions before.
 func (s *soak) outlived(at *site, old *testnet.Proc, so int64) error {
 	ctx, cancel := context.WithTimeout(s.life, patience)
 	defer cancel()

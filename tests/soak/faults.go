@@ -9,15 +9,13 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// mischief is one kind of fault. draw takes everything random from rng and
-// returns what happens, and its description.
+// mischief is one kind of fault. draw takes everything random from rng and returns the fault and its description.
 type mischief struct {
 	name string
 	draw func(rng *rand.Rand) (do func(ctx context.Context), what string)
 }
 
-// lanes are the sequences of faults that run side by side: what happens to
-// packets, and what happens to gateways.
+// lanes are the sequences of faults that run side by side: faults of packets, and faults of gateways.
 func (s *soak) lanes() []func(ctx context.Context) {
 	return []func(ctx context.Context){
 		func(ctx context.Context) { s.lane(ctx, "network", s.ofNetwork()) },
@@ -25,8 +23,7 @@ func (s *soak) lanes() []func(ctx context.Context) {
 	}
 }
 
-// lane does one fault after the other until ctx ends. Every kind comes once
-// before any comes again.
+// lane causes one fault after another until ctx ends. Every kind comes once before any comes again.
 func (s *soak) lane(ctx context.Context, name string, kinds []mischief) {
 	rng := s.rand(name)
 	for {
@@ -51,7 +48,7 @@ func span(rng *rand.Rand, from, to time.Duration) time.Duration {
 // any draws one of the hosts with gateways.
 func (s *soak) any(rng *rand.Rand) *site { return s.capable[rng.IntN(len(s.capable))] }
 
-// broke reports a fault that could not be done.
+// broke reports a fault that could not be caused.
 func (s *soak) broke(began time.Time, what string, err error) {
 	if err != nil && s.life.Err() == nil {
 		s.ledger.fail(began, what, err.Error())

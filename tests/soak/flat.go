@@ -17,7 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
-// readings are the metrics of one gateway, by name with labels.
+// readings are the metrics of one gateway, by name and labels.
 type readings map[string]float64
 
 // sum adds up the series of one name.
@@ -33,7 +33,7 @@ func (r readings) sum(name string) (v float64) {
 // metrics reads the metrics of a gateway.
 func (s *soak) metrics(at *site) (readings, error) { return s.read(at.socket()) }
 
-// read reads the metrics behind an admin socket.
+// read reads the metrics from an admin socket.
 func (s *soak) read(socket string) (readings, error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -79,7 +79,7 @@ func (s *soak) count() {
 	s.ledger.switched(total)
 }
 
-// last keeps what a gateway that is about to end has counted, and returns it.
+// last adds what a gateway that is about to end has counted, and returns it.
 func (s *site) last() (counted int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,15 +88,15 @@ func (s *site) last() (counted int64) {
 	return counted
 }
 
-// also adds what a gateway has counted that is not the host's any more.
+// also adds what a gateway has counted that no longer serves the host.
 func (s *site) also(n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counted += n
 }
 
-// quietTime bounds the wait until a gateway without connections has forgotten
-// the last of them; entries of ended connections stay for five seconds.
+// quietTime bounds the wait until a gateway without connections has forgotten the last of them; entries of ended
+// connections stay for five seconds.
 const quietTime = 30 * time.Second
 
 // idle waits until the gateways have nothing to do and measures them.
@@ -119,8 +119,8 @@ func (s *soak) idle() map[*site]readings {
 	return all
 }
 
-// settled returns the readings of a gateway that has no flow, no entry of one
-// and nothing in quarantine, with the least heap between two collections.
+// settled returns the readings of a gateway that has no flow, no entry of one and nothing in quarantine, with the
+// least heap between two collections.
 func (s *soak) settled(at *site, began time.Time) (readings, error) {
 	var r readings
 	var err error
@@ -141,7 +141,7 @@ func (s *soak) settled(at *site, began time.Time) (readings, error) {
 	return s.collected(at)
 }
 
-// remains is what a gateway and the kernel beside it still have.
+// remains describes what the gateway, and the kernel beside it, still have.
 func (s *soak) remains(at *site) string {
 	var b strings.Builder
 	list, err := at.asking().Conns(s.life, report.ConnQuery{})
@@ -158,11 +158,10 @@ func (s *soak) remains(at *site) string {
 	return b.String()
 }
 
-// collected asks a gateway until it has collected its garbage often enough that
-// pools, which survive two collections, are empty: the questions are garbage
-// themselves. What it lives on is the least it had after that. A pool of memory
-// regions that gives some back meanwhile begins the count anew: they are reserved
-// no more, and heap until the next collections.
+// collected queries a gateway until it has collected garbage so often that pools, which survive two collections, are
+// empty; the queries themselves make garbage. The heap that it reports is the least after that. If a pool of memory
+// regions gives some back meanwhile, the count starts anew: they are no longer reserved, but stay on the heap until
+// the next collections.
 func (s *soak) collected(at *site) (r readings, err error) {
 	const collections, heap, pools = "go_gc_duration_seconds_count", "go_memstats_heap_alloc_bytes", 3
 	first, least, held := -1.0, math.Inf(1), math.Inf(-1)
@@ -189,8 +188,8 @@ func (s *soak) collected(at *site) (r readings, err error) {
 	return r, err
 }
 
-// mapped is the name of a reading that is no metric: resident memory of the
-// daemon that is not its own, files and what it shares.
+// mapped is a reading that is not a metric: resident memory of the daemon that is not its own, from files and shared
+// memory.
 const mapped = "mapped"
 
 func (s *site) mapped() (sum float64, err error) {
@@ -213,21 +212,19 @@ func (s *site) mapped() (sum float64, err error) {
 	return sum, nil
 }
 
-// series is the value of one series.
+// series returns a function that returns the value of one series.
 func series(name string) func(readings) float64 {
 	return func(r readings) float64 { return r[name] }
 }
 
-// reserved is what the pool has taken from devices, in use or not: it is bounded
-// by its limit and kept for a while. It is heap if it is of the soft device, and
-// shared memory if of shm, and a gateway's share of both changes.
+// reserved returns what the pool has taken from devices, in use or not. It is bounded by its limit and kept for a
+// while. It is heap for the soft device and shared memory for shm, and a gateway's shares of the two change.
 func reserved(r readings) float64 { return r[`smcgw_registered_memory_bytes{kind="reserved"}`] }
 
-// nothing is what most readings may have besides.
+// nothing is what most readings may have besides: 0.
 func nothing(readings) float64 { return 0 }
 
-// tolerance is how much more of something a gateway may have at the end: more, and
-// what besides allows.
+// tolerance is how much more of something a gateway may have at the end: more, plus what besides allows.
 type tolerance struct {
 	what    string
 	more    float64
@@ -235,9 +232,8 @@ type tolerance struct {
 	besides func(readings) float64
 }
 
-// tolerances: a cache, a warm queue pair or a batch more of the sockets that legs of each
-// family have ahead of need is no leak; one thing more per connection is, since a soak
-// makes thousands.
+// tolerances has the tolerances. A cache, a warm queue pair or one more batch of the legs of each family that are
+// made ahead of need is no leak; one thing more per connection is, since a soak makes thousands.
 var tolerances = []tolerance{
 	{"goroutines", 24, series("go_goroutines"), nothing},
 	{"threads", 12, series("go_threads"), nothing},
@@ -245,7 +241,7 @@ var tolerances = []tolerance{
 	{"bytes of heap", 16 << 20, series("go_memstats_heap_alloc_bytes"), reserved},
 	{"bytes of stacks", 4 << 20, series("go_memstats_stack_inuse_bytes"), nothing},
 	{"bytes of files and shared memory", 32 << 20, series(mapped), reserved},
-	// The runtime gives memory back slowly: this is coarse, what is above is not.
+	// The runtime gives memory back slowly, so this one is coarse; those above are not.
 	{"bytes resident", 256 << 20, series("process_resident_memory_bytes"), reserved},
 	{"bytes of the pool in use", 1 << 20, series(`smcgw_registered_memory_bytes{kind="used"}`), nothing},
 	{"entries of dgrams", 256, series(`smcgw_ebpf_map_entries{map="dgrams"}`), nothing},
@@ -254,7 +250,7 @@ var tolerances = []tolerance{
 	{"entries of services", 64, series(`smcgw_ebpf_map_entries{map="services"}`), nothing},
 }
 
-// compare looks for what has grown.
+// compare reports what has grown.
 func (s *soak) compare(before, after map[*site]readings) {
 	for _, at := range s.capable {
 		b, a := before[at], after[at]
@@ -274,7 +270,7 @@ func (s *soak) compare(before, after map[*site]readings) {
 	}
 }
 
-// short writes a number, in MiB where it is large.
+// short formats a number, in MiB if it is large.
 func short(v float64) string {
 	if math.Abs(v) >= 1<<20 {
 		return fmt.Sprintf("%.1fMi", v/(1<<20))
@@ -282,17 +278,16 @@ func short(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// never are the counters that stay at zero, also in a gateway that is killed
-// later.
+// never are the counters that must stay at zero, also in a gateway that is killed later.
 var never = []string{"smcgw_stalls_total", "smcgw_panics_total"}
 
-// goodbye ends a gateway and looks what it has counted.
+// goodbye checks a gateway's counters and ends it.
 func (s *soak) goodbye(at *site) {
 	s.innocent(at)
 	at.down(s.ledger)
 }
 
-// innocent looks at the counters that stay at zero.
+// innocent checks the counters that must stay at zero.
 func (s *soak) innocent(at *site) {
 	began := time.Now()
 	r, err := s.metrics(at)
@@ -303,7 +298,7 @@ func (s *soak) innocent(at *site) {
 	s.zero(at, r)
 }
 
-// zero wants the counters that stay at zero to be there.
+// zero reports those of the counters in never that are not zero.
 func (s *soak) zero(at *site, r readings) {
 	for _, name := range never {
 		if n := r.sum(name); n > 0 {

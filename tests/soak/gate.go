@@ -5,13 +5,12 @@ import (
 	"sync"
 )
 
-// gate lets work on a host run, or what must not meet any. Work that wants the
-// host for itself waits for work under way, and work that comes later waits for
-// it. Work that needs two hosts takes them in the order of their names.
+// gate lets either work run on a host, or what must not run beside any. What wants the host for itself waits for the
+// work under way, and later work waits for it. Work on two hosts enters them in the order of their names.
 type gate struct {
 	mu     sync.Mutex // guards everything below
 	shared int
-	alone  bool          // wanted or held
+	alone  bool          // wanted or held by what must run alone
 	change chan struct{} // closed at the next change
 }
 
@@ -22,7 +21,7 @@ func (g *gate) changedLocked() {
 	}
 }
 
-// wait waits until ok, which is called with mu held, takes what it wants.
+// wait waits until ok returns true. ok is called with mu held and takes what it wants.
 func (g *gate) wait(ctx context.Context, ok func() bool) error {
 	for {
 		g.mu.Lock()
@@ -62,8 +61,7 @@ func (g *gate) leave() {
 	g.changedLocked()
 }
 
-// shut keeps new work out and waits for the end of what is under way; open ends
-// it.
+// shut keeps new work out and waits for the end of the work under way; open lets work in again.
 func (g *gate) shut(ctx context.Context) error {
 	err := g.wait(ctx, func() bool {
 		if g.alone {

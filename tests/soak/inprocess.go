@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// inProcess runs the random test of the library for a time: connections of this host's programs, of which some are
-// killed, as are the brokers. It shares the processors with the load, which it leaves them to. A round counts as a flow, a kill as a fault.
+// inProcess runs the random test of the library for a time: connections between programs of this host, some of which
+// are killed, like the brokers. It yields the processors to the load. A round counts as a flow, a kill as a fault.
 func (s *soak) inProcess(d time.Duration) {
 	began := time.Now()
 	r, err := s.inprocess.Model(s.life, s.seed, d)

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// totals are what a soak ends with.
+// totals are the results of a soak.
 type totals struct{ flows, bytes, faults, switches, errors int64 }
 
-// String is the last line.
+// String returns the last line of the output.
 func (t totals) String() string {
 	return fmt.Sprintf("flows=%d bytes=%d faults=%d switches=%d errors=%d", t.flows, t.bytes, t.faults, t.switches, t.errors)
 }
@@ -22,8 +22,7 @@ type fault struct {
 	begin, end time.Time // end: zero while it lasts
 }
 
-// ledger counts, and remembers which faults there were when. It is safe for
-// concurrent use.
+// ledger counts, and records which faults there were and when. It is safe for concurrent use.
 type ledger struct {
 	out   io.Writer
 	start time.Time
@@ -33,7 +32,7 @@ type ledger struct {
 	faults []*fault
 }
 
-// now is the time since the start, as it is printed.
+// at returns the time from the start to t, as it is printed.
 func (l *ledger) at(t time.Time) string {
 	d := t.Sub(l.start).Round(10 * time.Millisecond)
 	return fmt.Sprintf("%02d:%05.2f", int(d.Minutes()), (d % time.Minute).Seconds())
@@ -46,7 +45,7 @@ func (l *ledger) say(format string, args ...any) {
 	fmt.Fprintf(l.out, "%s %s\n", l.at(time.Now()), fmt.Sprintf(format, args...))
 }
 
-// add counts what a program has done.
+// add counts the work of a program.
 func (l *ledger) add(flows, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +60,7 @@ func (l *ledger) switched(n int64) {
 	l.total.switches = n
 }
 
-// begin counts a fault; the function it returns is its end.
+// begin counts a fault and returns a function that ends it.
 func (l *ledger) begin(what string) (end func()) {
 	f := &fault{what: what, begin: time.Now()}
 	l.mu.Lock()
@@ -75,19 +74,18 @@ func (l *ledger) begin(what string) (end func()) {
 	}
 }
 
-// faulted counts faults that are over.
+// faulted counts faults that have ended.
 func (l *ledger) faulted(n int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total.faults += n
 }
 
-// before is how long a fault that is over may still matter: the kernel's TCP and
-// the wire leg's wait twice as long after each loss.
+// before is how long a fault that has ended may still matter: after each loss the kernel's TCP and that of the wire
+// leg wait twice as long.
 const before = 10 * time.Second
 
-// fail counts an error of something that began at a time, and prints it with the
-// faults around it.
+// fail counts an error of something that began at a time, and prints it with the faults around it.
 func (l *ledger) fail(began time.Time, what, detail string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +114,7 @@ func (l *ledger) sum() totals {
 	return l.total
 }
 
-// under names the faults that there are now.
+// under names the current faults.
 func (l *ledger) under() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ func main() {
 	os.Exit(command(ctx, os.Args[1:]))
 }
 
-// command is main with its surroundings.
+// command is main with its context and arguments; it returns the exit status.
 func command(ctx context.Context, args []string) int {
 	o := options{out: os.Stdout}
 	fs := flag.NewFlagSet("soak", flag.ContinueOnError)
@@ -64,7 +64,7 @@ func command(ctx context.Context, args []string) int {
 // errNoBinary says that there is no gateway to run.
 var errNoBinary = errors.New("no gateway to run")
 
-// build makes the gateway, from the sources around the working directory.
+// build builds the gateway from the sources around the working directory.
 func build(ctx context.Context, dir string) (string, error) {
 	path := filepath.Join(dir, "smcgw")
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/smcgw/smcgw/cmd/smcgw").CombinedOutput()

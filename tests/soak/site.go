@@ -36,26 +36,26 @@ const (
 // site is a host with its servers and, unless it is the plain one, its gateway.
 type site struct {
 	*testnet.Host
-	carriers, shmDir string // shmDir: those with the same share memory; empty: no gateway
+	carriers, shmDir string // shmDir: sites with the same one share memory; empty: no gateway
 
 	dir   string
-	busy  gate       // flows that its gateway may carry
+	busy  gate       // shut while its gateway may carry no flows
 	iperf sync.Mutex // its port belongs to one server at a time
 
-	links, rules []string // before the gateway
+	links, rules []string // from before the gateway
 
 	mu      sync.Mutex // guards everything below
 	proc    *testnet.Proc
 	admin   *admin.Client
 	starts  int
-	counted int64 // demotions of gateways that are gone
-	latest  int64 // of this one
+	counted int64 // demotions of gateways that have ended
+	latest  int64 // demotions of this one
 }
 
-// capable reports whether there is a gateway.
+// capable tells whether the site has a gateway.
 func (s *site) capable() bool { return s.shmDir != "" }
 
-// addr is a server's address.
+// addr returns the address of a server.
 func (s *site) addr(v6 bool, port uint16) netip.AddrPort {
 	if v6 {
 		return s.AddrPort6(port)
@@ -63,9 +63,8 @@ func (s *site) addr(v6 bool, port uint16) netip.AddrPort {
 	return s.AddrPort4(port)
 }
 
-// neighbourProbes is how often a neighbour is asked for, once a second. By the kernel's
-// default of three a connect() fails, natively too, when the cables of both hosts are out in
-// turn while it is asked for.
+// neighbourProbes is how often a neighbour is probed, once a second. With the kernel's default of three a connect()
+// fails, natively too, if the cables of both hosts are out in turn meanwhile.
 const neighbourProbes = "10"
 
 // serve starts the servers.
@@ -118,23 +117,22 @@ fallback: { negative_cache: 200ms }
 log: { level: debug, format: text }
 `
 
-// services are the ports of the programs that use TCP.
+// services returns the ports of the programs that use TCP.
 func services() []uint16 {
 	return []uint16{echoPort, transferPort, firstPort, rstPort, holdPort, redisPort, iperfPort, webPort}
 }
 
-// policy is the configuration of a gateway that is to look at these ports.
+// policy returns the configuration of a gateway that handles these ports.
 func (s *site) policy(mode report.Mode, ports []uint16) string {
 	list := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(ports)), ", "), "[]")
 	return fmt.Sprintf(configuration, s.dir, s.Name, s.carriers, s.shmDir, list, udpPort, mode)
 }
 
-// file is that of the gateway's configuration, socket that of its admin socket.
+// file returns the path of the gateway's configuration, socket that of its admin socket.
 func (s *site) file() string   { return filepath.Join(s.dir, s.Name+".yaml") }
 func (s *site) socket() string { return filepath.Join(s.dir, s.Name+".sock") }
 
-// up starts the gateway, or another one that takes over, and waits until it
-// carries.
+// up starts the gateway, or another one that takes over, and waits until it carries.
 func (s *site) up(ctx context.Context, executable string, takeOver bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -142,7 +140,7 @@ func (s *site) up(ctx context.Context, executable string, takeOver bool) error {
 		Executable: executable, File: s.file(), Configuration: s.policy(report.ModeEnforce, services()),
 		Socket: s.socket(), TakeOver: takeOver,
 	})
-	if err != nil && takeOver { // the other one goes on
+	if err != nil && takeOver { // the old one goes on
 		return errors.Join(err, proc.Stop(patience))
 	}
 	s.mu.Lock()
@@ -155,14 +153,14 @@ func (s *site) up(ctx context.Context, executable string, takeOver bool) error {
 	return err
 }
 
-// asking is the client of the gateway's admin socket.
+// asking returns the client of the gateway's admin socket.
 func (s *site) asking() *admin.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.admin
 }
 
-// process is the guardian of the gateway; the daemon is its child.
+// process returns the guardian of the gateway; the daemon is its child.
 func (s *site) process() *testnet.Proc {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +181,7 @@ func (s *site) signal(sig unix.Signal) error {
 	return nil
 }
 
-// writeLog keeps what the gateway has logged.
+// writeLog saves the log of the gateway.
 func (s *site) writeLog() {
 	s.mu.Lock()
 	proc, n := s.proc, s.starts
@@ -193,12 +191,12 @@ func (s *site) writeLog() {
 	}
 }
 
-// writeLogOf does that for the n-th gateway of the host.
+// writeLogOf saves the log of the n-th gateway of the host.
 func (s *site) writeLogOf(proc *testnet.Proc, n int) {
 	_ = os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("%s-%d.log", s.Name, n)), []byte(proc.Output()), 0o600)
 }
 
-// down ends the gateway in order and reports what it leaves behind.
+// down stops the gateway in order and reports what it leaves behind.
 func (s *site) down(l *ledger) {
 	began := time.Now()
 	proc := s.process()

@@ -16,17 +16,17 @@ import (
 	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
-// options say what a soak is to be.
+// options configure a soak.
 type options struct {
 	out        io.Writer
 	length     time.Duration // of the load
 	seed       uint64
 	workers    int
-	programs   int // that each worker runs after the warm-up; 0: as many as the time allows
+	programs   int // how many each worker runs after the warm-up; 0: as many as the time allows
 	faultless  bool
-	library    bool   // the random test of the library runs beside the load
-	executable string // the gateway; empty: to be built
-	dir        string // for configurations, sockets and logs; the caller's to remove
+	library    bool   // run the random test of the library beside the load
+	executable string // the gateway; empty: build it
+	dir        string // for configurations, sockets and logs; the caller removes it
 }
 
 // soak is one soak under way.
@@ -38,16 +38,15 @@ type soak struct {
 	net       *testnet.Network
 	capable   []*site // with gateways
 	plain     *site
-	inprocess *world.Build // nil: not asked for
+	inprocess *world.Build // nil: not wanted
 	running   atomic.Int64
 	largest   int64 // bytes of one direction of one flow
 
 	calm sync.Mutex // held while the network does something to packets
 }
 
-// run builds everything, soaks, and takes everything down, whatever happens.
-// The error says that it could not be done, or was interrupted; what went wrong
-// with the gateways is in the totals.
+// run builds everything, soaks, and takes everything down, whatever happens. An error means that the soak could not
+// be done or was interrupted; what went wrong with the gateways is in the totals.
 func run(ctx context.Context, o options) (_ totals, err error) {
 	s := &soak{options: o, ledger: &ledger{out: o.out, start: time.Now()}}
 	var end context.CancelCauseFunc
@@ -70,7 +69,7 @@ func run(ctx context.Context, o options) (_ totals, err error) {
 	return s.ledger.sum(), err
 }
 
-// rand returns the random numbers of one part of the soak.
+// rand returns the random generator of one part of the soak.
 func (s *soak) rand(name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
@@ -128,7 +127,7 @@ func (s *soak) close() error {
 	return s.net.Close()
 }
 
-// each does something at every gateway, side by side.
+// each runs do for every gateway in parallel.
 func (s *soak) each(do func(*site)) {
 	var all sync.WaitGroup
 	for _, at := range s.capable {
@@ -137,7 +136,7 @@ func (s *soak) each(do func(*site)) {
 	all.Wait()
 }
 
-// phases is the soak itself.
+// phases runs the phases of the soak.
 func (s *soak) phases() error {
 	if s.library {
 		b, err := world.New("stress")
@@ -173,7 +172,7 @@ func (s *soak) phases() error {
 	return nil
 }
 
-// load runs the workers for a time, and until what they have begun has ended.
+// load runs the workers for a time, and then until what they have begun has ended.
 func (s *soak) load(d time.Duration, warm bool) {
 	ctx, cancel := context.WithTimeout(s.life, d)
 	defer cancel()

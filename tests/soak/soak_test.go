@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(leak.Main(m))
 }
 
-// TestSoak is a short soak with the seed of the run.
+// TestSoak runs a short soak with the seed of the run.
 func TestSoak(t *testing.T) {
 	testnet.Require(t, "root", "bpf", "redis-server", "redis-benchmark", "iperf3")
 	dir, err := os.MkdirTemp("", "smcgw") //nolint:usetesting // short: there are sockets in it
@@ -50,7 +50,8 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestInProcess is what a soak runs beside its load, for two seconds. TestSoak is without it: tests/inprocess has a minute.
+// TestInProcess runs what a soak runs beside its load, for two seconds. TestSoak leaves it out, since tests/inprocess
+// runs it for a minute.
 func TestInProcess(t *testing.T) {
 	if _, err := exec.LookPath(world.Compiler); err != nil {
 		t.Skip("no " + world.Compiler)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// limit is how long a client's connection may take from its first SYN to its
-	// end; a program that needs more has failed.
+	// limit is how long a client's connection may take from its first SYN to its end; a program that takes longer has
+	// failed.
 	limit = 2 * time.Minute
 	// patience bounds every wait for a program or a gateway.
 	patience = limit + 30*time.Second
@@ -26,19 +26,19 @@ var errProgram = errors.New("the program failed")
 // result is what one program has done.
 type result struct {
 	flows, bytes  int64
-	local, remote string // of the connection that failed, if it is known
+	local, remote string // of the connection that failed, if known
 	err           error
 }
 
-// work is what one program does between two hosts. draw takes everything random
-// from rng and returns what is to be done, and its description.
+// work is what one program does between two hosts. draw takes everything random from rng and returns the work and its
+// description.
 type work struct {
 	name   string
 	weight int
 	draw   func(s *soak, rng *rand.Rand, p pairing) (do func(ctx context.Context) result, what string)
 }
 
-// pairing says between which hosts, and over which family.
+// pairing is two hosts and a family.
 type pairing struct {
 	from, to *site
 	v6       bool
@@ -46,7 +46,7 @@ type pairing struct {
 
 func (p pairing) to4or6(port uint16) string { return p.to.addr(p.v6, port).String() }
 
-// works are all of them.
+// works returns all kinds of work.
 func works() []work {
 	return []work{
 		{"transfer", 10, drawTransfer},
@@ -64,8 +64,7 @@ func works() []work {
 	}
 }
 
-// size draws a number of bytes: as many tenths of the sizes as of the powers of
-// two up to most.
+// size draws a number of bytes up to most: every power of two is as likely as any other.
 func size(rng *rand.Rand, most int64) int64 {
 	bits := 0
 	for int64(1)<<bits < most {
@@ -104,7 +103,7 @@ func (s *soak) worker(ctx context.Context, number int, warm bool) {
 	}
 }
 
-// pair draws two hosts; one in eight is the plain one.
+// pair draws two hosts; in one of eight pairings one is the plain host.
 func (s *soak) pair(rng *rand.Rand) pairing {
 	p := pairing{v6: rng.IntN(2) == 0}
 	perm := rng.Perm(len(s.capable))
@@ -118,8 +117,7 @@ func (s *soak) pair(rng *rand.Rand) pairing {
 	return p
 }
 
-// perform runs one program. What has begun runs to its end, also when the soak
-// is over.
+// perform runs one program. What has begun runs to its end, even when the soak is over.
 func (s *soak) perform(ctx context.Context, p pairing, what string, do func(context.Context) result) {
 	if p.from.capable() && p.to.capable() {
 		first, second := p.from, p.to
@@ -146,7 +144,7 @@ func (s *soak) perform(ctx context.Context, p pairing, what string, do func(cont
 	s.ledger.fail(began, what, r.err.Error()+"\n"+s.seen(p, r))
 }
 
-// seen is what the gateways know of a connection.
+// seen returns what the gateways report of a connection.
 func (s *soak) seen(p pairing, r result) string {
 	if r.local == "" {
 		return ""
@@ -182,7 +180,7 @@ func line(c *report.ConnInfo) string {
 		c.ID, c.Local, c.Remote, c.Side, c.State, c.Carrier, c.Reason, c.DecidedBy, c.TxBytes, c.RxBytes, c.AgeSeconds, c.End)
 }
 
-// app runs a client app and has accept look at what it reports.
+// app runs a client app and lets accept judge its result.
 func app(p pairing, accept func(apps.Event) error, args ...string) func(context.Context) result {
 	return func(ctx context.Context) result {
 		e, err := p.from.RunApp(ctx, args...)
@@ -194,7 +192,7 @@ func app(p pairing, accept func(apps.Event) error, args ...string) func(context.
 	}
 }
 
-// good accepts an app that did what it should.
+// good accepts an app that has done what it should.
 func good(e apps.Event) error {
 	if e.Failed == 0 {
 		return nil
@@ -202,7 +200,7 @@ func good(e apps.Event) error {
 	return fmt.Errorf("%w: %d of %d: %s %v (%s > %s)", errProgram, e.Failed, e.Failed+e.OK, e.Error, e.Errnos, e.Local, e.Remote)
 }
 
-// one is good for an app that makes one connection, whatever it counts.
+// one counts one flow, for an app that makes one connection, whatever it counts.
 func one(do func(context.Context) result) func(context.Context) result {
 	return func(ctx context.Context) result {
 		r := do(ctx)
@@ -211,7 +209,7 @@ func one(do func(context.Context) result) func(context.Context) result {
 	}
 }
 
-// ends accepts an app that fails as its work is meant to.
+// ends accepts an app that fails with one of these errors, as its work intends.
 func ends(errnos ...string) func(apps.Event) error {
 	return func(e apps.Event) error {
 		for _, name := range errnos {

@@ -12,7 +12,7 @@ import (
 
 func text(v any) string { return fmt.Sprint(v) }
 
-// drawTransfer: a stream each way, with a half-close.
+// drawTransfer draws a stream each way, with a half-close.
 func drawTransfer(s *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	up, down := size(rng, s.largest), size(rng, s.largest)
 	args := []string{
@@ -31,7 +31,7 @@ func drawTransfer(s *soak, rng *rand.Rand, p pairing) (func(context.Context) res
 	return app(p, good, args...), strings.Join(args[3:], " ")
 }
 
-// drawChurn: many small streams, one connection each.
+// drawChurn draws many small streams, one connection each.
 func drawChurn(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	args := []string{
 		"churn", "-to", p.to4or6(transferPort), "-limit", text(limit), "-seed", text(rng.Uint64()),
@@ -41,8 +41,7 @@ func drawChurn(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result
 	return app(p, good, args...), strings.Join(args[3:], " ")
 }
 
-// drawPing: requests and answers over one connection, with pauses, some after a
-// banner of the server.
+// drawPing draws requests and answers over one connection, with pauses, sometimes after a banner of the server.
 func drawPing(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	port := uint16(echoPort)
 	args := []string{"ping", "-limit", text(limit), "-seed", text(rng.Uint64())}
@@ -59,7 +58,7 @@ func drawPing(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result,
 	return one(app(p, good, args...)), strings.Join(args[1:], " ")
 }
 
-// drawShort: connections for one request each.
+// drawShort draws connections for one request each.
 func drawShort(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	args := []string{
 		"short", "-to", p.to4or6(echoPort), "-limit", text(limit), "-seed", text(rng.Uint64()),
@@ -68,13 +67,13 @@ func drawShort(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result
 	return app(p, good, args...), strings.Join(args[3:], " ")
 }
 
-// drawReset: the server resets after one byte.
+// drawReset draws a connection that the server resets after one byte.
 func drawReset(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	args := []string{"ping", "-to", p.to4or6(rstPort), "-limit", text(limit), "-size", text(1 + rng.IntN(1000))}
 	return one(app(p, ends("ECONNRESET", "EPIPE"), args...)), strings.Join(args[3:], " ")
 }
 
-// drawUnread: the server never reads; the client gives up and resets.
+// drawUnread draws a transfer to a server that never reads; the client gives up and resets.
 func drawUnread(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	args := []string{
 		"transfer", "-to", p.to4or6(holdPort), "-up", text(64 << 20),
@@ -83,8 +82,7 @@ func drawUnread(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) resul
 	return one(app(p, ends("TIMEOUT"), args...)), strings.Join(args[3:], " ")
 }
 
-// drawDatagrams: datagrams and their answers. Some may be lost, none may be
-// wrong.
+// drawDatagrams draws datagrams and their answers. Some may be lost; none may be wrong.
 func drawDatagrams(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	sizes := make([]string, 1+rng.IntN(4))
 	for i := range sizes {
@@ -101,7 +99,7 @@ func drawDatagrams(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) re
 	return one(app(p, good, args...)), strings.Join(args[3:], " ")
 }
 
-// drawWeb: an ordinary HTTP client and server.
+// drawWeb draws an ordinary HTTP client and server.
 func drawWeb(s *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	bytes := size(rng, s.largest)
 	count := 1 + rng.IntN(200)
@@ -113,8 +111,7 @@ func drawWeb(s *soak, rng *rand.Rand, p pairing) (func(context.Context) result, 
 	return one(app(p, good, args...)), strings.Join(args[3:], " ")
 }
 
-// drawHold: connections that are idle most of the time, and end one way or the
-// other.
+// drawHold draws connections that are mostly idle, and end one way or another.
 func drawHold(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	h := holding{
 		pairing: p, count: 1 + rng.IntN(40), size: size(rng, 4<<10), rounds: 1 + rng.IntN(3),
@@ -183,8 +180,7 @@ func (h holding) run(ctx context.Context) (r result) {
 	return r
 }
 
-// unexpected lists connections that ended by an error, which only those can that
-// the client itself has closed or reset.
+// unexpected lists connections that ended with an error, as only those may that the client itself has closed or reset.
 func unexpected(events []apps.Event, end string, r *result) string {
 	var b strings.Builder
 	at := map[int]apps.Event{}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// drawIperf: iperf3, one way or the other. What it says to have received is less
-// than was sent by what is on the way when the sender has sent it.
+// drawIperf draws iperf3, one way or the other. It reports to have received less than was sent, by what is in flight
+// when the sender is done.
 func drawIperf(s *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	args := []string{"-n", text(max(64<<10, size(rng, s.largest))), "-P", text(1 + rng.IntN(3))}
 	if rng.IntN(2) == 0 {
@@ -23,7 +23,7 @@ func drawIperf(s *soak, rng *rand.Rand, p pairing) (func(context.Context) result
 	return func(ctx context.Context) result {
 		p.to.iperf.Lock()
 		defer p.to.iperf.Unlock()
-		// A server of its own: one that serves many does not listen between them.
+		// A server of its own: one that serves many does not listen in between.
 		server, err := p.to.Start("iperf3", "-s", "-1", "-p", text(iperfPort), "--forceflush")
 		if err != nil {
 			return result{err: err}
@@ -37,7 +37,7 @@ func drawIperf(s *soak, rng *rand.Rand, p pairing) (func(context.Context) result
 	}, strings.Join(args, " ")
 }
 
-// drawRedisBenchmark: the load program of redis.
+// drawRedisBenchmark draws redis' load generator.
 func drawRedisBenchmark(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	requests, clients, bytes := 500+rng.IntN(3000), 1+rng.IntN(30), size(rng, 8<<10)
 	args := []string{"-t", "set,get", "-n", text(requests), "-c", text(clients), "-d", text(bytes), "-P", text(1 + rng.IntN(8))}
@@ -47,8 +47,7 @@ func drawRedisBenchmark(_ *soak, rng *rand.Rand, p pairing) (func(context.Contex
 	}, strings.Join(args, " ")
 }
 
-// drawRedis: a client that keeps values in redis and looks whether they are
-// still the same.
+// drawRedis draws a client that stores values in redis and checks that they stay the same.
 func drawRedis(_ *soak, rng *rand.Rand, p pairing) (func(context.Context) result, string) {
 	seed, keys := rng.Uint64(), 1+rng.IntN(40)
 	most := size(rng, 512<<10)
@@ -91,7 +90,7 @@ func redisValues(ctx context.Context, p pairing, seed uint64, keys int, most int
 	return r
 }
 
-// redisCall sends a command and checks its answer: +OK, or the value wanted.
+// redisCall sends a command and checks its answer, which must be +OK or the wanted value.
 func redisCall(conn net.Conn, in *bufio.Reader, want []byte, words ...string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(words))

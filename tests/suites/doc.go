@@ -1,4 +1,4 @@
-// Package suites runs test suites of other projects once natively and once with libsmcgw.so, which asks for every
-// connection with its first call. Each test must have the same result both times. `make suites` runs it; otherwise it
-// skips.
+// Package suites runs test suites of other projects natively and with libsmcgw.so, which asks the broker for every
+// connection at its first call. Each test must have the same result both times. `make suites` runs it; otherwise it
+// is skipped.
 package suites

@@ -27,25 +27,27 @@ import (
 	"github.com/smcgw/smcgw/tests/inprocess/between"
 )
 
-// nobody is who suites run as.
+// nobody is the user and group that suites run as.
 const nobody = 65534
 
-// results are what the tests of a suite came to, by their names.
+// results are the results of a suite's tests, by name.
 type results map[string]string
 
-// suite is a row.
+// suite is a row of the table.
 type suite struct {
 	name  string
 	needs []string      // programs by name, files by path; make install-suites-deps installs them
-	limit time.Duration // of one run, on a machine that has nothing else to do; it has hung after that
-	least int           // tests that a native run has at least
-	root  bool          // it runs as root, not as nobody
+	limit time.Duration // for one run on an idle machine; after that the run has hung
+	least int           // the least number of tests of a native run
+	root  bool          // run as root, not as nobody
 	short bool          // its connections end before their rings are used
-	// ordered are tests for which a server must read of one connection before it reads of another, to which the same client has
-	// written later. Natively epoll mostly has that order; TCP promises none, and bytes in rings are told first.
+	// ordered are tests for which a server must read from one connection before it reads from another, to which the
+	// same client has written later. Natively epoll mostly has that order; TCP does not promise it, and bytes in
+	// rings are reported first.
 	ordered []string
-	stays   inprocess.Why // why all of its connections stay native, by design; none: they are promoted
-	// unscanned lets programs with system calls of their own pass: a row that shows the library, not what a daemon does.
+	stays   inprocess.Why // why all of its connections stay native by design; empty: they are promoted
+	// unscanned admits programs that make system calls of their own: such a row shows the library, not what a daemon
+	// does.
 	unscanned bool
 	run       func(*round) results
 }
@@ -55,12 +57,12 @@ type round struct {
 	*testing.T
 	suite
 	host *testnet.Host
-	dir  string   // it may write here; its temporary files and its home
+	dir  string   // writable; for temporary files, and its home
 	env  []string // of its programs
 	ctx  context.Context
 }
 
-// library is built once.
+// library builds the library once.
 var library = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("make", "-s", "-C", "../..", "bin/suites/libsmcgw.so").CombinedOutput()
 	if err != nil {
@@ -69,8 +71,8 @@ var library = sync.OnceValues(func() (string, error) {
 	return "../../bin/suites/libsmcgw.so", nil
 })
 
-// A way is how the connections of a suite are promoted. open has the programs of a suite find a broker at a socket; check, after them, fails
-// unless connections were promoted, and bytes went by rings.
+// A way is how the connections of a suite are promoted. open returns the socket at which the suite's programs find a
+// broker, and check, which, called after them, fails unless connections were promoted and bytes went by rings.
 type way struct {
 	name string
 	open func(t *testing.T, s suite, dir string) (socket string, check func())
@@ -78,7 +80,7 @@ type way struct {
 
 var ways = []way{{"one-host", oneHost}, {"between-hosts", betweenHosts}}
 
-// compare runs a suite natively and with the library, each way.
+// compare runs a suite natively and with the library in each way.
 func (s suite) compare(t *testing.T) {
 	for _, need := range s.needs {
 		_, err := exec.LookPath(need)
@@ -96,8 +98,8 @@ func (s suite) compare(t *testing.T) {
 	}
 }
 
-// same fails unless the library makes no difference. Where a test differs the native run is repeated: the test may be one that differs by
-// itself. It returns all native runs.
+// same fails unless the library makes no difference. If a test differs, the native run is repeated, since the test
+// may differ by itself. It returns all native runs.
 func (s suite) same(t *testing.T, w way, native []results) []results {
 	t.Helper()
 	got := s.promoted(t, w)
@@ -118,7 +120,7 @@ func (s suite) same(t *testing.T, w way, native []results) []results {
 	return native
 }
 
-// differences are the tests whose result they have not had natively.
+// differences returns the tests whose result did not occur natively.
 func differences(native []results, got results) map[string]string {
 	differ := map[string]string{}
 	names := maps.Clone(got)
@@ -139,7 +141,7 @@ func differences(native []results, got results) map[string]string {
 	return differ
 }
 
-// count counts results.
+// count counts the results by kind.
 func (r results) count() map[string]int {
 	n := map[string]int{}
 	for _, result := range r {
@@ -154,7 +156,7 @@ func (s suite) native(t *testing.T) results {
 	return s.round(t, dir, nil)
 }
 
-// promoted runs the suite with the library, at a broker of its own.
+// promoted runs the suite with the library and a broker of its own.
 func (s suite) promoted(t *testing.T, w way) results {
 	t.Helper()
 	dir := s.directory(t)
@@ -170,7 +172,7 @@ func (s suite) promoted(t *testing.T, w way) results {
 	return got
 }
 
-// oneHost is promotion by memory that both ends have, by the broker of the daemon.
+// oneHost promotes by memory that both ends share, with the daemon's broker.
 func oneHost(t *testing.T, s suite, dir string) (socket string, check func()) {
 	t.Helper()
 	socket = filepath.Join(dir, "broker")
@@ -207,7 +209,7 @@ func oneHost(t *testing.T, s suite, dir string) (socket string, check func()) {
 	}
 }
 
-// betweenHosts has each connection promoted as one whose ends are on two hosts; gateways and a carrier that is late are played.
+// betweenHosts promotes each connection as if its ends were on two hosts; it plays the gateways and a slow carrier.
 func betweenHosts(t *testing.T, s suite, _ string) (socket string, check func()) {
 	t.Helper()
 	h, err := between.Open(between.Faults{Delay: 200 * time.Microsecond, Whole: true}, matrix.Seed(t))
@@ -272,11 +274,11 @@ func (s suite) round(t *testing.T, dir string, env []string) results {
 	return got
 }
 
-// busyFor is how many times its limit a suite may take on a machine that has no processor free.
+// busyFor is how many times its limit a suite may take on a machine without a free processor.
 const busyFor = 4
 
-// patience returns when a suite has hung, or its context ends: its limit is over, of which the part of each second counts in which no task
-// of the machine waited for a processor.
+// patience returns when a suite has hung, or its context ends. A suite has hung once its limit has passed, not
+// counting time in which some task of the machine waited for a processor.
 func (s suite) patience(ctx context.Context) {
 	var spent time.Duration
 	last, waited := time.Now(), waitedForProcessor()
@@ -292,7 +294,8 @@ func (s suite) patience(ctx context.Context) {
 	}
 }
 
-// waitedForProcessor is how long some task has waited since the machine was started, 0 where the kernel does not count it.
+// waitedForProcessor returns how long some task has waited for a processor since the machine started, 0 if the kernel
+// does not count it.
 func waitedForProcessor() time.Duration {
 	text, _ := os.ReadFile("/proc/pressure/cpu")
 	line, _, _ := strings.Cut(string(text), "\n")
@@ -311,7 +314,7 @@ func (r *round) command(name string, args ...string) *testnet.Cmd {
 	return c
 }
 
-// output runs a prepared program to its end and returns what it has printed. A suite that hangs fails.
+// output runs a prepared program to its end and returns its output. A suite that hangs fails.
 func (r *round) output(c *testnet.Cmd) (string, error) {
 	r.Helper()
 	f, err := os.CreateTemp(r.dir, "said")
@@ -325,7 +328,7 @@ func (r *round) output(c *testnet.Cmd) (string, error) {
 	return string(said), ran
 }
 
-// start starts a prepared program that serves, and waits until it accepts connections at an address.
+// start starts a prepared server and waits until it accepts connections at an address.
 func (r *round) start(c *testnet.Cmd, address string) *testnet.Proc {
 	r.Helper()
 	p, err := r.host.StartCmd(c)

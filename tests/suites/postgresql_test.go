@@ -9,10 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where Debian has PostgreSQL.
+// postgresqlDir is where Debian installs PostgreSQL.
 const postgresqlDir = "/usr/lib/postgresql/15"
 
-// postgresql are PostgreSQL's regression tests, with a server that listens on TCP alone.
+// postgresql runs PostgreSQL's regression tests with a server that listens on TCP only.
 var postgresql = []suite{{
 	name: "postgresql", limit: 30 * time.Minute, least: 200,
 	needs: []string{postgresqlDir + "/bin/postgres", postgresqlDir + "/lib/pgxs/src/test/regress/pg_regress", "/usr/include/postgresql/15/server/postgres.h", "gcc", "dpkg-source"},

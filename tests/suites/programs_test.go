@@ -10,8 +10,9 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 )
 
-// programs are servers and runtimes, with clients that verify what they get. Debian's MariaDB (liburing) and stress-ng make
-// system calls of their own, so a daemon leaves them native; the rows "unscanned" show what the library does all the same.
+// programs are servers and runtimes, with clients that verify what they get. Debian's MariaDB (liburing) and
+// stress-ng make system calls of their own, so a daemon leaves them native; the rows "unscanned" show what the
+// library does nevertheless.
 var programs = []suite{
 	{
 		name: "memcached", limit: 20 * time.Minute, least: 50, needs: []string{"memcached", "/usr/bin/memccapable", "/usr/bin/python3.11"},
@@ -41,7 +42,7 @@ var programs = []suite{
 	{
 		name: "node/net", limit: 30 * time.Minute, least: 150, needs: []string{"node", "dpkg-source"},
 		run: func(r *round) results {
-			r.source("nodejs", "test", "test") // of Debian's version: with another some fail natively, too
+			r.source("nodejs", "test", "test") // of Debian's version: with another some tests fail natively, too
 			return r.checked(r.command("bash", r.script("node-net.sh")))
 		},
 	},

@@ -11,13 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// python are modules of CPython's own tests.
+// python has modules of CPython's own tests.
 var python = []suite{
-	unittests("test_socket", 500, "test.test_socket.ThreadedVSOCK*"), // hangs natively where there is vsock without a peer
+	unittests("test_socket", 500, "test.test_socket.ThreadedVSOCK*"), // it hangs natively where there is vsock without a peer
 	unittests("test_ssl", 150),
 	unittests("test_asyncio", 2000),
 	unittests("test_ftplib", 90),
-	short(unittests("test_selectors test_asyncore", 150)), // selectors alone have no TCP
+	short(unittests("test_selectors test_asyncore", 150)), // selectors alone uses no TCP
 	unittests("test_asynchat", 20),
 	unittests("-unetwork test_socketserver", 15),
 	unittests("test_httplib", 100),
@@ -39,7 +39,8 @@ func short(s suite) suite {
 	return s
 }
 
-// unittests are modules of CPython's tests, and options; the last names the row. without lists tests that are left out.
+// unittests runs modules of CPython's tests, and options; the last word names the row. without lists tests that are
+// left out.
 func unittests(modules string, least int, without ...string) suite {
 	words := strings.Fields(modules)
 	return suite{
@@ -61,7 +62,7 @@ func unittests(modules string, least int, without ...string) suite {
 	}
 }
 
-// unittestResults reads a report in the form of JUnit.
+// unittestResults reads a report in JUnit's format.
 func unittestResults(r *round, report string) results {
 	text, err := os.ReadFile(report)
 	require.NoError(r, err, "it did not come to its end")
@@ -79,7 +80,7 @@ func unittestResults(r *round, report string) results {
 		result := "ok"
 		for _, k := range c.Kinds {
 			if k.XMLName.Local != "system-out" && k.XMLName.Local != "system-err" {
-				result = k.XMLName.Local // error, failure, skipped, output of one that is expected to fail
+				result = k.XMLName.Local // error, failure, skipped, or the output of one that is expected to fail
 			}
 		}
 		got[c.Name] = result

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// redis are units of Redis' own tests.
+// redis has units of Redis' own tests.
 var redis = []suite{
 	ordered(redisUnits("types", 300, "unit/type/string", "unit/type/incr", "unit/type/list", "unit/type/list-2", "unit/type/list-3",
 		"unit/type/set", "unit/type/zset", "unit/type/hash", "unit/type/stream", "unit/type/stream-cgroups"), "Blocking XREADGROUP: swapped DB, key doesn't exist"),
@@ -23,13 +23,13 @@ var redis = []suite{
 		"integration/shutdown", "integration/failover"),
 }
 
-// ordered is a suite with tests that want the order of two connections.
+// ordered returns a suite with tests that need an order between two connections.
 func ordered(s suite, tests ...string) suite {
 	s.ordered = tests
 	return s
 }
 
-// redisUnits are units of one run. Servers are Debian's.
+// redisUnits runs units in one run, with Debian's servers.
 func redisUnits(name string, least int, units ...string) suite {
 	return suite{
 		name: "redis/" + name, limit: 30 * time.Minute, least: least,
@@ -53,12 +53,12 @@ func redisUnits(name string, least int, units ...string) suite {
 	}
 }
 
-// A line of a test that has ended. One that failed names its file.
+// redisLine matches the line of a test that has ended. One that failed names its file.
 var redisLine = regexp.MustCompile(`(?m)^(?:\x1b\[[\d;]*m)?\[(?:\x1b\[[\d;]*m)*(ok|err|skip|ignore|exception)(?:\x1b\[[\d;]*m)*\]: (.*)$`)
 
 var redisSuffix = regexp.MustCompile(` \(\d+ ms\)$| in tests/\S+\.tcl$`)
 
-// redisResults gives a name all its results, as tests in several units have the same name.
+// redisResults collects all results of a name, as tests in several units share names.
 func redisResults(said string) results {
 	all := map[string][]string{}
 	for _, m := range redisLine.FindAllStringSubmatch(said, -1) {

@@ -12,19 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// remote are ssh and rsync. The connection between ssh and sshd itself stays native: sshd hands it to a program that it
-// executes, or, told to fork alone (-r), has it in two processes, the first of which is in a sandbox. What is forwarded
+// remote has ssh and rsync. The connection between ssh and sshd itself stays native: sshd passes it to a program that
+// it executes or, told only to fork (-r), has it in two processes, the first of which is sandboxed. What is forwarded
 // through it is promoted at both of its ends.
 var remote = []suite{
 	{
-		name: "ssh", limit: 30 * time.Minute, least: 56, root: true, // whoever logs in needs a shell
+		name: "ssh", limit: 30 * time.Minute, least: 56, root: true, // the user who logs in needs a shell
 		needs: []string{"/usr/sbin/sshd", "ssh", "scp", "sftp", "/usr/lib/openssh/sftp-server", "rsync", "curl", "nginx", "openssl"},
 		run: func(r *round) results {
 			r.site()
 			r.certificate()
 			r.file("nginx.conf", "user root;"+nginxConfig)
 			r.start(r.command("nginx", "-p", r.dir, "-c", "nginx.conf", "-e", "stderr"), "127.0.0.1:8101")
-			if err := os.Mkdir("/run/sshd", 0o755); !errors.Is(err, fs.ErrExist) { // where sshd locks up what it does not trust
+			if err := os.Mkdir("/run/sshd", 0o755); !errors.Is(err, fs.ErrExist) { // where sshd confines what it does not trust
 				require.NoError(r, err)
 				defer os.Remove("/run/sshd")
 			}
@@ -34,7 +34,7 @@ var remote = []suite{
 			}
 			for port, flags := range map[int][]string{8022: {"-D", "-e"}, 8023: {"-D", "-e", "-r"}} {
 				config := fmt.Sprintf(sshdConfig, port, r.dir)
-				for _, v := range r.env { // its sessions have an environment of their own
+				for _, v := range r.env { // its sessions have their own environment
 					if strings.HasPrefix(v, "LD_PRELOAD=") {
 						config += "SetEnv " + v
 					} else if strings.HasPrefix(v, "SMCGW_SOCKET=") {

@@ -11,7 +11,7 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
-// sources is where apt finds Debian's sources, whatever else the machine uses.
+// sources tells apt where to find Debian's sources, whatever else the machine uses.
 const sources = `Types: deb-src
 URIs: http://deb.debian.org/debian
 Suites: bookworm bookworm-updates
@@ -25,8 +25,8 @@ Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 `
 
-// source unpacks what Debian's programs of a package are made of, unless it is in the cache directory, and copies a part of it to
-// the round's directory.
+// source unpacks the source of a Debian package, unless it is in the cache directory, and copies a part of it to the
+// round's directory.
 func (r *round) source(name, part, to string) {
 	r.Helper()
 	cache, err := guest.CacheDir()
@@ -45,7 +45,7 @@ func (r *round) source(name, part, to string) {
 	require.NoError(r, err, "%s", out)
 }
 
-// unpack has apt fetch a package's source, which it verifies.
+// unpack has apt fetch a package's source, which apt verifies.
 func (r *round) unpack(name, at string) error {
 	dir, err := os.MkdirTemp(filepath.Dir(at), "apt")
 	if err != nil {
@@ -64,7 +64,7 @@ func (r *round) unpack(name, at string) error {
 		" -o Dir::Etc::PreferencesParts=$PWD/preferences -o Dir::State::Lists=$PWD/lists "
 	for _, script := range []string{
 		apt + "update",
-		apt + "source --download-only " + name + " || " + apt + "source --download-only " + name + "/bookworm", // where mirrors lack security's
+		apt + "source --download-only " + name + " || " + apt + "source --download-only " + name + "/bookworm", // for mirrors that lack the security updates
 		"dpkg-source --no-check -x *.dsc unpacked",                                                             // apt has verified it
 	} {
 		c := exec.CommandContext(r.ctx, "sh", "-c", script)

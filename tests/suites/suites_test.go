@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
-// TestSuites runs what SMCGW_SUITES asks for. Nothing skips then.
+// TestSuites runs the suites that SMCGW_SUITES selects, none of which may be skipped then.
 func TestSuites(t *testing.T) {
 	if os.Getenv("SMCGW_SUITES") == "" {
 		t.Skip("make suites runs it")
@@ -23,7 +23,7 @@ func TestSuites(t *testing.T) {
 	}
 }
 
-// TestDifferences: a result that the test has had natively is no difference, one that is missing is.
+// TestDifferences checks that a result that also occurred natively is no difference, and that a missing one is.
 func TestDifferences(t *testing.T) {
 	native := []results{{"a": "ok", "b": "ok", "c": "ok"}, {"a": "ok", "b": "FAIL", "c": "ok"}}
 	require.Empty(t, differences(native, results{"a": "ok", "b": "FAIL", "c": "ok"}))

@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// web are web servers, asked by CPython's client and by curl, which compare every body.
+// web has web servers, with CPython's client and curl, which compare every body.
 var web = []suite{
 	{
 		name: "nginx", limit: 20 * time.Minute, least: 59, needs: []string{"nginx", "/usr/bin/python3.11", "openssl"},
@@ -133,7 +133,7 @@ Dav On
 </VirtualHost>
 `
 
-// apache starts an Apache with forked children and returns its process.
+// apache starts an Apache that forks children and returns its process.
 func (r *round) apache() int {
 	r.Helper()
 	require.NoError(r, os.Mkdir(filepath.Join(r.dir, "dav"), 0o777))
@@ -142,7 +142,7 @@ func (r *round) apache() int {
 	return r.start(r.command("/usr/sbin/apache2", "-f", filepath.Join(r.dir, "apache.conf"), "-D", "FOREGROUND"), "127.0.0.1:8201").Pid()
 }
 
-// site makes the files that the servers have.
+// site makes the files that the servers serve.
 func (r *round) site() string {
 	r.Helper()
 	www := filepath.Join(r.dir, "www")
@@ -176,7 +176,7 @@ func (r *round) file(name, text string) string {
 	return path
 }
 
-// script copies a file of testdata to where the suite's programs may read it.
+// script copies a file of testdata to where the suite's programs can read it.
 func (r *round) script(name string) string {
 	r.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name))
@@ -184,7 +184,7 @@ func (r *round) script(name string) string {
 	return r.file(name, string(text))
 }
 
-// checked runs a program by which all cases are.
+// checked runs a program that has all cases of the suite.
 func (r *round) checked(c *testnet.Cmd) results {
 	r.Helper()
 	got := results{}
@@ -192,7 +192,7 @@ func (r *round) checked(c *testnet.Cmd) results {
 	return got
 }
 
-// check runs a program that prints a line for each case: its name, a tab, its result. What else it says is logged.
+// check runs a program that prints a line for each case: its name, a tab, its result. It logs any other output.
 func (r *round) check(got results, c *testnet.Cmd) {
 	r.Helper()
 	said, err := r.output(c)

@@ -15,22 +15,21 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
 
-// talks are two connections of programs in the first guest that adapters carry: one
-// exchanges small messages, the other moves megabytes. Both compare what they get.
+// talks are two connections of programs in the first guest that adapters carry: one exchanges small messages, the
+// other moves megabytes. Both programs compare what they receive.
 type talks struct {
 	p     *adapterPair
 	progs [2]*remote.Process
-	id    [2]uint64 // of their connections
+	id    [2]uint64 // of their connections, by which they are found
 }
 
 // talkPorts are the ports of talks.
 var talkPorts = [2]uint16{echoPort, transferPort}
 
-// talks starts the programs, from an address if one is given, and returns when
-// adapters carry both.
+// talks starts the programs, from an address if one is given, and returns once adapters carry both.
 func (p *adapterPair) talks(ctx context.Context, t *testing.T, from ...netip.Addr) *talks {
 	t.Helper()
-	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort)) // the carrier is known to work between them
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort)) // first make sure that the carrier works between them
 	tk := &talks{p: p}
 	for i, args := range [][]string{{"ping", "-count", "120", "-gap", "200ms"}, {"transfer", "-up", "24000000", "-down", "24000000"}} {
 		args = append(args, "-to", at(p.guest[1].Addr4, talkPorts[i]))
@@ -52,7 +51,7 @@ func (p *adapterPair) talks(ctx context.Context, t *testing.T, from ...netip.Add
 	return tk
 }
 
-// natives are the last connections of the first guest with a port that stayed native.
+// natives returns the last connections of the first guest with a port that stayed native.
 func (p *adapterPair) natives(ctx context.Context, t *testing.T, port uint16) (list []report.ConnInfo) {
 	t.Helper()
 	for _, c := range p.conns(ctx, t, 0, port, "--all") {
@@ -63,8 +62,8 @@ func (p *adapterPair) natives(ctx context.Context, t *testing.T, port uint16) (l
 	return list
 }
 
-// first waits for the only connection of the first guest with a port, until it is
-// carried, or there are more than so many that stayed native.
+// first waits until the only connection of the first guest with a port is carried, or more than natives connections
+// have stayed native.
 func (p *adapterPair) first(ctx context.Context, t *testing.T, port uint16, natives int) (c report.ConnInfo) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -82,13 +81,13 @@ func (p *adapterPair) first(ctx context.Context, t *testing.T, port uint16, nati
 	return c
 }
 
-// youngest is the connection that ended last.
+// youngest returns the connection that ended last.
 func youngest(list []report.ConnInfo) report.ConnInfo {
 	return slices.MaxFunc(list, func(a, b report.ConnInfo) int { return a.EndedAt.Compare(b.EndedAt) })
 }
 
-// goOn waits for the end of both, which saw no error, over the relay. They left the
-// adapter because of it, or of the silence of the queue pair.
+// goOn waits for both to end, over the relay and without an error. They must have left the adapter because of it, or
+// because the queue pair was silent.
 func (tk *talks) goOn(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for i, prog := range tk.progs {
@@ -103,7 +102,7 @@ func (tk *talks) goOn(ctx context.Context, t *testing.T) {
 	}
 }
 
-// end waits for the end of both by a reset, within a time, and for a reason.
+// end waits for both to end by a reset, in time and for one of these reasons.
 func (tk *talks) end(ctx context.Context, t *testing.T, reasons ...negotiate.Reason) {
 	t.Helper()
 	for i, prog := range tk.progs {
@@ -121,7 +120,7 @@ func (tk *talks) end(ctx context.Context, t *testing.T, reasons ...negotiate.Rea
 	}
 }
 
-// closed is one of the connections, when it is over.
+// closed returns one of the connections once it is over.
 func (tk *talks) closed(ctx context.Context, t *testing.T, i int) (c report.ConnInfo) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -135,7 +134,7 @@ func (tk *talks) closed(ctx context.Context, t *testing.T, i int) (c report.Conn
 	return c
 }
 
-// native runs a transfer that is not carried, and returns the reason.
+// native runs a transfer that must not be carried, and returns the reason.
 func (p *adapterPair) native(ctx context.Context, t *testing.T) string {
 	t.Helper()
 	before := p.status(ctx, t, 0).FlowsTotal
@@ -148,12 +147,12 @@ func (p *adapterPair) native(ctx context.Context, t *testing.T) string {
 	return c.Reason
 }
 
-// linkGoesDown: the port follows its network device. With the link there is no relay
-// either, so connections wait for it, and leave the adapter meanwhile.
+// linkGoesDown takes down the network device, which the port follows. Without the link there is no relay either, so
+// connections must wait for it, and leave the adapter meanwhile.
 func (p *adapterPair) linkGoesDown(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{})
 	tk := p.talks(ctx, t)
-	// The address of IPv6 goes with the link.
+	// The IPv6 address disappears with the link.
 	p.sh(ctx, t, 0, fmt.Sprintf("ip link set eth0 down; sleep 4; ip link set eth0 up; ip -6 addr replace %v/64 dev eth0 nodad", p.guest[0].Addr6))
 	p.becomes(ctx, t, 0, report.DeviceActive)
 	tk.goOn(ctx, t)
@@ -161,8 +160,8 @@ func (p *adapterPair) linkGoesDown(ctx context.Context, t *testing.T) {
 	p.transfer(ctx, t, at(p.guest[1].Addr6, transferPort))
 }
 
-// addressGoes: connections from an address leave the adapter with it, and go on when the
-// host has it again, as they do natively. Those from another address stay.
+// addressGoes removes an address. Connections from it must leave the adapter, and go on once the host has the address
+// again, as natively. Those from another address must stay.
 func (p *adapterPair) addressGoes(ctx context.Context, t *testing.T) {
 	second := netip.AddrFrom4([4]byte{10, 77, 0, 77})
 	add := fmt.Sprintf("ip addr add %v/24 dev eth0", second)
@@ -186,8 +185,8 @@ func (p *adapterPair) addressGoes(ctx context.Context, t *testing.T) {
 	p.sh(ctx, t, 0, fmt.Sprintf("ip addr del %v/24 dev eth0", second))
 }
 
-// gatewayKilled: connections end with the peer's gateway, by a reset. New ones are
-// native until it has a successor.
+// gatewayKilled kills the peer's gateway. Its connections must end by a reset, and new ones must be native until it
+// has a successor.
 func (p *adapterPair) gatewayKilled(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{})
 	tk := p.talks(ctx, t)
@@ -199,13 +198,13 @@ func (p *adapterPair) gatewayKilled(ctx context.Context, t *testing.T) {
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }
 
-// hostKilled: connections with a host that lost its power end as TCP's do when it
-// answers again, and know nothing of them.
+// hostKilled cuts the power of a host. Connections to it must end as TCP's do: when it answers again and does not
+// know them.
 func (p *adapterPair) hostKilled(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{})
 	tk := p.talks(ctx, t)
 	p.guest[1].Kill()
-	time.Sleep(8 * time.Second) // queue pairs give up
+	time.Sleep(8 * time.Second) // until queue pairs give up
 	require.NoError(t, p.guest[1].Close())
 	p.boot(ctx, t, 1)
 	tk.end(ctx, t, negotiate.ReasonWireReset, negotiate.ReasonPeerDead)

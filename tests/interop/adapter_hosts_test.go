@@ -12,8 +12,8 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
-// adapterParts are what happens between two hosts whose gateways carry on adapters.
-// Those of the sample are run by every make test.
+// adapterParts are what happens between two hosts whose gateways carry on adapters. Every make test runs those of the
+// sample.
 var adapterParts = []struct {
 	name   string
 	sample bool
@@ -45,11 +45,11 @@ var adapterParts = []struct {
 	{"no guardian", true, (*adapterPair).noGuardian},
 }
 
-// adapterPart is what a part may take in guests that get a tenth of a machine.
+// adapterPart is how long a part may take in guests that get a tenth of a machine.
 const adapterPart = 15 * time.Minute
 
-// TestAdapterHosts: gateways on the adapters of two kernels carry what programs send,
-// on nothing else, through what happens to adapters. Each part leaves nothing on them.
+// TestAdapterHosts checks that gateways on the adapters of two kernels carry what programs send, and nothing but
+// adapters does, through everything that happens to adapters. No part may leave anything on them.
 func TestAdapterHosts(t *testing.T) {
 	p := newAdapterPair(patience(t, 10*time.Minute), t)
 	for _, part := range adapterParts {
@@ -65,7 +65,7 @@ func TestAdapterHosts(t *testing.T) {
 	}
 }
 
-// carriesAll: bytes go both ways by both families.
+// carriesAll moves bytes both ways over both families.
 func (p *adapterPair) carriesAll(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{})
 	require.Equal(t, report.DeviceActive, p.device(ctx, t, 0).State)
@@ -81,8 +81,8 @@ func (p *adapterPair) carriesAll(ctx context.Context, t *testing.T) {
 	}
 }
 
-// unload takes the adapter from the first gateway, under connections, and brings it
-// back. The kernel waits for whatever has an adapter open.
+// unload removes the first gateway's adapter while it has connections, and brings it back. The kernel waits for
+// whatever has an adapter open.
 func (p *adapterPair) unload(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{})
 	talk := p.talks(ctx, t)

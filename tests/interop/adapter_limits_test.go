@@ -15,8 +15,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// memlock: a gateway that may lock next to nothing and cannot lift the limit leaves
-// connections native, and names the limit.
+// memlock checks that a gateway that may lock next to no memory and cannot raise the limit leaves connections native,
+// and names the limit.
 func (p *adapterPair) memlock(ctx context.Context, t *testing.T) {
 	p.gateway(ctx, t, 1, adapterSettings{})
 	gateway := p.gateway(ctx, t, 0, adapterSettings{}, "sh", "-c", `ulimit -l 64; exec capsh --drop=cap_sys_resource --shell=/bin/sh -- -c 'exec "$@"' sh "$@"`, "sh")
@@ -29,8 +29,7 @@ func (p *adapterPair) memlock(ctx context.Context, t *testing.T) {
 	require.NoError(t, gateway.WaitOutput(ctx, "RLIMIT_MEMLOCK"))
 }
 
-// providerMissing and libraryMissing: rdma-core is not whole. The gateway says so, and
-// all is native.
+// providerMissing and libraryMissing check that the gateway reports an incomplete rdma-core, and everything is native.
 func (p *adapterPair) providerMissing(ctx context.Context, t *testing.T) {
 	p.absent(ctx, t, "/etc/libibverbs.d", "provider")
 }
@@ -53,8 +52,8 @@ func (p *adapterPair) absent(ctx context.Context, t *testing.T, file, says strin
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }
 
-// holdMany opens connections that stay, asks each for an answer, and returns how many
-// gave it, and what ends them.
+// holdMany opens connections that stay, asks each for an answer, and returns how many answered, and a function that
+// ends them.
 func (p *adapterPair) holdMany(ctx context.Context, t *testing.T, n int) (answered int, release func()) {
 	t.Helper()
 	p.sh(ctx, t, 0, "rm -f /run/ask /run/leave")
@@ -80,8 +79,7 @@ func (p *adapterPair) holdMany(ctx context.Context, t *testing.T, n int) (answer
 	}
 }
 
-// carriedBy counts the connections of the first guest with the echo server by carrier,
-// and what is native by reason.
+// carriedBy counts the first guest's connections to the echo server by carrier, and the native ones by reason.
 func (p *adapterPair) carriedBy(ctx context.Context, t *testing.T) (by map[report.Carrier]int, native map[string]int) {
 	t.Helper()
 	by, native = map[report.Carrier]int{}, map[string]int{}
@@ -95,9 +93,9 @@ func (p *adapterPair) carriedBy(ctx context.Context, t *testing.T) (by map[repor
 	return by, native
 }
 
-// manyConnections: no completion queue is asked to hold more than it can. rxe's hold
-// what 63 connections may complete. Emulated processors may leave a gateway without time
-// for seconds meanwhile: then its guardian would end it, and the kernel answers for it.
+// manyConnections checks that no completion queue is asked to hold more than it can: rxe's hold what 63 connections
+// may complete. Emulated processors may leave a gateway without time for seconds meanwhile, for which its guardian
+// would end it; so it runs without one, and only the kernel answers for it.
 func (p *adapterPair) manyConnections(ctx context.Context, t *testing.T) {
 	for i := range p.guest {
 		p.gateway(ctx, t, i, adapterSettings{}, withFlag("--no-guardian")...)
@@ -122,14 +120,14 @@ func (p *adapterPair) manyConnections(ctx context.Context, t *testing.T) {
 }
 
 const (
-	// manyFlows are more than a completion queue of rxe has room for.
+	// manyFlows is more than a completion queue of rxe has room for.
 	manyFlows = 80
 	// fewFlows lets an adapter carry fewer connections than moreFlows.
 	fewFlows  = ", hw_flows: 4"
 	moreFlows = 24
 )
 
-// flowLimit: connections beyond limits.hw_flows are native, with that reason.
+// flowLimit checks that connections beyond limits.hw_flows are native for that reason.
 func (p *adapterPair) flowLimit(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{limits: fewFlows})
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
@@ -143,8 +141,8 @@ func (p *adapterPair) flowLimit(ctx context.Context, t *testing.T) {
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }
 
-// nextCarrier: they take the next carrier, where there is one. The adapters have soft's
-// port, so it has another.
+// nextCarrier checks that connections beyond the limit use the next carrier if there is one. The adapters have soft's
+// port, so soft uses another.
 func (p *adapterPair) nextCarrier(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{limits: fewFlows, carriers: "hw, soft"})
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))

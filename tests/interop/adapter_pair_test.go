@@ -21,8 +21,8 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
 
-// adapterConfig is that of a gateway that carries on adapters only. An emulated machine
-// has little time for its handshakes.
+// adapterConfig is the configuration of a gateway that carries on adapters only. An emulated machine needs more time
+// for handshakes.
 const adapterConfig = `schema: smcgw/v1
 mode: enforce
 admin: /run/admin.sock
@@ -36,17 +36,16 @@ limits: { memory: 512MiB, handshake_timeout: 10s%s }
 fallback: { negative_cache: 1s }
 %s`
 
-// adapterSettings are what the configurations of two gateways differ in from the
-// usual. The zero value is that.
+// adapterSettings are the differences of a configuration from the usual one, which is the zero value.
 type adapterSettings struct {
-	rule     string // more of the policy
+	rule     string // further rules of the policy
 	carriers string // default: hw
-	limits   string // more of them
-	more     string // lines of the configuration
-	whole    string // the configuration, instead of all that
+	limits   string // further limits
+	more     string // further lines of the configuration
+	whole    string // the whole configuration instead
 }
 
-// text is the configuration.
+// text returns the configuration.
 func (s adapterSettings) text() string {
 	if s.whole != "" {
 		return s.whole
@@ -61,15 +60,15 @@ func (s adapterSettings) text() string {
 	return fmt.Sprintf(adapterConfig, strings.Join(ports, ", "), s.rule, s.carriers, s.limits, s.more)
 }
 
-// adapterPair is two guests on one network, each with rdma_rxe, a gateway and the
-// servers of the tests. Clients are in the first one.
+// adapterPair is two guests on one network, each with rdma_rxe, a gateway and the test servers. Clients run in the
+// first one.
 type adapterPair struct {
 	host  *testnet.Tapped
 	image guest.Image
 	files map[string]string
 	guest [2]*guest.Guest
-	last  [2]*remote.Process // the gateway that each guest started last
-	used  bool               // a part has begun and has not come to its end
+	last  [2]*remote.Process // the gateway that was last started in each guest
+	used  bool               // a part has begun and has not finished
 }
 
 func newAdapterPair(ctx context.Context, t *testing.T) *adapterPair {
@@ -109,14 +108,13 @@ func (p *adapterPair) boot(ctx context.Context, t *testing.T, i int) {
 	require.NoError(t, err)
 	p.guest[i] = g
 	p.sh(ctx, t, i, "mount -t cgroup2 none /sys/fs/cgroup")
-	// They live as long as the guest: its end is theirs.
+	// They are not stopped: they end with the guest.
 	servers, err := g.Start("env", appInGuest(servers()...)[1:]...)
 	require.NoError(t, err)
 	require.NoError(t, servers.WaitOutput(ctx, fmt.Sprintf(":%d", transferPort)))
 }
 
-// ready makes the pair what it was in the beginning. A part that has failed, and a
-// kernel that has crashed, cost a start.
+// ready restores the pair to its initial state. After a failed part or a kernel crash it restarts the guests.
 func (p *adapterPair) ready(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for i, g := range p.guest {
@@ -144,8 +142,8 @@ func (p *adapterPair) up(ctx context.Context, t *testing.T, s adapterSettings) {
 	}
 }
 
-// gateway starts that of one guest, by a command that gets its command line. Emulated
-// processors have little time: the gateway goes first.
+// gateway starts the gateway of one guest, through a command that gets its command line. Emulated processors have
+// little time, so the gateway has priority.
 func (p *adapterPair) gateway(ctx context.Context, t *testing.T, i int, s adapterSettings, by ...string) *remote.Process {
 	t.Helper()
 	_, err := p.guest[i].Run(ctx, "sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", s.text())
@@ -159,7 +157,7 @@ func (p *adapterPair) gateway(ctx context.Context, t *testing.T, i int, s adapte
 	return gateway
 }
 
-// ask runs a verb of a guest's gateway.
+// ask runs a verb of a guest's gateway and decodes its document.
 func (p *adapterPair) ask(ctx context.Context, t *testing.T, i int, into any, verb ...string) {
 	t.Helper()
 	out, err := p.guest[i].Run(ctx, guestProgram, append(verb, "--json", "--socket", "/run/admin.sock")...)
@@ -173,7 +171,7 @@ func (p *adapterPair) status(ctx context.Context, t *testing.T, i int) (st repor
 	return st
 }
 
-// device is the only device of a guest's gateway.
+// device returns the only device of a guest's gateway.
 func (p *adapterPair) device(ctx context.Context, t *testing.T, i int) report.DeviceInfo {
 	t.Helper()
 	var devices admin.DeviceList
@@ -193,8 +191,8 @@ func (p *adapterPair) becomes(ctx context.Context, t *testing.T, i int, state re
 	t.Logf("device of guest %d: %s %s %s", i, now.Name, now.State, now.Error)
 }
 
-// conns are the connections of a guest's gateway with a port of the other guest: those
-// of now, or what the flags ask for.
+// conns returns the connections of a guest's gateway with a port of the other guest: the current ones, or what the
+// flags ask for.
 func (p *adapterPair) conns(ctx context.Context, t *testing.T, i int, port uint16, flags ...string) (list []report.ConnInfo) {
 	t.Helper()
 	var all admin.ConnList
@@ -207,7 +205,7 @@ func (p *adapterPair) conns(ctx context.Context, t *testing.T, i int, port uint1
 	return list
 }
 
-// run runs a program of ours in the first guest.
+// run runs one of the test programs in the first guest.
 func (p *adapterPair) run(ctx context.Context, t *testing.T, args ...string) string {
 	t.Helper()
 	args = appInGuest(args...)
@@ -219,7 +217,7 @@ func (p *adapterPair) run(ctx context.Context, t *testing.T, args ...string) str
 	return out
 }
 
-// tell logs what both guests know, where something has failed.
+// tell logs what both guests report after a failure.
 func (p *adapterPair) tell(t *testing.T) {
 	t.Helper()
 	for i, g := range p.guest {
@@ -231,7 +229,7 @@ func (p *adapterPair) tell(t *testing.T) {
 	}
 }
 
-// result is the last line of a program of ours, whether it has failed or not.
+// result returns the last line of a test program, whether it has failed or not.
 func (p *adapterPair) result(ctx context.Context, t *testing.T, app *remote.Process) (e apps.Event) {
 	t.Helper()
 	require.NoError(t, app.WaitOutput(ctx, `"event":"result"`))
@@ -239,13 +237,13 @@ func (p *adapterPair) result(ctx context.Context, t *testing.T, app *remote.Proc
 	return e
 }
 
-// lastLine is that of the output of a program, which may tell of its progress before.
+// lastLine returns the last line of a program's output; lines before it may report progress.
 func lastLine(out string) string {
 	out = strings.TrimSpace(out)
 	return out[strings.LastIndexByte(out, '\n')+1:]
 }
 
-// received is how many packets rdma_rxe of a guest has received.
+// received returns how many packets rdma_rxe in a guest has received.
 func (p *adapterPair) received(ctx context.Context, t *testing.T, i int) (n uint64) {
 	t.Helper()
 	out := p.sh(ctx, t, i, "cat /sys/class/infiniband/"+guest.Device+"/ports/1/hw_counters/rcvd_pkts")
@@ -254,11 +252,11 @@ func (p *adapterPair) received(ctx context.Context, t *testing.T, i int) (n uint
 	return n
 }
 
-// transferSize is what a transfer moves each way.
+// transferSize is how much a transfer moves each way.
 const transferSize = 4 << 20
 
-// transfer moves bytes both ways, which the programs compare, until all were carried by
-// the adapters: an emulated machine may be too slow for a proof.
+// transfer moves bytes both ways, which the programs compare, repeatedly until the adapters have carried all of them:
+// an emulated machine may be too slow for a proof.
 func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
 	t.Helper()
 	size := fmt.Sprint(transferSize)
@@ -278,12 +276,12 @@ func (p *adapterPair) transfer(ctx context.Context, t *testing.T, to string) {
 	t.Fatalf("no transfer to %s was carried; connections that were not:\n%+v", to, p.conns(ctx, t, 0, transferPort, "--all"))
 }
 
-// demotionLine is what a gateway logs, a second late, of connections that left a carrier,
-// with the completion that made them.
+// demotionLine is what a gateway logs, a second later, about connections that left a carrier, with the completion
+// that caused it.
 const demotionLine = "connections go on over the relay"
 
-// why logs what both guests tell of a connection that left the adapters: the completion, and
-// what rdma_rxe has counted, by which a gateway's mistake is told from one of rdma_rxe.
+// why logs what both guests report of a connection that left the adapters: the completion, and the counters of
+// rdma_rxe, which tell a gateway's mistake from one of rdma_rxe.
 func (p *adapterPair) why(ctx context.Context, t *testing.T) {
 	t.Helper()
 	time.Sleep(2 * time.Second)
@@ -297,7 +295,7 @@ func (p *adapterPair) why(ctx context.Context, t *testing.T) {
 	}
 }
 
-// end stops the gateways and looks for what is left on the adapters.
+// end stops the gateways and checks that nothing is left on the adapters.
 func (p *adapterPair) end(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for i, g := range p.guest {
@@ -310,5 +308,5 @@ func (p *adapterPair) end(ctx context.Context, t *testing.T) {
 	p.used = false
 }
 
-// endGateways ends the gateways of a guest.
+// endGateways is a script that ends a guest's gateways.
 const endGateways = "kill -TERM $(pidof smcgw); while pidof smcgw; do sleep .2; done"

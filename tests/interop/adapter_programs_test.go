@@ -16,8 +16,8 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Ports of programs, all in the policy. The ports that many above them, where the same
-// servers listen, are not: connections to them are native.
+// Ports of programs, all in the policy. The same servers also listen nativePort above them, on ports that are not in
+// it: connections to those are native.
 const (
 	redisPort  = 6379
 	iperfPort  = 5201
@@ -26,24 +26,23 @@ const (
 	nativePort = 10000
 )
 
-// adapterWork is what stock programs of the distribution do in two guests.
+// adapterWork is what the distribution's stock programs do in two guests.
 type adapterWork struct {
 	port  uint16
-	serve string // script that starts the servers of the second guest, on two ports, and returns
-	// client uses a server by its address and port, checks what it gets, and returns.
+	serve string // a script that starts the servers of the second guest, on two ports, and returns
+	// client uses a server at an address and port, checks what it gets, and returns.
 	client func(ctx context.Context, t *testing.T, p *adapterPair, host string, port uint16)
-	atOnce int // connections that must be there at the same time
-	// burst: more connections begin at a time than an emulated gateway can make queue pairs
-	// for without being late, which leaves connections native.
+	atOnce int // how many connections must exist at the same time
+	// burst: more connections begin at once than an emulated gateway can make queue pairs for in time, which leaves
+	// some native.
 	burst bool
 }
 
-// workTries is how often a work is done until all its connections were carried: an
-// emulated machine may stand still for a moment, in which connections are native.
+// workTries is how often a work is repeated until all its connections are carried: an emulated machine may stand
+// still for a moment, in which connections are native.
 const workTries = 6
 
-// lateReasons are why a connection is not carried by adapters between machines that stand
-// still.
+// lateReasons are the reasons why adapters do not carry a connection between machines that stand still at times.
 var lateReasons = []string{
 	negotiate.ReasonGatewayStale.String(), negotiate.ReasonHandshakeTimeout.String(), negotiate.ReasonOfferUnanswered.String(),
 	negotiate.ReasonCarrierUnreachable.String(), negotiate.ReasonAcceptLost.String(), negotiate.ReasonAppUnreachable.String(),
@@ -57,11 +56,11 @@ func (p *adapterPair) rush(ctx context.Context, t *testing.T)  { p.work(ctx, t, 
 func (p *adapterPair) churn(ctx context.Context, t *testing.T) { p.work(ctx, t, churnWork) }
 func (p *adapterPair) big(ctx context.Context, t *testing.T)   { p.work(ctx, t, bigWork) }
 
-// work does the work natively, and until all its connections were carried, those of a burst
-// once and some of them. No try may fail.
+// work does the work natively, and then until all its connections are carried, or for a burst some of them once. No
+// try may fail.
 func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 	t.Helper()
-	// A guardian would end a gateway that has no time for two seconds.
+	// A guardian would end a gateway that gets no time for two seconds.
 	for i := range p.guest {
 		p.gateway(ctx, t, i, adapterSettings{}, withFlag("--no-guardian")...)
 	}
@@ -91,7 +90,7 @@ func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 	}
 	require.Less(t, p.received(ctx, t, 0)-before, uint64(100), "nothing of the control is on adapters")
 
-	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort)) // the carrier is known to work between them
+	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort)) // first make sure that the carrier works between them
 	packets := [2]uint64{p.received(ctx, t, 0), p.received(ctx, t, 1)}
 	for try, carried := 1, 0; ; try++ {
 		seen := p.past(ctx, t, w.port)
@@ -123,8 +122,7 @@ func (p *adapterPair) work(ctx context.Context, t *testing.T, w adapterWork) {
 	}
 }
 
-// past are the connections of the first guest with a port that are over, each by
-// address and time, carried or native.
+// past returns the connections of the first guest with a port that are over, carried or native, by address and time.
 func (p *adapterPair) past(ctx context.Context, t *testing.T, port uint16) map[string]report.ConnInfo {
 	t.Helper()
 	require.Eventually(t, func() bool { return len(p.conns(ctx, t, 0, port)) == 0 }, time.Minute, 200*time.Millisecond, "they end")
@@ -135,8 +133,7 @@ func (p *adapterPair) past(ctx context.Context, t *testing.T, port uint16) map[s
 	return all
 }
 
-// watch returns how many connections with a port adapters carried at the same time
-// while something was done.
+// watch returns how many connections with a port adapters carried at the same time while do ran.
 func (p *adapterPair) watch(ctx context.Context, t *testing.T, port uint16, do func()) (most int) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan int)
@@ -171,7 +168,7 @@ func (p *adapterPair) watch(ctx context.Context, t *testing.T, port uint16, do f
 	return most
 }
 
-// redisWork: many connections, one value of megabytes, and counting.
+// redisWork uses many connections, one value of megabytes, and counting.
 var redisWork = adapterWork{
 	port: redisPort,
 	serve: fmt.Sprintf(`for port in %d %d; do
@@ -190,7 +187,7 @@ done`, redisPort, redisPort+nativePort),
 	},
 }
 
-// iperfWork: one stream each way. Its control connection is carried, too.
+// iperfWork runs one stream each way. Its control connection is carried, too.
 var iperfWork = adapterWork{
 	port:  iperfPort,
 	serve: fmt.Sprintf("for port in %d %d; do iperf3 -s -p $port >/run/iperf.$port 2>&1 & done", iperfPort, iperfPort+nativePort),
@@ -201,14 +198,14 @@ var iperfWork = adapterWork{
 			r, err := testnet.ParseIPerf3(out)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, r.SentBytes, int64(size))
-			require.Greater(t, r.ReceivedBytes, int64(size/4)) // the receiver counts until the sender has sent
+			require.Greater(t, r.ReceivedBytes, int64(size/4)) // the receiver only counts until the sender is done
 			t.Logf("port %d %s: %.0f Mb/s", port, way, r.BitsPerSecond/1e6)
 		}
 	},
 }
 
-// webServer is nginx with files that do not compress, of which one is sent slowly. What an earlier
-// piece of work has left goes on.
+// webServer is nginx with files that do not compress, one of which it sends slowly. A server that earlier work has
+// left goes on.
 var webServer = fmt.Sprintf(`mkdir -p /run/web
 for f in page:100000 big:100000000; do
   [ -e /run/web/${f%%:*} ] || { head -c ${f#*:} /dev/urandom >/run/web/new; mv /run/web/new /run/web/${f%%:*}; }
@@ -233,8 +230,8 @@ END
 ss -Hltn sport = :%d | grep -q . || nginx -e /run/nginx.log -c /run/nginx.conf
 `, webPort, webPort+nativePort, webPort)
 
-// webWork: 64 connections at a time, of which several begin each second. None ends before
-// the last has begun.
+// webWork uses 64 connections at the same time, several of which begin each second. None ends before the last one has
+// begun.
 var webWork = adapterWork{
 	port: webPort, serve: webServer, atOnce: 64,
 	client: func(ctx context.Context, t *testing.T, p *adapterPair, host string, port uint16) {
@@ -246,7 +243,7 @@ done; wait`, host, port))
 	},
 }
 
-// rushWork: 64 connections that begin at once, each kept for a second request.
+// rushWork begins 64 connections at once, each kept for a second request.
 var rushWork = adapterWork{
 	port: webPort, serve: webServer, burst: true,
 	client: func(ctx context.Context, t *testing.T, p *adapterPair, host string, port uint16) {
@@ -258,7 +255,7 @@ var rushWork = adapterWork{
 	},
 }
 
-// bigWork: 100 MB by one connection.
+// bigWork fetches 100 MB over one connection.
 var bigWork = adapterWork{
 	port: webPort, serve: webServer,
 	client: func(ctx context.Context, t *testing.T, p *adapterPair, host string, port uint16) {
@@ -268,7 +265,7 @@ var bigWork = adapterWork{
 	},
 }
 
-// churnWork: connections one after the other, twelve at a time, that compare each byte.
+// churnWork makes connections one after another, twelve at a time, that compare each byte.
 var churnWork = adapterWork{
 	burst: true,
 	port:  talkPort,

@@ -18,7 +18,7 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
 
-// Programs whose connections are promoted in process, and where in the guest.
+// Programs whose connections are promoted in process, and where they are in the guest.
 const (
 	ringPort     = 7021
 	ringLibrary  = "/bin/libsmcgw.so"
@@ -28,7 +28,7 @@ const (
 	ringPatience = 4 * time.Minute
 )
 
-// ringSettings have the connections of those programs promoted between hosts.
+// ringSettings makes the connections of those programs be promoted between hosts.
 func ringSettings(carriers string) adapterSettings {
 	return adapterSettings{
 		carriers: carriers,
@@ -37,7 +37,7 @@ func ringSettings(carriers string) adapterSettings {
 	}
 }
 
-// ringPrograms are the library and a program that checks every byte of a stream.
+// ringPrograms builds the library and a program that checks every byte of a stream.
 func ringPrograms(ctx context.Context, t *testing.T) map[string]string {
 	t.Helper()
 	stream := filepath.Join(t.TempDir(), "stream")
@@ -46,14 +46,14 @@ func ringPrograms(ctx context.Context, t *testing.T) map[string]string {
 	return map[string]string{ringLibrary: testnet.Library(t), ringProgram: stream}
 }
 
-// ringStreams are a stream each way between the guests. Each server checks what it gets.
+// ringStreams are a stream each way between the guests. Each server checks what it receives.
 type ringStreams struct {
 	p       *adapterPair
 	servers [2]*remote.Process // by guest
 	clients [2]*remote.Process
 }
 
-// streams starts them. They have no end, and are slow, since a busy machine's rdma_rxe loses what is fast.
+// streams starts endless streams. They are slow, since rdma_rxe on a busy machine loses fast ones.
 func (p *adapterPair) streams(ctx context.Context, t *testing.T) *ringStreams {
 	t.Helper()
 	s := &ringStreams{p: p}
@@ -70,7 +70,7 @@ func (p *adapterPair) streams(ctx context.Context, t *testing.T) *ringStreams {
 	return s
 }
 
-// kill ends the programs, which have seen no wrong byte.
+// kill kills the programs, which must have seen no wrong byte.
 func (s *ringStreams) kill(t *testing.T) {
 	t.Helper()
 	for i := range s.servers {
@@ -80,7 +80,7 @@ func (s *ringStreams) kill(t *testing.T) {
 	}
 }
 
-// at is how many bytes the server of a guest has checked.
+// at returns how many bytes the server in a guest has checked.
 func (s *ringStreams) at(i int) (n int) {
 	out := s.servers[i].Output()
 	if at := strings.LastIndex(out, "at "); at >= 0 {
@@ -89,7 +89,7 @@ func (s *ringStreams) at(i int) (n int) {
 	return n
 }
 
-// until waits for what two emulated machines do together.
+// until waits for something that two emulated machines do together.
 func (s *ringStreams) until(ctx context.Context, t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	began := time.Now()
@@ -103,14 +103,14 @@ func (s *ringStreams) until(ctx context.Context, t *testing.T, what string, cond
 	t.Logf("%s: %v", what, time.Since(began))
 }
 
-// goOn wants both streams to move.
+// goOn requires both streams to move on.
 func (s *ringStreams) goOn(ctx context.Context, t *testing.T, bytes int) {
 	t.Helper()
 	was := [2]int{s.at(0), s.at(1)}
 	s.until(ctx, t, "the streams go on", func() bool { return s.at(0)-was[0] >= bytes && s.at(1)-was[1] >= bytes })
 }
 
-// ends are those of promoted connections of a guest.
+// ends returns the promoted ends in a guest.
 func (p *adapterPair) ends(ctx context.Context, t *testing.T, i int) []report.ConnInfo {
 	t.Helper()
 	var all admin.ConnList
@@ -118,8 +118,8 @@ func (p *adapterPair) ends(ctx context.Context, t *testing.T, i int) []report.Co
 	return all.Conns
 }
 
-// promoted waits until bytes have moved in the rings of each end, both ways, by a carrier. The adapter of an emulated
-// machine may lose a connection, which is promoted again: so they need not be there at the same time.
+// promoted waits until bytes have moved both ways in the rings of each end over a carrier. The adapter of an emulated
+// machine may lose a connection, which is then promoted again, so the ends need not be promoted at the same time.
 func (s *ringStreams) promoted(ctx context.Context, t *testing.T, carrier report.Carrier) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -142,8 +142,8 @@ func (s *ringStreams) native(ctx context.Context, t *testing.T) {
 	s.until(ctx, t, "by the kernel", func() bool { return len(s.p.ends(ctx, t, 0))+len(s.p.ends(ctx, t, 1)) == 0 })
 }
 
-// rings: adapters carry connections of programs that are promoted between hosts, from ring to ring, and the switch has
-// them go back and forth. Without an adapter they go on by the kernel.
+// rings checks that adapters carry connections that are promoted between hosts from ring to ring, that the switch
+// moves them back and forth, and that they go on by the kernel without an adapter.
 func (p *adapterPair) rings(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, ringSettings("hw"))
 	before := [2]uint64{p.received(ctx, t, 0), p.received(ctx, t, 1)}
@@ -167,7 +167,8 @@ func (p *adapterPair) rings(ctx context.Context, t *testing.T) {
 	s.kill(t)
 }
 
-// ringsOfOne: only one host has an adapter. Connections go by what both have, and by the kernel where that is nothing.
+// ringsOfOne removes the adapter of one host. Connections must use what both hosts have, and the kernel if that is
+// nothing.
 func (p *adapterPair) ringsOfOne(ctx context.Context, t *testing.T) {
 	p.sh(ctx, t, 1, "rdma link delete "+guest.Device)
 	p.up(ctx, t, ringSettings("hw, soft"))
@@ -182,7 +183,7 @@ func (p *adapterPair) ringsOfOne(ctx context.Context, t *testing.T) {
 	s.kill(t)
 }
 
-// ringsDown: with the link the adapter's port and the kernel's path are lost, and both are there again.
+// ringsDown takes the link down, and with it the adapter's port and the kernel's path, until both return.
 func (p *adapterPair) ringsDown(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, ringSettings("hw"))
 	s := p.streams(ctx, t)

@@ -17,11 +17,10 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
-// adapterProgram is where the suite is in the guest.
+// adapterProgram is the path of the suite in the guest.
 const adapterProgram = "/bin/adapter.test"
 
-// TestAdapter runs the suite that every device passes on the kernel's rdma_rxe,
-// through libibverbs.
+// TestAdapter runs the suite that every device must pass on the kernel's rdma_rxe, through libibverbs.
 func TestAdapter(t *testing.T) {
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	ctx := patience(t, 20*time.Minute)
@@ -40,10 +39,10 @@ func TestAdapter(t *testing.T) {
 	absences(ctx, t, g)
 }
 
-// resources are the kinds of objects of adapters that the kernel lists.
+// resources are the kinds of adapter objects that the kernel lists.
 const resources = "cm_id qp cq mr pd srq ctx"
 
-// nothingLeft wants the adapter to have no objects but the kernel's own.
+// nothingLeft requires that the adapter has no objects but the kernel's own.
 func nothingLeft(ctx context.Context, t *testing.T, g *guest.Guest) {
 	t.Helper()
 	for kind := range strings.FieldsSeq(resources) {
@@ -57,8 +56,7 @@ func nothingLeft(ctx context.Context, t *testing.T, g *guest.Guest) {
 	}
 }
 
-// absences takes away what the device needs, from the inside out, and wants to
-// be told so.
+// absences removes what the device needs, from the inside out, and requires the right error for each.
 func absences(ctx context.Context, t *testing.T, g *guest.Guest) {
 	t.Helper()
 	for _, step := range []struct{ away, adapter, class string }{
@@ -75,15 +73,15 @@ func absences(ctx context.Context, t *testing.T, g *guest.Guest) {
 	}
 }
 
-// adapterGuest starts a guest that has the suite.
+// adapterGuest starts a guest with the suite.
 func adapterGuest(ctx context.Context, t *testing.T) *guest.Guest {
 	file := filepath.Join(t.TempDir(), "adapter.test")
 	build(ctx, t, "1", "test", "-c", "-o", file, "github.com/smcgw/smcgw/tests/interop/adapter")
 	return bootWith(ctx, t, guest.Linux612, guest.Config{Files: map[string]string{adapterProgram: file}}).guest
 }
 
-// build runs the go command with cgo, for adapters, or without. The flags are those of make build-hw and make build: with
-// others all packages would be compiled once more.
+// build runs the go command with cgo, for adapters, or without. The flags are those of make build-hw and make build,
+// since all packages would be compiled once more for others.
 func build(ctx context.Context, t *testing.T, cgo string, args ...string) {
 	t.Helper()
 	flags := []string{"-trimpath", "-ldflags", "-s -w"}
@@ -96,7 +94,7 @@ func build(ctx context.Context, t *testing.T, cgo string, args ...string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// libraries are the shared libraries that a program cannot start without.
+// libraries returns the shared libraries without which a program cannot start.
 func libraries(t *testing.T, file string) []string {
 	t.Helper()
 	f, err := elf.Open(file)
@@ -107,8 +105,8 @@ func libraries(t *testing.T, file string) []string {
 	return libs
 }
 
-// TestLibraries: with adapters the program needs libc and nothing else, in
-// particular none of RDMA; without, nothing at all.
+// TestLibraries checks that the program with adapters needs only libc, in particular no RDMA library, and without
+// adapters nothing at all.
 func TestLibraries(t *testing.T) {
 	testnet.Require(t, "gcc")
 	ctx, dir := patience(t, 10*time.Minute), t.TempDir()

@@ -14,13 +14,13 @@ import (
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
-// withFlag is a command that runs another with a flag at the end.
+// withFlag returns a command that runs another one with a flag appended.
 func withFlag(flag string) []string {
 	return []string{"sh", "-c", `exec nice -n -20 "$@" ` + flag, "sh"}
 }
 
-// takeover: two gateways of a host have the adapter open. Connections stay on it in the
-// old one, and new ones are the new one's.
+// takeover checks that two gateways of a host can have the adapter open: connections of the old one stay on it, and
+// new ones are the new one's.
 func (p *adapterPair) takeover(ctx context.Context, t *testing.T) {
 	p.up(ctx, t, adapterSettings{})
 	tk := p.talks(ctx, t)
@@ -43,19 +43,19 @@ func (p *adapterPair) takeover(ctx context.Context, t *testing.T) {
 	p.transfer(ctx, t, at(p.guest[1].Addr4, transferPort))
 }
 
-// datagramPort is where the server of datagrams listens.
+// datagramPort is the port of the datagram server.
 const datagramPort = 7010
 
-// datagramRule has datagrams to it carried.
+// datagramRule makes datagrams to datagramPort be carried.
 var datagramRule = fmt.Sprintf(
 	"  - { name: datagrams, match: { proto: udp, ports: [%d], peers: [10.77.0.0/24] }, action: accelerate }\n", datagramPort)
 
-// datagrams of UDP programs go by the adapters, pieces of large ones too.
+// datagrams checks that adapters carry the datagrams of UDP programs, in pieces if they are large.
 func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 	server := startIn(t, p.guest[1], appInGuest("serve-udp", fmt.Sprintf("echo=0.0.0.0:%d", datagramPort))...)
 	require.NoError(t, server.WaitOutput(ctx, `"listening"`))
 	p.up(ctx, t, adapterSettings{rule: datagramRule})
-	// Datagrams may be lost, natively as well: few are.
+	// Datagrams may be lost, natively as well, but only few.
 	ping := func(count int) (answers int) {
 		out := p.run(ctx, t, "ping-udp", "-to", at(p.guest[1].Addr4, datagramPort), "-count", fmt.Sprint(count), "-size", "64,900,1400",
 			"-gap", "5ms", "-limit", "3s", "-patient")
@@ -75,7 +75,7 @@ func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 	require.GreaterOrEqual(t, sent()-before, uint64(300))
 	require.Equal(t, report.DeviceActive, p.device(ctx, t, 0).State)
 
-	// They are native without the adapter, and on it again.
+	// Without the adapter they must be native, and later on it again.
 	var done admin.Result
 	p.ask(ctx, t, 1, &done, "demote", "--device", "rxe0")
 	p.sh(ctx, t, 1, "rdma link delete rxe0")
@@ -91,7 +91,7 @@ func (p *adapterPair) datagrams(ctx context.Context, t *testing.T) {
 	}
 }
 
-// noGuardian: a gateway without a guardian drives adapters, too.
+// noGuardian checks that a gateway without a guardian can use adapters, too.
 func (p *adapterPair) noGuardian(ctx context.Context, t *testing.T) {
 	for i := range p.guest {
 		p.gateway(ctx, t, i, adapterSettings{}, withFlag("--no-guardian")...)

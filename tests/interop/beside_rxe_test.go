@@ -14,8 +14,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// TestBesideRXE: a gateway on a machine whose RoCEv2 port belongs to the kernel's
-// rdma_rxe carries by its alternate port, both ways, and tells of the device.
+// TestBesideRXE checks that a gateway on a machine whose RoCEv2 port belongs to the kernel's rdma_rxe carries on its
+// alternate port, both ways, and reports the device.
 func TestBesideRXE(t *testing.T) {
 	m := newMachines(t, true)
 	ctx := patience(t, 3*time.Minute)
@@ -75,7 +75,7 @@ func (m *machines) inGuestRun(t *testing.T, name string, args ...string) string 
 	return out
 }
 
-// both is what both gateways say of themselves.
+// both returns the status of both gateways.
 func (m *machines) both(t *testing.T) []report.Status {
 	t.Helper()
 	host, inGuest := m.status(patience(t, time.Minute), t)

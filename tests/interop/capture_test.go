@@ -51,8 +51,8 @@ func (l *lab) capture(t *testing.T) {
 // endPort is where the packet goes that ends a recording (discard, RFC 863).
 const endPort = 9
 
-// awaitEnd sends a packet and waits until it is in the file, and so is all that
-// was before: tcpdump forgets what it has not written when it is told to end.
+// awaitEnd sends a packet and waits until it is in the file, and with it all packets before it: when told to end,
+// tcpdump drops what it has not yet written.
 func (l *lab) awaitEnd(t *testing.T, file string) {
 	conn, err := l.host.Dial(patienceAfter(t, 5*time.Second), "udp", netip.AddrPortFrom(l.guest.Addr4, endPort).String())
 	require.NoError(t, err)
@@ -80,8 +80,8 @@ func tail(file string, n int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, max(0, info.Size()-n), n))
 }
 
-// checkDecoded lets tshark decode everything. The dissector of RPC over RDMA
-// takes any payload for its own and finds it malformed.
+// checkDecoded requires tshark to decode every packet. The dissector for RPC over RDMA, which is off, takes any
+// payload for its own and finds it malformed.
 func checkDecoded(t *testing.T, l *lab, file string) {
 	ctx := patienceAfter(t, 2*time.Minute)
 	out, err := l.host.Run(ctx, "tshark", "-n", "-r", file, "--disable-protocol", "rpcordma", "-Y",
@@ -90,8 +90,8 @@ func checkDecoded(t *testing.T, l *lab, file string) {
 	require.Empty(t, out, "packets that tshark does not understand")
 }
 
-// checkICRCs recomputes the ICRC of every packet. Packets of both sides must be
-// there: a capture of nothing proves nothing.
+// checkICRCs recomputes the ICRC of every packet. The capture must have packets of both sides, since an empty one
+// proves nothing.
 func checkICRCs(t *testing.T, l *lab, file string) {
 	f, err := os.Open(file)
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ type roce struct {
 	payload []byte // of UDP
 }
 
-// icrcs are the ICRC of the packet and what it should be.
+// icrcs returns the packet's ICRC and what it should be.
 func (p *roce) icrcs() (got, want uint32) {
 	c := wire.NewICRC(p.flow)
 	body, trailer := p.payload[:len(p.payload)-wire.ICRCLen], p.payload[len(p.payload)-wire.ICRCLen:]
@@ -139,7 +139,7 @@ func (p *roce) icrcs() (got, want uint32) {
 
 var errNotRoCE = errors.New("no RoCEv2 packet")
 
-// parseRoCE takes an Ethernet frame apart.
+// parseRoCE parses an Ethernet frame.
 func parseRoCE(b []byte) (p roce, err error) {
 	const ethernet, udp = 14, 8
 	if len(b) < ethernet+20+udp {

@@ -12,16 +12,15 @@ import (
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
-// clockJumps are what is done to the guest's clock, as date(1) takes it: what
-// administrators, bad batteries and NTP after a long sleep do to clocks.
+// clockJumps are changes of the guest's clock, as date(1) takes them: what administrators, bad batteries and NTP
+// after a long sleep do to clocks.
 var clockJumps = []string{
 	"+1 second", "-1 second", "+1 hour", "-1 hour", "+1 day", "-30 days", "+10 years", "@100000", "2106-02-07 06:28:15",
 	"2026-01-01", "-1 minute", "+1 minute",
 }
 
-// TestFaultClock: the clock of one of two machines jumps, again and again, forth and
-// back, while applications connect, talk and rest. None of them notices, everything
-// is carried, and nothing is given up too early or too late.
+// TestFaultClock makes the clock of one of two machines jump back and forth repeatedly while applications connect,
+// talk and rest. None may notice, everything must be carried, and nothing may be given up too early or too late.
 func TestFaultClock(t *testing.T) {
 	m := newMachines(t, false)
 	ctx := patience(t, 5*time.Minute)

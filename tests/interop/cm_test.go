@@ -24,7 +24,7 @@ const (
 	udaddyPort  = 7174
 )
 
-// manager is the communication manager of an endpoint; it ends before that.
+// manager returns the communication manager of an endpoint, which it does not outlive.
 func (e *endpoint) manager() *cm.Manager {
 	e.t.Helper()
 	m, err := cm.New(e.dev, cm.Config{Do: e.loop.Do})
@@ -33,7 +33,7 @@ func (e *endpoint) manager() *cm.Manager {
 	return m
 }
 
-// params are those of the programs.
+// params returns the connection parameters that the programs use.
 func (e *endpoint) params(qp verbs.QP) cm.QPParams {
 	return cm.QPParams{QP: qp, Do: e.loop.Do, Access: rights, ResponderResources: 1, InitiatorDepth: 1}
 }
@@ -55,7 +55,7 @@ func (e *endpoint) dialCM(m *cm.Manager, qp func() verbs.QP, to netip.AddrPort, 
 	}
 }
 
-// listenCM listens on the port at the address of the endpoint.
+// listenCM listens on a port at the endpoint's address.
 func (e *endpoint) listenCM(m *cm.Manager, port uint16) *cm.Listener {
 	e.t.Helper()
 	ln, err := m.Listen(netip.AddrPortFrom(e.addr, port), cm.ListenConfig{})
@@ -88,7 +88,7 @@ func (e *endpoint) hangUp(conn *cm.Conn) {
 	e.t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// ended waits for the end of a program and wants it to be content.
+// ended waits for the end of a program, which must succeed.
 func ended(t *testing.T, p *remote.Process) {
 	t.Helper()
 	require.NoError(t, p.Wait(patience(t, time.Minute)))
@@ -145,7 +145,7 @@ func TestRping(t *testing.T) {
 	})
 }
 
-// TestRefused asks the kernel for a service without a listener, and it us.
+// TestRefused asks the kernel for a service without a listener, and has it ask us.
 func TestRefused(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		path := l.paths()[0]

@@ -14,9 +14,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
-// endpoint is a device of ours on the host, one loop, one protection domain and
-// one CQ for everything. It is used by the goroutine of a test, which posts by
-// do and waits for completions by next.
+// endpoint is one of our devices on the host, with one loop, and one protection domain and one CQ for everything. The
+// goroutine of a test uses it: it posts through do and waits for completions with next.
 type endpoint struct {
 	t    *testing.T
 	addr netip.Addr
@@ -29,11 +28,10 @@ type endpoint struct {
 	closers []func() error // run in reverse, in the loop
 }
 
-// cqDepth is also how many completions a test may leave unread.
+// cqDepth is also the most completions that a test may leave unread.
 const cqDepth = 8192
 
-// open opens a device of ours on an address of the host, which says whether
-// IPv4 or IPv6 is used.
+// open opens one of our devices on an address of the host, whose family is then used.
 func (l *lab) open(t *testing.T, addr netip.Addr) *endpoint {
 	t.Helper()
 	e := &endpoint{t: t, addr: addr, wcs: make(chan verbs.WC, cqDepth)}
@@ -55,8 +53,7 @@ func (l *lab) open(t *testing.T, addr netip.Addr) *endpoint {
 	return e
 }
 
-// turn hands completions to the test. What a test leaves unread is bounded by
-// what it posts.
+// turn hands completions to the test. A test cannot leave more unread than it posts.
 func (e *endpoint) turn() bool {
 	var wcs [32]verbs.WC
 	n, err := e.cq.Poll(wcs[:])
@@ -77,7 +74,7 @@ func (e *endpoint) close() {
 	require.NoError(e.t, errors.Join(append(errs, err, e.loop.Close(), e.pd.Close())...))
 }
 
-// do runs f in the loop and wants it to succeed.
+// do runs f in the loop. It must succeed.
 func (e *endpoint) do(f func() error) {
 	e.t.Helper()
 	var err error
@@ -97,7 +94,7 @@ func (e *endpoint) next() verbs.WC {
 	}
 }
 
-// good waits for a completion and wants it to be a success.
+// good waits for a completion, which must be a success.
 func (e *endpoint) good() verbs.WC {
 	e.t.Helper()
 	wc := e.next()
@@ -105,7 +102,7 @@ func (e *endpoint) good() verbs.WC {
 	return wc
 }
 
-// memory is registered memory of the size, for everything.
+// memory returns registered memory of a size with all access rights.
 func (e *endpoint) memory(size int) verbs.MR {
 	e.t.Helper()
 	mr, err := e.pd.AllocMR(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead|verbs.AccessRemoteAtomic)
@@ -126,18 +123,17 @@ func (e *endpoint) qp(kind verbs.QPType, srq verbs.SRQ) verbs.QP {
 	return qp
 }
 
-// rights are those of queue pairs that show the peer memory.
+// rights are the rights of queue pairs that expose memory to the peer.
 const rights = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// peer is the queue pair at the other side.
+// peer is the queue pair on the other side.
 type peer struct {
 	qpn, psn uint32
 	gid      verbs.GID
 }
 
-// attrTo are the attributes of a connected queue pair to a peer, with the
-// timers that the programs of rdma-core use: time-outs of 67 ms, 7 retries,
-// RNR for ever, min_rnr_timer 0.64 ms.
+// attrTo returns the attributes of a queue pair that is connected to a peer, with the timers that the programs of
+// rdma-core use: timeouts of 67 ms, 7 retries, infinitely many RNR retries, min_rnr_timer 0.64 ms.
 func (e *endpoint) attrTo(p peer, psn uint32) verbs.QPAttr {
 	a := verbs.ConnectAttr(p.qpn)
 	a.PathMTU, a.RQPSN, a.SQPSN = verbs.MTU1024, p.psn, psn
@@ -146,7 +142,7 @@ func (e *endpoint) attrTo(p peer, psn uint32) verbs.QPAttr {
 	return a
 }
 
-// sge names a part of memory.
+// sge returns a part of memory.
 func sge(mr verbs.MR, from, n int) []verbs.SGE {
 	return []verbs.SGE{{Addr: mr.Addr() + uint64(from), Length: uint32(n), LKey: mr.LKey()}}
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGuest checks what the other tests take for granted: the device, its
-// GIDs, and that programs of rdma-core reach each other on it.
+// TestGuest checks what the other tests rely on: the device, its GIDs, and that programs of rdma-core reach each
+// other on it.
 func TestGuest(t *testing.T) {
 	onKernels(t, func(t *testing.T, l *lab) {
 		require.Contains(t, l.run(t, "uname", "-r"), string(l.series)+".")

@@ -15,9 +15,8 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
-// hostCases are tests of tests/e2e that need a kernel with more than a host of tests
-// may have. Those of the sample are run by every make test. Of a test without a part
-// named, each part is a case.
+// hostCases are tests of tests/e2e that need a kernel with more than a test host may have. Every make test runs those
+// of the sample. If a test is named without a part, each of its parts is a case.
 var hostCases = []struct {
 	name   string
 	sample bool
@@ -34,9 +33,8 @@ var hostCases = []struct {
 	{"TestFaultHosts/ipvsnode-client-soft", false},
 }
 
-// TestHosts runs tests between namespaces in a guest, with all its kinds of devices.
-// Nothing of them may be skipped. Each has a time limit of its own, and a guest whose
-// kernel crashes costs the case that it crashes in.
+// TestHosts runs tests between namespaces in a guest that has all kinds of devices. None may be skipped. Each has a
+// time limit of its own, and if the guest's kernel crashes, only the case that it crashes in fails.
 func TestHosts(t *testing.T) {
 	g := bootHosts(t, guest.Linux612)
 	for _, c := range hostCases {
@@ -52,7 +50,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestHostsWithoutTCX: with the kernel of Debian 12, which is older than tcx, programs that have the library are served.
+// TestHostsWithoutTCX checks that with Debian 12's kernel, which is older than tcx, programs with the library are
+// served.
 func TestHostsWithoutTCX(t *testing.T) {
 	g := bootHosts(t, guest.Linux61)
 	g.test(t, "TestInProcessUnsteered")
@@ -61,7 +60,7 @@ func TestHostsWithoutTCX(t *testing.T) {
 // hostsGuest is a guest in which namespaces play hosts.
 type hostsGuest struct{ *guest.Guest }
 
-// hostPrograms is where the programs under test are in the guest.
+// hostPrograms is the directory of the programs under test in the guest.
 const hostPrograms = "/programs"
 
 func bootHosts(t *testing.T, series guest.Series) hostsGuest {
@@ -87,24 +86,23 @@ func bootHosts(t *testing.T, series guest.Series) hostsGuest {
 	for _, name := range []string{"libsmcgw.so", "stream"} {
 		files[hostPrograms+"/"+name] = filepath.Join(dir, name)
 	}
-	ctx = patience(t, 20*time.Minute) // what was built has had its own
+	ctx = patience(t, 20*time.Minute) // the build had a time limit of its own
 	g := bootWith(ctx, t, series, guest.Config{Files: files, Hosts: true, Memory: 2048}).guest
 	_, err = g.Run(ctx, "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
 	require.NoError(t, err)
 	return hostsGuest{g}
 }
 
-// hostLimit is what a case may take in the guest, which gets a tenth of a machine that is
-// busy.
+// hostLimit is how long a case may take in the guest, which gets a tenth of a busy machine.
 const hostLimit = 20 * time.Minute
 
-// parts are the names of a test's own parts; of a part it is that itself.
+// parts returns the names of a test's direct parts, or of a part that part itself.
 func (g hostsGuest) parts(t *testing.T, name string) []string {
 	t.Helper()
 	if strings.Contains(name, "/") {
 		return []string{name}
 	}
-	// No part of a part has an empty name, so the parts are named and do nothing.
+	// No part of a part has an empty name, so the parts print their names and do nothing.
 	out := g.e2e(t, exactly(name)+"/./^$")
 	var all []string
 	for line := range strings.Lines(out) {
@@ -124,10 +122,10 @@ func (g hostsGuest) test(t *testing.T, name string) {
 	t.Log(verdicts(out))
 }
 
-// e2e runs tests of tests/e2e and returns what they print.
+// e2e runs tests of tests/e2e and returns their output.
 func (g hostsGuest) e2e(t *testing.T, pattern string) string {
 	t.Helper()
-	// The program ends itself first and tells where it was.
+	// The program's own timeout comes first, and reports where it was.
 	out, err := g.Run(patience(t, hostLimit+time.Minute), "env",
 		testnet.RequireVariable+"=root,bpf,kernel", "SMCGW_SLOWNESS=5", "SMCGW_FAULTS=all", "SMCGW_PROGRAMS="+hostPrograms,
 		hostPrograms+"/e2e.test", "-test.v", "-test.timeout", hostLimit.String(), "-test.run", pattern)
@@ -135,8 +133,7 @@ func (g hostsGuest) e2e(t *testing.T, pattern string) string {
 	return out
 }
 
-// verdicts are the lines of a test's output about parts that have ended, and what
-// those have told.
+// verdicts returns the lines of a test's output that report finished parts, and what these have logged.
 func verdicts(out string) string {
 	var all strings.Builder
 	for line := range strings.Lines(out) {

@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// insideVariable tells a test that it runs in the guest: adapter, both addresses, and the agent's.
+	// insideVariable tells a test that it runs in the guest. Its value has the adapter, both addresses, and the
+	// agent's.
 	insideVariable = "SMCGW_INSIDE"
-	// peerVariable tells such a test to exchange data with our side of the host, at an address, or on "listen" to let it
-	// come.
+	// peerVariable tells such a test to exchange data with our side on the host, at an address, or if it is "listen",
+	// to wait for it.
 	peerVariable = "SMCGW_INSIDE_PEER"
-	// insideProgram is where this package's tests are in the guest.
+	// insideProgram is the path of this package's tests in the guest.
 	insideProgram = "/programs/interop.test"
 )
 
-// inside is the guest, of a test that runs in it: our side is on the kernel's
-// rxe, by libibverbs and the kernel's connection manager, as it would be on an
-// adapter. Our side and programs reach each other on the same rxe.
+// inside is the guest, for a test that runs in it. Our side uses the kernel's rxe through libibverbs and the kernel's
+// connection manager, as on an adapter. Our side and the programs reach each other on the same rxe.
 type inside struct {
 	adapter      string
 	addr4, addr6 netip.Addr
@@ -70,8 +70,8 @@ func (in *inside) device(t *testing.T) *hw.Device {
 	return dev
 }
 
-// TestAdapterSockets runs rsockets on the kernel's rxe, beside stock programs and
-// beside themselves. It runs in the guest.
+// TestAdapterSockets runs rsockets on the kernel's rxe, with stock programs and with themselves as peers. It runs in
+// the guest.
 func TestAdapterSockets(t *testing.T) {
 	if text := os.Getenv(insideVariable); text != "" {
 		in, err := parseInside(text)
@@ -119,7 +119,7 @@ func TestAdapterSockets(t *testing.T) {
 	l.nothingLeft(t)
 }
 
-// acrossPort is where our sides of host and guest meet.
+// acrossPort is the port where our sides of host and guest meet.
 const acrossPort = 7600
 
 // startInside starts this test in the guest.
@@ -130,7 +130,8 @@ func (l *lab) startInside(t *testing.T, limit time.Duration, env string) *remote
 		insideProgram, "-test.v", "-test.timeout", limit.String(), "-test.run", "^TestAdapterSockets$")
 }
 
-// across exchanges data with our side of the host: its software device and package cm with the kernel's rxe and manager.
+// across exchanges data with our side on the host: its software device and package cm with the kernel's rxe and
+// manager.
 func across(t *testing.T, l *lab, peer string) {
 	s := l.stack(t, l.paths()[0])
 	if peer == "listen" {
@@ -149,7 +150,7 @@ func across(t *testing.T, l *lab, peer string) {
 	require.NoError(t, play(conn))
 }
 
-// insideLab starts a guest that has this package's tests, with cgo.
+// insideLab starts a guest with this package's tests, built with cgo.
 func insideLab(t *testing.T) *lab {
 	t.Helper()
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
@@ -158,8 +159,8 @@ func insideLab(t *testing.T) *lab {
 	return bootWith(patience(t, 10*time.Minute), t, guest.Linux612, guest.Config{Files: map[string]string{insideProgram: file}})
 }
 
-// ourselves has both ends of a connection ours: by the kernel's manager, to a
-// listener at all addresses, and out of band.
+// ourselves runs connections both ends of which are ours: by the kernel's manager, to a listener on all addresses,
+// and set up out of band.
 func ourselves(t *testing.T, l *lab) {
 	for _, path := range l.paths() {
 		s := l.stack(t, path)
@@ -223,7 +224,7 @@ func exchange(t *testing.T, accept, dial func(context.Context) (*socket.Conn, er
 	require.NoError(t, both.Wait())
 }
 
-// play sends some megabytes, takes as many, and ends in order.
+// play sends some megabytes, receives as many, and ends in order.
 func play(conn *socket.Conn) error {
 	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		return err

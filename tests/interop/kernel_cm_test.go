@@ -14,17 +14,17 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
-// Where the tests of rsocket/cm/kernel and of verbs/hw/rdmacm are in the guest.
+// Paths of the tests of rsocket/cm/kernel and verbs/hw/rdmacm in the guest.
 const (
 	kernelCM   = "/programs/kernel.test"
 	kernelPath = "/programs/rdmacm.test"
 )
 
-// kernelTests are the packages of those tests.
+// kernelTests maps them to their packages.
 var kernelTests = map[string]string{kernelCM: "rsocket/cm/kernel", kernelPath: "verbs/hw/rdmacm"}
 
-// TestKernelCM runs the tests of both with the manager of a kernel, between queue pairs that are numbers: it needs no
-// other. With SMCGW_UPDATE=1 it writes down what the kernel says, for the tests that have no kernel.
+// TestKernelCM runs the tests of both packages with a kernel's manager, between queue pairs that are only numbers,
+// which is all that it needs. With SMCGW_UPDATE=1 it records what the kernel says, for tests that have no kernel.
 func TestKernelCM(t *testing.T) {
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	files := map[string]string{}
@@ -61,7 +61,7 @@ func kernelCMs(t *testing.T, k guest.Series, files map[string]string) {
 	}
 }
 
-// bootWith starts a guest of the test's own.
+// bootWith starts a guest for one test.
 func bootWith(ctx context.Context, t *testing.T, k guest.Series, cfg guest.Config) *lab {
 	t.Helper()
 	img, err := guest.Build(ctx, k)
@@ -80,7 +80,7 @@ func bootWith(ctx context.Context, t *testing.T, k guest.Series, cfg guest.Confi
 	return &lab{series: k, host: host, guest: g}
 }
 
-// nothingLeft wants the guest's kernel to have no resource of any program. Its own have no process.
+// nothingLeft requires that the guest's kernel has no resource of any program. The kernel's own have no process.
 func (l *lab) nothingLeft(t *testing.T) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(500 * time.Millisecond) {

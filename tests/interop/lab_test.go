@@ -16,9 +16,8 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
 
-// lab is a guest and the host at the other end of its cable, shared by the
-// tests of one kernel. In a test that runs in the guest itself inside takes the
-// place of both.
+// lab is a guest and the host at the other end of its cable, shared by the tests of one kernel. In a test that itself
+// runs in the guest, inside takes the place of both.
 type lab struct {
 	series guest.Series
 	host   *testnet.Tapped
@@ -38,7 +37,7 @@ func (l *lab) programs() starter {
 	return l.guest
 }
 
-// labs holds what has been started, until closeLabs.
+// labs holds what has been started until closeLabs.
 var labs struct {
 	sync.Mutex
 
@@ -46,10 +45,10 @@ var labs struct {
 	err map[guest.Series]error
 }
 
-// thorough tells whether to run everything instead of a sample.
+// thorough tells whether to run everything, not just a sample.
 func thorough() bool { return os.Getenv("SMCGW_INTEROP") == "all" }
 
-// scaled is a number of iterations: all of them, or a tenth for the sample.
+// scaled returns a number of iterations: n, or a tenth of it for the sample.
 func scaled(n int) int {
 	if thorough() {
 		return n
@@ -57,8 +56,8 @@ func scaled(n int) int {
 	return max(n/10, 1)
 }
 
-// eachKernel runs a test with every kernel that is asked for, and records its
-// traffic. The guest is started by the first test that wants it.
+// eachKernel runs a test with every kernel that is to be tested, and captures its traffic. The first test that needs
+// a guest starts it.
 func eachKernel(t *testing.T, f func(t *testing.T, l *lab)) {
 	onKernels(t, func(t *testing.T, l *lab) {
 		l.capture(t)
@@ -83,7 +82,7 @@ func onKernels(t *testing.T, f func(t *testing.T, l *lab)) {
 	}
 }
 
-// kernels are those to test with.
+// kernels returns the kernels to test with.
 func kernels() []guest.Series {
 	if thorough() {
 		return []guest.Series{guest.Linux612, guest.Linux61}
@@ -99,7 +98,7 @@ func labOf(k guest.Series) (*lab, error) {
 	}
 	l, err := labs.all[k], labs.err[k]
 	if l != nil && l.guest.Ended() {
-		// Its kernel has crashed, in an earlier test; the others need not fail.
+		// Its kernel has crashed in an earlier test; other tests need not fail for that.
 		err = l.close()
 		l = nil
 	}
@@ -144,13 +143,13 @@ func closeLabs() {
 	labs.all = nil
 }
 
-// start starts a program in the guest, to be killed at the end of the test.
+// start starts a program in the guest. It is killed at the end of the test.
 func (l *lab) start(t *testing.T, args ...string) *remote.Process {
 	t.Helper()
 	return startIn(t, l.programs(), args...)
 }
 
-// startIn starts a program in a guest, to be killed at the end of the test.
+// startIn starts a program in a guest. It is killed at the end of the test.
 func startIn(t *testing.T, g starter, args ...string) *remote.Process {
 	t.Helper()
 	p, err := g.Start(args[0], args[1:]...)
@@ -167,11 +166,11 @@ func startIn(t *testing.T, g starter, args ...string) *remote.Process {
 // startDatagram starts a program that uses datagram rsockets.
 func (l *lab) startDatagram(t *testing.T, args ...string) *remote.Process {
 	t.Helper()
-	// Another library is there already, for line buffered output.
+	// LD_PRELOAD already has a library, which makes output line-buffered.
 	return l.start(t, append([]string{"sh", "-c", `LD_PRELOAD=$LD_PRELOAD:` + guest.DatagramShim + ` exec "$@"`, "sh"}, args...)...)
 }
 
-// run runs a program in the guest and wants it to succeed.
+// run runs a program in the guest, which must succeed, and returns its output.
 func (l *lab) run(t *testing.T, args ...string) string {
 	t.Helper()
 	p, err := l.programs().Start(args[0], args[1:]...)
@@ -181,8 +180,7 @@ func (l *lab) run(t *testing.T, args ...string) string {
 	return p.Output()
 }
 
-// patienceAfter is patience for the cleaning up, when the test's own context has
-// ended.
+// patienceAfter is patience for cleaning up, when the test's own context has ended.
 func patienceAfter(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), d)

@@ -20,21 +20,21 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
 
-// Ports of the programs; both are in the policy.
+// Ports of the programs. Both are in the policy.
 const (
 	echoPort     = 7000
 	transferPort = 7001
 )
 
-// machines are two machines with a gateway each: the tapped host, which has the
-// clock of this one, and a guest with a clock of its own.
+// machines are two machines with a gateway each: the tapped host, which shares this machine's clock, and a guest with
+// a clock of its own.
 type machines struct {
 	host  *testnet.Tapped
 	guest *guest.Guest
-	admin *admin.Client // of the host's
+	admin *admin.Client // of the host's gateway
 }
 
-// Where the gateway is in the guest, and the programs that use it.
+// Paths of the gateway in the guest, and of the programs that use it.
 const (
 	guestProgram = "/bin/smcgw"
 	guestApps    = "/bin/smcgw-lab"
@@ -54,8 +54,7 @@ state_dir: %[1]s/state
 limits: { memory: 128MiB, handshake_timeout: 5s }
 `
 
-// newMachines starts both, with servers on both. The guest keeps its RDMA device, or
-// loses it with its module.
+// newMachines starts both machines with servers. The guest keeps its RDMA device, or loses it together with its module.
 func newMachines(t *testing.T, rxe bool) *machines {
 	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	ctx := patience(t, 5*time.Minute)
@@ -68,21 +67,21 @@ func newMachines(t *testing.T, rxe bool) *machines {
 	return m
 }
 
-// newGuest starts the guest with a gateway and its programs.
+// newGuest starts the guest with a gateway and programs.
 func newGuest(ctx context.Context, t *testing.T, gateway, programs string) *machines {
 	t.Helper()
 	l := bootWith(ctx, t, guest.Linux612, guest.Config{Files: map[string]string{guestProgram: gateway, guestApps: programs}})
 	return &machines{host: l.host, guest: l.guest}
 }
 
-// inHost starts the gateway and the servers of the host; more is the end of its configuration.
+// inHost starts the host's gateway and servers; more is appended to its configuration.
 func (m *machines) inHost(ctx context.Context, t *testing.T, dir, binary, more string) {
 	t.Helper()
 	text := fmt.Sprintf(machineConfig, dir, testnet.TapDevice, echoPort, transferPort, datagramRule) + more
 	m.admin = gatewayOn(ctx, t, m.host.Host, dir, binary, text)
 }
 
-// gatewayOn starts a gateway, whose files are in a directory, and servers on a host.
+// gatewayOn starts a gateway with its files in a directory, and servers, on a host.
 func gatewayOn(ctx context.Context, t *testing.T, h *testnet.Host, dir, binary, text string) *admin.Client {
 	t.Helper()
 	p, client, err := daemon.Start(ctx, h, daemon.Spec{
@@ -104,7 +103,7 @@ func (m *machines) inGuest(ctx context.Context, t *testing.T, rxe bool) {
 	t.Helper()
 	config := fmt.Sprintf(machineConfig, "/run", "eth0", echoPort, transferPort, datagramRule)
 	var commands [][]string
-	if !rxe { // it has the port that ours wants
+	if !rxe { // rxe has the port that our gateway wants
 		commands = [][]string{{"rdma", "link", "delete", guest.Device}, {"busybox", "rmmod", "rdma_rxe"}}
 	}
 	for _, args := range append(commands, [][]string{
@@ -142,7 +141,7 @@ func (m *machines) result(ctx context.Context, t *testing.T, p *remote.Process) 
 	return e
 }
 
-// status is what both gateways say of themselves, the guest's by its command line.
+// status returns the status of both gateways, the guest's through its command line.
 func (m *machines) status(ctx context.Context, t *testing.T) (host, inGuest report.Status) {
 	t.Helper()
 	host, err := m.admin.Status(ctx)

@@ -10,7 +10,7 @@ import (
 	"github.com/smcgw/smcgw/lab/leak"
 )
 
-// suite ends the guests after the tests, before anything counts as leaked.
+// suite ends the guests after the tests, before leaks are counted.
 type suite struct{ m *testing.M }
 
 func (s suite) Run() int {

@@ -12,7 +12,7 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// measureConfig is that of both guests: adapters, and soft on its alternate port.
+// measureConfig is the configuration of both guests: adapters, and soft on its alternate port.
 const measureConfig = `schema: smcgw/v1
 mode: enforce
 admin: /run/admin.sock
@@ -24,10 +24,9 @@ limits: { memory: 256MiB, handshake_timeout: 10s }
 fallback: { negative_cache: 1s }
 `
 
-// TestAdapterMeasure compares TCP, adapters and soft between two kernels by smcgw bench, in
-// interleaved rounds, and logs what it prints. An emulated machine has no processor of its
-// own, and rdma_rxe is software: the ratios say what the gateway adds on this carrier beside
-// the other one, not what an adapter does.
+// TestAdapterMeasure compares TCP, adapters and soft between two kernels with smcgw bench, in interleaved rounds, and
+// logs the result. An emulated machine has no processor of its own, and rdma_rxe is software: the ratios show what
+// the gateway adds on this carrier compared with the other one, not what an adapter does.
 func TestAdapterMeasure(t *testing.T) {
 	if !thorough() {
 		t.Skip("measures: make interop")

@@ -18,8 +18,8 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
-// mixedConfig is that of the guest, whose gateway has the adapter alone. An emulated
-// machine has little time for its handshakes.
+// mixedConfig is the configuration of the guest, whose gateway has only the adapter. An emulated machine needs more
+// time for handshakes.
 const mixedConfig = `schema: smcgw/v1
 mode: enforce
 admin: /run/admin.sock
@@ -34,11 +34,11 @@ limits: { memory: 256MiB, handshake_timeout: 10s }
 fallback: { negative_cache: 1s }
 `
 
-// mixedSize is what a transfer moves each way.
+// mixedSize is how much a transfer moves each way.
 const mixedSize = 4 << 20
 
-// newMixed starts a host whose gateway has soft alone, and a guest whose gateway has the
-// adapter alone. mixed is what the guest's configuration says of both.
+// newMixed starts a host whose gateway has only soft, and a guest whose gateway has only the adapter. mixed is what
+// the guest's configuration says about carrying between the two.
 func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
 	testnet.Require(t, "vm", "bpf", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
 	dir := t.TempDir()
@@ -60,9 +60,9 @@ func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
 	return m
 }
 
-// TestMixedCarries: a host without an adapter and one that has nothing else carry bytes
-// between them, whichever of both has the client. Each names the flow by its own device.
-// Connections go on when they leave their queue pairs.
+// TestMixedCarries checks that a host without an adapter and one that has nothing else carry connections between
+// them, whichever has the client. Each must report the flow under its own device, and connections must go on after
+// they leave their queue pairs.
 func TestMixedCarries(t *testing.T) {
 	ctx := patience(t, 12*time.Minute)
 	m := newMixed(ctx, t, "on")
@@ -85,7 +85,7 @@ func TestMixedCarries(t *testing.T) {
 	m.leavesNothing(ctx, t)
 }
 
-// carriesInGuest reports whether the adapter of the guest carries a connection to a port.
+// carriesInGuest tells whether the guest's adapter carries a connection to a port.
 func (m *machines) carriesInGuest(t *testing.T, port uint16) bool {
 	t.Helper()
 	var list admin.ConnList
@@ -96,14 +96,14 @@ func (m *machines) carriesInGuest(t *testing.T, port uint16) bool {
 	})
 }
 
-// leavesNothing ends the gateway of the guest and looks for what is left on its adapter.
+// leavesNothing ends the guest's gateway and checks that nothing is left on its adapter.
 func (m *machines) leavesNothing(ctx context.Context, t *testing.T) {
 	t.Helper()
 	m.inGuestRun(t, "sh", "-c", endGateways)
 	nothingLeft(ctx, t, m.guest)
 }
 
-// TestMixedOff: where one of both hosts does not want it, connections are native.
+// TestMixedOff checks that connections are native if either host does not want it.
 func TestMixedOff(t *testing.T) {
 	if !thorough() {
 		t.Skip("the sample has the other end of the switch: make interop")
@@ -121,8 +121,8 @@ func TestMixedOff(t *testing.T) {
 	m.leavesNothing(ctx, t)
 }
 
-// carried runs a transfer until both gateways have carried one by their own devices: an
-// emulated machine may be too slow for a proof.
+// carried repeats a transfer until both gateways have carried one on their own devices: an emulated machine may be
+// too slow for a proof.
 func (m *machines) carried(ctx context.Context, t *testing.T, transfer func()) {
 	t.Helper()
 	flows := func() (soft, hw uint64) {
@@ -145,8 +145,7 @@ func (m *machines) carried(ctx context.Context, t *testing.T, transfer func()) {
 	t.Fatal("no transfer was carried")
 }
 
-// lossy carries while one packet in a hundred is lost on its way, either way: each end makes
-// the other send again.
+// lossy carries while one packet in a hundred is lost, either way: each end makes the other retransmit.
 func (m *machines) lossy(ctx context.Context, t *testing.T) {
 	t.Helper()
 	(&lab{host: m.host}).lose(t, 100)
@@ -161,7 +160,7 @@ func (m *machines) lossy(ctx context.Context, t *testing.T) {
 	list, err := m.admin.Conns(ctx, report.ConnQuery{Closed: true})
 	require.NoError(t, err)
 	carried := 0
-	for _, c := range list.Conns[:min(6, len(list.Conns))] { // the newest first
+	for _, c := range list.Conns[:min(6, len(list.Conns))] { // newest first
 		t.Logf("with losses: %s of %v, %s %s", c.Carrier, c.Remote, c.Demoted, c.Reason)
 		if c.Carrier == report.CarrierSoft {
 			carried++
@@ -170,7 +169,7 @@ func (m *machines) lossy(ctx context.Context, t *testing.T) {
 	require.NotZero(t, carried)
 }
 
-// datagrams go between the devices of both kinds, from either end.
+// datagrams exchanges datagrams between devices of both kinds, from either end.
 func (m *machines) datagrams(ctx context.Context, t *testing.T) {
 	t.Helper()
 	_, err := m.host.StartApp("serve-udp", fmt.Sprintf("echo=0.0.0.0:%d", datagramPort))
@@ -218,7 +217,7 @@ func (m *machines) datagrams(ctx context.Context, t *testing.T) {
 	}
 }
 
-// demoted has a connection leave its queue pair at each end, and go on.
+// demoted demotes a connection at each end. It must go on.
 func (m *machines) demoted(ctx context.Context, t *testing.T) {
 	t.Helper()
 	talk := m.start(t, appInGuest("ping", "-to", at(m.host.Addr4, echoPort), "-count", "100", "-gap", "100ms")...)

@@ -14,8 +14,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// lose makes the host's network lose a part of the RoCE packets, in both
-// directions: one in that many, 1 for all.
+// lose makes the host's network lose a part of the RoCE packets in both directions: one in that many, so 1 means all.
 func (l *lab) lose(t *testing.T, one int) {
 	t.Helper()
 	testnet.Require(t, "nft")
@@ -28,8 +27,8 @@ func (l *lab) lose(t *testing.T, one int) {
 	t.Cleanup(func() { require.NoError(t, l.host.FlushNFT()) })
 }
 
-// TestLoss lets packets be lost: what one side sends again the other must
-// recognize, as requests, answers and READ responses.
+// TestLoss loses packets: each side must recognize what the other retransmits, whether requests, answers or READ
+// responses.
 func TestLoss(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		path := l.paths()[0]
@@ -70,16 +69,14 @@ func TestLoss(t *testing.T) {
 	})
 }
 
-// TestNetworkDies takes all packets away in the middle; both sides must find
-// out. The kernel, which was told 7 retries, would try for ever (rxe_comp.c);
-// ucmatose can be told another number.
+// TestNetworkDies drops all packets in the middle; both sides must find out. The kernel, if told 7 retries, would
+// retry for ever (rxe_comp.c); ucmatose can be told another number.
 func TestNetworkDies(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		path := l.paths()[0]
 		e := l.open(t, path.our)
 		m := e.manager()
-		// It sends all its messages as soon as it is connected, and waits until
-		// they are complete, with success or without.
+		// It sends all its messages as soon as it is connected, and waits until they complete, successfully or not.
 		server := l.start(t, "ucmatose", "-b", path.peer.String(), "-C", "1000", "-S", "60000")
 		params := e.params(nil)
 		params.RetryCount = 3

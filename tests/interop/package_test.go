@@ -21,14 +21,14 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/debian"
 )
 
-// Versions of the packages under test, the second one an upgrade of the first.
+// Versions of the packages under test; the second is an upgrade of the first.
 const (
 	firstVersion  = "9.0.1"
 	secondVersion = "9.0.2"
 )
 
-// quickStart is the configuration of docs/operations/quickstart.md, for all connections,
-// and with what a busy machine with two networks needs.
+// quickStart is the configuration of docs/operations/quickstart.md, for all connections, plus what a busy machine
+// with two networks needs.
 const quickStart = `schema: smcgw/v1
 mode: enforce
 policy:
@@ -40,22 +40,22 @@ devices: [%s]
 limits: { handshake_timeout: 5s }
 `
 
-// system is a Debian on one host, and another host with a gateway and servers.
+// system is a Debian on one host, with another host that has a gateway and servers.
 type system struct {
 	*debian.System
 
 	at, peer       *testnet.Host
-	old, new       string // packages of both versions, there
+	old, new       string // packages of both versions, as paths in the system
 	oldRPM, newRPM string
 }
 
-// packageNames are those of the packages of a version.
+// packageNames returns the names of the packages of a version.
 func packageNames(version string) (deb, rpm string) {
 	return "smcgw_" + version + "-1_amd64.deb", "smcgw-" + version + "-1.x86_64.rpm"
 }
 
-// packagesVariable names a directory with packages of both versions, which are not built
-// then.
+// packagesVariable names the environment variable with a directory of packages of both versions, which are then not
+// built.
 const packagesVariable = "SMCGW_PACKAGES"
 
 // makePackages builds the packages of two versions.
@@ -112,7 +112,7 @@ func (s *system) startPeer(ctx context.Context, t *testing.T, program string) {
 	gatewayOn(ctx, t, s.peer, dir, program, fmt.Sprintf(machineConfig, dir, s.peer.Device, echoPort, transferPort, ""))
 }
 
-// sh runs lines of shell in the system, which must succeed.
+// sh runs shell lines in the system, which must succeed.
 func (s *system) sh(t *testing.T, lines string) string {
 	t.Helper()
 	out, err := s.Run(patience(t, 5*time.Minute), "sh", "-ec", lines)
@@ -128,7 +128,7 @@ func (s *system) app(t *testing.T, args ...string) *testnet.Proc {
 	return p
 }
 
-// ended waits for the end of a client and returns what became of it.
+// ended waits for the end of a client and returns its result.
 func (s *system) ended(t *testing.T, p *testnet.Proc) (e apps.Event) {
 	t.Helper()
 	select {
@@ -141,7 +141,7 @@ func (s *system) ended(t *testing.T, p *testnet.Proc) (e apps.Event) {
 	return events[len(events)-1]
 }
 
-// conns are the connections that the gateway carries.
+// conns returns the connections that the gateway carries.
 func (s *system) conns(t *testing.T) []report.ConnInfo {
 	t.Helper()
 	var list admin.ConnList
@@ -149,8 +149,8 @@ func (s *system) conns(t *testing.T) []report.ConnInfo {
 	return list.Conns
 }
 
-// traces are what a gateway could leave: files, devices, rules, settings, programs,
-// users, units. /root/.rpmdb is the data base of Debian's rpm.
+// traces lists what a gateway could leave behind: files, devices, rules, settings, programs, users, units.
+// /root/.rpmdb is the database of Debian's rpm.
 const traces = `
 find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /run -o -path /var/log -o -path /var/lib/dpkg -o -path /root/.rpmdb -o -path /var/lib/apt -o -path /var/cache -o -path /var/lib/systemd \) -prune -o -print | sort
 find /run -name '*smcgw*' | sort
@@ -163,14 +163,14 @@ ss -Htulpn | awk '{print $1, $5}'
 systemctl list-unit-files --no-legend | sort
 `
 
-// service is what systemd knows of the unit.
+// service returns a property of the unit from systemd.
 func (s *system) service(t *testing.T, property string) string {
 	t.Helper()
 	return strings.TrimSpace(s.sh(t, "systemctl show -P "+property+" smcgw"))
 }
 
-// TestPackage is the life of a package on a Debian: installed, configured by ten lines,
-// upgraded and reloaded while connections are carried, killed, purged.
+// TestPackage follows a package on a Debian through its life: it is installed, configured by ten lines, upgraded and
+// reloaded while connections are carried, killed, and purged.
 func TestPackage(t *testing.T) {
 	s := newSystem(t)
 	before := s.sh(t, traces)
@@ -235,12 +235,12 @@ func TestPackage(t *testing.T) {
 		e := s.ended(t, s.app(t, "transfer", "-up", "1000000", "-down", "1000000", "-to", s.peer.AddrPort4(transferPort).String()))
 		require.Zero(t, e.Failed, "%+v", e)
 		require.Regexp(t, `rdma-soft +\d connections?, 1 since the start`, s.sh(t, "smcgw status"))
-		// It outlives the watchdog's time, which only the new gateway is asked for.
+		// It outlives the watchdog's timeout, for which only the new gateway answers.
 		require.Eventually(t, func() bool {
 			return strings.Contains(s.sh(t, "smcgw status --brief"), " up 4")
 		}, 2*time.Minute, time.Second)
 		require.Equal(t, "active", s.service(t, "ActiveState"))
-		// The connection of before has lost nothing.
+		// The earlier connection has lost nothing.
 		e = s.ended(t, hold)
 		require.Zero(t, e.Failed, "%+v", e)
 		require.Equal(t, 1200, e.OK, "%+v", e)
@@ -281,8 +281,8 @@ func TestPackage(t *testing.T) {
 	t.Run("rpm", s.lifeOfRPM)
 }
 
-// preload has every program start with the library, and a unit. A package that is removed takes the line
-// of the loader's list and the drop-in away before the library: traces would show it.
+// preload makes every program and a unit start with the library. A removed package must remove the line in the
+// loader's list and the drop-in before the library, or traces would show it.
 func (s *system) preload(t *testing.T) {
 	t.Helper()
 	s.sh(t, "smcgw preload enable systemd-tmpfiles-clean && smcgw preload enable --host")
@@ -290,10 +290,10 @@ func (s *system) preload(t *testing.T) {
 	require.Contains(t, s.sh(t, "cat /proc/self/maps"), "libsmcgw.so")
 }
 
-// lifeOfRPM is the same by the rpm, with rpm's own scripts and counts. Debian has no other
-// package by rpm, so what it depends on is not looked up.
+// lifeOfRPM does the same with the rpm, through rpm's own scripts and counts. Debian has no other packages as rpms,
+// so dependencies are not checked.
 func (s *system) lifeOfRPM(t *testing.T) {
-	// Directories of Fedora's package filesystem, which other rpms do not own.
+	// These directories belong to Fedora's package filesystem; other rpms do not own them.
 	s.sh(t, "mkdir -p /usr/share/fish/vendor_completions.d /usr/share/zsh/site-functions")
 	before := s.sh(t, traces)
 	s.sh(t, "rpm --initdb; rpm -i --nodeps /root/"+s.oldRPM+" 2>&1")
@@ -319,7 +319,7 @@ func (s *system) lifeOfRPM(t *testing.T) {
 	require.Contains(t, out, "/etc/smcgw/smcgw.yaml.rpmsave")
 	require.NotContains(t, out, "ld.so")
 	s.sh(t, "! pgrep smcgw; ! rpm -q smcgw >/dev/null")
-	// What docs/operations/install.md "Uninstall" says is left, and nothing else.
+	// Only what docs/operations/install.md "Uninstall" lists may be left.
 	s.sh(t, "rm /etc/smcgw/smcgw.yaml.rpmsave; rmdir /etc/smcgw; rm -r /var/lib/smcgw; userdel smcgw; ! getent group smcgw >/dev/null")
 	require.Equal(t, before, s.sh(t, traces))
 }

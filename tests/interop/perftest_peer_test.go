@@ -15,9 +15,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// perftest is our end of the exchange of the perftest programs over TCP,
-// protocol version 6.06 (perftest 4.5, Debian 12). It goes in lock step: every
-// message of the client is answered by one of the server of the same kind.
+// perftest is our end of the exchange of the perftest programs over TCP, protocol version 6.06 (perftest 4.5, Debian
+// 12). It runs in lockstep: the server answers every message of the client with one of the same kind.
 type perftest struct {
 	e      *endpoint
 	conn   net.Conn
@@ -31,17 +30,17 @@ type perftest struct {
 
 const perftestPort = 18515
 
-// perftestPeer is what a side tells of itself.
+// perftestPeer is what a side reports of itself.
 type perftestPeer struct {
 	peer
 
-	reads uint32 // READs and atomics it has under way, and takes
+	reads uint32 // READs and atomics that it has under way at most, and accepts
 	rkey  uint32
 	va    uint64
 }
 
-// perftestKeys is LID, READs, queue pair, PSN, key and address in hexadecimal;
-// 16 bytes of GID, an SRQ number and a NUL follow.
+// perftestKeys has LID, READs, queue pair, PSN, key and address in hexadecimal; 16 bytes of GID, an SRQ number and a
+// NUL follow.
 const perftestKeys = "%04x:%04x:%06x:%06x:%08x:%016x:"
 
 // The parts of the exchange: version, cycle of buffers, cache line, MTU.
@@ -52,7 +51,7 @@ var perftestPreamble = [][]byte{
 	{'0' + byte(verbs.MTU1024), 0},
 }
 
-// step sends our part and returns the peer's, of the same length.
+// step sends our part and returns the peer's, which has the same length.
 func (p *perftest) step(ours []byte) []byte {
 	t := p.e.t
 	t.Helper()
@@ -82,14 +81,14 @@ func (p *perftest) keys() []byte {
 	return append(fmt.Appendf(b, "%08x:", 0), 0)
 }
 
-// perftestReads is how many READs and atomics we have under way, and take.
+// perftestReads is how many READs and atomics we have under way at most, and accept.
 const perftestReads = 16
 
-// shake says that we are here; the programs do it with their keys.
+// shake signals that we are here; the programs do that by sending their keys.
 func (p *perftest) shake() { p.step(p.keys()) }
 
-// open exchanges everything and connects the queue pair. One shake must follow:
-// before messages are sent, but after a client's READs, WRITEs and atomics.
+// open exchanges everything and connects the queue pair. One shake must follow: before messages are sent, but after a
+// client's READs, WRITEs and atomics.
 func (p *perftest) open(mr verbs.MR) {
 	t := p.e.t
 	p.mr, p.psn, p.qp = mr, rand.Uint32N(1<<24), p.e.qp(verbs.QPTRC, nil)
@@ -127,8 +126,7 @@ func (p *perftestPeer) read(b []byte) error {
 	return nil
 }
 
-// report exchanges the results, five numbers of which only the client's count,
-// after the client's operations.
+// report exchanges the results after the client's operations: five numbers, of which only the client's count.
 func (p *perftest) report(size, count int) {
 	p.shake()
 	for _, v := range []uint64{uint64(size), uint64(count), 0, 0, 0} {
@@ -136,8 +134,7 @@ func (p *perftest) report(size, count int) {
 	}
 }
 
-// part ends the exchange. The programs close when they have said "done", so
-// the peer's need not arrive.
+// part ends the exchange. The programs close once they have sent "done", so the peer's need not arrive.
 func (p *perftest) part() {
 	p.shake()
 	_, err := p.conn.Write([]byte("done\x00"))

@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// perftestCase is one of the programs and what our side does against it.
+// perftestCase is one of the programs with what our side does against it.
 type perftestCase struct {
 	program string
 	size, n int
@@ -34,7 +34,7 @@ func TestPerftest(t *testing.T) {
 		for _, c := range perftestCases {
 			for _, path := range l.paths() {
 				n := max(scaled(c.n), 20)
-				// They tell each other by IPv4 what they use.
+				// They exchange the parameters over IPv4.
 				args := []string{c.program, "-d", guest.Device, "-x", strconv.Itoa(path.gid), "-n", strconv.Itoa(n), "-F", "-m", "1024"}
 				if c.size != 8 {
 					args = append(args, "-s", strconv.Itoa(c.size))
@@ -69,11 +69,10 @@ func TestPerftest(t *testing.T) {
 
 const (
 	perftestMemory = 1 << 20
-	perftestDepth  = 8 // work requests we keep under way
+	perftestDepth  = 8 // work requests that we keep under way
 )
 
-// takeSends receives all messages. They are sent from one buffer, so they are
-// all the same.
+// takeSends receives all messages. The program sends them from one buffer, so they are all alike.
 func takeSends(p *perftest, size, n int) {
 	t := p.e.t
 	post := func(slot int) error {
@@ -102,7 +101,7 @@ func takeSends(p *perftest, size, n int) {
 	}
 }
 
-// pump posts n work requests, some at a time, and waits for all.
+// pump posts n work requests, a few at a time, and waits for all of them.
 func (p *perftest) pump(n int, wr func(i int) verbs.SendWR, done func(i int)) {
 	p.e.t.Helper()
 	posted := 0
@@ -132,7 +131,7 @@ func makeSends(p *perftest, size, n int) {
 	}, nil)
 }
 
-// beWritten waits while the program writes to our memory or reads it.
+// beWritten waits while the program writes or reads our memory.
 func beWritten(p *perftest, size, n int) {
 	p.report(size, n)
 	beyond := p.mr.Bytes()[2*size:]
@@ -146,7 +145,7 @@ func makeWrites(p *perftest, size, n int) {
 	p.report(size, n)
 }
 
-// makeReads reads the program's buffer again and again; it does not change.
+// makeReads reads the program's buffer repeatedly; it does not change.
 func makeReads(p *perftest, size, n int) {
 	var first []byte
 	slot := func(i int) int { return (i % perftestDepth) * size }
@@ -165,7 +164,7 @@ func makeReads(p *perftest, size, n int) {
 	p.report(size, n)
 }
 
-// takeAtomics lets the program add 1 as often as it likes to what is zero.
+// takeAtomics lets the program add 1 as often as it likes to memory that begins as zero.
 func takeAtomics(p *perftest, size, n int) {
 	p.report(size, n)
 	sum := uint64(0)
@@ -175,7 +174,7 @@ func takeAtomics(p *perftest, size, n int) {
 	require.EqualValues(p.e.t, n, sum, "sum of all that was added")
 }
 
-// makeAtomics adds 3 again and again; each time the old value comes back.
+// makeAtomics adds 3 repeatedly; each time the old value must come back.
 func makeAtomics(p *perftest, size, n int) {
 	const add = 3
 	base := uint64(0)

@@ -15,9 +15,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// pingpong is our end of the ibv_*_pingpong programs (libibverbs/examples of
-// rdma-core): each side sends a message for every one it gets, the client
-// begins. Before, they tell each other their queue pairs over TCP.
+// pingpong is our end of the ibv_*_pingpong programs (libibverbs/examples of rdma-core): each side sends a message
+// for every one that it receives, and the client begins. Before, they exchange their queue pairs over TCP.
 type pingpong struct {
 	e    *endpoint
 	kind verbs.QPType
@@ -42,10 +41,10 @@ const (
 	pingpongDest = "%04x:%06x:%06x:%s"
 	// destSize is the length of the text with its NUL.
 	destSize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1
-	// ibv_srq_pingpong exchanges that many whatever it uses.
+	// ibv_srq_pingpong exchanges this many, however many it uses.
 	srqDests = 256
 	srqQPs   = 16
-	// grhSize is what a UD receive has before the message.
+	// grhSize is what precedes the message in a UD receive.
 	grhSize = 40
 )
 
@@ -89,7 +88,7 @@ func (p *pingpong) init(qp verbs.QP) error {
 
 func (p *pingpong) slotSize() int { return grhSize + p.size }
 
-// received is the message in a slot; the room for the GRH is used by UD only.
+// received returns the message in a slot; only UD uses the room for the GRH.
 func (p *pingpong) received(slot int) []byte {
 	b := p.rx.Bytes()[slot*p.slotSize():][:p.slotSize()]
 	if p.kind == verbs.QPTUD {
@@ -106,7 +105,7 @@ func (p *pingpong) postRecv(slot int) error {
 	return p.qps[0].PostRecv(&wr)
 }
 
-// dests are our queue pairs as the peer wants to know them.
+// dests returns our queue pairs in the peer's format.
 func (p *pingpong) dests() []byte {
 	gid := verbs.GIDOf(p.e.addr)
 	var b []byte
@@ -154,7 +153,7 @@ func parseDest(b []byte) (p peer, err error) {
 	return p, nil
 }
 
-// client exchanges addresses with a server. The server connects first.
+// client exchanges addresses with a server, which connects first.
 func (p *pingpong) client(conn net.Conn) {
 	t := p.e.t
 	require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
@@ -215,16 +214,15 @@ func (p *pingpong) startUD(qp verbs.QP, attr verbs.QPAttr) error {
 	return qp.Modify(&attr, verbs.SQPSNMask)
 }
 
-// pattern is the content of our message number n. The programs send back what
-// they got last, from the one buffer all their receives go to; so with several
-// queue pairs all messages must be alike.
+// pattern returns the content of our message number n. The programs send back what they received last, from the one
+// buffer of all their receives, so with several queue pairs all messages must be alike.
 func (p *pingpong) pattern(n int) []byte {
 	if p.srq {
 		n = 0
 	}
 	b := make([]byte, p.size)
 	if p.size < 4 {
-		// With its padding this must not look like an Ethernet type to tshark.
+		// With its padding it must not look like an Ethernet type to tshark.
 		return bytes.Repeat([]byte{'0' + byte(n%10)}, p.size)
 	}
 	for i := range b {
@@ -244,10 +242,10 @@ func (p *pingpong) postSend(i, n int) error {
 	return p.qps[i].PostSend(&wr)
 }
 
-// sendID tells our sends from receives, which have the number of their slot.
+// sendID distinguishes our sends from receives, whose ID is the number of their slot.
 const sendID = 1 << 32
 
-// progress of one queue pair.
+// pinging is the progress of one queue pair.
 type pinging struct {
 	sent, acked, received int
 }
@@ -260,9 +258,8 @@ func (s *pinging) maySend(first bool) bool {
 	return s.sent == s.acked && s.sent < s.received
 }
 
-// play exchanges the messages and checks every one. A message may be sent when
-// the last one was answered and its completion is there, as the programs do.
-// They count the messages of all queue pairs together and are content with more.
+// play exchanges the messages and checks each. A message may be sent once the last one was answered and has
+// completed, as in the programs. They count the messages of all queue pairs together and accept more.
 func (p *pingpong) play(first bool) {
 	state := make([]pinging, len(p.qps))
 	for i := range state {
@@ -305,9 +302,8 @@ func (p *pingpong) indexOf(qpn uint32) int {
 	return -1
 }
 
-// check compares a message with what we sent last and posts its slot again.
-// The first message of a client is its own: 0x7b, or with shared receives 0,
-// mixed with what the other queue pairs got meanwhile.
+// check compares a message with what we sent last and posts its slot again. The first message of a client is its own:
+// 0x7b, or with shared receives 0, mixed with what the other queue pairs have received meanwhile.
 func (p *pingpong) check(slot int, wc verbs.WC, s *pinging, first bool) {
 	t := p.e.t
 	require.Equal(t, verbs.WCRecv, wc.Opcode)
@@ -333,8 +329,8 @@ func (p *pingpong) check(slot int, wc verbs.WC, s *pinging, first bool) {
 	p.e.do(func() error { return p.postRecv(slot) })
 }
 
-// checkGRH looks at what precedes a datagram: the IPv6 header, or in its last
-// 20 bytes the IPv4 header (IBTA vol. 1, annex A17).
+// checkGRH checks what precedes a datagram: the IPv6 header, or in the last 20 bytes the IPv4 header (IBTA vol. 1,
+// annex A17).
 func (p *pingpong) checkGRH(slot int, wc verbs.WC) {
 	t := p.e.t
 	require.NotZero(t, wc.Flags&verbs.WCGRH)

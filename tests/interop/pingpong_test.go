@@ -13,7 +13,7 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// path is a family of addresses: ours, the guest's, and the guest's GID.
+// path is an address family: our address, the guest's, and the index of the guest's GID.
 type path struct {
 	name      string
 	our, peer netip.Addr

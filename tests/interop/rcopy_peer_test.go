@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// rcopyPort is where the program listens.
+// rcopyPort is the port of the program.
 const rcopyPort = 7427
 
-// Commands of rcopy; an answer has the highest bit, too.
+// Commands of rcopy. An answer also has the highest bit set.
 const (
 	rcopyOpen   = 1
 	rcopyClose  = 2
@@ -20,11 +20,9 @@ const (
 	rcopyAnswer = 0x80
 )
 
-// rcopyHeader begins each message of rcopy's private protocol (librdmacm/
-// examples/rcopy.c), in the byte order of the machine: version (0), command,
-// length of the message, 4 bytes of data (the file's mode, the status of an
-// answer), 8 bytes that are not used. To open, the name follows; to write, the
-// size (8 bytes) and then the file.
+// rcopyHeader is the size of the header of each message of rcopy's private protocol (librdmacm/examples/rcopy.c), in
+// the machine's byte order: version (0), command, length of the message, 4 bytes of data (the file's mode, or the
+// status of an answer), 8 unused bytes. In an open the name follows; in a write the size (8 bytes) and then the file.
 const rcopyHeader = 16
 
 func appendRcopy(b []byte, command byte, length int, data uint32) []byte {
@@ -46,8 +44,7 @@ func readRcopy(r io.Reader) (command byte, rest []byte, data uint32, err error) 
 	return h[1], rest, binary.NativeEndian.Uint32(h[4:]), err
 }
 
-// rcopyServe takes a file from the program into w, until the program goes. It
-// returns the name that the file is to have.
+// rcopyServe writes a file from the program to w until the program ends, and returns the name that the file is to have.
 func rcopyServe(conn net.Conn, w io.Writer) (name string, err error) {
 	for {
 		command, rest, _, err := readRcopy(conn)
@@ -74,7 +71,7 @@ func rcopyServe(conn net.Conn, w io.Writer) (name string, err error) {
 	}
 }
 
-// rcopySend gives the program a file of a size.
+// rcopySend sends the program a file of a size.
 func rcopySend(conn net.Conn, name string, r io.Reader, size int64) error {
 	path := append([]byte(name), make([]byte, 8-len(name)%8)...)
 	write := binary.NativeEndian.AppendUint64(appendRcopy(nil, rcopyWrite, rcopyHeader+8, 0), uint64(size))

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rcopySize is the size of the file that is copied, no multiple of anything.
+// rcopySize returns the size of the copied file, which is no multiple of anything.
 func rcopySize() int64 {
 	if thorough() {
 		return 256<<20 + 4321
@@ -21,13 +21,13 @@ func rcopySize() int64 {
 	return 8<<20 + 4321
 }
 
-// rcopyPatience is for a copy, at 3 MB/s.
+// rcopyPatience returns the deadline of a copy at 3 MB/s.
 func rcopyPatience() time.Time {
 	return time.Now().Add(time.Minute + time.Duration(rcopySize()/3)*time.Microsecond)
 }
 
-// TestRcopy copies a large file and compares checksums. The program serves
-// IPv4 only, and takes names, not IPv6 addresses.
+// TestRcopy copies a large file and compares checksums. The program serves IPv4 only, and takes host names but no
+// IPv6 addresses.
 func TestRcopy(t *testing.T) { eachKernel(t, rcopies) }
 
 func rcopies(t *testing.T, l *lab) {

@@ -9,12 +9,10 @@ import (
 	"github.com/smcgw/smcgw/rsocket/socket"
 )
 
-// riostream is our end of the program's private protocol (librdmacm/examples/
-// riostream.c): both sides map their memory at offset 0, exchange 16 bytes as
-// rstream does, and then write to each other's memory, the client first, in
-// turns that begin when the last byte has the value that the turn's number
-// says. What is before it counts up as in rstream; of the transfers of a turn
-// only the last is looked at.
+// riostream is our end of the program's private protocol (librdmacm/examples/riostream.c): both sides map their
+// memory at offset 0, exchange 16 bytes as rstream does, and then write to each other's memory in turns, the client
+// first. A turn begins when the last byte has the value that the turn's number determines. The bytes before it count
+// up as in rstream; only the last of a turn's transfers is checked.
 type riostream struct {
 	conn   *socket.Conn
 	client bool
@@ -29,7 +27,7 @@ func (r *riostream) play(t rstreamTest) error {
 		return err
 	}
 	mem := m.Bytes()
-	mem[t.size-1] = 0xff // the number of no early turn
+	mem[t.size-1] = 0xff // not the number of any early turn
 	if err := r.sync(); err != nil {
 		return err
 	}
@@ -54,7 +52,7 @@ func (r *riostream) play(t rstreamTest) error {
 	return m.Close()
 }
 
-// sync exchanges messages, after which the memory of both is known.
+// sync exchanges the messages after which both sides know each other's memory.
 func (r *riostream) sync() error {
 	b := make([]byte, rstreamSync)
 	steps := []func() error{
@@ -75,7 +73,7 @@ func (r *riostream) sync() error {
 // write writes all transfers of a turn.
 func (r *riostream) write(t rstreamTest, turn byte) error {
 	junk := bytes.Repeat([]byte{0xaa}, t.size)
-	junk[t.size-1] = turn - 1 // what the peer has sent last
+	junk[t.size-1] = turn - 1 // what the peer sent last
 	last := append(bytes.Clone(counting[r.sent:][:t.size-1]), turn)
 	r.sent += byte(t.size - 1)
 	for i := range t.count {
@@ -90,8 +88,8 @@ func (r *riostream) write(t rstreamTest, turn byte) error {
 	return nil
 }
 
-// await waits for the peer's turn to end and checks what it wrote. The last byte may be
-// there before others; see riostreamTries.
+// await waits for the end of the peer's turn and checks what it wrote. The last byte may arrive before others; see
+// riostreamTries.
 func (r *riostream) await(mem []byte, turn byte) error {
 	end := len(mem) - 1
 	deadline := time.Now().Add(time.Minute)
@@ -114,7 +112,7 @@ func (r *riostream) await(mem []byte, turn byte) error {
 	return nil
 }
 
-// differ is where two slices of a length differ first, or -1.
+// differ returns the first index at which two slices of equal length differ, or -1.
 func differ(a, b []byte) int {
 	for i := range a {
 		if a[i] != b[i] {

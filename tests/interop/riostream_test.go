@@ -13,11 +13,11 @@ import (
 // riostreamModes are ways in which the program works.
 var riostreamModes = [][]string{nil, {"-T", "a"}, {"-T", "b"}, {"-T", "n"}, {"-i", "0"}, {"-B", "65536"}}
 
-// riostreamSlots has connections have a slot. A program that serves tells that to its
-// listener when they may be coming in already.
+// riostreamSlots is a file that gives connections a slot. A program that serves passes this on to its listener at a
+// time when connections may already be arriving.
 const riostreamSlots = "/etc/rdma/rsocket/iomap_size"
 
-// TestRiostream writes to each other's memory directly, in parts of all sizes.
+// TestRiostream has both sides write directly to each other's memory, in parts of all sizes.
 func TestRiostream(t *testing.T) { eachKernel(t, riostreams) }
 
 func riostreams(t *testing.T, l *lab) {
@@ -41,15 +41,14 @@ func riostreams(t *testing.T, l *lab) {
 	}
 }
 
-// riostreamTries is how often a case is played in which the program looks at a turn
-// before all of it is there. It waits for the last byte, and takes the bytes before it
-// for written. rxe copies a packet with the kernel's memcpy: without FSRM, which emulated
-// processors lack, that of Linux 6.12 begins at the end where the low byte of the source's
-// address is below that of the destination's.
+// riostreamTries is how often a case is repeated if the program looks at a turn before all of it has arrived. It
+// waits for the last byte, and assumes that the bytes before it are written. rxe copies a packet with the kernel's
+// memcpy: without FSRM, which emulated processors lack, that of Linux 6.12 begins at the end if the low byte of the
+// source's address is below that of the destination's.
 const riostreamTries = 3
 
-// riostream plays a case. With again it returns true, and leaves the connection to its
-// end, where the program has looked early.
+// riostream runs a case. If again is set and the program has looked too early, it returns true, and leaves the
+// connection as it is.
 func (c *rstreamCase) riostream(t *testing.T, l *lab, again bool) (early bool) {
 	args := append([]string{
 		"riostream", "-T", "v", "-S", strconv.Itoa(c.size), "-C", strconv.Itoa(c.count), "-I", strconv.Itoa(c.iterations),
@@ -72,8 +71,8 @@ func (c *rstreamCase) riostream(t *testing.T, l *lab, again bool) (early bool) {
 	return false
 }
 
-// TestRiostreamItself has the program at both ends, by rxe and librdmacm alone: what it
-// sees too early there is not ours.
+// TestRiostreamItself runs the program at both ends, on rxe and librdmacm alone: what it sees too early there is not
+// our fault.
 func TestRiostreamItself(t *testing.T) {
 	if !thorough() {
 		t.Skip("a control of what the others tolerate: make interop")
@@ -89,8 +88,8 @@ func TestRiostreamItself(t *testing.T) {
 				server := l.start(t, append(args, "-b", path.peer.String())...)
 				require.NoError(t, server.WaitOutput(patience(t, time.Minute), "usec/xfer"))
 				client := l.start(t, append(args, "-s", path.peer.String())...)
-				_ = client.Wait(patience(t, time.Minute))    // the same
-				_ = server.Wait(patience(t, 10*time.Second)) // one that looked early fails
+				_ = client.Wait(patience(t, time.Minute))    // likewise
+				_ = server.Wait(patience(t, 10*time.Second)) // one that looked too early fails
 				server.Kill()
 				out := server.Output() + client.Output()
 				if strings.Contains(out, "data verification failed") {
@@ -105,5 +104,5 @@ func TestRiostreamItself(t *testing.T) {
 	})
 }
 
-// riostreamRounds is how often the program plays with itself.
+// riostreamRounds is how often the program runs with itself.
 const riostreamRounds = 10

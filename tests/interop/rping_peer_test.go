@@ -19,15 +19,15 @@ import (
 //	SEND where the pong goes    ──►   WRITEs the ping there
 //	                            ◄──   SEND go ahead
 //
-// Where is address (8 bytes), key (4) and size (4), big endian; the content of
-// the other messages means nothing.
+// "Where" is an address (8 bytes), a key (4) and a size (4), big endian. The content of the other messages has no
+// meaning.
 type rping struct {
 	e    *endpoint
 	qp   verbs.QP
 	mr   verbs.MR
 	size int
 
-	early [][]byte // messages that came before the completion of our send
+	early [][]byte // messages that arrived before the completion of our send
 }
 
 // Parts of the memory: received messages, the message to send, and the two
@@ -41,8 +41,7 @@ const (
 	rpingMemory  = rpingPong + 1<<16
 )
 
-// newRping makes the queue pair with its receives posted, which belongs to the
-// test until it is connected.
+// newRping makes the queue pair and posts its receives. The queue pair belongs to the test until it is connected.
 func newRping(e *endpoint, size int) *rping {
 	r := &rping{e: e, size: size, mr: e.memory(rpingMemory), qp: e.qp(verbs.QPTRC, nil)}
 	e.do(func() error {
@@ -77,7 +76,7 @@ func (r *rping) post(wr verbs.SendWR) {
 	}
 }
 
-// message waits for a message; there is none at the end of the connection.
+// message waits for a message. There is none at the end of the connection.
 func (r *rping) message() ([]byte, bool) {
 	if len(r.early) > 0 {
 		m := r.early[0]
@@ -91,8 +90,7 @@ func (r *rping) message() ([]byte, bool) {
 	return m, ok
 }
 
-// next waits for a completion: of a send, or a message, which is copied and
-// its receive posted again.
+// next waits for a completion: of a send, or of a receive, whose message it copies before it posts the receive again.
 func (r *rping) next() (message []byte, ok bool) {
 	t := r.e.t
 	wc := r.e.next()
@@ -114,7 +112,7 @@ func (r *rping) goAhead() verbs.SendWR {
 	return verbs.SendWR{Opcode: verbs.WRSend, SGList: sge(r.mr, rpingSend, rpingMessage)}
 }
 
-// where is a SEND that tells where a buffer is.
+// where returns a SEND of the place of a buffer.
 func (r *rping) where(at int) verbs.SendWR {
 	b := r.mr.Bytes()[rpingSend:][:rpingMessage]
 	binary.BigEndian.PutUint64(b, r.mr.Addr()+uint64(at))
@@ -123,7 +121,7 @@ func (r *rping) where(at int) verbs.SendWR {
 	return r.goAhead()
 }
 
-// at is a READ or WRITE of n bytes, where a message says, or as much as it says.
+// at returns a READ or WRITE at the place in a message, of n bytes, or of its size if n is 0.
 func (r *rping) at(message []byte, op verbs.WROpcode, n int) verbs.SendWR {
 	size := int(binary.BigEndian.Uint32(message[12:]))
 	if n == 0 {
@@ -136,7 +134,7 @@ func (r *rping) at(message []byte, op verbs.WROpcode, n int) verbs.SendWR {
 	}
 }
 
-// serve plays until the client goes, and returns how many pings there were.
+// serve serves until the client ends, and returns the number of pings.
 func (r *rping) serve() int {
 	t := r.e.t
 	for n := 0; ; n++ {

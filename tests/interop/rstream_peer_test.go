@@ -11,10 +11,10 @@ import (
 	"github.com/smcgw/smcgw/rsocket/socket"
 )
 
-// rstreamPort is where the program listens, and riostream, too.
+// rstreamPort is the port of rstream and riostream.
 const rstreamPort = 7471
 
-// rstreamSizes are those of the program with "-S all".
+// rstreamSizes returns the sizes that the program uses with "-S all".
 func rstreamSizes() []int {
 	sizes := []int{64}
 	for n := 128; n <= 1<<22; n *= 2 {
@@ -26,8 +26,8 @@ func rstreamSizes() []int {
 // rstreamTest is a part of what the program does on a connection.
 type rstreamTest struct{ size, count, iterations int }
 
-// rstreamDefault is what the program does if it is told nothing, on the first
-// connection and on the second (size_to_count in librdmacm/examples/common.c).
+// rstreamDefault returns what the program does without arguments, on the first connection and on the second
+// (size_to_count in librdmacm/examples/common.c).
 func rstreamDefault() (connections [2][]rstreamTest) {
 	for _, t := range []struct{ size, n int }{{64, 100000}, {4096, 10000}, {1 << 16, 1000}, {1 << 20, 100}} {
 		connections[0] = append(connections[0], rstreamTest{t.size, 1, t.n})
@@ -36,16 +36,15 @@ func rstreamDefault() (connections [2][]rstreamTest) {
 	return connections
 }
 
-// rstream is our end of the program's private protocol (librdmacm/examples/
-// rstream.c): the client sends 16 bytes, the server answers with 16, and then
-// they take turns, at each of which one sends a number of transfers of a size.
-// If told to verify, both sides send bytes that count up, beyond the end of a
-// connection, and check what they get.
+// rstream is our end of the program's private protocol (librdmacm/examples/rstream.c): the client sends 16 bytes, the
+// server answers with 16, and then they take turns, in each of which one side sends a number of transfers of one
+// size. If told to verify, both sides send bytes that count up, beyond the end of a connection, and check what they
+// receive.
 type rstream struct {
 	conn   *socket.Conn
 	client bool
-	// ahead sends without waiting for our turn, so there is traffic in both
-	// directions at once. The program does not notice.
+	// ahead sends without waiting for our turn, so that there is traffic in both directions at once. The program does
+	// not notice.
 	ahead bool
 
 	sent, received byte // what comes next
@@ -74,7 +73,7 @@ func (r *rstream) play(t rstreamTest) error {
 	return nil
 }
 
-// turn is one of both sides.
+// turn is one turn of each side.
 func (r *rstream) turn(size, count int) error {
 	if !r.client {
 		if err := r.receive(size * count); err != nil {
@@ -112,7 +111,7 @@ func (r *rstream) send(n, size int) error {
 	return nil
 }
 
-// receive wants n bytes, in whatever parts they come, and no more.
+// receive expects n bytes, in whatever parts they arrive, and no more.
 func (r *rstream) receive(n int) error {
 	buf := make([]byte, min(n, 1<<17))
 	for n > 0 {
@@ -129,7 +128,7 @@ func (r *rstream) receive(n int) error {
 	return nil
 }
 
-// end wants the program to close its side, in order, and closes ours.
+// end expects the program to close its side in order, and closes ours.
 func (r *rstream) end() error {
 	n, err := r.conn.Read(make([]byte, 1))
 	if n != 0 || !errors.Is(err, io.EOF) {

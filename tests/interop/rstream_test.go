@@ -11,9 +11,8 @@ import (
 	"github.com/smcgw/smcgw/rsocket/socket"
 )
 
-// rstreamModes are ways in which the program works that make a difference to
-// us: when it looks after its connection, how large its memory is and how much
-// it sends inline, and what else travels.
+// rstreamModes are the modes of the program that matter to us: when it checks its connection, how large its memory
+// is, how much it sends inline, and what else it sends.
 var rstreamModes = [][]string{
 	nil,
 	{"-T", "a"},
@@ -27,14 +26,13 @@ var rstreamModes = [][]string{
 	{"-k", "1"},
 }
 
-// rstreamCase is one run of the program with one test on one connection, for
-// which it is told the numbers.
+// rstreamCase is one run of the program with one test, whose numbers it is given, on one connection.
 type rstreamCase struct {
 	rstreamTest
 
 	mode   []string
 	path   path
-	serves bool // the program does
+	serves bool // the program serves
 	ahead  bool
 }
 
@@ -50,9 +48,8 @@ func (c *rstreamCase) name() string {
 	return name
 }
 
-// rstreamCases are all sizes in transfers one by one (latency) or many at a
-// time (bandwidth), in both roles and IP versions; the sample draws one of the
-// four. Everything else takes turns.
+// rstreamCases returns all sizes, in transfers one by one (latency) or many at a time (bandwidth), in both roles and
+// IP versions; the sample has one of the four. Everything else alternates.
 func rstreamCases(paths []path) (all []rstreamCase) {
 	for i, size := range rstreamSizes() {
 		n := min(max(1<<20/size, 2), 50)
@@ -83,7 +80,7 @@ func rstreams(t *testing.T, l *lab) {
 	}
 }
 
-// few are a third of the cases in the sample inside of a guest, where all is emulated.
+// few returns a third of the cases for a sample inside the guest, where everything is emulated.
 func (l *lab) few(cases []rstreamCase) (some []rstreamCase) {
 	if l.inside == nil || thorough() {
 		return cases
@@ -108,13 +105,11 @@ func (c *rstreamCase) run(t *testing.T, l *lab) {
 	s.orderly(1)
 }
 
-// TestRstreamHalf ends our direction long before the program has anything to
-// end: while it sends, and does not get on because we do not read. It finds all
-// we sent afterwards, which its memory holds, and sends on until it is done.
+// TestRstreamHalf ends our direction long before the program has anything to end: while it sends and is stuck because
+// we do not read. Afterwards it must find all that we sent, which its memory holds, and send on until it is done.
 //
-// When both ends shut down at the same time librdmacm may take our SHUTDOWN for
-// the end of everything, and drop its own DISCONNECT and what data is in front
-// of it, which our side calls a lost connection.
+// If both ends shut down at the same time, librdmacm may take our SHUTDOWN for the end of everything, and drop its
+// own DISCONNECT and the data before it, which our side reports as a lost connection.
 func TestRstreamHalf(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		const size = 768 << 10
@@ -142,7 +137,7 @@ func TestRstreamHalf(t *testing.T) {
 	})
 }
 
-// TestRstreamLoss lets packets be lost in both directions.
+// TestRstreamLoss loses packets in both directions.
 func TestRstreamLoss(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		l.lose(t, 200)
@@ -156,9 +151,8 @@ func TestRstreamLoss(t *testing.T) {
 	})
 }
 
-// TestRstreamDefault lets the program do what it does if it is told nothing:
-// connections that are used for longer, one after the other. That takes minutes;
-// the sample leaves after a part of it.
+// TestRstreamDefault lets the program do what it does without arguments: it uses connections for longer, one after
+// another. That takes minutes, so the sample leaves after a part of it.
 func TestRstreamDefault(t *testing.T) {
 	onKernels(t, func(t *testing.T, l *lab) {
 		for i, path := range l.paths() {

@@ -17,21 +17,20 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
-// TestRXERetry has a peer acknowledge a WRITE while rdma_rxe repeats it, and be silent then,
-// as one is that has no processor for a while. At the next timeout rdma_rxe
-// (req_retry of Linux 6.12) takes the WRITE for unfinished with nothing of it left, and sends
-// an empty one with the PSN of the next message. All that follows has the wrong PSN, so that
-// a responder in the middle of that message refuses it: its NAK is REM_INV_REQ_ERR. So
-// connections of gateways may leave rdma_rxe by no fault of theirs. Should rdma_rxe be mended,
-// the test says so.
+// TestRXERetry has a peer acknowledge a WRITE while rdma_rxe retransmits it, and then be silent, like a peer that
+// gets no processor for a while. At the next timeout rdma_rxe (req_retry of Linux 6.12) takes the WRITE for
+// unfinished although nothing of it is left, and sends an empty one with the PSN of the next message. All that
+// follows has the wrong PSN, so a responder in the middle of that message refuses it: its NAK is REM_INV_REQ_ERR. So
+// connections of gateways may leave rdma_rxe through no fault of theirs. If rdma_rxe is fixed, this test will fail
+// and show it.
 func TestRXERetry(t *testing.T) {
 	if !thorough() {
 		t.Skip("a fault of others: make interop")
 	}
 	testnet.Require(t, "vm", "apt-get", "dpkg-deb", "xz", "zstd", "gcc")
-	l, err := labOf(guest.Linux612) // that of 6.1 does it most times
+	l, err := labOf(guest.Linux612) // 6.1's does it only most of the time
 	require.NoError(t, err)
-	path := l.paths()[1] // IPv6: the ICRC does not cover an identification
+	path := l.paths()[1] // IPv6: there is no identification for the ICRC to cover
 	require.True(t, path.our.Is6())
 	r := &retried{t: t, our: path.our}
 	require.NoError(t, l.host.Do(func() (err error) {
@@ -58,7 +57,7 @@ func TestRXERetry(t *testing.T) {
 	first := r.peer.psn
 	last := wire.PSNAdd(first, retriedSize/1024-1)
 	r.until("all of the WRITE", func(h *wire.Header) bool { return h.PSN == last })
-	r.answer(wire.NAKSequence, first) // it is lost, and repeated
+	r.answer(wire.NAKSequence, first) // it was lost, so retransmit it
 	r.answer(wire.ACK, last)          // it was not lost
 	r.until("an empty WRITE of the next PSN", func(h *wire.Header) bool {
 		return h.PSN == wire.PSNAdd(last, 1) && h.Opcode == wire.RCWriteOnly && h.Length == 0
@@ -68,10 +67,10 @@ func TestRXERetry(t *testing.T) {
 	})
 }
 
-// retriedSize makes a WRITE of as many packets as rdma_rxe sends without an acknowledgement.
+// retriedSize makes a WRITE of as many packets as rdma_rxe sends before an acknowledgement.
 const retriedSize = 128 << 10
 
-// retried is a peer of rdma_rxe by hand.
+// retried is a hand-made peer of rdma_rxe.
 type retried struct {
 	t    *testing.T
 	our  netip.Addr
@@ -80,7 +79,7 @@ type retried struct {
 	from netip.AddrPort
 }
 
-// meet takes the part of a program's server.
+// meet plays a program's server.
 func (r *retried) meet(conn net.Conn) {
 	p := &perftest{e: &endpoint{t: r.t}, conn: conn, server: true}
 	keys := fmt.Appendf(nil, perftestKeys, 0, perftestReads, 0x4242, 0, 0x1234, 0x10000)
@@ -97,7 +96,7 @@ func (r *retried) meet(conn net.Conn) {
 	p.step(keys)
 }
 
-// until takes requests until one is as wanted.
+// until reads requests until one is as wanted.
 func (r *retried) until(what string, wanted func(h *wire.Header) bool) {
 	r.t.Helper()
 	require.NoError(r.t, r.conn.SetReadDeadline(time.Now().Add(20*time.Second)))
@@ -115,7 +114,7 @@ func (r *retried) until(what string, wanted func(h *wire.Header) bool) {
 	}
 }
 
-// answer acknowledges a packet, or refuses it.
+// answer acknowledges a packet or refuses it.
 func (r *retried) answer(syndrome wire.Syndrome, psn uint32) {
 	r.t.Helper()
 	to := netip.AddrPortFrom(r.from.Addr(), verbs.RoCEUDPPort)

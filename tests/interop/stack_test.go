@@ -16,17 +16,16 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
-// stack is our side of rsockets on the host, at one of its addresses.
+// stack is our side of rsockets on the host, on one of its addresses.
 type stack struct {
 	t     *testing.T
 	l     *lab
 	path  path
 	stack *socket.Stack
-	cfg   socket.ConnConfig // of the connections
+	cfg   socket.ConnConfig // for its connections
 }
 
-// stack opens a device of ours on our address of the path. At the end nothing
-// may be left of any connection.
+// stack opens one of our devices on our address of a path. At the end nothing may be left of any connection.
 func (l *lab) stack(t *testing.T, p path) *stack {
 	t.Helper()
 	s := &stack{t: t, l: l, path: p}
@@ -38,8 +37,7 @@ func (l *lab) stack(t *testing.T, p path) *stack {
 	return s
 }
 
-// device opens a device of ours on our address of the path: the software device,
-// or inside of the guest the kernel's rxe.
+// device opens one of our devices on our address of a path: the software device or, inside the guest, the kernel's rxe.
 func (l *lab) device(t *testing.T, p path) verbs.Device {
 	t.Helper()
 	if l.inside != nil {
@@ -69,7 +67,7 @@ func (s *stack) dial(port uint16) *socket.Conn {
 	}
 }
 
-// listen listens for programs in the guest; the returned function takes one.
+// listen listens for programs in the guest. The returned function accepts one connection.
 func (s *stack) listen(port uint16) (accept func() *socket.Conn) {
 	s.t.Helper()
 	lc := socket.ListenConfig{Stack: s.stack, Config: s.cfg}
@@ -84,14 +82,14 @@ func (s *stack) listen(port uint16) (accept func() *socket.Conn) {
 	}
 }
 
-// withProgram is a connection with a program that is told an address to bind
-// to with -b, or one to connect to with -s.
+// withProgram connects to a program that is told an address to bind to with -b, or accepts one that is told an
+// address to connect to with -s.
 func (s *stack) withProgram(port uint16, serves bool, args ...string) (*socket.Conn, *remote.Process) {
 	s.t.Helper()
 	if serves {
 		program := s.l.start(s.t, append(args, "-b", s.path.peer.String())...)
-		// It prints that when it listens, and gives the listener the options that
-		// connections are to have a moment later: as a rule before we come.
+		// It prints that when it listens, and a moment later gives the listener the options for its connections: as a
+		// rule before we connect.
 		require.NoError(s.t, program.WaitOutput(patience(s.t, time.Minute), "usec/xfer"))
 		return s.dial(port), program
 	}
@@ -100,7 +98,7 @@ func (s *stack) withProgram(port uint16, serves bool, args ...string) (*socket.C
 	return accept(), program
 }
 
-// orderly wants so many connections, and that none was lost.
+// orderly requires that there were n connections and none was lost.
 func (s *stack) orderly(n int) {
 	s.t.Helper()
 	st := s.stack.Stats()
@@ -108,7 +106,7 @@ func (s *stack) orderly(n int) {
 	require.Zero(s.t, st.Failed+st.Lingered+st.CQErrors, "%+v", st)
 }
 
-// packets is a socket for datagrams at the port, 0 for any.
+// packets returns a datagram socket on a port, or on any port if it is 0.
 func (s *stack) packets(port uint16) *socket.PacketConn {
 	s.t.Helper()
 	lc := socket.PacketListenConfig{Stacks: []*socket.Stack{s.stack}}

@@ -21,18 +21,17 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft"
 )
 
-// endless is a transfer that does not end while the tests last, in parts that
-// the program takes from 64 KiB.
+// endless is a transfer that does not end while the tests last, in parts from 64 KiB on.
 var endless = rstreamTest{size: 1 << 16, count: 1 << 30, iterations: 1}
 
-// rstreamEndless is the program with it. It blocks: if it does not, it takes an
-// end of the stream for nothing to read yet, and tries again for ever.
+// rstreamEndless runs the program with endless. It blocks: otherwise it takes the end of the stream for nothing to
+// read yet, and retries for ever.
 var rstreamEndless = []string{"rstream", "-T", "b", "-T", "v", "-S", strconv.Itoa(endless.size)}
 
-// activity is what our side does when the other dies.
+// activity is what our side does when the other side dies.
 type activity struct {
 	name   string
-	serves bool // the program does
+	serves bool // the program serves
 	use    func(r *rstream) error
 }
 
@@ -44,8 +43,7 @@ var activities = []activity{
 	{"while nothing happens", true, func(r *rstream) error { return r.receive(1) }},
 }
 
-// begin starts the activity with a program and gives it time. The channel has
-// the error that ends it.
+// begin starts the activity with a program and gives it time. The channel delivers the error that ends it.
 func (a *activity) begin(t *testing.T, s *stack, port uint16, count int) (*socket.Conn, *remote.Process, <-chan error) {
 	t.Helper()
 	conn, program := s.withProgram(port, a.serves, append(rstreamEndless, "-C", strconv.Itoa(count), "-p", strconv.Itoa(int(port)))...)
@@ -59,8 +57,8 @@ func (a *activity) begin(t *testing.T, s *stack, port uint16, count int) (*socke
 	return conn, program, ended
 }
 
-// reset waits for the end of an activity and of everything else: the peer has
-// not said that it was over, so it was not.
+// reset waits for the end of an activity and of everything else. As the peer has not ended in order, the error must
+// be ECONNRESET.
 func reset(t *testing.T, conn *socket.Conn, ended <-chan error, within time.Duration) {
 	t.Helper()
 	select {
@@ -95,9 +93,8 @@ func TestStreamProgramDies(t *testing.T) {
 	})
 }
 
-// TestStreamNetworkDies takes all packets away in the middle. A side that waits
-// only for data finds out by its own questions alone. The program at the other
-// end never does: its kernel takes 7 retries for infinitely many.
+// TestStreamNetworkDies drops all packets in the middle. A side that only waits for data can find out only by its own
+// probes. The program at the other end never does: its kernel takes 7 retries for infinitely many.
 func TestStreamNetworkDies(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		var stacks []*stack
@@ -117,15 +114,15 @@ func TestStreamNetworkDies(t *testing.T) {
 	})
 }
 
-// failed waits for the end of a program and wants it to be discontent.
+// failed waits for the end of a program, which must fail.
 func failed(t *testing.T, p *remote.Process, within time.Duration) {
 	t.Helper()
 	var exit *remote.ExitError
 	require.ErrorAs(t, p.Wait(patience(t, within)), &exit)
 }
 
-// TestStreamWeClose ends our side in order while the program sends, and while
-// it waits for the rest of a file: rstream would wait for ever.
+// TestStreamWeClose ends our side in order while the program sends, and while it waits for the rest of a file, for
+// which rstream would wait for ever.
 func TestStreamWeClose(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		t.Run("while we receive", func(t *testing.T) {
@@ -145,8 +142,8 @@ func TestStreamWeClose(t *testing.T) {
 	})
 }
 
-// childVariable makes the test binary our side of a connection with a program
-// that serves at that address, to be killed.
+// childVariable makes the test binary play our side, to be killed, of a connection with a program that serves at the
+// address in it.
 const childVariable = "SMCGW_INTEROP_CHILD"
 
 // child receives until it is killed.
@@ -194,13 +191,12 @@ func child(our, peer string) error {
 	return nil
 }
 
-// childCount is how many transfers the program is told to make: so many that it
-// is still at it when it is noticed that it has begun.
+// childCount is how many transfers the program makes: so many that it is not done by the time the test notices that
+// it has begun.
 const childCount = 400
 
-// TestStreamWeDie kills our side while the program sends, whose kernel then
-// tries again as often as we have told it. While it waits, the program does not
-// mind: it takes an error for nothing to read yet.
+// TestStreamWeDie kills our side while the program sends. The program's kernel then retries as often as we have told
+// it. While it waits, the program does not notice: it takes an error for nothing to read yet.
 func TestStreamWeDie(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		path := l.paths()[0]

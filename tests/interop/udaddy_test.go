@@ -13,10 +13,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// udaddy is our end of the program's private protocol (librdmacm/examples/
-// udaddy.c): the client finds the server's queue pair and sends messages, the
-// number of its own queue pair being the immediate; the server answers with as
-// many.
+// udaddy is our end of the program's private protocol (librdmacm/examples/udaddy.c): the client resolves the server's
+// queue pair and sends messages whose immediate is the number of its own queue pair; the server answers with as many.
 type udaddy struct {
 	e  *endpoint
 	qp verbs.QP
@@ -46,10 +44,10 @@ func newUDAddy(e *endpoint) *udaddy {
 
 func (u *udaddy) slot(i int) int { return (i + 1) * (grhSize + udaddySize) }
 
-// message is what we send.
+// message returns what we send.
 func (u *udaddy) message() []byte { return u.mr.Bytes()[:udaddySize] }
 
-// received is a message with what precedes it.
+// received returns a received message with what precedes it.
 func (u *udaddy) received(i int) (grh, message []byte) {
 	b := u.mr.Bytes()[u.slot(i):]
 	return b[:grhSize], b[grhSize:][:udaddySize]
@@ -71,8 +69,8 @@ func (u *udaddy) send(to verbs.AHAttr, qpn, qkey uint32) {
 	})
 }
 
-// await waits for that many completions of sends and all of receives, and
-// returns the last of these.
+// await waits for the given number of send completions and for all receive completions, and returns the last of the
+// latter.
 func (u *udaddy) await(sends int) (last verbs.WC) {
 	t := u.e.t
 	t.Helper()
@@ -120,8 +118,7 @@ func TestUDAddy(t *testing.T) {
 				require.EqualValues(t, cm.UDQKey, info.QKey)
 				u.send(info.AH, info.QPN, info.QKey)
 				u.await(udaddyCount)
-				// It answers from the buffer it receives into, where 40 bytes
-				// precede our message.
+				// It answers from its receive buffer, in which 40 bytes precede our message.
 				for i := range udaddyCount {
 					_, got := u.received(i)
 					require.True(t, bytes.Equal(u.message()[:udaddySize-grhSize], got[grhSize:]), "answer %d", i)
@@ -133,7 +130,7 @@ func TestUDAddy(t *testing.T) {
 	})
 }
 
-// resolve finds a datagram service in the guest, which may not be there yet.
+// resolve resolves a datagram service in the guest, which may not be there yet.
 func (e *endpoint) resolve(m *cm.Manager, to netip.AddrPort) cm.UDInfo {
 	t := e.t
 	t.Helper()

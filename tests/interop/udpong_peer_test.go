@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// udpongPort is where the program listens.
+// udpongPort is the port of the program.
 const udpongPort = 7174
 
 // Operations of udpong (librdmacm/examples/udpong.c).
@@ -22,11 +22,10 @@ const (
 	udpongEnd
 )
 
-// A message of udpong's private protocol: operation, the client's number as the
-// server told it, a sequence number by which the client knows the answer, 0,
-// and a 4-byte number, big endian. Logins, starts and ends are udpongControl
-// bytes long. All but data are answered; the answer to an end says how much
-// data came and how many echoes went since the start.
+// A message of udpong's private protocol has an operation, the client's number as told by the server, a sequence
+// number by which the client recognizes the answer, 0, and a 4-byte number, big endian. Logins, starts and ends are
+// udpongControl bytes long. All but data are answered; the answer to an end says how much data arrived and how many
+// echoes were sent since the start.
 const (
 	udpongHeader  = 8
 	udpongControl = 16
@@ -37,7 +36,7 @@ const (
 type udpongServer struct {
 	counts map[string]map[byte]uint32 // of data and echoes, by address and client
 	logins int
-	bad    error // the first message that should not be
+	bad    error // the first wrong message
 }
 
 // serve answers until the socket's deadline.
@@ -60,8 +59,8 @@ func (u *udpongServer) serve(conn net.PacketConn) error {
 	}
 }
 
-// process makes the answer of a message, if it is to have one. What follows the
-// header is zero in all that the program sends.
+// process turns a message into its answer, if it gets one. What follows the header is zero in everything that the
+// program sends.
 func (u *udpongServer) process(m []byte, from string) (answer bool) {
 	if len(m) < udpongControl || bytes.Count(m[udpongHeader:], []byte{0}) != len(m)-udpongHeader {
 		u.bad = errors.Join(u.bad, fmt.Errorf("%d bytes from %s: %x", len(m), from, m[:min(len(m), 32)]))
@@ -95,14 +94,13 @@ type udpongClient struct {
 	id   byte
 	seq  byte
 
-	again int // how often a message was sent another time
+	again int // how often a message was retransmitted
 }
 
-// udpongPatience is how long an answer may take before the message is sent
-// again; a loss is no error.
+// udpongPatience is how long to wait for an answer before the message is sent again; a loss is not an error.
 const udpongPatience = 500 * time.Millisecond
 
-// ask sends a message until its answer comes, which is returned.
+// ask sends a message until its answer arrives, and returns the answer.
 func (u *udpongClient) ask(op byte, payload []byte) ([]byte, error) {
 	m := append([]byte{op, u.id, u.seq, 0, 0, 0, 0, 0}, payload...)
 	answer := make([]byte, udpongMax)
@@ -126,7 +124,7 @@ func (u *udpongClient) ask(op byte, payload []byte) ([]byte, error) {
 				return nil, fmt.Errorf("%d bytes from %v", n, from)
 			}
 			if answer[2] != u.seq {
-				continue // to what was sent again
+				continue // the answer to an earlier transmission
 			}
 			if answer[0] != op || !bytes.Equal(answer[udpongHeader:n], payload) {
 				return nil, fmt.Errorf("answer %x to %x", answer[:min(n, 32)], m[:min(len(m), 32)])
@@ -146,8 +144,8 @@ func (u *udpongClient) login() error {
 	return err
 }
 
-// play sends messages of a size that the server is to send back, or data that
-// it is to count, and returns what it says how many it got.
+// play sends messages of a size that the server sends back, or data that it counts, and returns the number that it
+// reports.
 func (u *udpongClient) play(op byte, size, count int) (uint32, error) {
 	control := make([]byte, udpongControl-udpongHeader)
 	if _, err := u.ask(udpongStart, control); err != nil {

@@ -16,19 +16,17 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
 
-// udpongSizes are of messages: the least, some of the program's own, and the
-// most that a packet of 1024 bytes holds beside an IPv6 header.
+// udpongSizes are sizes of messages: the smallest, some of the program's own, and the largest that fits into a packet
+// of 1024 bytes beside an IPv6 header.
 var udpongSizes = []int{16, 64, 192, 511, 768, 1000}
 
-// udpongModes are ways in which the program works.
+// udpongModes are modes of the program.
 var udpongModes = [][]string{nil, {"-T", "a"}, {"-T", "b"}, {"-T", "n"}}
 
-// udpongTransfers is what the program says about a test with that many messages
-// and answers.
+// udpongTransfers matches what the program prints about a test with that many messages and answers.
 func udpongTransfers(size, n int) string { return fmt.Sprintf(`custom +%d +%d `, size, n) }
 
-// serveUdpong answers programs until the returned function is called, which
-// wants that nothing was wrong.
+// serveUdpong answers programs until the returned function is called, which checks that nothing went wrong.
 func serveUdpong(t *testing.T, conn *socket.PacketConn) (server *udpongServer, end func()) {
 	t.Helper()
 	server = &udpongServer{}
@@ -53,8 +51,7 @@ func TestUdpong(t *testing.T) {
 			for j, size := range udpongSizes {
 				for k, mode := range udpongModes {
 					name := fmt.Sprintf("%s %d %v", path.name, size, mode)
-					// The sample has each size with one mode, in each role with one
-					// IP version.
+					// The sample has each size with one mode, and each role with one IP version.
 					if thorough() || k == j%len(udpongModes) && (i+j)%2 == 0 {
 						t.Run(name+" program connects", func(t *testing.T) { udpongConnects(t, l, path, size, mode) })
 					}
@@ -79,8 +76,7 @@ func udpongConnects(t *testing.T, l *lab, path path, size int, mode []string) {
 	require.Regexp(t, udpongTransfers(size, 2*n), program.Output())
 	ended(t, l.startDatagram(t, args...))
 	end()
-	// The program goes on over UDP until it has looked for the way to us, which
-	// may be its whole life.
+	// The program uses UDP until it has resolved the path to us, which may take its whole life.
 	st := conn.Stats()
 	require.GreaterOrEqual(t, int(st.SentUD), n, "%+v", st)
 	require.Zero(t, unwanted(st), "%+v", st)
@@ -114,8 +110,8 @@ func udpongServes(t *testing.T, l *lab, path path, size int, mode []string) {
 	byQueuePair(t, conn, 2*n)
 }
 
-// byQueuePair wants that datagrams went by queue pair: n at least in both
-// directions together, and nothing went wrong.
+// byQueuePair requires that at least n datagrams, in both directions together, went by queue pair, and that nothing
+// went wrong.
 func byQueuePair(t *testing.T, conn *socket.PacketConn, n int) {
 	t.Helper()
 	s := conn.Stats()
@@ -125,17 +121,16 @@ func byQueuePair(t *testing.T, conn *socket.PacketConn, n int) {
 	require.Zero(t, unwanted(s), "%+v", s)
 }
 
-// unwanted counts what is not to happen.
+// unwanted counts what must not happen.
 func unwanted(s socket.PacketStats) uint64 {
 	return s.SentPlain + s.ReceivedPlain + s.Malformed + s.Foreign + s.SendErrors + s.CtrlErrors + s.Unresolvable
 }
 
-// udpongPeers is how many programs, or sockets of ours, are at work at once.
+// udpongPeers is how many programs, or sockets of ours, work at once.
 const udpongPeers = 4
 
-// udpongMany is many programs with one socket of ours, many sockets of ours
-// with one program, and one socket of ours with many programs, which do not use
-// up the guest while they wait.
+// udpongMany runs many programs with one of our sockets, many of our sockets with one program, and one of our sockets
+// with many programs, which do not use up the guest while they wait.
 func udpongMany(t *testing.T, l *lab, path path) {
 	n := max(scaled(300), 50)
 	s := l.stack(t, path)
@@ -184,8 +179,7 @@ func udpongMany(t *testing.T, l *lab, path path) {
 	})
 }
 
-// udpongRestarted replaces the program at the other end, and so its queue pair,
-// while our socket stays.
+// udpongRestarted replaces the program at the other end, and so its queue pair, while our socket stays.
 func udpongRestarted(t *testing.T, l *lab, path path) {
 	conn := l.stack(t, path).packets(0)
 	to := net.UDPAddrFromAddrPort(netip.AddrPortFrom(path.peer, udpongPort))
@@ -198,7 +192,7 @@ func udpongRestarted(t *testing.T, l *lab, path path) {
 	byQueuePair(t, conn, 2*2*20)
 }
 
-// playUdpong has a server send back so many messages.
+// playUdpong has a server send back n messages.
 func playUdpong(conn net.PacketConn, to net.Addr, n int) error {
 	u := &udpongClient{conn: conn, to: to}
 	if err := u.login(); err != nil {

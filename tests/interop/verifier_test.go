@@ -13,8 +13,8 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
-// TestVerifier lets the guest's kernel verify the steering programs: one that is
-// older than the host's knows less about them.
+// TestVerifier has the guest's kernel verify the steering programs: a verifier older than the host's proves less
+// about them.
 func TestVerifier(t *testing.T) {
 	onKernels(t, func(t *testing.T, l *lab) {
 		if l.series == guest.Linux61 {
@@ -32,7 +32,7 @@ func TestVerifier(t *testing.T) {
 	})
 }
 
-// serve gives a file to the first client.
+// serve sends a file to the first client.
 func (l *lab) serve(t *testing.T, name string) netip.AddrPort {
 	t.Helper()
 	content, err := os.ReadFile(name)
@@ -45,7 +45,7 @@ func (l *lab) serve(t *testing.T, name string) netip.AddrPort {
 		if err != nil {
 			return
 		}
-		_, _ = c.Write(content) // what is missing, the guest will miss
+		_, _ = c.Write(content) // the guest notices what is missing
 		_ = c.Close()
 	}()
 	return netip.MustParseAddrPort(ln.Addr().String())

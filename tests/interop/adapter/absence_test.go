@@ -9,7 +9,7 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw"
 )
 
-// TestAbsence opens an adapter that cannot be opened.
+// TestAbsence checks the error of opening an adapter that cannot be opened.
 func TestAbsence(t *testing.T) {
 	class := os.Getenv(AbsenceVariable)
 	want, ok := map[string]error{

@@ -9,8 +9,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// A message through the real library allocates nothing: neither posting, nor
-// polling, nor looking whether the loop may sleep.
+// TestAllocations checks that a message through the real library allocates nothing, neither to post, nor to poll, nor
+// to find out whether the loop may sleep.
 func TestAllocations(t *testing.T) {
 	dev, side := open(t)
 	cq, err := dev.CreateCQ(verbs.CQAttr{Depth: 64})

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(leak.Main(m))
 }
 
-// patience is for an emulated machine.
+// patience is long enough for an emulated machine.
 const patience = 20 * time.Second
 
 // deaf is the poller of a loop that never sleeps.
@@ -47,13 +47,13 @@ func open(t testing.TB) (*hw.Device, verbstest.Side) {
 	return d, verbstest.Side{Device: d, PD: pd, Driver: dr}
 }
 
-// objects are those that a device has.
+// objects returns the number of the device's objects.
 func objects(d *hw.Device) hw.Stats {
 	s := d.Stats()
 	return hw.Stats{QPs: s.QPs, CQs: s.CQs, AHs: s.AHs, MRs: s.MRs, PDs: s.PDs, Strays: s.Strays}
 }
 
-// mostDeviations bounds the rules that may be listed for a driver.
+// mostDeviations bounds the number of rules that may be listed for a driver.
 const mostDeviations = 20
 
 func TestConformance(t *testing.T) {
@@ -76,7 +76,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// ipv4 returns the place of the port's IPv4 address.
+// ipv4 returns the index of the port's IPv4 address.
 func ipv4(t testing.TB, p verbs.PortAttr) int {
 	for i, e := range p.GIDs {
 		if !e.Empty() && e.GID.Addr().Is4() && e.Type == verbs.GIDTypeRoCEv2 {

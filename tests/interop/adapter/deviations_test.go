@@ -2,7 +2,7 @@ package adapter
 
 import "github.com/smcgw/smcgw/verbs/verbstest"
 
-// What rdma_rxe of Linux 6.12 does otherwise than the specification says.
+// What rdma_rxe of Linux 6.12 does differently from the specification.
 const (
 	flushesLocalErrors = "a bad L_Key of a send completes with WR_FLUSH_ERR instead of LOC_PROT_ERR"
 	blamesReceives     = "a bad receive buffer completes with LOC_QP_OP_ERR instead of LOC_PROT_ERR"
@@ -10,15 +10,13 @@ const (
 	raisesNoEvent      = "the event is not raised"
 )
 
-// Of FenceRepeated: a fenced request waits until no READ or atomic is under way
-// (rxe_wqe_is_fenced), and those that are about to be repeated after it count (req_retry). It
-// is not all of what repeats do to atomics, the rest being a matter of time: a message that
-// comes twice is acknowledged with the PSN of the last request (duplicate_request), and an
-// atomic there completes without its result. TestRXERetry has another. Gateways and rsockets
-// neither fence nor fetch.
+// About FenceRepeated: a fenced request waits until no READ or atomic is under way (rxe_wqe_is_fenced), and those
+// about to be retransmitted after it count, too (req_retry). That is not all that retransmissions do to atomics, but
+// the rest depends on timing: a message that arrives twice is acknowledged with the PSN of the last request
+// (duplicate_request), and an atomic there completes without its result. TestRXERetry has another case. Gateways and
+// rsockets use neither fences nor atomics.
 
-// deviations are the rules that an adapter's driver breaks, and how. Of
-// hardware none was seen yet.
+// deviations lists the rules that an adapter's driver breaks, and how. None has been seen on hardware yet.
 var deviations = map[string]map[string]string{
 	"rxe": {
 		"Error/LocalKey":                    flushesLocalErrors,

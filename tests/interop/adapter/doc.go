@@ -1,12 +1,10 @@
-// Package adapter is what the tests of tests/interop run inside of a guest: the
-// suite of verbs/verbstest on an adapter of the kernel there, both ends being
-// contexts of the same one.
+// Package adapter is what the tests of tests/interop run inside a guest: the suite of verbs/verbstest on an adapter of
+// the guest's kernel, whose two ends are contexts of that adapter.
 //
-// It exists because the device on adapters needs an adapter, which hosts of
-// tests do not have. Built with cgo, its test binary runs in the guest as it is.
+// It exists because the device on adapters needs an adapter, which test hosts do not have. Its test binary, built with
+// cgo, runs in the guest unchanged.
 //
-// The trap: it does nothing where no adapter is named, which its name in
-// [Variable] does.
+// The trap: it does nothing unless an adapter is named in [Variable].
 package adapter
 
 // Variables in the environment of the test binary.

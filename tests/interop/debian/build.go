@@ -15,22 +15,22 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
 
-// packages are what the Debian has besides its essential packages: systemd as the first
-// process, apt, rpm, and what tests look at it with.
+// packages are what the Debian has besides essential packages: systemd as the first process, apt, rpm, and what tests
+// inspect it with.
 var packages = []string{"systemd-sysv", "dbus", "iproute2", "procps", "bpftool", "rpm"}
 
-// release is the Debian.
+// release is the Debian release.
 const release = "bookworm"
 
-// options leave out what is only read by people.
+// options leave out files that only people read.
 var options = []string{
 	"--variant=apt", "--mode=root", "--aptopt=APT::Sandbox::User \"root\"",
 	"--dpkgopt=path-exclude=/usr/share/locale/*", "--dpkgopt=path-exclude=/usr/share/doc/*",
 	"--dpkgopt=path-include=/usr/share/doc/smcgw/*", "--dpkgopt=path-exclude=/usr/share/info/*",
 }
 
-// Build makes the Debian as it is installed, in the cache directory, unless it is there:
-// a tar archive. It needs mmdebstrap and root.
+// Build makes a tar archive of the installed Debian in the cache directory, unless it exists. It needs mmdebstrap and
+// root.
 func Build(ctx context.Context) (file string, err error) {
 	cache, err := guest.CacheDir()
 	if err != nil {

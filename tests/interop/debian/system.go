@@ -17,19 +17,19 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// System is a Debian that runs.
+// System is a running Debian.
 type System struct {
 	Root string // its files, as this machine sees them
 
 	dir    string
 	cgroup *testnet.Cgroup
 	cmd    *testnet.Cmd
-	init   int // its first process
+	init   int // PID of its first process
 	said   bytes.Buffer
 }
 
-// becomeFirst is the first process until systemd replaces it: it makes the file systems
-// that a machine's kernel and boot loader would have made.
+// becomeFirst is the first process until systemd replaces it. It mounts the file systems that a machine's kernel and
+// boot loader would have mounted.
 const becomeFirst = `
 r=$1
 mount --bind "$r" "$r"
@@ -57,9 +57,8 @@ exec env -i container=lxc PATH=/usr/sbin:/usr/bin:/sbin:/bin /sbin/init --log-ta
 // startLimit bounds the start of a system.
 const startLimit = 2 * time.Minute
 
-// Start starts the Debian of an archive on the host, with files of this machine at
-// paths there. All that the host starts from here on is in the control group that is
-// the root of the system's.
+// Start starts the Debian of an archive on the host, with files of this machine at given paths in it. All that the
+// host starts from then on is in the control group that is the root of the system's.
 func Start(ctx context.Context, h *testnet.Host, archive string, files map[string]string) (*System, error) {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -104,7 +103,7 @@ func (s *System) start(ctx context.Context, h *testnet.Host, archive string, fil
 	return s.awaitStart(ctx)
 }
 
-// awaitStart waits until systemd has started what belongs to the start.
+// awaitStart waits until systemd has finished starting.
 func (s *System) awaitStart(ctx context.Context) error {
 	for {
 		if s.init == 0 {
@@ -112,7 +111,7 @@ func (s *System) awaitStart(ctx context.Context) error {
 		}
 		out, err := s.Run(ctx, "systemctl", "is-system-running")
 		switch strings.TrimSpace(out) {
-		case "running", "degraded": // a console is missing, for instance
+		case "running", "degraded": // degraded: for instance because there is no console
 			return nil
 		}
 		if errSleep := testnet.Sleep(ctx, 100*time.Millisecond); errSleep != nil {
@@ -121,7 +120,7 @@ func (s *System) awaitStart(ctx context.Context) error {
 	}
 }
 
-// child is the first child of a process; 0: it has none.
+// child returns the first child of a process, or 0.
 func child(pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
@@ -142,7 +141,7 @@ func (s *System) Run(ctx context.Context, name string, args ...string) (string, 
 	}
 	all := append([]string{"-t", strconv.Itoa(s.init), "-a", "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/root", "DEBIAN_FRONTEND=noninteractive", name}, args...)
 	cmd := exec.CommandContext(ctx, "nsenter", all...)
-	cmd.WaitDelay = time.Second // what it has started may hold its output
+	cmd.WaitDelay = time.Second // processes that it has started may hold its output open
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
@@ -163,8 +162,7 @@ func (s *System) Close() error {
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
-// removeGroups removes the control groups below one, which have no processes any more,
-// the innermost first.
+// removeGroups removes the control groups below one, innermost first. They have no processes any more.
 func removeGroups(path string) error {
 	var groups []string
 	err := filepath.WalkDir(path, func(at string, e fs.DirEntry, err error) error {
@@ -179,7 +177,7 @@ func removeGroups(path string) error {
 	return err
 }
 
-// removeGroup waits for the ends of killed processes.
+// removeGroup removes a control group once its killed processes have ended.
 func removeGroup(path string) error {
 	var err error
 	for range 500 {

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
 
-// member is what a cpio archive has for one name.
+// member is one member of a cpio archive.
 type member struct {
 	name    string
 	mode    uint64

@@ -22,14 +22,12 @@ type Image struct {
 	Root   string // file with the root file system, a cpio archive without /init
 }
 
-// recipe changes when guests must be built anew although the lists of packages
-// and modules are the same.
+// recipe changes when guests must be rebuilt although the lists of packages and modules are the same.
 const recipe = "2"
 
-// Build makes the guest with a kernel of the series in the cache directory,
-// unless it is there. It needs apt-get, dpkg-deb, xz, zstd and gcc, and no
-// privileges but write access to apt's index if that must be updated. Several
-// processes may build at once: one does, the others wait.
+// Build makes the guest with a kernel of the series in the cache directory, unless it exists. It needs apt-get,
+// dpkg-deb, xz, zstd and gcc, and no privileges except write access to apt's index if that must be updated. If
+// several processes build at once, one does and the others wait.
 func Build(ctx context.Context, series Series) (Image, error) {
 	meta, err := series.metaPackage()
 	if err != nil {
@@ -56,7 +54,7 @@ func Build(ctx context.Context, series Series) (Image, error) {
 	return img, nil
 }
 
-// CacheDir is where guests are kept: smcgw in the user's cache directory.
+// CacheDir returns the directory in which guests are kept: smcgw in the user's cache directory.
 func CacheDir() (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
@@ -70,7 +68,7 @@ func CacheDir() (string, error) {
 	return dir, nil
 }
 
-// Lock waits for the file's lock, which ends with the process at the latest.
+// Lock waits for the lock of a file. The lock ends with the process at the latest.
 func Lock(ctx context.Context, file string) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -92,8 +90,7 @@ func Lock(ctx context.Context, file string) (unlock func(), err error) {
 	}
 }
 
-// buildIn builds beside the directory and gives it its name at the end, so it
-// is there complete or not at all.
+// buildIn builds beside the directory and renames the result at the end, so that it exists completely or not at all.
 func buildIn(ctx context.Context, dir, meta string) error {
 	tmp := dir + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {
@@ -138,15 +135,14 @@ func buildIn(ctx context.Context, dir, meta string) error {
 	return errors.Join(os.RemoveAll(deb.dir), os.Rename(tmp, dir))
 }
 
-// LoadList and HostLoadList are the files in the guest that name the modules to
-// load, one path a line.
+// LoadList and HostLoadList are files in the guest that name the modules to load, one path a line.
 const (
 	LoadList     = "lib/modules/load"
 	HostLoadList = "lib/modules/load-hosts"
 )
 
-// writeRoot writes the root file system: not compressed, because decompressing
-// under emulation costs more than loading the bytes.
+// writeRoot writes the root file system without compression: decompressing under emulation costs more than loading
+// the bytes.
 func writeRoot(ctx context.Context, file string, k *kernel, debs []string, shim []byte) error {
 	f, err := os.Create(file)
 	if err != nil {
@@ -175,7 +171,7 @@ func addModules(ctx context.Context, a *archive, k *kernel) error {
 	return errors.Join(a.file(LoadList, 0o644, paths(order)), a.file(HostLoadList, 0o644, paths(all[len(order):])))
 }
 
-// paths lists the files of modules.
+// paths lists the files of modules, one a line.
 func paths(order []module) []byte {
 	var list bytes.Buffer
 	for _, m := range order {

@@ -18,8 +18,7 @@ type debian struct {
 	dir string // for the downloads
 }
 
-// closure downloads packages and all they depend on, as if nothing were
-// installed, and returns the files.
+// closure downloads packages with all their dependencies, as if nothing were installed, and returns the files.
 func (d debian) closure(ctx context.Context, names []string) ([]string, error) {
 	archives := filepath.Join(d.dir, "archives")
 	status := filepath.Join(d.dir, "status")
@@ -40,7 +39,7 @@ func (d debian) closure(ctx context.Context, names []string) ([]string, error) {
 	return filepath.Glob(filepath.Join(archives, "*.deb"))
 }
 
-// one downloads a package alone and returns its file.
+// one downloads a single package and returns its file.
 func (d debian) one(ctx context.Context, name string) (string, error) {
 	if err := d.aptGet(ctx, "download", name); err != nil {
 		return "", err
@@ -55,8 +54,7 @@ func (d debian) one(ctx context.Context, name string) (string, error) {
 	return files[0], nil
 }
 
-// aptGet runs apt-get; the index may be missing or too old for what the
-// archive has now, so after a failure it is updated once.
+// aptGet runs apt-get. The index may be missing or outdated, so after a failure it updates the index once and retries.
 func (d debian) aptGet(ctx context.Context, args ...string) error {
 	args = append([]string{"-qq", "-y", "-o", "APT::Sandbox::User=root"}, args...)
 	_, err := d.run(ctx, "apt-get", args...)
@@ -122,7 +120,7 @@ func unpack(ctx context.Context, file string, f func(entry) error) error {
 		return fmt.Errorf("unpack %s: %w", file, err)
 	}
 	err = eachEntry(tar.NewReader(out), f)
-	// Whatever is left of the archive is not of interest, but must be taken.
+	// The rest of the archive is not needed, but must be read.
 	_, _ = io.Copy(io.Discard, out)
 	if err := errors.Join(err, cmd.Wait()); err != nil {
 		return fmt.Errorf("unpack %s: %w", file, err)

@@ -7,10 +7,10 @@
 // hardware virtualization is needed and no module of the host: everything is
 // emulated, and ready in about four seconds.
 //
-// [Build] makes kernel and userland of Debian's packages, once, in a cache
-// directory. [Boot] starts them, with the command agent as /init; [Guest.Start]
-// runs programs in the guest then, as many as wanted, one after the other or at
-// once.
+// [Build] makes kernel and userland from Debian's packages, once, in a cache
+// directory. [Boot] starts them, with the command agent as /init. Then [Guest.Start]
+// runs programs in the guest, as many as wanted, one after another or at the same
+// time.
 //
 // A guest started with [Config.Hosts] has what namespaces in it need to play hosts
 // with devices, packet filters and balancers of many kinds.
@@ -22,7 +22,7 @@
 //
 // It knows nothing about smcgw.
 //
-// The trap: an emulated machine is slow and its clock goes in jumps when the
+// The trap: an emulated machine is slow, and its clock jumps when the
 // host is busy. Timeouts of tests must be generous; what they measure is not
 // performance.
 package guest

@@ -27,11 +27,11 @@ const (
 	GIDIndex6 = 2
 )
 
-// agentPort is where the agent takes commands.
+// agentPort is the port on which the agent accepts commands.
 const agentPort = 7
 
-// mac of the first guest makes its link-local address, and with it the first GID,
-// known; that of a second one is the next.
+// mac returns the MAC address. A fixed one for the first guest makes its link-local address, and with it its first
+// GID, known; that of the second guest is the next.
 func (c Config) mac() string {
 	if c.Second {
 		return "52:54:00:77:00:03"
@@ -39,7 +39,7 @@ func (c Config) mac() string {
 	return "52:54:00:77:00:02"
 }
 
-// tap is where the cable of the guest goes.
+// tap returns the tap to which the guest's cable goes.
 func (c Config) tap() string {
 	if c.Second {
 		return testnet.SecondTap
@@ -60,7 +60,7 @@ type Guest struct {
 	procs []*remote.Process
 }
 
-// Config is how a guest is started. The zero value is good for tests.
+// Config configures a guest. The zero value is good for tests.
 type Config struct {
 	// CPUs the guest has. Default 2.
 	CPUs int
@@ -71,14 +71,13 @@ type Config struct {
 	// Accel is the emulator's accelerator. Default "tcg,thread=multi": kvm
 	// needs hardware virtualization that hosts of tests seldom have.
 	Accel string
-	// Files are put into the guest: paths there to paths here. They are programs.
+	// Files maps paths in the guest to the files, which are programs, to put there.
 	Files map[string]string
-	// Second makes the guest the other one of a host with two taps: its addresses are
-	// those after the first one's.
+	// Second makes it the second guest of a host with two taps. Its addresses follow those of the first.
 	Second bool
 	// Hosts loads what namespaces in the guest need to play hosts of many kinds.
 	Hosts bool
-	// BootTimeout bounds the start. Default 4 minutes: seconds on a machine that does nothing else.
+	// BootTimeout bounds the start. Default 4 minutes; an idle machine takes seconds.
 	BootTimeout time.Duration
 }
 
@@ -101,8 +100,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Boot starts a guest on the host's tap and returns when its agent takes
-// commands. The emulator dies with the calling process and with the host.
+// Boot starts a guest on the host's tap and returns once its agent accepts commands. The emulator ends with the
+// calling process and with the host.
 func Boot(ctx context.Context, host *testnet.Tapped, img Image, cfg Config) (*Guest, error) {
 	cfg = cfg.withDefaults()
 	ctx, cancel := context.WithTimeout(ctx, cfg.BootTimeout)
@@ -115,9 +114,9 @@ func Boot(ctx context.Context, host *testnet.Tapped, img Image, cfg Config) (*Gu
 	}
 }
 
-// bootTries is how often a guest is started whose kernel dies before anything runs in
-// it. While it boots a kernel rewrites its own code under its other processors; an
-// emulated one was seen to run into the trap that it puts there meanwhile.
+// bootTries is how often a guest is started if its kernel dies before anything runs in it. While it boots, a kernel
+// rewrites its own code under its other processors; an emulated one was seen to run into the trap instruction that it
+// writes there meanwhile.
 const bootTries = 3
 
 func bootOnce(ctx context.Context, host *testnet.Tapped, img Image, cfg Config) (*Guest, error) {
@@ -139,7 +138,7 @@ func bootOnce(ctx context.Context, host *testnet.Tapped, img Image, cfg Config) 
 	return g, nil
 }
 
-// errEnded: the emulator ended before the guest was ready.
+// errEnded means that the emulator ended before the guest was ready.
 var errEnded = errors.New("emulator ended")
 
 func (g *Guest) start(ctx context.Context, img Image, cfg Config) error {
@@ -177,7 +176,7 @@ func (g *Guest) reap(out *io.PipeWriter) {
 	close(g.done)
 }
 
-// waitReady reads what the agent says until the emulator ends.
+// waitReady reads the agent's reports until the emulator ends.
 func waitReady(r io.Reader, ready chan<- error) {
 	s := bufio.NewScanner(r)
 	for s.Scan() {
@@ -199,11 +198,10 @@ func trySend(c chan<- error, err error) {
 	}
 }
 
-// arguments of the emulator: no devices but two serial ports (console to a
-// file, the agent's words to our pipe), random numbers and the network. The
-// default machine boots a second faster than q35. The speed of the network
-// device is told, because rxe logs every query that finds none. The kernel does
-// not test the timer: on a busy machine it ticks too rarely for that.
+// arguments returns the arguments of the emulator: no devices but two serial ports (the console to a file, the
+// agent's reports to our pipe), random numbers and the network. The default machine boots a second faster than q35.
+// The network device gets a speed, because rxe logs every query that finds none. The kernel does not test the timer,
+// which on a busy machine ticks too rarely for that test.
 func (g *Guest) arguments(img Image, initrd string, cfg Config) []string {
 	params := []string{
 		"console=ttyS0", "quiet", "panic=-1", "mitigations=off", "nokaslr", "no_timer_check", "random.trust_cpu=on",
@@ -228,8 +226,8 @@ func (g *Guest) console() string { return filepath.Join(g.dir, "console") }
 
 func (g *Guest) agent() string { return netip.AddrPortFrom(g.Addr4, agentPort).String() }
 
-// addAgent builds the agent and puts it, as /init, with the other files after a
-// copy of the root file system: the kernel unpacks archives one after the other.
+// addAgent builds the agent and appends it, as /init, and the other files to a copy of the root file system: the
+// kernel unpacks archives one after another.
 func addAgent(ctx context.Context, dir, root, initrd string, files map[string]string) error {
 	binary := filepath.Join(dir, "agent")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary,
@@ -264,7 +262,7 @@ func addProgram(a *archive, name, file string) error {
 	return a.file(name, 0o755, content)
 }
 
-// Console is the log of the guest's kernel.
+// Console returns the log of the guest's kernel.
 func (g *Guest) Console() string {
 	b, err := os.ReadFile(g.console())
 	if err != nil {
@@ -273,13 +271,13 @@ func (g *Guest) Console() string {
 	return string(b)
 }
 
-// Start starts a program in the guest; it is killed with the guest at the
-// latest. Its output comes line by line, not when its buffers are full.
+// Start starts a program in the guest, which is killed with the guest at the latest. Its output arrives line by line,
+// not only when its buffers are full.
 func (g *Guest) Start(name string, args ...string) (*remote.Process, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	conn, err := g.host.Dial(ctx, "tcp", g.agent())
-	for errors.Is(err, unix.EHOSTUNREACH) && ctx.Err() == nil { // the host has just asked for one that was not there
+	for errors.Is(err, unix.EHOSTUNREACH) && ctx.Err() == nil { // the host has just failed to resolve it
 		time.Sleep(200 * time.Millisecond)
 		conn, err = g.host.Dial(ctx, "tcp", g.agent())
 	}
@@ -296,7 +294,7 @@ func (g *Guest) Start(name string, args ...string) (*remote.Process, error) {
 	return p, nil
 }
 
-// Run runs a program in the guest and returns what it printed.
+// Run runs a program in the guest and returns its output.
 func (g *Guest) Run(ctx context.Context, name string, args ...string) (string, error) {
 	p, err := g.Start(name, args...)
 	if err != nil {
@@ -307,8 +305,7 @@ func (g *Guest) Run(ctx context.Context, name string, args ...string) (string, e
 	return p.Output(), err
 }
 
-// Ended tells whether the guest is gone, for instance because its kernel has
-// crashed.
+// Ended tells whether the guest has ended, for instance because its kernel has crashed.
 func (g *Guest) Ended() bool {
 	select {
 	case <-g.done:

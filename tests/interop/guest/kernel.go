@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// kernel is what the guest needs of a kernel's package.
+// kernel is what the guest needs from a kernel's package.
 type kernel struct {
 	image   []byte            // the compressed image, as boot loaders take it
-	builtin map[string]bool   // names of modules that are part of the image
+	builtin map[string]bool   // names of modules that are built into the image
 	modules map[string]module // by name
 }
 
@@ -26,7 +26,7 @@ type module struct {
 	packed  bool
 }
 
-// readKernel takes a kernel's package apart.
+// readKernel reads a kernel's package.
 func readKernel(ctx context.Context, file string) (*kernel, error) {
 	k := &kernel{builtin: map[string]bool{}, modules: map[string]module{}}
 	err := unpack(ctx, file, func(e entry) error {
@@ -51,14 +51,14 @@ func readKernel(ctx context.Context, file string) (*kernel, error) {
 	return k, err
 }
 
-// moduleName is the name of a module by its file: dashes count as underscores.
+// moduleName returns the name of a module from its file: dashes become underscores.
 func moduleName(file string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(path.Base(file), ".ko"), "-", "_")
 }
 
-// vmlinux takes the ELF image out of the compressed one. The emulator enters
-// it directly (PVH), which saves the seconds that decompressing under emulation
-// costs. The setup header says where it is (Documentation/arch/x86/boot.rst).
+// vmlinux extracts the ELF image from the compressed one. The emulator enters it directly (PVH), which saves the
+// seconds that decompressing under emulation costs. The setup header says where it is
+// (Documentation/arch/x86/boot.rst).
 func (k *kernel) vmlinux(ctx context.Context) ([]byte, error) {
 	const setupSectors, payloadOffset, payloadLength, headerEnd = 0x1f1, 0x248, 0x24c, 0x250
 	if len(k.image) < headerEnd {
@@ -97,8 +97,7 @@ func decompress(ctx context.Context, program string, b []byte) ([]byte, error) {
 	return out, nil
 }
 
-// loadOrder returns the modules with all they depend on, uncompressed, each
-// after its dependencies.
+// loadOrder returns the modules and all their dependencies, uncompressed, each after its dependencies.
 func (k *kernel) loadOrder(ctx context.Context, names []string) ([]module, error) {
 	var order []module
 	seen := map[string]bool{}
@@ -144,8 +143,8 @@ func (k *kernel) unpackModule(ctx context.Context, name string) (m module, err e
 	return m, err
 }
 
-// dependencies reads from a module's .modinfo section, NUL-terminated
-// name=value pairs, which modules must be there before it.
+// dependencies returns the modules that must be loaded before a module, from its .modinfo section of NUL-terminated
+// name=value pairs.
 func dependencies(content []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(content))
 	if err != nil {

@@ -2,8 +2,7 @@ package guest
 
 import "fmt"
 
-// Series is a kernel series that Debian 12 has, with backports in its own
-// archive.
+// Series is a kernel series in Debian 12's archive, backports included.
 type Series string
 
 // The series: the default, and the one Debian 12 was released with.
@@ -12,7 +11,7 @@ const (
 	Linux61  Series = "6.1"
 )
 
-// metaPackage depends on the image of the newest kernel of the series.
+// metaPackage returns the package that depends on the image of the newest kernel of the series.
 func (s Series) metaPackage() (string, error) {
 	switch s {
 	case Linux612:
@@ -23,7 +22,7 @@ func (s Series) metaPackage() (string, error) {
 	return "", fmt.Errorf("kernel series %q unknown", s)
 }
 
-// packages are what the guest's userland consists of, with all they depend on.
+// packages make up the guest's userland, together with their dependencies.
 var packages = []string{
 	"rdmacm-utils", "ibverbs-utils", "ibverbs-providers", "librdmacm1", "perftest",
 	"iproute2", "dash", "busybox-static", "coreutils",
@@ -31,9 +30,8 @@ var packages = []string{
 	"redis-server", "redis-tools", "iperf3", "nginx", "apache2-utils", "libcap2-bin",
 }
 
-// modules are loaded at boot, in this order, each after what it depends on.
-// There is no modprobe in the guest, so what the kernel would ask for by alias
-// is here by name: crc32_generic is the ICRC of rxe in older series.
+// modules are loaded at boot, in this order, each after its dependencies. The guest has no modprobe, so what the
+// kernel would request by alias is here by name: crc32_generic is the ICRC of rxe in older series.
 var modules = []string{
 	"virtio_pci", "virtio_net", "virtio_rng", "tun", "veth",
 	"crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe",
@@ -50,7 +48,7 @@ var hostModules = []string{
 	"ip_vs", "ip_vs_rr",
 }
 
-// unwanted are the parts of the packages that the guest boots without.
+// unwanted are parts of the packages that the guest does not need.
 var unwanted = []string{
 	"usr/share/", "usr/lib/systemd/", "lib/systemd/", "lib/udev/", "usr/lib/udev/", "var/", "usr/include/",
 	"usr/lib/x86_64-linux-gnu/perl", "usr/lib/x86_64-linux-gnu/libperl", "usr/bin/perl",
@@ -58,6 +56,5 @@ var unwanted = []string{
 	"etc/init.d/", "etc/systemd/", "etc/modprobe.d/", "etc/udev/",
 }
 
-// applets are the programs that busybox plays in the guest, where no package
-// has brought them.
+// applets are the programs for which the guest uses busybox unless a package has brought them.
 var applets = []string{"dmesg", "free", "grep", "kill", "killall", "mount", "nc", "ping", "ps", "sed", "top", "wget"}

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// DatagramShim is the library in the guest that programs with datagram rsockets
-// are to be started with (LD_PRELOAD); shim/datagram.c says why.
+// DatagramShim is the library in the guest with which programs that use datagram rsockets must be started
+// (LD_PRELOAD); shim/datagram.c says why.
 const DatagramShim = "/usr/lib/smcgw-datagram.so"
 
 //go:embed shim/datagram.c
 var shimSource []byte
 
-// compileShim returns the library, compiled for the guest: with the headers of
-// the package that it is for, which are not installed.
+// compileShim compiles the library for the guest, with the headers of the package that it is for, which are not
+// installed.
 func compileShim(ctx context.Context, deb debian) ([]byte, error) {
 	file, err := deb.one(ctx, "libibverbs-dev")
 	if err != nil {

@@ -1,13 +1,13 @@
-// Command agent is the first process of a guest: it loads the modules, sets up
-// network and RDMA device, says on the second serial port that it is ready, and
+// Command agent is the first process of a guest. It loads the modules, sets up
+// network and RDMA device, reports on the second serial port that it is ready, and
 // then runs programs for each client that connects.
 //
 // It exists instead of a shell script because the guest then needs nothing else
-// to start, and because the programs of a test are to be started one by one in
+// to start, and because the programs of a test must be started one by one in
 // a running guest.
 //
-// What it cannot do ends the guest: the emulator exits, and the log of the
-// console has the reason.
+// If it fails the guest ends: the emulator exits, and the console log
+// has the reason.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
 )
 
-// report is where the emulator shows what we have to say.
+// report is the port whose output the emulator passes on.
 const report = "/dev/ttyS1"
 
 func main() {
@@ -48,8 +48,8 @@ func say(text string) {
 	}
 }
 
-// boot makes of a kernel a machine. The parameters are in the environment: the
-// kernel hands on those of its command line that it does not know.
+// boot sets up the machine. The parameters are in the environment: the kernel passes on those of its command line
+// that it does not know.
 func boot() (net.Listener, error) {
 	for name, value := range map[string]string{"PATH": "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/bin", "HOME": "/root", "LC_ALL": "C"} {
 		if err := os.Setenv(name, value); err != nil {
@@ -85,7 +85,7 @@ func mounts() error {
 	return errors.Join(errs...)
 }
 
-// loadModules loads what the builder has listed, in its order.
+// loadModules loads the modules that the builder has listed, in order.
 func loadModules() error {
 	lists := []string{"/lib/modules/load"}
 	if os.Getenv("GUEST_HOSTS") != "" {
@@ -125,7 +125,7 @@ func loadModule(file string) error {
 	return err
 }
 
-// limits lets programs pin as much memory as they like.
+// limits lets programs pin any amount of memory.
 func limits() error {
 	inf := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	return unix.Setrlimit(unix.RLIMIT_MEMLOCK, &inf)
@@ -158,9 +158,8 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// rxe makes the RDMA device and waits for its GIDs, which appear a moment
-// after the addresses: 0 is link-local, then IPv4 and IPv6 in the order of the
-// network's set-up.
+// rxe makes the RDMA device and waits for its GIDs, which appear a moment after the addresses: 0 is link-local, then
+// IPv4 and IPv6 in the order in which the network was set up.
 func rxe() error {
 	if err := run("rdma", "link", "add", "rxe0", "type", "rxe", "netdev", "eth0"); err != nil {
 		return err

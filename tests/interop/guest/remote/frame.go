@@ -8,9 +8,8 @@ import (
 	"sync"
 )
 
-// The request is one frame with a Command; then frames of output follow and
-// one with the Exit. A frame is its kind, the length of what follows (4 bytes,
-// big endian), and that.
+// The request is one frame with a Command. Frames of output follow, and then one with the Exit. A frame is its kind,
+// the length of its payload (4 bytes, big endian), and the payload.
 const (
 	kindCommand byte = 'c'
 	kindOutput  byte = 'o'
@@ -20,10 +19,10 @@ const (
 // maxFrame bounds a frame.
 const maxFrame = 1 << 20
 
-// Command is what is to be run.
+// Command is a program to run.
 type Command struct {
 	Args []string `json:"args"`
-	Env  []string `json:"env,omitempty"` // beyond that of the server
+	Env  []string `json:"env,omitempty"` // in addition to the server's
 }
 
 // Exit tells how a program ended.
@@ -32,7 +31,7 @@ type Exit struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// String is for messages.
+// String returns the exit for messages.
 func (e Exit) String() string {
 	if e.Reason != "" {
 		return e.Reason

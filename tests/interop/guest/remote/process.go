@@ -26,7 +26,7 @@ type Process struct {
 	err     error
 }
 
-// outputLimit bounds what is kept of a program's output; the beginning goes.
+// outputLimit bounds how much of a program's output is kept; the beginning is dropped.
 const outputLimit = 1 << 20
 
 // Start asks the server to run a program. It keeps the connection until the
@@ -51,7 +51,7 @@ func (p *Process) follow() {
 	}
 }
 
-// take notes what a frame says and tells whether it was the last.
+// take records a frame and tells whether it was the last.
 func (p *Process) take(kind byte, b []byte, err error) (last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,15 +73,14 @@ func (p *Process) take(kind byte, b []byte, err error) (last bool) {
 	return last
 }
 
-// Output is what the program has printed so far, on both streams.
+// Output returns what the program has printed so far, on both streams.
 func (p *Process) Output() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return string(p.text)
 }
 
-// Wait waits for the end of the program. An exit status other than 0 is an
-// error that has the output.
+// Wait waits for the end of the program. For an exit status other than 0 it returns an error with the output.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.done:
@@ -99,10 +98,10 @@ func (p *Process) Wait(ctx context.Context) error {
 	return nil
 }
 
-// ExitError is the end of a program with another status than 0.
+// ExitError is the end of a program with an exit status other than 0.
 type ExitError struct{ Exit }
 
-// Error is the text of the Exit.
+// Error returns the text of the Exit.
 func (e *ExitError) Error() string { return e.String() }
 
 // WaitOutput waits until the program has printed a text.
@@ -128,8 +127,7 @@ func (p *Process) WaitOutput(ctx context.Context, text string) error {
 	}
 }
 
-// Kill kills the program with all it has started and returns when the
-// connection has ended.
+// Kill kills the program with everything that it has started, and returns once the connection has ended.
 func (p *Process) Kill() {
 	_ = p.conn.Close()
 	<-p.done

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// Serve takes connections and runs a program for each, until the listener is
-// closed.
+// Serve accepts connections and runs a program for each until the listener is closed.
 func Serve(ln net.Listener) error {
 	for {
 		conn, err := ln.Accept()
@@ -40,13 +39,13 @@ func run(conn net.Conn, out *frameWriter, c Command) Exit {
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = 2 * time.Second // for descendants that keep the pipe
+	cmd.WaitDelay = 2 * time.Second // for descendants that hold the pipe
 	if err := cmd.Start(); err != nil {
 		return Exit{Code: -1, Reason: err.Error()}
 	}
 	go killWithConn(conn, cmd.Process.Pid)
 	err := cmd.Wait()
-	// What it has started goes with it; the group is empty as a rule.
+	// Kill what it has started; the group is usually empty.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	var exit *exec.ExitError
 	switch {
@@ -59,10 +58,9 @@ func run(conn net.Conn, out *frameWriter, c Command) Exit {
 	}
 }
 
-// killWithConn ends with the connection: the other side's end of it, or ours
-// when the program has ended. The group's number cannot be another group's
-// then: the wait for the leader is over at the same time at the earliest, and
-// numbers are recycled late.
+// killWithConn kills the process group when the connection ends: because the other side ends it, or this side does
+// once the program has ended. The group's number cannot be another group's by then: the wait for the leader is over
+// no earlier, and numbers are recycled late.
 func killWithConn(conn net.Conn, pid int) {
 	var b [1]byte
 	_, _ = conn.Read(b[:])

@@ -59,7 +59,7 @@ type stormOutcome struct {
 	Tries, Connected, OK int
 	Failed               map[string]int // of connect() or of the exchange, by error
 	Micros               []int64        // of each connect() that succeeded
-	Slow                 []int64        // of each round, the time of connect() that only one in a hundred exceeds
+	Slow                 []int64        // microseconds of connect() that only one in a hundred exceeds, for each round
 	Server               stormTally
 }
 

@@ -28,7 +28,7 @@ type claimWorld struct {
 	*world
 	tally   *tally
 	native  []apps.Event
-	rules   []string // of the host, without gateways
+	rules   []string // policy routing rules of the host, without gateways
 	old     *gw
 	held    *testnet.Proc
 	running []*testnet.Proc

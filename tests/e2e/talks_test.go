@@ -43,8 +43,8 @@ type talks struct {
 type talk struct {
 	x     *talks
 	to    netip.AddrPort
-	local atomic.Pointer[netip.AddrPort] // of the client, once connected
-	limit int64                          // the client's address, once connected
+	local atomic.Pointer[netip.AddrPort] // the client's address, once connected
+	limit int64                          // bytes each way, or 0: until told to stop
 	stop  chan struct{}
 	once  sync.Once
 	up    oneWay

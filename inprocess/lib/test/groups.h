@@ -39,5 +39,5 @@ static inline bool busy(const pid_t group[2]) {
 static inline void end_round(const pid_t group[2]) {
 	for (int i = 0; i < 2; i++)
 		if (group[i] > 0) kill(-group[i], SIGKILL);
-	while (waitpid(-1, 0, 0) > 0) {} // also children that an earlier round left
+	while (waitpid(-1, 0, 0) > 0) {} // including orphans that the groups have left
 }

@@ -6,7 +6,6 @@
 // Harmless differences are not drawn or not printed; each place says why. In every program TCP_NODELAY is set and each MSG_MORE is followed
 // by a send in the same call, since the kernel holds back what it would merge with later bytes, and rings hold back nothing. SIOCOUTQ and
 // buffer sizes differ as docs/IN-PROCESS.md says.
-// the sizes of buffers docs/IN-PROCESS.md says that they differ.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <err.h>

@@ -23,7 +23,7 @@ import (
 	"github.com/smcgw/smcgw/lab/apps"
 )
 
-// The storm: many clients that begin at once, and servers that count their accept()s.
+// stormApps are the programs of the storm: many clients that begin at once, and servers that count their accept()s.
 //
 //	storm-serve SOCKET ADDRESS    opens listeners and reports on them, as asked on SOCKET
 //	storm JSON                    a client of one run ([storm]); prints a [stormResult]

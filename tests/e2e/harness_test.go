@@ -120,7 +120,7 @@ fallback: { negative_cache: {{.S.NegativeCache}} }
 log: {{.S.Log}}
 {{.S.Extra}}`))
 
-// ports of the test applications. All but plainPort are in the policy.
+// Ports of the test applications. All but plainPort are in the policy.
 const (
 	echoPort     = 7000
 	transferPort = 7001
@@ -283,7 +283,7 @@ func (g *gw) says(args ...string) string {
 	return out
 }
 
-// cliJSON decodes the JSON of a noun.
+// cliJSON runs a client verb with --json, which must succeed, and decodes its output.
 func (g *gw) cliJSON(v any, args ...string) {
 	g.w.t.Helper()
 	out, err := g.cli(append(args, "--json")...)

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// made tells that built was called.
+// made is set once built was called.
 var made bool
 
 // built builds the library and the test programs once for all tests.

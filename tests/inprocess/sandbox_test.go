@@ -23,7 +23,7 @@ func TestSandbox(t *testing.T) {
 			got, err := run(w, time.Minute, nil, program, how)
 			require.NoError(t, err, got)
 			require.Equal(t, want, got)
-			require.Eventually(t, func() bool { // the broker hears of it by a message
+			require.Eventually(t, func() bool { // the broker learns of it by a message
 				return w.Counters().Returned[inprocess.WhySandbox] > 0
 			}, 30*time.Second, time.Millisecond)
 			require.Equal(t, uint64(1), w.Counters().Promoted)

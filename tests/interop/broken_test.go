@@ -11,9 +11,8 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// retriesTake bounds how long a queue pair may take to find that its peer is
-// gone. It has 8 tries of 67 ms each, which implementations may stretch to four
-// times as much (IBTA vol. 1, 9.7.6.1.3), and our machines are slow.
+// retriesTake bounds how long a queue pair may take to find out that its peer is gone. It has 8 tries of 67 ms each,
+// which implementations may stretch to four times as much (IBTA vol. 1, 9.7.6.1.3), and the machines are slow.
 const retriesTake = time.Minute
 
 // TestProgramDies kills the other side in the middle of an exchange. The kernel
@@ -55,8 +54,8 @@ func TestProgramDies(t *testing.T) {
 	})
 }
 
-// TestRemoteAccess does to a memory region of the kernel's what its key does
-// not allow, and lets the kernel do it to ours.
+// TestRemoteAccess accesses a memory region of the kernel's in ways that its key does not allow, and has the kernel
+// do the same to ours.
 func TestRemoteAccess(t *testing.T) {
 	eachKernel(t, func(t *testing.T, l *lab) {
 		path := l.paths()[0]
@@ -109,7 +108,7 @@ func TestRemoteAccess(t *testing.T) {
 	})
 }
 
-// forbidden is a memory region that tells a wrong key.
+// forbidden is a memory region that reports a wrong key.
 type forbidden struct{ verbs.MR }
 
 func (f forbidden) RKey() uint32 { return f.MR.RKey() ^ 0x55 }

@@ -48,7 +48,7 @@ func (l *lab) capture(t *testing.T) {
 	})
 }
 
-// endPort is where the packet goes that ends a recording (discard, RFC 863).
+// endPort is the port of the packet that ends a recording (discard, RFC 863).
 const endPort = 9
 
 // awaitEnd sends a packet and waits until it is in the file, and with it all packets before it: when told to end,

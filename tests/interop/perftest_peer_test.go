@@ -43,7 +43,7 @@ type perftestPeer struct {
 // NUL follow.
 const perftestKeys = "%04x:%04x:%06x:%06x:%08x:%016x:"
 
-// The parts of the exchange: version, cycle of buffers, cache line, MTU.
+// perftestPreamble begins the exchange: version, cycle of buffers, cache line, MTU.
 var perftestPreamble = [][]byte{
 	[]byte("6.06\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"),
 	{0, 0, 0x10, 0},

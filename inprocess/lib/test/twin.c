@@ -326,7 +326,7 @@ static void choose(const struct command *c, int fd) {
 static uint32_t interest(uint64_t *x) {
 	uint32_t e = (one_in(x, 6) ? 0 : EPOLLIN) | (one_in(x, 3) ? EPOLLOUT : 0) | (one_in(x, 3) ? EPOLLRDHUP : 0) | (one_in(x, 10) ? EPOLLPRI : 0) |
 	             (one_in(x, 12) ? EPOLLRDNORM : 0) | (one_in(x, 2) ? EPOLLET : 0);
-	// With EPOLLEXCLUSIVE an edge is the kernel's alone, which has none of its own for what comes behind bytes that are unread.
+	// With EPOLLEXCLUSIVE only the kernel reports edges, and it has none for bytes that a ring brings behind unread ones.
 	return e | (one_in(x, 4) ? EPOLLONESHOT : one_in(x, 12) && !(e & EPOLLET) ? EPOLLEXCLUSIVE : 0);
 }
 // A seen is what the waits of one call report for one registration.

@@ -64,7 +64,7 @@ func works() []work {
 	}
 }
 
-// size draws a number of bytes up to most: every power of two is as likely as any other.
+// size draws a number of bytes up to most, uniformly below a random power of two.
 func size(rng *rand.Rand, most int64) int64 {
 	bits := 0
 	for int64(1)<<bits < most {

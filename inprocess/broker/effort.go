@@ -39,7 +39,14 @@ func (e *effort) spend(f func()) (owed time.Duration) {
 	f()
 	spent := threadTime() - begun
 	runtime.UnlockOSThread()
-	return e.left.ReserveN(time.Now(), int(min(spent, effortAtOnce))).Delay()
+	return e.charge(time.Now(), spent)
+}
+
+func (e *effort) charge(now time.Time, spent time.Duration) (owed time.Duration) {
+	for ; spent > 0; spent -= effortAtOnce { // the limiter takes no more at once
+		owed = e.left.ReserveN(now, int(min(spent, effortAtOnce))).DelayFrom(now)
+	}
+	return owed
 }
 
 // look runs f, which scans a program. It returns false, without running f, if the user has no time left for it.

@@ -698,6 +698,13 @@ func TestEffortIsOwed(t *testing.T) {
 	require.False(t, e.rested())
 }
 
+// TestEffortIsChargedWhole: what one look costs beyond what may be saved up is owed, too.
+func TestEffortIsChargedWhole(t *testing.T) {
+	e, now := newEffort(), time.Now()
+	require.Zero(t, e.charge(now, effortAtOnce))
+	require.InDelta(t, (6 * time.Second).Seconds(), e.charge(now, 3*time.Second).Seconds(), 0.01)
+}
+
 // TestEffortOfComing: a client that says nothing has cost something, too.
 func TestEffortOfComing(t *testing.T) {
 	b, at := serve(t, Config{})

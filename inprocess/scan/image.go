@@ -2,13 +2,13 @@ package scan
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 )
 
 // Bounds on what is read of a file.
@@ -18,9 +18,33 @@ const (
 	maxTable    = 64 << 20 // bytes of a table: functions, symbols, strings
 	maxCode     = 1 << 30  // bytes that are searched
 	maxFunction = 16 << 20
-	maxText     = 4096 // bytes of a name
-	maxNeeded   = 1 << 10
+	maxText     = 4096     // bytes of a name
+	maxNames    = 64 << 10 // bytes of the names of needed libraries
+	// maxSectionName is longer than any name of a section that matters here.
+	maxSectionName = 32
 )
+
+// maxWork and tableWork bound the work of one examination: the bytes that may be searched, and how many of those each
+// byte counts for that is read as a table, or to be decoded.
+const (
+	maxWork   = 8 << 30
+	tableWork = 16
+)
+
+// budget is the work that is left of one examination, of one or more files.
+type budget struct{ left uint64 }
+
+func newBudget() *budget { return &budget{maxWork} }
+
+// spend takes from the budget. If there is too little, it takes all: what is found from then on is not complete.
+func (b *budget) spend(n uint64) error {
+	if n > b.left {
+		b.left = 0
+		return fmt.Errorf("%w: more than can be examined at once", errTooLarge)
+	}
+	b.left -= n
+	return nil
+}
 
 var (
 	errNotELF    = errors.New("no ELF file of 64 bits and little endian")
@@ -48,6 +72,7 @@ type section struct {
 type image struct {
 	r        io.ReaderAt
 	size     int64
+	work     *budget
 	arch     Arch
 	machine  elf.Machine
 	segments []segment
@@ -60,8 +85,8 @@ type image struct {
 }
 
 // readImage reads the headers of a file.
-func readImage(r io.ReaderAt, size int64) (*image, error) {
-	im := &image{r: r, size: size}
+func readImage(r io.ReaderAt, size int64, work *budget) (*image, error) {
+	im := &image{r: r, size: size, work: work}
 	head, err := im.read(0, 64)
 	if err != nil {
 		return nil, errNotELF
@@ -98,6 +123,12 @@ func (im *image) read(offset, size uint64) ([]byte, error) {
 	if size > uint64(im.size) || offset > uint64(im.size)-size {
 		return nil, fmt.Errorf("%w: %d bytes at %d of %d", errMalformed, size, offset, im.size)
 	}
+	if size > maxTable {
+		return nil, fmt.Errorf("%w: %d bytes at %d", errTooLarge, size, offset)
+	}
+	if err := im.work.spend(tableWork * size); err != nil {
+		return nil, err
+	}
 	b := make([]byte, size)
 	if n, err := im.r.ReadAt(b, int64(offset)); n < len(b) {
 		return nil, fmt.Errorf("read %d bytes at %d: %w", size, offset, err)
@@ -128,7 +159,7 @@ func (im *image) readSections(offset, count, each uint64, names uint16) {
 			return
 		}
 		for i := range list {
-			list[i].name = textAt(text, uint64(list[i].nameAt))
+			list[i].name = textAt(text, uint64(list[i].nameAt), maxSectionName)
 		}
 	}
 	im.sections = list
@@ -136,6 +167,7 @@ func (im *image) readSections(offset, count, each uint64, names uint16) {
 
 // readSegments reads what the segments point to.
 func (im *image) readSegments() error {
+	dynamic := false
 	for _, s := range im.segments {
 		switch s.kind {
 		case elf.PT_INTERP:
@@ -146,8 +178,12 @@ func (im *image) readSegments() error {
 			if err != nil {
 				return fmt.Errorf("name of the loader: %w", err)
 			}
-			im.interpreter = textAt(b, 0)
+			im.interpreter = textAt(b, 0, maxText)
 		case elf.PT_DYNAMIC:
+			if dynamic { // loaders differ in which they take
+				return fmt.Errorf("%w: more than one dynamic section", errMalformed)
+			}
+			dynamic = true
 			if err := im.readDynamic(s); err != nil {
 				return fmt.Errorf("dynamic section: %w", err)
 			}
@@ -210,31 +246,36 @@ func (im *image) readDynamic(s segment) error {
 	}
 	size := values[elf.DT_STRSZ][0]
 	offset, ok := im.offset(values[elf.DT_STRTAB][0], size)
-	if !ok || size > maxTable || len(values[elf.DT_NEEDED]) > maxNeeded {
+	if !ok || size > maxTable {
 		return fmt.Errorf("%w: its strings are not in the file", errMalformed)
 	}
 	text, err := im.read(offset, size)
 	if err != nil {
 		return err
 	}
+	names := 0
 	for _, at := range values[elf.DT_NEEDED] {
-		im.needed = append(im.needed, textAt(text, at))
+		name := textAt(text, at, maxText)
+		if names += len(name) + 1; names > maxNames {
+			return fmt.Errorf("%w: names of libraries of more than %d bytes", errMalformed, maxNames)
+		}
+		im.needed = append(im.needed, name)
 	}
 	for _, at := range values[elf.DT_RPATH] {
-		im.rpath = textAt(text, at)
+		im.rpath = textAt(text, at, maxText)
 	}
 	for _, at := range values[elf.DT_RUNPATH] {
-		im.runpath = textAt(text, at)
+		im.runpath = textAt(text, at, maxText)
 	}
 	return nil
 }
 
-// textAt returns the NUL-terminated text at a place in b, cut off if it is long.
-func textAt(b []byte, at uint64) string {
+// textAt returns the NUL-terminated text at a place in b, cut off after most bytes.
+func textAt(b []byte, at, most uint64) string {
 	if at >= uint64(len(b)) {
 		return ""
 	}
-	b = b[at:min(uint64(len(b)), at+maxText)]
+	b = b[at:min(uint64(len(b)), at+most)]
 	text, _, _ := bytes.Cut(b, []byte{0})
 	return string(text)
 }
@@ -275,21 +316,24 @@ func (im *image) code() ([]codeRange, error) {
 			own = []codeRange{{s.offset, s.address, s.size}}
 		}
 		for _, c := range own {
+			if c.size > maxCode-sum {
+				return nil, fmt.Errorf("%w: more than %d bytes of code", errTooLarge, maxCode)
+			}
 			sum += c.size
 		}
 		list = append(list, own...)
 	}
-	if sum > maxCode {
-		return nil, fmt.Errorf("%w: %d bytes of code", errTooLarge, sum)
-	}
 	return list, nil
 }
 
-// function is an address range of a function; its name may be empty.
+// function is an address range of a function. names holds its name, if it has one, at a place.
 type function struct {
 	from, to uint64
-	name     string
+	names    []byte
+	at       uint32
 }
+
+func (f *function) name() string { return textAt(f.names, uint64(f.at), maxText) }
 
 // unwound finds functions by .eh_frame_hdr, the unwinder's binary search table (Linux Standard Base Core 5.0, 10.6).
 type unwound struct {
@@ -300,7 +344,7 @@ type unwound struct {
 func (im *image) unwound() *unwound {
 	u := &unwound{im: im}
 	for _, s := range im.segments {
-		if s.kind != elf.PT_GNU_EH_FRAME || s.size < 12 || s.size > maxTable {
+		if s.kind != elf.PT_GNU_EH_FRAME || s.size < 12 || s.size > maxTable || u.table != nil { // there is one
 			continue
 		}
 		b, err := im.read(s.offset, s.size)
@@ -315,15 +359,7 @@ func (im *image) unwound() *unwound {
 			u.table = append(u.table, struct{ from, entry uint64 }{at(i), at(i + 4)})
 		}
 	}
-	slices.SortFunc(u.table, func(a, b struct{ from, entry uint64 }) int {
-		switch {
-		case a.from < b.from:
-			return -1
-		case a.from > b.from:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(u.table, func(a, b struct{ from, entry uint64 }) int { return cmp.Compare(a.from, b.from) })
 	return u
 }
 
@@ -377,19 +413,11 @@ func (im *image) symbols() []function {
 		for b := table; len(b) >= 24; b = b[24:] {
 			from, size := le.Uint64(b[8:]), le.Uint64(b[16:])
 			if elf.SymType(b[4]&0xf) == elf.STT_FUNC && size > 0 && from+size > from {
-				list = append(list, function{from, from + size, textAt(text, uint64(le.Uint32(b)))})
+				list = append(list, function{from, from + size, text, le.Uint32(b)})
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b function) int {
-		switch {
-		case a.from != b.from && a.from < b.from:
-			return -1
-		case a.from != b.from:
-			return 1
-		}
-		return strings.Compare(a.name, b.name)
-	})
+	slices.SortStableFunc(list, func(a, b function) int { return cmp.Compare(a.from, b.from) })
 	return list
 }
 

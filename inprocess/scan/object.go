@@ -79,6 +79,9 @@ func (s *search) searchRange(c codeRange) error {
 	buf := make([]byte, min(chunk+overlap, c.size))
 	for at := uint64(0); at < c.size; at += chunk {
 		b := buf[:min(uint64(len(buf)), c.size-at)]
+		if err := s.im.work.spend(uint64(len(b))); err != nil {
+			return err
+		}
 		if n, err := s.im.r.ReadAt(b, int64(c.offset+at)); n < len(b) {
 			return fmt.Errorf("read %d bytes at %d: %w", len(b), c.offset+at, err)
 		}
@@ -266,7 +269,7 @@ func (s *search) add(offset, address uint64, e entry) {
 		return
 	}
 	if f, ok := symbolAround(s.named(), address); ok {
-		site.Symbol = f.name
+		site.Symbol = f.name()
 	}
 	o.Sites = append(o.Sites, site)
 }
@@ -294,10 +297,10 @@ type object struct {
 	found          Object // its Path is empty
 }
 
-// readObject examines a file. In libc it does not search for instructions.
-func readObject(r io.ReaderAt, size int64, libc bool) *object {
+// readObject examines a file, within a budget. In libc it does not search for instructions.
+func readObject(r io.ReaderAt, size int64, libc bool, work *budget) *object {
 	ob := &object{}
-	im, err := readImage(r, size)
+	im, err := readImage(r, size, work)
 	if err == nil {
 		ob.arch, ob.interpreter, ob.needed, ob.rpath, ob.runpath = im.arch, im.interpreter, im.needed, im.rpath, im.runpath
 		switch {

@@ -63,7 +63,8 @@ func (s *Scanner) Process(pid int) (*Result, error) {
 		return nil, err
 	}
 	defer exe.Close()
-	ob := s.opened(exe, st, false)
+	work := newBudget()
+	ob := s.opened(exe, st, false, work)
 	r.head(s.arch, ob)
 	r.add(program, ob)
 	type file struct{ device, inode uint64 }
@@ -84,7 +85,7 @@ func (s *Scanner) Process(pid int) (*Result, error) {
 			r.Reasons = with(r.Reasons, Unreadable)
 			break
 		}
-		s.mapped(r, proc, m)
+		s.mapped(r, proc, m, work)
 	}
 	if !whole {
 		r.Reasons = with(r.Reasons, Unreadable)
@@ -107,7 +108,7 @@ func executable(f *os.File) (list []mapping, whole bool, err error) {
 }
 
 // mapped adds the file of a mapping to the result.
-func (s *Scanner) mapped(r *Result, proc string, m mapping) {
+func (s *Scanner) mapped(r *Result, proc string, m mapping, work *budget) {
 	name := strings.TrimSuffix(m.path, " (deleted)")
 	f, st, err := openRegular(fmt.Sprintf("%s/map_files/%x-%x", proc, m.begin, m.end))
 	if err != nil {
@@ -122,7 +123,7 @@ func (s *Scanner) mapped(r *Result, proc string, m mapping) {
 		return
 	}
 	defer f.Close()
-	ob := s.opened(f, st, isLibc(name))
+	ob := s.opened(f, st, isLibc(name), work)
 	if slices.Contains(ob.found.Reasons, NotELF) && strings.HasPrefix(m.path, "/memfd:") {
 		r.Generated += m.end - m.begin // a compiler that maps its code twice
 		return

@@ -116,7 +116,8 @@ func (s *Scanner) Program(file string) (*Result, error) {
 		return nil, err
 	}
 	r := &Result{Program: file, Reasons: []Reason{}}
-	ob, st, err := s.file(file, false)
+	work := newBudget()
+	ob, st, err := s.file(file, false, work)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +126,7 @@ func (s *Scanner) Program(file string) (*Result, error) {
 		r.Reasons = with(r.Reasons, Setuid)
 	}
 	r.add(file, ob)
-	s.libraries(r, ob)
+	s.libraries(r, ob, work)
 	return r, nil
 }
 
@@ -157,7 +158,7 @@ func hasCapabilities(file string) bool {
 const maxLibraries = 2048
 
 // libraries adds the libraries that a program names, directly or indirectly.
-func (s *Scanner) libraries(r *Result, program *object) {
+func (s *Scanner) libraries(r *Result, program *object, work *budget) {
 	type link struct {
 		name  string
 		from  string // the file that names it
@@ -181,7 +182,7 @@ func (s *Scanner) libraries(r *Result, program *object) {
 		seen[l.name] = true
 		found := ""
 		for _, candidate := range paths.candidates(l.name, l.from, l.names, program) {
-			ob, _, err := s.file(candidate, false)
+			ob, _, err := s.file(candidate, false, work)
 			if err != nil || ob.arch != program.arch {
 				continue
 			}
@@ -220,18 +221,18 @@ func openRegular(file string) (*os.File, unix.Stat_t, error) {
 	return f, st, nil
 }
 
-// file examines a file, or returns the cached result.
-func (s *Scanner) file(file string, libc bool) (*object, unix.Stat_t, error) {
+// file examines a file within a budget, or returns the cached result.
+func (s *Scanner) file(file string, libc bool, work *budget) (*object, unix.Stat_t, error) {
 	f, st, err := s.open(file)
 	if err != nil {
 		return nil, st, err
 	}
 	defer f.Close()
-	return s.opened(f, st, libc), st, nil
+	return s.opened(f, st, libc, work), st, nil
 }
 
-// opened examines an open file, or returns the cached result.
-func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool) *object {
+// opened examines an open file within a budget, or returns the cached result.
+func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool, work *budget) *object {
 	k := key{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim, libc: libc}
 	s.mu.Lock()
 	if e := s.byKey[k]; e != nil {
@@ -240,7 +241,11 @@ func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool) *object {
 		return e.Value.(*remembered).object
 	}
 	s.mu.Unlock()
-	ob := readObject(f, st.Size, libc) // two goroutines may do so at a time
+	ob := readObject(f, st.Size, libc, work) // two goroutines may do so at a time
+	if work.left == 0 {                      // the next examination may get further, as it finds others cached
+		ob.found.Reasons = with(ob.found.Reasons, Unreadable)
+		return ob
+	}
 	var after unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &after); err != nil || after.Mtim != st.Mtim || after.Size != st.Size {
 		ob.found.Reasons = with(ob.found.Reasons, Unreadable) // written meanwhile

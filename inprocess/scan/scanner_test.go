@@ -117,7 +117,7 @@ func TestProgram(t *testing.T) {
 			st, err := f.Stat()
 			require.NoError(t, err)
 			if c.entries > 0 {
-				require.Equal(t, c.entries, readObject(f, st.Size(), false).found.Entries)
+				require.Equal(t, c.entries, readObject(f, st.Size(), false, newBudget()).found.Entries)
 			}
 		})
 	}
@@ -148,7 +148,7 @@ int main(int argc, char **argv) { return call(argc, 0, 0); }`, number)
 			defer f.Close()
 			st, err := f.Stat()
 			require.NoError(t, err)
-			ob := readObject(f, st.Size(), false)
+			ob := readObject(f, st.Size(), false, newBudget())
 			require.Equal(t, ARM64, ob.arch)
 			require.Equal(t, c.reasons, ob.found.Reasons)
 			if c.text != plain {
@@ -405,7 +405,7 @@ func tiny(machine elf.Machine, code []byte, more ...elf.Prog64) []byte {
 }
 
 func TestTiny(t *testing.T) {
-	read := func(b []byte) *object { return readObject(bytes.NewReader(b), int64(len(b)), false) }
+	read := func(b []byte) *object { return readObject(bytes.NewReader(b), int64(len(b)), false, newBudget()) }
 	b := tiny(elf.EM_X86_64, []byte("\xb8\x00\x00\x00\x00\x0f\x05\xc3"))
 	require.Equal(t, []Reason{RawCalls}, read(b).found.Reasons)
 	require.Empty(t, read(tiny(elf.EM_X86_64, []byte("\x90\xc3"))).found.Reasons)
@@ -422,14 +422,51 @@ func TestTiny(t *testing.T) {
 	}
 }
 
+// sparse is a file of zeroes after its first bytes.
+type sparse []byte
+
+func (s sparse) ReadAt(b []byte, at int64) (int, error) {
+	clear(b)
+	if at < int64(len(s)) {
+		copy(b, s[at:])
+	}
+	return len(b), nil
+}
+
+// What a file's headers say costs no more than they may: sizes whose sum wraps, and code of more files than are examined at
+// once. A file whose examination was cut short is not remembered.
+func TestBounds(t *testing.T) {
+	const huge = 1 << 62
+	load := elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Vaddr: 1 << 20, Filesz: huge}
+	b := tiny(elf.EM_X86_64, []byte("\x90\xc3"), load, load, load, load)
+	require.Equal(t, []Reason{Unreadable}, readObject(sparse(b), huge+4096, false, newBudget()).found.Reasons)
+
+	dynamic := elf.Prog64{Type: uint32(elf.PT_DYNAMIC)}
+	b = tiny(elf.EM_X86_64, []byte("\x90\xc3"), dynamic, dynamic)
+	require.Equal(t, []Reason{Malformed}, readObject(bytes.NewReader(b), int64(len(b)), false, newBudget()).found.Reasons)
+
+	file := filepath.Join(t.TempDir(), "program")
+	require.NoError(t, os.WriteFile(file, tiny(elf.EM_X86_64, bytes.Repeat([]byte{0x90}, 1<<20)), 0o700))
+	s, need := New(), newBudget()
+	ob, _, err := s.file(file, false, &budget{1 << 20})
+	require.NoError(t, err)
+	require.Equal(t, []Reason{Unreadable}, ob.found.Reasons)
+	for range 2 {
+		ob, _, err = s.file(file, false, need)
+		require.NoError(t, err)
+		require.Empty(t, ob.found.Reasons)
+	}
+	require.Less(t, uint64(maxWork-need.left), uint64(2<<20), "the second time it is remembered")
+}
+
 // TestTruncatedELF: a program that is cut short is never clean.
 func TestTruncatedELF(t *testing.T) {
 	b := tiny(elf.EM_X86_64, []byte("\x90\xc3\x90\xc3"))
-	require.Empty(t, readObject(bytes.NewReader(b), int64(len(b)), false).found.Reasons)
+	require.Empty(t, readObject(bytes.NewReader(b), int64(len(b)), false, newBudget()).found.Reasons)
 	for n := range b {
-		require.NotEmpty(t, readObject(bytes.NewReader(b[:n]), int64(n), false).found.Reasons, n)
+		require.NotEmpty(t, readObject(bytes.NewReader(b[:n]), int64(n), false, newBudget()).found.Reasons, n)
 		// It was longer when it was opened.
-		require.NotEmpty(t, readObject(bytes.NewReader(b[:n]), int64(len(b)), false).found.Reasons, n)
+		require.NotEmpty(t, readObject(bytes.NewReader(b[:n]), int64(len(b)), false, newBudget()).found.Reasons, n)
 	}
 	whole, err := os.ReadFile("/bin/true")
 	if err != nil {
@@ -444,7 +481,7 @@ func TestTruncatedELF(t *testing.T) {
 		}
 	}
 	for n := uint64(0); n < code; n += 97 {
-		require.NotEmpty(t, readObject(bytes.NewReader(whole[:n]), int64(n), false).found.Reasons, n)
+		require.NotEmpty(t, readObject(bytes.NewReader(whole[:n]), int64(n), false, newBudget()).found.Reasons, n)
 	}
 }
 
@@ -456,7 +493,7 @@ func FuzzELF(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		ob := readObject(bytes.NewReader(b), int64(len(b)), false)
+		ob := readObject(bytes.NewReader(b), int64(len(b)), false, newBudget())
 		require.LessOrEqual(t, len(ob.found.Sites), maxSites)
 		require.LessOrEqual(t, len(ob.found.Sites), ob.found.Counted)
 		require.LessOrEqual(t, ob.found.Counted, ob.found.Entries)
@@ -576,7 +613,7 @@ func BenchmarkCode(b *testing.B) {
 	defer f.Close()
 	st, err := f.Stat()
 	require.NoError(b, err)
-	im, err := readImage(f, st.Size())
+	im, err := readImage(f, st.Size(), newBudget())
 	require.NoError(b, err)
 	ranges, err := im.code()
 	require.NoError(b, err)

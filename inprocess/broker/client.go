@@ -306,7 +306,6 @@ func (c *client) welcome(r inprocess.Record, n *news, d shared.Memory) error {
 	b.slabs[c.slab.key]++
 	c.member.entries = uint32(r.B)
 	b.core.joinRun(c.member, r.ID)
-	b.core.hello(c.member)
 	err := c.post(inprocess.Record{What: inprocess.Welcome}, d.Write, n.file)
 	shared.Close(&c.desk.Write)
 	n.handed()

@@ -451,13 +451,6 @@ func (c *core) refuseTag(m *member, tag uint32, s Socket, why inprocess.Why) []d
 	return []denial{c.deny(&end{of: m, tag: tag, socket: s}, why)}
 }
 
-// hello records that a client has a slab.
-func (c *core) hello(m *member) {
-	if m.run != nil {
-		m.run.processes++
-	}
-}
-
 // refuse ends and denies an end.
 func (c *core) refuse(e *end, why inprocess.Why) denial {
 	c.end(e, evRefused)
@@ -536,7 +529,8 @@ func (c *core) release(p *conn) {
 	c.released = append(c.released, p)
 }
 
-// holds records which ends' processes still have memory of a released connection, and drops the connection if none has.
+// holds records which files of a released connection somebody still has, by side: the end's process or, of a connection
+// between hosts, this gateway. Once nobody has any, it drops the connection.
 func (c *core) holds(p *conn, has [2]bool) {
 	var ends []*end
 	for side, e := range p.ends {
@@ -545,7 +539,7 @@ func (c *core) holds(p *conn, has [2]bool) {
 		}
 	}
 	c.charge(p, ends)
-	if len(ends) == 0 {
+	if has == [2]bool{} {
 		delete(c.held, p)
 		c.memory -= p.reserved
 	}

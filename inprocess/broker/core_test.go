@@ -240,7 +240,6 @@ func (m *model) Join(t *rapid.T) {
 	p.entries = 8
 	p.cgroup = []string{"/a", "/b"}[rapid.IntRange(0, 1).Draw(t, "cgroup")]
 	m.core.joinRun(p, rapid.Uint64Range(0, 4).Draw(t, "run"))
-	m.core.hello(p)
 	m.procs = append(m.procs, p)
 }
 

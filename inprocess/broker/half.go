@@ -150,19 +150,19 @@ func (c *client) socket(r inprocess.Record, fd int) error {
 		}
 	}
 	b := c.broker
+	defer func() { shared.CloseSocket(&fd) }() // without the lock
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := c.member.ends[inprocess.Index(r.Tag)]
 	switch {
 	case e == nil || e.tag != r.Tag || e.half == nil || e.state != endPromoted: // it has ended
-		shared.Close(&fd)
 	case fd < 0:
 		e.half.beyond.Ended(e.half, false)
 	case e.socket.Cookie != cookie:
-		_ = unix.Close(fd)
 		return &protocolError{"the socket of another connection"}
 	default:
 		e.half.beyond.Socket(e.half, fd)
+		fd = -1
 	}
 	return nil
 }

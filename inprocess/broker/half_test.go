@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -128,7 +129,10 @@ func TestHalf(t *testing.T) {
 			client, server := connection(t, "tcp4")
 			l.ask(0x20001, client)
 			h := n.last(t)
-			require.True(t, h.Grant(portionOf(t, h, inprocess.OrderMin), inprocess.OrderMin, "rdma-soft"))
+			p := portionOf(t, h, inprocess.OrderMin)
+			gateway, err := shared.Reopen(p.Mirror.Kept, unix.O_RDWR) // which has the mirror for as long as it carries
+			require.NoError(t, err)
+			require.True(t, h.Grant(p, inprocess.OrderMin, "rdma-soft"))
 			require.False(t, h.Grant(portionOf(t, h, inprocess.OrderMin), inprocess.OrderMin, "rdma-soft"), "again")
 			g := l.granted(0x20001)
 			require.Zero(t, g.A)
@@ -147,6 +151,9 @@ func TestHalf(t *testing.T) {
 			require.EqualValues(t, 1, b.Counters().Promoted)
 			g.let()
 			n.says(t, "waits", "socket", how, "alone")
+			time.Sleep(4 * firstLook) // it is looked at again
+			require.EqualValues(t, 2*inprocess.EndSize(inprocess.OrderMin), b.Counters().Memory, "the gateway has memory of it")
+			shared.Close(&gateway)
 			eventually(t, func() bool { c := b.Counters(); return c.Memory == 0 && c.Conns == 0 }, "nobody has memory of it")
 			_ = server
 		})

@@ -55,6 +55,9 @@ func (c *core) joinRun(m *member, id uint64) {
 	}
 	r.refs++
 	m.run = r
+	if m.entries > 0 {
+		r.processes++
+	}
 }
 
 func (c *core) leaveRun(m *member) {

@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/smcgw/smcgw/gateway/internal/mirror"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
@@ -34,7 +32,8 @@ type end struct {
 	said    mirror.Said                  // what the peer was last told
 	granted bool
 	lost    bool // the carrier has ended
-	alone   bool
+	alone   bool // no process has the end's memory any more
+	ended   bool // so it is with the peer's
 	dropped bool
 	later   *time.Timer
 	closing chan struct{} // closed when the end is dropped
@@ -102,7 +101,7 @@ func (e *end) drop() {
 // rings passes the socket on to the mirror.End, or closes it.
 func (e *end) rings(fd int) {
 	if e.dropped {
-		_ = unix.Close(fd)
+		shared.CloseSocket(&fd)
 		return
 	}
 	e.mir.Load().Rings(fd)

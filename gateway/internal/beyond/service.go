@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/mirror"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/inprocess/shared"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -86,6 +88,7 @@ type Service struct {
 	mu     sync.Mutex           // guards everything below
 	talks  map[netip.Addr]*talk // that this gateway has opened, by peer
 	taken  map[*talk]struct{}   // that peers have opened
+	ending map[*talk]struct{}   // that are over, but have ends which go on by the kernel
 	native map[netip.Addr]time.Time
 	met    map[netip.Addr]struct{} // peers that have sent HELLO
 	known  map[*broker.Half]*end
@@ -115,7 +118,7 @@ var _ broker.Beyond = (*Service)(nil)
 // Open starts a service. The shards must be running.
 func Open(cfg Config) (*Service, error) {
 	s := &Service{
-		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{}, met: map[netip.Addr]struct{}{},
+		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, ending: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{}, met: map[netip.Addr]struct{}{},
 		known: map[*broker.Half]*end{}, asked: map[broker.Sequences]*end{}, wished: map[broker.Sequences]wish{}, desks: map[uint64]*desk{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -174,8 +177,8 @@ func (s *Service) Close(why negotiate.Reason) {
 	for _, t := range s.talks {
 		talks = append(talks, t)
 	}
-	for t := range s.taken {
-		talks = append(talks, t)
+	for _, some := range []map[*talk]struct{}{s.taken, s.ending} {
+		talks = slices.AppendSeq(talks, maps.Keys(some))
 	}
 	asked := s.asked
 	s.asked = map[broker.Sequences]*end{}
@@ -240,11 +243,32 @@ func (s *Service) accept(l net.Listener) {
 		go func() {
 			defer s.work.Done()
 			t.run(c, false)
-			s.mu.Lock()
-			delete(s.taken, t)
-			s.mu.Unlock()
+			s.forgetTalk(t)
 		}()
 	}
+}
+
+// over makes room for another control connection with a talk's peer, as this one serves no new ends. It may have old ones
+// for long: those that go on by the kernel.
+func (s *Service) over(t *talk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.talks[t.peer] == t {
+		delete(s.talks, t.peer)
+	}
+	delete(s.taken, t)
+	s.ending[t] = struct{}{}
+}
+
+// forgetTalk forgets a talk that runs no more.
+func (s *Service) forgetTalk(t *talk) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.talks[t.peer] == t {
+		delete(s.talks, t.peer)
+	}
+	delete(s.taken, t)
+	delete(s.ending, t)
 }
 
 // takenFrom counts the control connections that one address has opened. The caller holds the lock.
@@ -359,7 +383,7 @@ func (s *Service) Over(h *broker.Half) { s.tell(h, (*talk).gone) }
 // Socket implements broker.Beyond.
 func (s *Service) Socket(h *broker.Half, fd int) {
 	if !s.tell(h, func(_ *talk, _ time.Time, e *end) { e.rings(fd) }) {
-		_ = unix.Close(fd)
+		shared.CloseSocket(&fd)
 	}
 }
 
@@ -441,14 +465,12 @@ func (s *Service) dial(peer netip.Addr) (net.Conn, error) {
 // leaveNative forgets a talk that this gateway has opened. If there was no gateway (err), it also remembers not to ask
 // the peer for a while.
 func (s *Service) leaveNative(t *talk, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.talks[t.peer] == t {
-		delete(s.talks, t.peer)
-	}
+	s.forgetTalk(t)
 	if err == nil {
 		return
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.cfg.Log.Debug("no gateway to promote with", "peer", t.peer, "error", err)
 	if len(s.native) >= maxTalks { // forgetting costs only a dial each
 		clear(s.native)

@@ -236,6 +236,9 @@ func (t *talk) do(todo []between.Action) {
 		case between.Greeted:
 			t.greet(a.Peer)
 		case between.Find:
+			if t.over { // one before it in the same piece has ended the connection
+				break
+			}
 			t.wishes[a.Number] = a.Offer
 			if !t.s.find(t, a.Number, nameOf(&a.Offer)) {
 				delete(t.wishes, a.Number)
@@ -301,6 +304,7 @@ func (t *talk) greet(peer between.Hello) {
 // close handles the end of the control connection.
 func (t *talk) close(a between.Closed) {
 	t.over = true
+	t.s.over(t)
 	if b := t.ctl.Pending(); len(b) > 0 && !t.writing { // the last words, if nothing is being written
 		_ = t.conn.SetWriteDeadline(time.Now().Add(closeTime))
 		_, _ = t.conn.Write(b)
@@ -332,8 +336,9 @@ func (t *talk) begin(_ time.Time, e *end) {
 	switch {
 	case t.over && !t.greeted:
 		t.pass(e)
-	case t.over:
-		t.drop(e)
+	case t.over: // it was over just before; the peer has a gateway
+		delete(t.all, e)
+		t.s.seek(e, e.hosts)
 	case t.greeted:
 		t.offer(e)
 	default:
@@ -545,10 +550,15 @@ func (t *talk) lose(a between.Lose) {
 	}
 }
 
-// loses records that an end's carrier has ended. An end that no process has any more then waits for nothing.
+// loses records that an end's carrier has ended.
 func (t *talk) loses(e *end) {
 	e.lost = true
-	if e.alone {
+	t.settle(e)
+}
+
+// settle ends an end that no process has any more, unless its bytes may still come to a process of the peer.
+func (t *talk) settle(e *end) {
+	if e.alone && (e.lost || e.ended) {
 		t.left(e)
 	}
 }
@@ -597,7 +607,9 @@ func (t *talk) opened(e *end, then func(now time.Time)) {
 func (t *talk) peerEnded(e *end, exited bool, written uint64) {
 	delete(t.ends, e.number)
 	if exited {
+		e.ended = true
 		e.mir.Load().PeerEnded(written)
+		t.settle(e)
 	} else {
 		e.mir.Load().Lose(errors.New("the peer has left the ring"))
 		t.loses(e)
@@ -642,11 +654,8 @@ func (t *talk) alone(_ time.Time, e *end) {
 		return
 	}
 	e.alone = true
-	if e.lost {
-		t.left(e)
-		return
-	}
 	e.mir.Load().ProcessEnded()
+	t.settle(e)
 }
 
 // drained handles that the peer has everything that an ended process had written.

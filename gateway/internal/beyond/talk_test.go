@@ -109,9 +109,42 @@ func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
 	require.Equal(t, before, conn.writes.Load())
 }
 
+// A control connection that is over, and has an end which goes on by the kernel, is in nobody's way.
+func TestAnotherTalkAfterTheEnd(t *testing.T) {
+	tk, _, peer := running(t)
+	granted(t, tk)
+	s := tk.s
+	s.mu.Lock()
+	s.talks[tk.peer] = tk
+	s.mu.Unlock()
+	require.NoError(t, peer.Close())
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_, ends := s.ending[tk]
+		return ends && s.talks[tk.peer] == nil
+	}, 10*time.Second, time.Millisecond)
+	// An end that was to begin with it meanwhile is looked for elsewhere.
+	e := newEnd(s, &broker.Half{Member: 1})
+	e.hosts = []netip.Addr{tk.peer}
+	s.mu.Lock()
+	s.known[e.half], s.met[tk.peer] = e, struct{}{}
+	s.mu.Unlock()
+	do(t, tk, func(now time.Time) {
+		tk.greeted = true
+		tk.begin(now, e)
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Same(t, e, s.known[e.half])
+	require.NotSame(t, tk, e.talk)
+	delete(s.known, e.half)
+}
+
 // An end whose process is gone waits until the peer has all that it wrote, and no longer than there is a carrier.
 func TestCarrierEndsBeforeAllIsSent(t *testing.T) {
 	for name, lose := range map[string]func(*talk, time.Time, *end){
+		"peer gone":   func(tk *talk, _ time.Time, e *end) { tk.peerEnded(e, true, 0) },
 		"peer left":   func(tk *talk, _ time.Time, e *end) { tk.peerEnded(e, false, 0) },
 		"device lost": func(tk *talk, _ time.Time, e *end) { tk.loses(e) },
 	} {

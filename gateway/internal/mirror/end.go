@@ -290,7 +290,7 @@ func (e *End) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) b
 
 // letGo closes the duplicate of the socket.
 func (e *End) letGo() {
-	shared.Close(&e.sock)
+	shared.CloseSocket(&e.sock)
 }
 
 // leave closes all links and stops examining the library's words.

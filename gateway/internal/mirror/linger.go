@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
 // Bounds on the sockets that a hub keeps after their programs have closed them.
@@ -30,7 +32,7 @@ func (h *Hub) linger(fd int) {
 	}
 	l := &lingerer{fd: fd, since: h.shard.Now()}
 	if len(h.lingering) >= mostLingering {
-		_ = unix.Close(fd)
+		shared.CloseSocket(&fd)
 		return
 	}
 	h.lingering[fd] = l
@@ -63,5 +65,5 @@ func (h *Hub) release(l *lingerer) {
 		l.stop()
 	}
 	delete(h.lingering, l.fd)
-	_ = unix.Close(l.fd)
+	shared.CloseSocket(&l.fd)
 }

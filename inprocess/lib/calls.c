@@ -318,9 +318,9 @@ static long close_some(unsigned from, unsigned to, int flags) {
 }
 PUBLIC int close_range(unsigned from, unsigned to, int flags) {
 	if (from > to || (flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC))) return (int)result(SYS(close_range, from, to, flags)); // closes nothing
-	const int some[] = {smcgw_top(), smcgw.socket, smcgw.slab_fd, smcgw.nudge};
+	const int some[] = {smcgw_top(), smcgw.socket, smcgw.slab_fd, smcgw.nudge, smcgw_top_bell()};
 	unsigned last = 0; // highest number that matters here; there may be a million more
-	for (int i = 0; i < 4; i++)
+	for (unsigned i = 0; i < sizeof some / sizeof *some; i++)
 		if (some[i] > (int)last) last = (unsigned)some[i];
 	bool own = smcgw_ours();
 	for (unsigned i = from; own && i <= to && i <= last && !(flags & CLOSE_RANGE_CLOEXEC); i++) {
@@ -474,6 +474,7 @@ static bool unfit(int level, int option, const void *v, socklen_t n) {
 		default: return false;
 		}
 	}
+	if ((level == IPPROTO_IP && option == IP_RECVERR) || (level == IPPROTO_IPV6 && option == IPV6_RECVERR)) return x != 0; // errors that pass
 	return level == IPPROTO_TCP && (option == TCP_ULP || option == TCP_REPAIR || option == TCP_INQ || option == TCP_FASTOPEN_CONNECT || option == TCP_MD5SIG);
 }
 // kept returns where the program's value of an option is stored, if promotion itself has set that option.

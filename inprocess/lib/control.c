@@ -28,6 +28,7 @@ static struct peer_desk desks[DESKS];
 _Atomic uint32_t smcgw_talk;
 static _Atomic uint32_t bells[MAX_FD]; // index plus 1 of the end whose bell the descriptor is
 static _Atomic bool any_bells;
+static _Atomic int top_bell = -1; // no bell has had a higher number
 
 __attribute__((constructor)) static void start(void) {
 	const char *p = getenv("SMCGW_SOCKET"), *r = getenv("SMCGW_RUN");
@@ -96,6 +97,12 @@ static bool lock_soon(pthread_mutex_t *m) {
 	return true;
 }
 
+static void bell_at(int fd, uint32_t of) {
+	put(&bells[fd], of);
+	for (int top = get(&top_bell); fd > top && !atomic_compare_exchange_weak(&top_bell, &top, fd);) {}
+}
+int smcgw_top_bell(void) { return get(&top_bell); }
+
 void smcgw_hide_from(int fd) {
 	if (!smcgw_hidden(fd)) return;
 	uint64_t mask;
@@ -105,15 +112,15 @@ void smcgw_hide_from(int fd) {
 		_Atomic int *at = of ? &place_of(entry(of - 1))->memory.bell : fd == smcgw.socket ? &smcgw.socket : fd == smcgw.nudge ? &smcgw.nudge : &smcgw.slab_fd;
 		long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, fd + 1);
 		*at = n < 0 ? -1 : (int)n; // from here on the number is the program's
-		if (of && n >= 0 && n < MAX_FD) put(&bells[n], of);
+		if (of && n >= 0 && n < MAX_FD) bell_at((int)n, of);
 	}
 	smcgw_let_control(mask);
 }
 
 void smcgw_bell_is(struct end *e, int fd) {
 	int n = smcgw_move_away(fd);
-	if (n < MAX_FD) put(&bells[n], index_of(e) + 1);
 	put(&any_bells, true);
+	if (n < MAX_FD) bell_at(n, index_of(e) + 1);
 	put(&place_of(e)->memory.bell, n);
 }
 void smcgw_bell_goes(int fd) {
@@ -425,7 +432,12 @@ static bool inherited(int fd) {
 		socklen_t n = sizeof v;
 		if (SYS(getsockopt, fd, SOL_SOCKET, options[i], &v, &n) >= 0 && v > (options[i] == SO_RCVLOWAT)) return true;
 	}
-	return false;
+	int v4 = 0, v6 = 0;
+	socklen_t n = sizeof v4;
+	SYS(getsockopt, fd, IPPROTO_IP, IP_RECVERR, &v4, &n);
+	n = sizeof v6;
+	SYS(getsockopt, fd, IPPROTO_IPV6, IPV6_RECVERR, &v6, &n);
+	return v4 || v6;
 }
 
 void smcgw_ask(struct end *e, int fd) {

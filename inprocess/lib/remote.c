@@ -32,6 +32,7 @@
 #define SHUT_WITHIN 2000000000LL        // nanoseconds to wait, after the kernel's end of the stream, for news of the peer's process
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks meanwhile
 #define LAST_WITHIN 2000000000LL
+#define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
 #define AGAIN 1024                     // calls after which an end that has gone back asks again
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW };
@@ -77,6 +78,7 @@ struct remote {
 	uint64_t frame_first, frame_last;
 	_Atomic uint64_t frame_end; // where the last frame ends in the kernel's stream: the ring goes on once that is acknowledged
 	uint64_t back_r, back_s, back_frame;
+	bool ends;              // END is on its way, or sent: nothing follows but a FIN
 	bool raw_last;          // the last bytes sent are RAW or what it repeats: if the peer is gone, these cause its reset, not the program's
 	_Atomic uint32_t belled;
 	uint64_t moved;         // the mirror's tail when moves() last looked, and since when
@@ -906,6 +908,16 @@ static bool open_it(struct end *e, int fd) {
 	return true;
 }
 
+// ends frames END. All that the peer was sent it has passed.
+static void ends(struct end *e) {
+	struct remote *m = e->remote;
+	frame(m->out, END, 0, get(&e->own->head));
+	m->out_at = 0;
+	m->out_n = FRAME;
+	m->out_rest = true;
+	m->ends = true;
+}
+
 // leave makes the direction go back by RAW: all that the peer may lack is sent once more. It
 // returns false if it has left already, or still owes a frame.
 static bool leave(struct end *e, int fd) {
@@ -975,10 +987,16 @@ static bool advance(struct end *e, int fd) {
 			}
 		}
 		if (!h.msg_iovlen) {
+			if (e->fin == FIN_OWED && m->tx == OPENED && !m->ends) { // end_it did not get so far
+				if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave(e, fd);
+				else ends(e);
+				if (owes(m)) continue;
+			}
 			if (e->fin == FIN_OWED) {
 				e->fin = FIN_SENT;
 				SYS(shutdown, fd, SHUT_WR);
 			}
+			if (m->ends) m->tx = RETURNED; // there is nothing to go back with
 			return true;
 		}
 		long k = SYS(sendmsg, fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -1297,16 +1315,22 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 
 // ---- ends
 
-// pay_all makes the kernel take what is owed, in a larger send buffer if it may have one.
+// pay_all makes the kernel take what is owed, in a larger send buffer if it may have one. TCP_NOTSENT_LOWAT would keep it from using that.
 static bool pay_all(struct end *e, int fd) {
-	int n = (int)(e->remote->size + SPILL);
+	int n = (int)(e->remote->size + SPILL), had = 0, none = 0;
+	socklen_t l = sizeof had;
 	if (likely(advance(e, fd))) return true;
-	if (SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) < 0) SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
+	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &none, sizeof none);
+	SYS(getsockopt, fd, SOL_SOCKET, SO_SNDBUF, &had, &l);
+	had /= 2; // the kernel doubles the value it is given
+	if (n > had && SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) < 0 && had < MOST_SNDBUF)
+		SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
 	return advance(e, fd);
 }
-// last gives the kernel what is owed, before a FIN or before another program may send. It goes on for as long as the peer takes any.
-static bool last(struct end *e, int fd) {
-	int64_t until = now() + LAST_WITHIN;
+// last gives the kernel what is owed, before a FIN or before another program may send. It goes on for as long as the peer takes any within
+// some nanoseconds.
+static bool last(struct end *e, int fd, int64_t within) {
+	int64_t until = now() + within;
 	uint64_t had = 0;
 	if (pay_all(e, fd)) return !e->tx_error;
 	while (!advance(e, fd)) {
@@ -1314,16 +1338,16 @@ static bool last(struct end *e, int fd) {
 		struct timespec ts = {0, 10000000};
 		int q = 0;
 		SYS(ioctl, fd, SIOCOUTQ, &q);
-		if (get(&e->ks) - (unsigned)q != had) until = now() + LAST_WITHIN;
+		if (get(&e->ks) - (unsigned)q != had) until = now() + within;
 		had = get(&e->ks) - (unsigned)q;
 		if (now() > until) return false;
 		SYS(ppoll, &p, 1, &ts, 0, 8);
 	}
 	return !e->tx_error;
 }
-static bool end_it(struct end *e, int fd) {
+static bool end_it(struct end *e, int fd, int64_t within) {
 	struct remote *m = e->remote;
-	if (!last(e, fd)) return false;
+	if (!last(e, fd, within)) return false;
 	// After a FIN nothing can be repeated, so END requires that the peer has everything. Mostly it has, or the news of that is on its way.
 	for (int64_t until = now() + KEPT_WITHIN; m->tx == OPENED && !must_leave(e) && get(&e->own->head) != get_acquire(&e->peer->tail);) {
 		uint32_t room = get_acquire(&e->peer->room);
@@ -1333,13 +1357,8 @@ static bool end_it(struct end *e, int fd) {
 		if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
 	}
 	if (m->tx == OPENED && (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail))) leave(e, fd);
-	if (m->tx == OPENED) {
-		frame(m->out, END, 0, get(&e->own->head));
-		m->out_at = 0;
-		m->out_n = FRAME;
-		m->out_rest = true;
-	}
-	return last(e, fd);
+	if (m->tx == OPENED) ends(e);
+	return last(e, fd, within);
 }
 
 bool smcgw_remote_ended(struct end *e, int fd, int how) {
@@ -1348,7 +1367,7 @@ bool smcgw_remote_ended(struct end *e, int fd, int how) {
 	if (!smcgw_lock(e, &e->wl)) return true;
 	bool done = true;
 	if (!atomic_load(&e->write_ended) && e->fin == FIN_NONE) {
-		done = end_it(e, fd) || e->tx_error;
+		done = end_it(e, fd, LAST_WITHIN) || e->tx_error;
 		e->fin = done ? FIN_SENT : FIN_OWED;
 	}
 	atomic_store(&e->write_ended, true);
@@ -1368,7 +1387,7 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 		enum step s = step(e, fd, b, 1, &n);
 		reset = s == FROM_RING || s == FROM_LOOK || (s == FROM_KERNEL && unread(fd));
 	}
-	if (writes && !reset && e->fin != FIN_SENT && !(e->fin == FIN_OWED ? last(e, fd) : end_it(e, fd)) && !e->tx_error) reset = true;
+	if (writes && !reset && e->fin != FIN_SENT && !(e->fin == FIN_OWED ? last(e, fd, CLOSE_WITHIN) : end_it(e, fd, CLOSE_WITHIN)) && !e->tx_error) reset = true;
 	if (!reset && m->rx == FRAMED && m->type == NO_FRAME && m->rest && queued(fd) == 1) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	// Before GONE: the gateway keeps its duplicate until the FIN is acknowledged, and would close a socket without one at once.

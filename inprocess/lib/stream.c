@@ -25,7 +25,6 @@
 #define KERNEL_WINDOW (128 << 10)
 #define RING_AGAIN 20000000LL          // nanoseconds before a token is repeated for a set that is still asleep
 #define TOKEN_BYTES 2048               // most bytes of the send buffer that a token takes
-#define MOST_SNDBUF 212992             // on most hosts the largest SO_SNDBUF without SO_SNDBUFFORCE
 #define LAST_WITHIN 2000000000LL       // nanoseconds without progress before a FIN gives up on bytes that were taken back
 
 static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {

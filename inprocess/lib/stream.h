@@ -4,6 +4,7 @@
 
 #include "lib.h"
 
+#define MOST_SNDBUF 212992             // on most hosts the largest SO_SNDBUF without SO_SNDBUFFORCE
 #define WAY_BYTES (16 << 10)           // a call of this many bytes may be part of a bulk transfer
 #define WAY_CALL (1 << 20)             // a call that sends more also yields on its way
 #define WAY_EVERY 200000LL             // nanoseconds between yields

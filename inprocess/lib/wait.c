@@ -373,9 +373,9 @@ void smcgw_wait_closed(int fd) {
 	if (!smcgw_waited(fd)) return;
 	if (get(&sets[fd])) set_closed(fd);
 	if (!open_sets || !get(&watched[fd])) return;
-	// The broker that was asked may still have a duplicate of the socket, even one that has since gone. The kernel would then keep
-	// reporting a number that may soon be another file.
-	bool last = !e || get(&e->refs) == 1, lent = e && last && get(&e->question) && state_of(e) != SMCI_PROMOTED;
+	// The broker that was asked may still have a duplicate of the socket, even one that has since gone; the gateway of an end between
+	// hosts keeps its own until all is sent. The kernel would then keep reporting a number that may soon be another file.
+	bool last = !e || get(&e->refs) == 1, lent = e && last && (e->remote || (get(&e->question) && state_of(e) != SMCI_PROMOTED));
 	hold();
 	put(&watched[fd], false);
 	for (struct set *s = open_sets; s; s = s->next) {
@@ -1181,7 +1181,7 @@ static int numbers(int n) {
 }
 
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
-	const bool owes = get(&smcgw_owing), fulls = w && get(&n_full);
+	const bool owes = get(&smcgw_owing) || get(&smcgw_remotes), fulls = w && get(&n_full);
 	if (!get(&smcgw.met) || n < 0 || !(r || owes || fulls) || (r && !smcgw_touch(r, n > FD_SETSIZE ? 1 : ((size_t)n + 7) / 8))) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + ns_of(timeout) : 0;

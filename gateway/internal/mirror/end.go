@@ -239,9 +239,22 @@ func (e *End) Rings(fd int) {
 			e.letGo()
 			return
 		}
+		e.widen()
 		e.ring() // for what has come meanwhile
 		e.announce()
 	})
+}
+
+// spilled is the most that a library gives to the kernel beside its ring: SPILL of inprocess/lib/remote.c.
+const spilled = 1 << 20
+
+// widen makes the send buffer of the socket large enough for all that the library may give to the kernel at once, as when
+// it closes the socket: natively the kernel would have had those bytes all along. The library may not do so itself.
+func (e *End) widen() {
+	want := int(e.size) + spilled
+	if had, err := unix.GetsockoptInt(e.sock, unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil && had < 2*want { // doubled by the kernel
+		_ = unix.SetsockoptInt(e.sock, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, want)
+	}
 }
 
 // Lose ends the carrier, for a reason of the owner's.

@@ -1315,6 +1315,58 @@ static void promoted_meanwhile(void) { // while another thread already sleeps in
 		for (int k = 0; k < 1 + i / 2; k++) say("%d woken %s %s", i, finish(&t[k]), now() - at < 2 ? "soon" : "late");
 	}
 }
+static double cpu(void) { // seconds of processor time
+	struct timespec t;
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+static void closed_unsent(void) { // close a registered descriptor with bytes that the peer has not read, and use its number again
+	for (int i = 0; i < 3; i++) {
+		int a, b, c, d, ep = epoll_create1(0);
+		pair(&a, &b);
+		add(ep, a, i == 0 ? EPOLLIN | EPOLLOUT : i == 1 ? EPOLLIN | EPOLLRDHUP : EPOLLIN | EPOLLRDHUP | EPOLLET);
+		if (i) say("none %s", happens(ep, 0));
+		size_t n = fill(a);
+		close(a);
+		double at = cpu();
+		say("none %s", happens(ep, 300));
+		say("idle %d", cpu() - at < 0.15);
+		pair(&c, &d);
+		say("same number %d", c == a || d == a);
+		add(ep, c, EPOLLIN);
+		say("none %s", happens(ep, 50));
+		if (i == 2) ms(2500);
+		size_t got = 0;
+		ssize_t k;
+		while ((k = read(b, in, sizeof in)) > 0) got += (size_t)k;
+		say("all %d", got == n);
+		say("end %s", res(k));
+		close(b);
+		ms(100);
+		say("none %s", happens(ep, 50));
+		give(d, "x");
+		say("one %s", happens(ep, 1000));
+		take(c, 1);
+		close(c);
+		close(d);
+		close(ep);
+	}
+}
+static void range_above(void) { // close all descriptors above those of a connection, as daemons do
+	int a, b;
+	pair(&a, &b);
+	say("%d", close_range((unsigned)(a > b ? a : b) + 1, ~0u, 0));
+	for (int i = 0; i < 3; i++) {
+		ms(200); // whoever moves the bytes sleeps
+		give(a, "hello");
+		say("%zu", take(b, 5));
+		ms(200);
+		give(b, "world");
+		say("%zu", take(a, 5));
+	}
+	shutdown(a, SHUT_WR);
+	say("%s", res(read(b, in, 1)));
+}
 static void closed_in_set(void) { // close the registered descriptor while a duplicate is open
 	int a, b, ep = epoll_create1(0), other = epoll_create1(0);
 	pair(&a, &b);
@@ -4704,7 +4756,7 @@ static void left_by_many(void) {
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \

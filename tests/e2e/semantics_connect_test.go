@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
@@ -272,7 +274,13 @@ func TestSemanticsOfReuse(t *testing.T) {
 					require.NoError(t, err)
 					defer ln.Close()
 					for range tc.rounds {
-						p, err := dialPair(w.h1, ln, at(h, ownPort), at(w.h1, uint16(31000+i)))
+						var p *pair
+						// The kernel keeps the tuple until the last FIN is acknowledged: over a network a round trip, here until
+						// the gateway has a processor.
+						require.Eventually(t, func() bool {
+							p, err = dialPair(w.h1, ln, at(h, ownPort), at(w.h1, uint16(31000+i)))
+							return !errors.Is(err, unix.EADDRNOTAVAIL)
+						}, moment, time.Millisecond)
 						require.NoError(t, err)
 						retries += int(tcpInfo(p.c).Total_retrans) // SYNs, too
 						require.NoError(t, send(p.c, 100))

@@ -304,8 +304,8 @@ func (c *client) welcome(r inprocess.Record, n *news, d shared.Memory) error {
 	n.set(b.core.off, b.sentBack[c.slab.key], b.thresholds, true)
 	c.news, c.desk = n, d
 	b.slabs[c.slab.key]++
-	c.member.entries = uint32(r.B)
 	b.core.joinRun(c.member, r.ID)
+	b.core.hello(c.member, uint32(r.B))
 	err := c.post(inprocess.Record{What: inprocess.Welcome}, d.Write, n.file)
 	shared.Close(&c.desk.Write)
 	n.handed()

@@ -451,6 +451,14 @@ func (c *core) refuseTag(m *member, tag uint32, s Socket, why inprocess.Why) []d
 	return []denial{c.deny(&end{of: m, tag: tag, socket: s}, why)}
 }
 
+// hello records that a client has a slab.
+func (c *core) hello(m *member, entries uint32) {
+	m.entries = entries
+	if m.run != nil {
+		m.run.processes++
+	}
+}
+
 // refuse ends and denies an end.
 func (c *core) refuse(e *end, why inprocess.Why) denial {
 	c.end(e, evRefused)

@@ -237,9 +237,16 @@ func (m *model) Join(t *rapid.T) {
 	if !ok {
 		return
 	}
-	p.entries = 8
 	p.cgroup = []string{"/a", "/b"}[rapid.IntRange(0, 1).Draw(t, "cgroup")]
-	m.core.joinRun(p, rapid.Uint64Range(0, 4).Draw(t, "run"))
+	id := rapid.Uint64Range(0, 4).Draw(t, "run")
+	before, after := rapid.Bool().Draw(t, "joins before"), rapid.Bool().Draw(t, "joins after")
+	if before {
+		m.core.joinRun(p, id)
+	}
+	m.core.hello(p, 8)
+	if after {
+		m.core.joinRun(p, id)
+	}
 	m.procs = append(m.procs, p)
 }
 
@@ -527,6 +534,9 @@ func (m *model) Check(t *rapid.T) {
 	}
 	refs := map[runKey]int{}
 	for key, r := range m.core.runs {
+		if r.processes != runs[key] { // all have slabs
+			t.Fatalf("run %v: %d processes, not %d", key, r.processes, runs[key])
+		}
 		refs[key] = r.refs
 	}
 	l := modelLimits()

@@ -202,7 +202,11 @@ func newRunGroup() (*runGroup, error) {
 	g := &runGroup{parent: filepath.Join(mount, at)}
 	below := filepath.Join(at, "smcgw-run-"+strconv.Itoa(os.Getpid()))
 	g.dir = filepath.Join(mount, below)
-	if err := os.Mkdir(g.dir, 0o755); err != nil {
+	err = os.Mkdir(g.dir, 0o755)
+	if errors.Is(err, os.ErrExist) && os.Remove(g.dir) == nil { // a run that was killed has left it
+		err = os.Mkdir(g.dir, 0o755)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("cgroup of the command: %w", err)
 	}
 	var st unix.Stat_t

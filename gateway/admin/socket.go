@@ -148,13 +148,20 @@ func (s *adminSocket) moveBack() (err error) {
 }
 
 // lockFile takes the lock; if another process holds it, the error is errAdminInUse. The file
-// is never removed: otherwise two daemons could lock two files with the same name.
+// is never removed: otherwise two daemons could lock two files with the same name. Root gives
+// away only what it has created: another user, whose directory it is, may have put a link there.
 func lockFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	const flags = os.O_RDWR | unix.O_NOFOLLOW
+	f, err := os.OpenFile(path, flags|os.O_CREATE|os.O_EXCL, 0o600)
+	switch {
+	case err == nil:
+		giveToOwner(f)
+	case errors.Is(err, os.ErrExist):
+		f, err = os.OpenFile(path, flags, 0)
+	}
 	if err != nil {
 		return nil, ofOwner(fmt.Errorf("open admin lock: %w", err))
 	}
-	giveToOwner(f)
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {

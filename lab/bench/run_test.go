@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -47,18 +48,23 @@ func TestTinyComparison(t *testing.T) {
 // of the works that were done have a number.
 func TestQuick(t *testing.T) {
 	testnet.Require(t, "root", "bpf", "haproxy", "iperf3", "sockperf", "nginx", "wrk")
-	list, err := Quick(t.Context(), Options{
-		Executable: testnet.Program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: t.Output(), Command: "quick",
-		Only:     []string{"connections", "beside-ping"},
-		Variants: []string{comparison.TCP, TwoProxies, Shm, Soft1500},
-	})
-	require.NoError(t, err)
-	require.NotEmpty(t, list)
+	var list []*comparison.Report
+	for range 3 { // on a busy machine a connection goes another way now and then, and its round does not count
+		var err error
+		list, err = Quick(t.Context(), Options{
+			Executable: testnet.Program(t), Rounds: 1, Duration: 200 * time.Millisecond, Log: t.Output(), Command: "quick",
+			Only:     []string{"connections", "beside-ping"},
+			Variants: []string{comparison.TCP, TwoProxies, Shm, Soft1500},
+		})
+		require.NoError(t, err)
+		require.NotEmpty(t, list)
+		if !slices.ContainsFunc(list, func(r *comparison.Report) bool { return incomplete(r) != "" }) {
+			break
+		}
+	}
 	require.Equal(t, Usual, list[0].Machine.CongestionControl)
 	for _, r := range list {
-		for _, s := range r.Series {
-			require.Equal(t, len(s.Values), s.Spread().N, "%s, %s: %s", s.Work, s.Variant, s.Note)
-		}
+		require.Empty(t, incomplete(r))
 	}
 	var line, details strings.Builder
 	require.ErrorIs(t, Ratios(list, &line, &details), ErrMissing, "only some works were done")
@@ -83,4 +89,14 @@ func TestUnknownWork(t *testing.T) {
 	o = Options{Variants: []string{"nonsense"}}
 	_, _, err = o.choose(nil)
 	require.ErrorContains(t, err, "nothing to compare")
+}
+
+// incomplete names a series of a report of which a round failed; empty: none has.
+func incomplete(r *comparison.Report) string {
+	for _, s := range r.Series {
+		if len(s.Values) != s.Spread().N {
+			return fmt.Sprintf("%s, %s: %s", s.Work, s.Variant, s.Note)
+		}
+	}
+	return ""
 }

@@ -8,12 +8,13 @@ const (
 
 // Sizes of shared structures.
 const (
-	Transitions = 16   // most transitions of a direction that may be published and not yet passed
-	RingAt      = 1024 // offset of the ring in an end's memory
-	OrderMin    = 16   // log2 of the smallest ring
-	OrderMax    = 22   // log2 of the largest ring
-	Slack       = 64   // bytes of a ring that stay free, and by which pieces of a stream fall short of whole pages
-	Slots       = 63   // epoll sets of a desk
+	Transitions = 16      // most transitions of a direction that may be published and not yet passed
+	RingAt      = 1024    // offset of the ring in an end's memory
+	OrderMin    = 16      // log2 of the smallest ring
+	OrderMax    = 22      // log2 of the largest ring
+	Spill       = 1 << 20 // bytes that a library keeps to give to the kernel again, at most, beside its ring
+	Slack       = 64      // bytes of a ring that stay free, and by which pieces of a stream fall short of whole pages
+	Slots       = 63      // epoll sets of a desk
 	DeskSize    = 4096
 	NewsSize    = 4096 + EntriesMax/8 // the file: words in its first 40 bytes; from NewsKernel on, a bit for each entry
 	EntrySize   = 640                 // of an entry of the slab

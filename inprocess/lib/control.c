@@ -27,7 +27,6 @@ static uint64_t looked_at; // looked_at of the ends granted in this conversation
 static struct peer_desk desks[DESKS];
 _Atomic uint32_t smcgw_talk;
 static _Atomic uint32_t bells[MAX_FD]; // index plus 1 of the end whose bell the descriptor is
-static _Atomic bool any_bells;
 static _Atomic int top_bell = -1; // no bell has had a higher number
 
 __attribute__((constructor)) static void start(void) {
@@ -54,7 +53,7 @@ bool smcgw_broker_there(void) {
 	return false;
 }
 
-bool smcgw_hidden(int fd) { return fd >= 0 && (fd == smcgw.socket || fd == smcgw.slab_fd || fd == smcgw.nudge || (unlikely(get(&any_bells)) && fd < MAX_FD && get(&bells[fd]))); }
+bool smcgw_hidden(int fd) { return fd >= 0 && (fd == smcgw.socket || fd == smcgw.slab_fd || fd == smcgw.nudge || (fd <= get(&top_bell) && get(&bells[fd]))); }
 
 int smcgw_move_away(int fd) {
 	for (int from = 1000; from >= 60; from /= 4) {
@@ -119,7 +118,6 @@ void smcgw_hide_from(int fd) {
 
 void smcgw_bell_is(struct end *e, int fd) {
 	int n = smcgw_move_away(fd);
-	put(&any_bells, true);
 	if (n < MAX_FD) bell_at(n, index_of(e) + 1);
 	put(&place_of(e)->memory.bell, n);
 }

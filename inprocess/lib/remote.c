@@ -14,7 +14,6 @@
 #include "stream.h"
 
 #define PARTS 64
-#define SPILL (1u << 20)               // size of the copy of spilled bytes, kept until the peer has passed them
 #define FRAMES 4096                    // most frames in the copy
 #define PIECE ((64u << 10) - SMCI_SLACK)     // not whole pages: see room_of
 #define SPILL_PIECE ((16u << 10) - SMCI_SLACK) // most payload of a frame; what the kernel does not take at once is owed
@@ -84,7 +83,7 @@ struct remote {
 	uint64_t moved;         // the mirror's tail when moves() last looked, and since when
 	int64_t moved_at;
 	struct frame frame[FRAMES];
-	char spill[SPILL];
+	char spill[SMCI_SPILL];
 };
 
 _Atomic int smcgw_remotes;
@@ -299,7 +298,7 @@ static bool header(struct end *e, int fd) {
 		return true;
 	case DATA:
 	case END:
-		if ((!m->voided && r < tail) || n4 > SPILL || (f[0] == END) != !n4) break;
+		if ((!m->voided && r < tail) || n4 > SMCI_SPILL || (f[0] == END) != !n4) break;
 		m->type = f[0];
 		m->left = n4;
 		m->r = r;
@@ -908,16 +907,6 @@ static bool open_it(struct end *e, int fd) {
 	return true;
 }
 
-// ends frames END. All that the peer was sent it has passed.
-static void ends(struct end *e) {
-	struct remote *m = e->remote;
-	frame(m->out, END, 0, get(&e->own->head));
-	m->out_at = 0;
-	m->out_n = FRAME;
-	m->out_rest = true;
-	m->ends = true;
-}
-
 // leave makes the direction go back by RAW: all that the peer may lack is sent once more. It
 // returns false if it has left already, or still owes a frame.
 static bool leave(struct end *e, int fd) {
@@ -945,6 +934,18 @@ static bool leave(struct end *e, int fd) {
 	return true;
 }
 
+// ends frames END if the peer has passed all that it was sent, and otherwise RAW: after a FIN nothing can be repeated.
+static void ends(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave(e, fd);
+	if (m->tx != OPENED) return;
+	frame(m->out, END, 0, get(&e->own->head));
+	m->out_at = 0;
+	m->out_n = FRAME;
+	m->out_rest = true;
+	m->ends = true;
+}
+
 static bool owes(const struct remote *m) { return m->out_at < m->out_n || m->payload || m->out_rest || m->tx == RETURNS; }
 
 // advance gives the kernel what is owed. It returns false while the kernel refuses.
@@ -957,7 +958,7 @@ static bool advance(struct end *e, int fd) {
 		if (frames) {
 			if (m->out_at < m->out_n) w[h.msg_iovlen++] = (struct iovec){m->out + m->out_at, m->out_n - m->out_at};
 			if (m->payload) {
-				size_t at = m->paid % SPILL, k = SPILL - at < m->payload ? SPILL - at : m->payload;
+				size_t at = m->paid % SMCI_SPILL, k = SMCI_SPILL - at < m->payload ? SMCI_SPILL - at : m->payload;
 				w[h.msg_iovlen++] = (struct iovec){m->spill + at, k};
 				if (k < m->payload) w[h.msg_iovlen++] = (struct iovec){m->spill, m->payload - k};
 			}
@@ -976,8 +977,8 @@ static bool advance(struct end *e, int fd) {
 					m->back_frame++;
 					continue;
 				}
-				size_t at = m->back_s % SPILL, k = end - m->back_s;
-				if (k > SPILL - at) k = SPILL - at;
+				size_t at = m->back_s % SMCI_SPILL, k = end - m->back_s;
+				if (k > SMCI_SPILL - at) k = SMCI_SPILL - at;
 				w[h.msg_iovlen++] = (struct iovec){m->spill + at, k};
 			} else {
 				m->tx = RETURNED;
@@ -988,8 +989,7 @@ static bool advance(struct end *e, int fd) {
 		}
 		if (!h.msg_iovlen) {
 			if (e->fin == FIN_OWED && m->tx == OPENED && !m->ends) { // end_it did not get so far
-				if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave(e, fd);
-				else ends(e);
+				ends(e, fd);
 				if (owes(m)) continue;
 			}
 			if (e->fin == FIN_OWED) {
@@ -1015,7 +1015,7 @@ static bool advance(struct end *e, int fd) {
 		}
 		add(&e->ks, (uint64_t)k);
 		if (!frames) {
-			if (w[0].iov_base >= (void *)m->spill && w[0].iov_base < (void *)(m->spill + SPILL)) m->back_s += (uint64_t)k;
+			if (w[0].iov_base >= (void *)m->spill && w[0].iov_base < (void *)(m->spill + SMCI_SPILL)) m->back_s += (uint64_t)k;
 			else m->back_r += (uint64_t)k;
 			continue;
 		}
@@ -1061,8 +1061,8 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	struct remote *m = e->remote;
 	keep(e);
 	if (n > SPILL_PIECE) n = SPILL_PIECE;
-	if (m->spilled - m->kept + n > SPILL || m->frame_last - m->frame_first == FRAMES) return 0;
-	if (!smcgw_copy(m->spill, SPILL - 1, m->spilled, v, nv, done, n, false)) return -1;
+	if (m->spilled - m->kept + n > SMCI_SPILL || m->frame_last - m->frame_first == FRAMES) return 0;
+	if (!smcgw_copy(m->spill, SMCI_SPILL - 1, m->spilled, v, nv, done, n, false)) return -1;
 	uint64_t head = get(&e->own->head);
 	m->frame[m->frame_last++ % FRAMES] = (struct frame){head, (uint32_t)n};
 	m->spilled += n;
@@ -1151,7 +1151,7 @@ static bool moves(struct end *e) {
 // may_go tells whether there is room, in the ring or in the copy of frames.
 static bool may_go(struct end *e) {
 	keep(e);
-	return room(e) || e->remote->spilled - e->remote->kept < SPILL;
+	return room(e) || e->remote->spilled - e->remote->kept < SMCI_SPILL;
 }
 
 ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
@@ -1317,14 +1317,10 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 
 // pay_all makes the kernel take what is owed, in a larger send buffer if it may have one. TCP_NOTSENT_LOWAT would keep it from using that.
 static bool pay_all(struct end *e, int fd) {
-	int n = (int)(e->remote->size + SPILL), had = 0, none = 0;
-	socklen_t l = sizeof had;
+	int none = 0;
 	if (likely(advance(e, fd))) return true;
 	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &none, sizeof none);
-	SYS(getsockopt, fd, SOL_SOCKET, SO_SNDBUF, &had, &l);
-	had /= 2; // the kernel doubles the value it is given
-	if (n > had && SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) < 0 && had < MOST_SNDBUF)
-		SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUF, &n, sizeof n);
+	smcgw_widen(fd, (int)(e->remote->size + SMCI_SPILL));
 	return advance(e, fd);
 }
 // last gives the kernel what is owed, before a FIN or before another program may send. It goes on for as long as the peer takes any within
@@ -1356,8 +1352,7 @@ static bool end_it(struct end *e, int fd, int64_t within) {
 		wants(e);
 		if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
 	}
-	if (m->tx == OPENED && (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail))) leave(e, fd);
-	if (m->tx == OPENED) ends(e);
+	if (m->tx == OPENED) ends(e, fd);
 	return last(e, fd, within);
 }
 

@@ -25,6 +25,7 @@
 #define KERNEL_WINDOW (128 << 10)
 #define RING_AGAIN 20000000LL          // nanoseconds before a token is repeated for a set that is still asleep
 #define TOKEN_BYTES 2048               // most bytes of the send buffer that a token takes
+#define MOST_SNDBUF 212992             // on most hosts the largest SO_SNDBUF without SO_SNDBUFFORCE
 #define LAST_WITHIN 2000000000LL       // nanoseconds without progress before a FIN gives up on bytes that were taken back
 
 static void __attribute__((noinline)) copy_bytes(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out) {
@@ -1735,9 +1736,10 @@ void smcgw_parts(struct end *e, int fd) {
 	if (rl) smcgw_unlock(e, &e->rl);
 }
 
-// widen enlarges the send buffer for what was taken back: natively the kernel would have had those bytes all along, and the program sends no more.
-static void widen(struct end *e, int fd) {
-	int n = (int)(e->back_end - e->back), had = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 2; // the kernel doubles the value it is given
+// smcgw_widen enlarges the send buffer to n bytes, as far as it may, for what natively the kernel would have had all along. The program
+// sends no more.
+void smcgw_widen(int fd, int n) {
+	int had = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 2; // the kernel doubles the value it is given
 	if (n <= had || SYS(setsockopt, fd, SOL_SOCKET, SO_SNDBUFFORCE, &n, sizeof n) == 0) return;
 	if (had < MOST_SNDBUF) set_int(fd, SOL_SOCKET, SO_SNDBUF, n);
 }
@@ -1748,7 +1750,7 @@ static bool last(struct end *e, int fd, bool fin) {
 	int64_t until = now() + LAST_WITHIN;
 	uint64_t had = 0;
 	if ((get(&e->own->nx) & 1) && (peer_flags(e) & SMCI_FROZEN)) take_back(e, fd);
-	if (fin && e->back != e->back_end) widen(e, fd);
+	if (fin && e->back != e->back_end) smcgw_widen(fd, (int)(e->back_end - e->back)); // what was taken back
 	while (!pay(e, fd)) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		struct timespec ts = {0, 10000000};

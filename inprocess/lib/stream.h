@@ -4,7 +4,6 @@
 
 #include "lib.h"
 
-#define MOST_SNDBUF 212992             // on most hosts the largest SO_SNDBUF without SO_SNDBUFFORCE
 #define WAY_BYTES (16 << 10)           // a call of this many bytes may be part of a bulk transfer
 #define WAY_CALL (1 << 20)             // a call that sends more also yields on its way
 #define WAY_EVERY 200000LL             // nanoseconds between yields
@@ -20,6 +19,7 @@ bool smcgw_over(int fd);
 bool smcgw_told(struct end *e);
 long smcgw_peek(int fd);
 void smcgw_untune(struct end *e, int fd);
+void smcgw_widen(int fd, int n);
 bool smcgw_resets(const struct end *e, int fd);
 void smcgw_at_risk(struct end *e, int fd);
 void smcgw_no_risk(struct end *e, int fd);

@@ -18,7 +18,8 @@ const (
 	maxTable    = 64 << 20 // bytes of a table: functions, symbols, strings
 	maxCode     = 1 << 30  // bytes that are searched
 	maxFunction = 16 << 20
-	maxText     = 4096     // bytes of a name
+	maxText     = 4096 // bytes of a name
+	maxNeeded   = 1 << 10
 	maxNames    = 64 << 10 // bytes of the names of needed libraries
 	// maxSectionName is longer than any name of a section that matters here.
 	maxSectionName = 32
@@ -246,7 +247,7 @@ func (im *image) readDynamic(s segment) error {
 	}
 	size := values[elf.DT_STRSZ][0]
 	offset, ok := im.offset(values[elf.DT_STRTAB][0], size)
-	if !ok || size > maxTable {
+	if !ok || size > maxTable || len(values[elf.DT_NEEDED]) > maxNeeded {
 		return fmt.Errorf("%w: its strings are not in the file", errMalformed)
 	}
 	text, err := im.read(offset, size)

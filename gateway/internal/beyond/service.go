@@ -243,6 +243,8 @@ func (s *Service) accept(l net.Listener) {
 		go func() {
 			defer s.work.Done()
 			t.run(c, false)
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.forgetTalk(t)
 		}()
 	}
@@ -253,17 +255,12 @@ func (s *Service) accept(l net.Listener) {
 func (s *Service) over(t *talk) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.talks[t.peer] == t {
-		delete(s.talks, t.peer)
-	}
-	delete(s.taken, t)
+	s.forgetTalk(t)
 	s.ending[t] = struct{}{}
 }
 
-// forgetTalk forgets a talk that runs no more.
+// forgetTalk forgets a talk that serves no new ends, or runs no more. The caller holds the lock.
 func (s *Service) forgetTalk(t *talk) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.talks[t.peer] == t {
 		delete(s.talks, t.peer)
 	}
@@ -465,12 +462,12 @@ func (s *Service) dial(peer netip.Addr) (net.Conn, error) {
 // leaveNative forgets a talk that this gateway has opened. If there was no gateway (err), it also remembers not to ask
 // the peer for a while.
 func (s *Service) leaveNative(t *talk, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.forgetTalk(t)
 	if err == nil {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.cfg.Log.Debug("no gateway to promote with", "peer", t.peer, "error", err)
 	if len(s.native) >= maxTalks { // forgetting costs only a dial each
 		clear(s.native)

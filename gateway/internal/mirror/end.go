@@ -245,13 +245,10 @@ func (e *End) Rings(fd int) {
 	})
 }
 
-// spilled is the most that a library gives to the kernel beside its ring: SPILL of inprocess/lib/remote.c.
-const spilled = 1 << 20
-
 // widen makes the send buffer of the socket large enough for all that the library may give to the kernel at once, as when
 // it closes the socket: natively the kernel would have had those bytes all along. The library may not do so itself.
 func (e *End) widen() {
-	want := int(e.size) + spilled
+	want := int(e.size) + inprocess.Spill
 	if had, err := unix.GetsockoptInt(e.sock, unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil && had < 2*want { // doubled by the kernel
 		_ = unix.SetsockoptInt(e.sock, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, want)
 	}

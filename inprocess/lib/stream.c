@@ -660,6 +660,14 @@ static bool ended(struct end *e, int fd) {
 	return true;
 }
 
+// read_end reads the end of the stream from the kernel, for a read that returns it. A peek may have found it, which does not pass an urgent
+// byte before it; left unread, that byte would turn close() into a reset. It comes in a kernel extent.
+static void read_end(struct end *e, int fd) {
+	char c;
+	if ((get(&e->own->cx) & 1) || get(&e->kr) < e->kbase || get(&e->read_ended) || smcgw_sleeps(e)) return;
+	SYS(recvfrom, fd, &c, 1, MSG_DONTWAIT);
+}
+
 // smcgw_spin polls for something before a sleep, for as long as the news say. If processors are busy, the other side cannot run meanwhile:
 // each time polling was in vain, it is skipped for more sleeps, up to 64, until it succeeds again.
 bool smcgw_spin(bool (*ready)(void *), void *of) {
@@ -917,6 +925,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			e->rx_error = 0;
 			e->eof = e->died = true;
 		}
+	} else if (!done && !peek && e->eof && !e->died) {
+		read_end(e, fd);
 	}
 	smcgw_unlock(e, &e->rl);
 	smcgw_give_way(done);

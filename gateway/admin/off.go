@@ -82,7 +82,10 @@ func (f OffFlag) Set(off bool) error {
 
 // ofOwner adds to a permission error which users have the permission.
 func ofOwner(err error) error {
-	if errors.Is(err, os.ErrPermission) {
+	switch {
+	case errors.Is(err, os.ErrPermission) && os.Geteuid() == 0:
+		return fmt.Errorf("%w: a gateway run by root writes only to root's directories; run it as the user of this one, or name another", err)
+	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%w: it takes root, or the daemon's user", err)
 	}
 	return err

@@ -8,7 +8,8 @@ else
 		useradd --system --user-group --no-create-home --home-dir /var/lib/smcgw --shell /usr/sbin/nologin smcgw
 fi
 [ -d /run/systemd/system ] || exit 0
-systemd-tmpfiles --create smcgw.conf
+# An upgrade leaves the directories to their user, which a drop-in may have changed.
+[ -d /run/smcgw/in-process ] && [ -d /var/lib/smcgw ] || systemd-tmpfiles --create smcgw.conf
 systemctl daemon-reload
 if systemctl is-active --quiet smcgw.service; then
 	# The new program takes over; connections that are carried go on.

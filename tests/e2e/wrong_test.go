@@ -36,6 +36,7 @@ var wrongStarts = []struct {
 	{"37 state directory read-only", wrongReadOnly},
 	{"38 state directory full", wrongFull},
 	{"39 reload with errors", wrongReload},
+	{"40 directory of another user", wrongOwner},
 }
 
 // TestWrongStarts tests wrongStarts. Of the list, TestStartWithoutCapability is 34 and TestDoctorHookFull 41.
@@ -175,6 +176,13 @@ func wrongFilter(t *testing.T, w *world) {
 func wrongTun(t *testing.T, w *world) {
 	without := []string{"unshare", "--mount", "sh", "-ec", `mount -t tmpfs none /dev/net; exec "$0" "$@"`}
 	require.Contains(t, w.fails(without, "up", "-c", w.unstarted(settings{})), "open /dev/net/tun: no such file or directory (the kernel's module tun; in a container, the device)")
+}
+
+func wrongOwner(t *testing.T, w *world) {
+	path := w.unstarted(settings{})
+	require.NoError(t, os.Chmod(w.dir, 0o755))
+	require.NoError(t, os.Chown(w.dir, 4242, 4242))
+	require.Contains(t, w.fails(nil, "up", "-c", path), "permission denied: a gateway run by root writes only to root's directories")
 }
 
 func wrongDescriptors(t *testing.T, w *world) {

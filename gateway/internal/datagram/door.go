@@ -2,6 +2,7 @@ package datagram
 
 import (
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -143,12 +144,12 @@ func (d *Engine) Close() {
 func (d *Engine) Release() {
 	if d != nil {
 		d.core.s.Call(d.core.closePorts) // after answers posted meanwhile
-		d.core.closing.Wait()
+		await(&d.core.closing)
 	}
 }
 
 // Leave closes the engine and its queue pairs while the shard keeps running. It waits for the
-// shard.
+// shard. Queue pairs of an adapter that hangs stay.
 func (d *Engine) Leave() {
 	if d == nil {
 		return
@@ -158,5 +159,22 @@ func (d *Engine) Leave() {
 		d.core.closePorts()
 		d.core.s.DropDriver(d.core)
 	})
-	d.core.closing.Wait()
+	await(&d.core.closing)
+}
+
+// closeMost bounds the wait for work on adapters when an engine ends: one that hangs must not
+// keep a successor waiting.
+const closeMost = 2 * time.Second
+
+// await waits for goroutines that may be in calls of an adapter, for at most closeMost.
+func await(work *sync.WaitGroup) {
+	over := make(chan struct{})
+	go func() {
+		work.Wait()
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-time.After(closeMost):
+	}
 }

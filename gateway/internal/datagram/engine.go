@@ -142,8 +142,8 @@ func (e *engine) drain() {
 	}
 }
 
-// closePorts closes the queue pairs. It must be called on the shard; closing.Wait waits until
-// nothing of them is left.
+// closePorts closes the queue pairs. It must be called on the shard; closing is done
+// when nothing of them is left.
 func (e *engine) closePorts() {
 	for p := range e.ports {
 		e.closePort(p)

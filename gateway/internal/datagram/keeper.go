@@ -314,8 +314,8 @@ func (e *engine) peerGone(p *port) {
 	}
 }
 
-// close stops the keeper's goroutines.
+// close stops the keeper's goroutines, except one in a call of an adapter that hangs.
 func (k *keeper) close() {
 	k.stop()
-	k.done.Wait()
+	await(&k.done)
 }

@@ -395,6 +395,31 @@ func TestLinksForgottenBesideTheShard(t *testing.T) {
 	release()
 }
 
+// TestLeaveWithoutAdapter: an adapter that hangs, while it makes a queue pair or closes one, keeps no engine from ending.
+func TestLeaveWithoutAdapter(t *testing.T) {
+	for _, hangs := range []string{"CreateQP", "PD.Close"} {
+		h := newHosts(t, report.DeviceSoft)
+		a := h.adapt(0)
+		h.start(0)
+		find := func(then func([]way)) {
+			require.True(t, h.engine(0).keeper.ways(addrPair{pairAddrs[0], pairAddrs[1]}, nil, then))
+		}
+		if hangs == "PD.Close" {
+			found := make(chan []way, 1)
+			find(func(list []way) { found <- list })
+			require.Len(t, <-found, 1)
+		}
+		release := a.hold(hangs)
+		if hangs == "CreateQP" {
+			find(func([]way) {})
+			require.Eventually(t, func() bool { return a.begun(hangs) == 1 }, patience, time.Millisecond)
+		}
+		(&Engine{core: h.engine(0)}).Leave()
+		require.Equal(t, 1, a.begun(hangs))
+		release()
+	}
+}
+
 // TestPortsHoldTheirDevice: from before anything is made on it until nothing is left, whatever becomes of the port.
 func TestPortsHoldTheirDevice(t *testing.T) {
 	h := newHosts(t, report.DeviceSoft)

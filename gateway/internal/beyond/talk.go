@@ -260,7 +260,7 @@ func (t *talk) do(todo []between.Action) {
 				e.mir.Load().Tell(flags)
 			})
 		case between.TellPlace:
-			t.with(a.Number, func(e *end) { e.mir.Load().TellOpening(openingOf(a.Place)) })
+			t.with(a.Number, func(e *end) { t.placed(e, a.Place) })
 		case between.Ask:
 			t.with(a.Number, func(e *end) { t.opened(e, func(time.Time) {}) })
 		case between.PeerEnded:
@@ -283,6 +283,16 @@ func (t *talk) with(number uint64, fn func(e *end)) {
 	if e := t.ends[number]; e != nil && e.mir.Load() != nil {
 		fn(e)
 	}
+}
+
+// placed passes on what the peer has said of its opening. It answers in order, and also says
+// by itself that it has opened.
+func (t *talk) placed(e *end, p between.Place) {
+	o := openingOf(p)
+	if !o.Opened && e.pending > 0 {
+		e.pending--
+	}
+	e.mir.Load().TellOpening(o, e.pending == 0)
 }
 
 func (t *talk) greet(peer between.Hello) {

@@ -37,6 +37,9 @@ type Owner interface {
 type Said struct {
 	Flags   uint32 // inprocess.Attached, Recall, Gone, Asks, Reset
 	Opening Opening
+	// Questions counts how often it has asked for the peer's Opening. What it asked before its
+	// Recall it asks again after it: the peer may still have opened in between.
+	Questions uint32
 }
 
 // Opening is where a direction changes from the kernel to the ring.
@@ -203,15 +206,15 @@ func (e *End) Tell(flags uint32) {
 }
 
 // TellOpening passes on where the peer's library has opened its direction, or how much it has given to the kernel so
-// far.
-func (e *End) TellOpening(o Opening) {
+// far. latest means that the peer was asked for that since the last of [Said].Questions.
+func (e *End) TellOpening(o Opening, latest bool) {
 	e.post(func() {
 		e.mir.ksent.Store(o.Ksent)
 		if o.Opened {
 			e.mir.first.k.Store(o.At)
 			e.mir.nx.Store(1)
 		}
-		if e.own.flags.Load()&inprocess.Asks != 0 { // this is the answer to it
+		if e.own.flags.Load()&inprocess.Asks != 0 && (latest || o.Opened) {
 			e.mir.flags.Store(e.mir.flags.Load() | inprocess.Asks)
 		}
 		e.announce()

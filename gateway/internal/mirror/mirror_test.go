@@ -180,10 +180,19 @@ func TestPassedOn(t *testing.T) {
 	require.NoError(t, expect(t, woken, "sleeper"))
 	require.Equal(t, uint32(inprocess.Attached), b.lib.flags())
 
+	where := make(chan mirror.Opening, 1)
 	a.lib.says(inprocess.EndKsent, 70)
 	a.lib.says(inprocess.EndFlags, inprocess.Attached|inprocess.Asks)
-	require.Equal(t, mirror.Said{Flags: inprocess.Attached | inprocess.Asks}, expect(t, a.said, "asks"))
-	where := make(chan mirror.Opening, 1)
+	require.Equal(t, mirror.Said{Flags: inprocess.Attached | inprocess.Asks, Questions: 1}, expect(t, a.said, "asks"))
+	asked := inprocess.Attached | inprocess.Asks | inprocess.Recall
+	a.lib.says(inprocess.EndFlags, uint64(asked))
+	require.Equal(t, mirror.Said{Flags: uint32(asked), Questions: 2}, expect(t, a.said, "asks again"))
+	for _, latest := range []bool{false, true} {
+		a.TellOpening(mirror.Opening{Ksent: 40}, latest)
+		a.Where(func(o mirror.Opening) { where <- o })
+		require.Equal(t, mirror.Opening{Ksent: 70}, expect(t, where, "place"))
+		require.Equal(t, latest, a.lib.flags()&inprocess.Asks != 0, "an answer to an earlier question is none to this")
+	}
 	a.Where(func(o mirror.Opening) { where <- o })
 	require.Equal(t, mirror.Opening{Ksent: 70}, expect(t, where, "place"))
 	word64(a.lib.own, inprocess.EndTransitions+8).Store(54)
@@ -191,7 +200,7 @@ func TestPassedOn(t *testing.T) {
 	opened := mirror.Opening{Opened: true, At: 54, Ksent: 70}
 	require.Equal(t, opened, expect(t, a.said, "opened").Opening)
 	sleep()
-	b.TellOpening(opened)
+	b.TellOpening(opened, false)
 	require.NoError(t, expect(t, woken, "sleeper"))
 	require.Equal(t, [3]uint64{1, 54, 70}, [3]uint64{
 		uint64(word32(b.lib.mirror, inprocess.EndNx).Load()), word64(b.lib.mirror, inprocess.EndTransitions+8).Load(), word64(b.lib.mirror, inprocess.EndKsent).Load(),

@@ -72,11 +72,14 @@ func (e *End) Service() {
 
 // hear tells the owner what is new in the library's words.
 func (e *End) hear() {
-	s := Said{Flags: e.own.flags.Load() & said, Opening: e.said.Opening}
+	s := Said{Flags: e.own.flags.Load() & said, Opening: e.said.Opening, Questions: e.said.Questions}
 	if !s.Opening.Opened {
 		if o := e.opening(); o.Opened {
 			s.Opening = o
 		}
+	}
+	if s.Flags&inprocess.Asks != 0 && (s.Flags&^e.said.Flags)&(inprocess.Asks|inprocess.Recall) != 0 {
+		s.Questions++
 	}
 	if s.Flags&inprocess.Asks == 0 && e.mir.flags.Load()&inprocess.Asks != 0 {
 		e.mir.flags.Store(e.mir.flags.Load() &^ inprocess.Asks)

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"sync"
@@ -25,6 +26,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	// Tests mostly wait for the kernel: for what it takes to end a namespace or a program.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -484,15 +484,16 @@ static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
 }
 
 #define FAULT (-3)
+#define STOP (-4)
 
 // at_its_end tells whether all of the kernel extent cx has been read. Ring bytes may follow, which a native read would return in the same call.
 static bool at_its_end(const struct end *e, uint32_t cx) {
 	return get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
 }
 
-// from_kernel reads from the kernel extent. It returns bytes; 0: nothing yet; -1: the extent has ended, or failed; FAULT.
-// seen: a byte is known to be there. SIOCINQ may not count it, since it stops at an urgent byte.
-static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool seen) {
+// from_kernel reads from the kernel extent. It returns bytes; 0: nothing yet; -1: the extent has ended, or failed; FAULT; STOP.
+// As natively, a read that has bytes stops at an urgent byte, and one that has none yet passes it, whatever follows. SIOCINQ stops there, too.
+static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags) {
 	struct iovec w[PARTS];
 	uint64_t b, kr;
 	if (get(&e->kr) < e->kbase) { // first take the tokens of the last ring extent
@@ -510,9 +511,11 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 		}
 		b = k - kr;
 	} else {
-		int q = 0;
+		int q = 0, urgent = 0;
 		SYS(ioctl, fd, SIOCINQ, &q);
-		if (unlikely(seen && !q)) q = 1;
+		if (!q && !e->stashed) SYS(ioctl, fd, SIOCATMARK, &urgent);
+		if (unlikely(urgent && done)) return STOP;
+		if (unlikely(urgent)) q = INT_MAX; // its sender has left the rings for good
 		fence();
 		if (get_acquire(&e->peer->nx) != cx) return -1;
 		b = (uint64_t)q + e->stashed; // still no transition, so all of these bytes are data
@@ -660,14 +663,6 @@ static bool ended(struct end *e, int fd) {
 	return true;
 }
 
-// read_end reads the end of the stream from the kernel, for a read that returns it. A peek may have found it, which does not pass an urgent
-// byte before it; left unread, that byte would turn close() into a reset. It comes in a kernel extent.
-static void read_end(struct end *e, int fd) {
-	char c;
-	if ((get(&e->own->cx) & 1) || get(&e->kr) < e->kbase || get(&e->read_ended) || smcgw_sleeps(e)) return;
-	SYS(recvfrom, fd, &c, 1, MSG_DONTWAIT);
-}
-
 // smcgw_spin polls for something before a sleep, for as long as the news say. If processors are busy, the other side cannot run meanwhile:
 // each time polling was in vain, it is skipped for more sleeps, up to 64, until it succeeds again.
 bool smcgw_spin(bool (*ready)(void *), void *of) {
@@ -751,7 +746,6 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	size_t want, done = 0;
 	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
-	bool seen = false; // a byte was seen in the kernel since the last read of it
 	bool last = false; // the last bytes read came from the kernel
 	const bool drains = nowait && get(&e->edge) && !peek; // a short read says that there is no more
 	unsigned rounds = 0;
@@ -839,8 +833,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		} else {
 			if (last && !all && !drains && !at_its_end(e, cx)) break;
 			smcgw_forget(e);
-			n = from_kernel(e, fd, v, nv, done, want, flags, seen);
-			seen = false;
+			n = from_kernel(e, fd, v, nv, done, want, flags);
 			if (n > 0) {
 				done += (size_t)n;
 				last = true;
@@ -853,6 +846,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				bad = true;
 				break;
 			}
+			if (unlikely(n == STOP)) break;
 			if (n < 0) {
 				if (ended(e, fd)) break;
 				continue;
@@ -870,7 +864,6 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use);
 		} else {
 			char c;
-			uint64_t kr = get(&e->kr);
 			if (!nowait) smcgw_count_in(&e->raw_rx, e); // meanwhile nothing is deferred, and no thread sleeps alone
 			smcgw_unlock(e, &e->rl);
 			n = timed ? sleep_until(fd, until, who || owing) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
@@ -878,7 +871,6 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (!nowait) smcgw_count_out(&e->raw_rx);
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
-			seen = n > 0 && !who && !smcgw_sleeps(e) && get(&e->kr) == kr && !e->stashed; // no other thread has taken it
 			if (n > 0 && smcgw_still(e, fd)) unannounced(e, fd);
 			errno = err;
 		}
@@ -925,8 +917,6 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			e->rx_error = 0;
 			e->eof = e->died = true;
 		}
-	} else if (!done && !peek && e->eof && !e->died) {
-		read_end(e, fd);
 	}
 	smcgw_unlock(e, &e->rl);
 	smcgw_give_way(done);

@@ -3420,6 +3420,23 @@ static void oob(void) {
 	say("%s", res(read(b, in, 10)));
 	say("oob again %s", res(recv(b, &c, 1, MSG_OOB | MSG_DONTWAIT)));
 }
+static void oob_passed(void) { // reads stop at an urgent byte that nobody takes, and pass it
+	int a, b;
+	pair(&a, &b);
+	setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 100000}, sizeof(struct timeval));
+	give(a, "ab");
+	say("send %s", res(send(a, "!", 1, MSG_OOB)));
+	give(a, "cd");
+	ms(50);
+	say("all %s", res(recv(b, in, 10, MSG_WAITALL)));
+	say("peek %s", res(recv(b, in, 10, MSG_PEEK)));
+	say("%s", res(read(b, in, 10)));
+	say("send %s", res(send(a, "!", 1, MSG_OOB)));
+	ms(50);
+	say("poll %s", revents(b, POLLIN | POLLPRI, 100));
+	say("%s", res(recv(b, in, 10, MSG_DONTWAIT)));
+	say("poll %s", revents(b, POLLIN | POLLPRI, 100));
+}
 static void oob_last(void) { // end with an urgent byte that nobody reads; the other end closes with bytes on their way
 	for (int i = 0; i < 4; i++) {
 		int a, b;
@@ -4785,7 +4802,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_last) X(async) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 
 int main(int argc, char **argv) {

@@ -731,7 +731,8 @@ static void filled(struct end *e, int fd) {
 
 // asks_kernel is for a non-blocking read of a listed end whose ring is empty: it tells whether the kernel has anything. True: read on.
 static bool asks_kernel(struct end *e, int fd) {
-	if (!get(&e->kernel_news) && !e->skipped) { // nothing was reported since the last question, so skip one: the next read asks
+	// Nothing was reported since the last question, and the peer does not end: skip one, and let the next read ask.
+	if (!get(&e->kernel_news) && !e->skipped && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE))) {
 		e->skipped = true;
 		return false;
 	}

@@ -653,8 +653,11 @@ static bool ended(struct end *e, int fd) {
 		return true;
 	}
 	// A reset by a peer that has read everything came from a token left unread when its process ended. But a reset also discards what
-	// the peer's kernel had not sent, so it counts as the end only if all of the peer's stream has arrived.
-	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(peer_flags(e) & SMCI_RESET) &&
+	// the peer's kernel had not sent, so it counts as the end only if all of the peer's stream has arrived. A peer that has left the rings
+	// for good gets no tokens, and does not count what it sends.
+	uint32_t f = peer_flags(e);
+	bool left = (f & (SMCI_RECALL | SMCI_SHUT | SMCI_GONE)) == SMCI_RECALL;
+	if (e->rx_error == ECONNRESET && !get(&e->violated) && !(f & SMCI_RESET) && !left &&
 	    get(&e->peer->tail) == get(&e->own->head) && all_passed(e) && !missing(e) && nothing_but_tokens(e)) {
 		e->rx_error = 0;
 		e->eof = true;

@@ -177,7 +177,7 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 
 // cases cover processes that share an end, what ends a stream, and which side ends it.
 var cases = []string{
-	"answered_by_reset", "edge_drained", "room", "closed_full", "closed_much", "closed_unsent", "range_above", "shut_full", "daemons", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
+	"answered_by_reset", "edge_drained", "room", "closed_full", "closed_much", "closed_unsent", "range_above", "shut_full", "daemons", "ends_unasked", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
 	"killed", "killed_after_writing", "lingers", "lingers_at_exit", "oob_last", "reads_by_closed", "shut_reader", "unread", "writes_to_closed",
 }
 

@@ -726,7 +726,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		e->rx_error = 0;
 	} else if (!done && !err && e->rx_error) {
 		err = e->rx_error;
-		if (err == ECONNRESET) { // once, then the end
+		if (err == ECONNRESET || smcgw_over(fd)) { // once, then the end
 			e->rx_error = 0;
 			e->eof = e->died = true;
 		}

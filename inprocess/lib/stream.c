@@ -917,7 +917,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	} else if (!done && e->rx_error) {
 		err = e->rx_error;
 		n = -1;
-		if (err == ECONNRESET) { // once, then the end
+		if (err == ECONNRESET || smcgw_over(fd)) { // once, then the end
 			e->rx_error = 0;
 			e->eof = e->died = true;
 		}
@@ -1035,7 +1035,7 @@ size_t smcgw_unread(struct end *e, int fd) {
 }
 
 void smcgw_later(struct end *e, int err) {
-	if (err != ECONNRESET) return; // others are reported more than once
+	if (err == EAGAIN || err == EINTR || err == EFAULT) return; // these pass
 	smcgw_lock(e, &e->rl);
 	if (e->attached && e->eof) {
 		e->rx_error = err;

@@ -7,6 +7,9 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/filter.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
 #include <linux/sockios.h>
 #include <linux/userfaultfd.h>
 #include <netinet/in.h>
@@ -1902,6 +1905,37 @@ static void unread(void) {
 static void waits(int b) {
 	(void)b;
 	pause();
+}
+// destroy ends a connection from outside, as ss -K does.
+static void destroy(int fd) {
+	struct sockaddr_in from, to;
+	socklen_t l = sizeof from, m = sizeof to;
+	struct {
+		struct nlmsghdr h;
+		struct inet_diag_req_v2 r;
+	} ask = {{sizeof ask, SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK, 1, 0}, {.sdiag_family = AF_INET, .sdiag_protocol = IPPROTO_TCP, .idiag_states = ~0u}};
+	struct {
+		struct nlmsghdr h;
+		struct nlmsgerr e;
+	} said;
+	int nl = socket(AF_NETLINK, SOCK_RAW, NETLINK_SOCK_DIAG);
+	if (nl < 0 || getsockname(fd, (struct sockaddr *)&from, &l) || getpeername(fd, (struct sockaddr *)&to, &m)) die("destroy");
+	ask.r.id = (struct inet_diag_sockid){.idiag_sport = from.sin_port, .idiag_dport = to.sin_port, .idiag_src = {from.sin_addr.s_addr}, .idiag_dst = {to.sin_addr.s_addr},
+	                                     .idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}};
+	if (send(nl, &ask, sizeof ask, 0) != sizeof ask || recv(nl, &said, sizeof said, 0) < (ssize_t)sizeof said) die("destroy");
+	close(nl);
+	say("destroyed %d", said.e.error);
+}
+static void aborted(void) { // the reader's end
+	for (int i = 0; i < 2 && family == '4'; i++) {
+		int a, b;
+		pair(&a, &b);
+		if (i) give(a, "abc");
+		ms(50);
+		destroy(b);
+		for (int k = 0; k < 3; k++) say("%s", res(recv(b, in, 10, MSG_DONTWAIT)));
+		for (int k = 0; k < 2; k++) say("write %s", res(send(b, in, 10, MSG_NOSIGNAL)));
+	}
 }
 static void left_and_reset(void) { // by an end that has gone to the kernel for good, with or without bytes on their way
 	for (int i = 0; i < 2; i++) {
@@ -4830,7 +4864,7 @@ static void left_by_many(void) {
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
-	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(left_and_reset) X(killed) X(killed_after_writing)            \
+	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(daemons) X(fork_handlers) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \

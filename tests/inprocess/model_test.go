@@ -133,6 +133,19 @@ func TestCrowdSanitized(t *testing.T) {
 	require.NotZero(t, w.Moved())
 }
 
+// TestSanitizedAlone checks that programs built with a sanitizer run with the preloaded library, and are promoted.
+func TestSanitizedAlone(t *testing.T) {
+	for _, with := range []world.Sanitizer{world.Addresses, world.Threads} {
+		t.Run(string(with), func(t *testing.T) {
+			program, err := build(t).Alone(with, "foreign")
+			require.NoError(t, err)
+			said, err := run(newWorld(t, broker.Thresholds{Calls: 1}), time.Minute, nil, program)
+			require.NoError(t, err, said)
+			require.Equal(t, "promoted\n", said)
+		})
+	}
+}
+
 // smallest returns limits that keep each connection at the smallest ring: the budget's share is one such ring.
 func smallest() broker.Limits {
 	const share = 1024

@@ -88,6 +88,12 @@ func (b *Build) Sanitized(with Sanitizer, name string) (string, error) {
 	return path, err
 }
 
+// Alone builds a program with a sanitizer, without the library, and returns its path.
+func (b *Build) Alone(with Sanitizer, name string) (string, error) {
+	path := b.Program(name) + "-" + string(with) + "-alone"
+	return path, b.compile([]string{"-O1", "-fsanitize=" + string(with), "-o", path, b.test(name)})
+}
+
 func (b *Build) test(name string) string { return filepath.Join(b.sources, "test", name+".c") }
 
 func (b *Build) library() []string {

@@ -342,10 +342,11 @@ PUBLIC void closefrom(int from) {
 static void handed(int old) {
 	if (tracked(old) && !smcgw_ours()) to_kernel(old, SMCI_WHY_PASSED);
 }
-// same records a duplicate. A connection that becomes stdin, stdout or stderr goes back to the kernel, since libc itself reads and writes these.
+// same records a duplicate. A connection that becomes stdin, stdout or stderr goes back to the kernel, since libc itself reads and writes these;
+// so does one whose number the table has no room for.
 static void same(int old, int new) {
 	smcgw_same(old, new);
-	if (unlikely(new <= STDERR_FILENO) && tracked(new)) to_kernel(new, SMCI_WHY_OPTION);
+	if (unlikely(new <= STDERR_FILENO || new >= MAX_FD) && tracked(old)) to_kernel(old, SMCI_WHY_OPTION);
 }
 PUBLIC int dup(int old) {
 	handed(old);

@@ -485,6 +485,7 @@ void smcgw_same(int from, int to) {
 static __thread enum { UNKNOWN, NO_ENDS, COUNTED_ENDS } forks;
 static __thread int32_t unborn;
 static __thread bool numbers; // whether smcgw_numbers is held: a child must not inherit what is open only briefly
+static __thread uint64_t fork_mask; // signals that were blocked before: a handler that forks, or takes a grant, would wait for its own thread
 #define GIVEN 16384
 static int16_t given[MAX_ENDS]; // 0, or GIVEN plus the number of descriptors counted for the child
 static uint32_t given_from, given_to;
@@ -493,6 +494,8 @@ static void before_fork(void) {
 	static uint32_t serial;
 	forks = smcgw_ours() ? smcgw.slab ? COUNTED_ENDS : NO_ENDS : UNKNOWN;
 	if (forks != COUNTED_ENDS) return;
+	const uint64_t all = ~0ull;
+	SYS(rt_sigprocmask, SIG_SETMASK, &all, &fork_mask, 8);
 	numbers = smcgw_numbers();
 	pthread_mutex_lock(&forking);
 	smcgw_wait_before_fork();
@@ -528,6 +531,7 @@ static void after_fork(void) {
 	forget_given();
 	pthread_mutex_unlock(&forking);
 	smcgw_numbers_go(numbers);
+	SYS(rt_sigprocmask, SIG_SETMASK, &fork_mask, 0, 8);
 }
 // born runs in the child. What other threads of the parent opened or closed meanwhile, the child has as its copy of the table says.
 static void born(void) {
@@ -561,6 +565,7 @@ static void born(void) {
 	forking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	smcgw_control_forked();
 	smcgw_wait_forked(true);
+	if (forks == COUNTED_ENDS) SYS(rt_sigprocmask, SIG_SETMASK, &fork_mask, 0, 8);
 }
 void smcgw_at_fork(void) { pthread_atfork(before_fork, after_fork, born); }
 

@@ -657,11 +657,12 @@ PUBLIC FILE *popen(const char *command, const char *mode) {
 
 // ---- waiting
 
+static const sigset_t without; // stands for the mask that epoll_wait() lacks: a program may have denied itself epoll_pwait()
 int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask) {
-	if (t && t->tv_nsec % 1000000) {
+	if (t && t->tv_nsec % 1000000 && !get(&smcgw.apart)) {
 		static _Atomic bool missing;
 		if (!t->tv_sec && t->tv_nsec < 1000000 && !get(&missing)) {
-			long r = SYS(epoll_pwait2, ep, v, max, t, mask, 8);
+			long r = SYS(epoll_pwait2, ep, v, max, t, mask == &without ? 0 : mask, 8);
 			if (r != -ENOSYS) return (int)result(r);
 			put(&missing, true);
 		}
@@ -671,7 +672,7 @@ int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct time
 		int64_t x = ns_of(t) / 1000000 + (t->tv_nsec % 1000000 != 0);
 		ms = x > INT_MAX ? INT_MAX : (int)x;
 	}
-	return REAL(epoll_pwait)(ep, v, max, ms, mask);
+	return mask == &without ? REAL(epoll_wait)(ep, v, max, ms) : REAL(epoll_pwait)(ep, v, max, ms, mask);
 }
 int smcgw_kernel_poll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask) { return REAL(ppoll)(p, n, t, mask); }
 int smcgw_kernel_select(int n, fd_set *r, fd_set *w, fd_set *x, const struct timespec *t, const sigset_t *mask) {
@@ -685,7 +686,7 @@ PUBLIC int epoll_pwait(int ep, struct epoll_event *v, int max, int ms, const sig
 	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
 	return smcgw_epoll_wait(ep, v, max, ms < 0 ? 0 : &t, mask);
 }
-PUBLIC int epoll_wait(int ep, struct epoll_event *v, int max, int ms) { return epoll_pwait(ep, v, max, ms, 0); }
+PUBLIC int epoll_wait(int ep, struct epoll_event *v, int max, int ms) { return epoll_pwait(ep, v, max, ms, &without); }
 PUBLIC int epoll_pwait2(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask) {
 	return smcgw_epoll_wait(ep, v, max, t, mask);
 }
@@ -713,16 +714,26 @@ PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restric
 	return k;
 }
 
-static void all_to_kernel(uint32_t why) {
+// all_to_kernel makes every connection native for good. It returns false if one could not leave its rings.
+static bool all_to_kernel(uint32_t why) {
 	int64_t until = now() + DEMOTE_WITHIN; // one deadline for all
-	for (int fd = 0, top = smcgw_top(); fd <= top; fd++)
-		if (tracked(fd)) to_kernel_by(fd, why, until);
+	bool all = true;
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (e && (!to_kernel_by(fd, why, until) || state_of(e) == SMCI_PROMOTED)) all = false;
+	}
+	return all;
 }
 // by_kernel_alone makes every connection native for good; from then on the library makes no system calls of its own.
 static void by_kernel_alone(uint32_t why) {
 	if (smcgw.slab && !smcgw_ours()) return; // the child of a vfork()
 	smcgw.disabled = true;
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (e && state_of(e) == SMCI_ASKED) smcgw_released(e); // close() will not wait for that
+	}
 	all_to_kernel(why);
+	smcgw_apart();
 }
 
 PUBLIC int prctl(int what, ...) {

@@ -90,7 +90,7 @@ void smcgw_catch(void) {
 int smcgw_sigaction(int s, const struct sigaction *a, struct sigaction *old) {
 	struct sigaction *at = of(s), was, next;
 	uint64_t mask;
-	if (likely(!at) || !get(&catching) || !smcgw_ours()) return REAL(sigaction)(s, a, old);
+	if (likely(!at) || !get(&catching) || (!get(&smcgw.apart) && !smcgw_ours())) return REAL(sigaction)(s, a, old);
 	if (a) next = *a;
 	begin(&mask);
 	was = *at;

@@ -146,6 +146,7 @@ struct smcgw_state {
 	_Atomic int nudge;                 // an eventfd that is always readable: wakes one thread of an epoll set
 	int pid;
 	bool disabled;
+	_Atomic bool apart;                // disabled, and no end is left: the library makes only the system calls that libc makes
 };
 extern struct smcgw_state smcgw;
 extern _Atomic uint32_t smcgw_table[MAX_FD];
@@ -306,9 +307,10 @@ void smcgw_never(struct end *e, uint32_t why);
 bool smcgw_alone(struct end *e);          // whether no other process has it
 bool smcgw_hold(struct end *e, uint64_t *mask);
 void smcgw_let(uint64_t mask);
-bool smcgw_ours(void);                    // false in the child of a vfork(), which shares our memory but has its own descriptors
+bool smcgw_ours(void);                    // false in the child of a vfork(), which shares our memory but has its own descriptors, and once apart
 void smcgw_at_fork(void);                 // registers the fork handlers: from then on a fork gives the child the ends
 void smcgw_forked(long child);            // call in the parent after fork
+void smcgw_apart(void);                   // call when disabled, once all ends are native for good
 void smcgw_leaves(void);                  // call before an exec
 void smcgw_returned(void);                // call if the exec failed
 void smcgw_stale(int fd);                 // the number was closed behind our back and is another file now

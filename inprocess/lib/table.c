@@ -33,7 +33,7 @@ int smcgw_top(void) { return get(&highest); }
 void smcgw_seen(int fd) {
 	for (int h = get(&highest); fd > h && !atomic_compare_exchange_weak(&highest, &h, fd);) {}
 }
-bool smcgw_ours(void) { return (int)SYS(getpid) == smcgw.pid; }
+bool smcgw_ours(void) { return !get(&smcgw.apart) && (int)SYS(getpid) == smcgw.pid; }
 
 // may_size tells whether a file may be this large: beyond RLIMIT_FSIZE the kernel ends the program by a signal, also for memory.
 static bool may_size(size_t n) {
@@ -577,6 +577,29 @@ void smcgw_forked(long child) {
 		struct end *e = look(fd);
 		if (e) known(e, as, child > 0 ? (int32_t)child : 0);
 	}
+}
+
+// smcgw_apart empties the table, and removes mappings while that is allowed. The entries stay, so that users can see why an end is native.
+void smcgw_apart(void) {
+	bool all = true;
+	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (!e) continue;
+		if (state_of(e) != SMCI_NEVER) {
+			all = false;
+			continue;
+		}
+		put(&smcgw_table[fd], 0);
+		if (!place_of(e)->memory.own || place_of(e)->memory.remote || !smcgw_try(e, &e->rl)) continue;
+		if (smcgw_try(e, &e->wl)) {
+			unmap_here(e);
+			smcgw_unlock(e, &e->wl);
+		}
+		smcgw_unlock(e, &e->rl);
+	}
+	if (!all) return;
+	put(&smcgw.met, false);
+	put(&smcgw.apart, true);
 }
 
 // smcgw_leaves is called before an exec. The next program does not have the descriptors that exec closes, so the other processes of such an

@@ -746,9 +746,19 @@ PUBLIC int prctl(int what, ...) {
 	return REAL(prctl)(what, a, b, c, d);
 }
 
-// clones is called before a child that, unlike that of a fork, is not counted.
-static void clones(uint64_t flags) {
-	if (!(flags & CLONE_VM)) all_to_kernel(SMCI_WHY_PASSED);
+// A child with memory and descriptors of its own is like that of a fork, but is not counted: once there is a slab, it does without the library.
+static bool forks(uint64_t flags) { return !(flags & (CLONE_VM | CLONE_FILES)); }
+// clones is called before a child is made. It returns false if a connection could not leave its rings.
+static bool clones(uint64_t flags) { return (flags & CLONE_VM) || all_to_kernel(SMCI_WHY_PASSED); }
+struct child {
+	int (*f)(void *);
+	void *arg;
+	bool native;
+};
+static int begins(void *p) {
+	struct child c = *(struct child *)p;
+	smcgw_cloned(c.native);
+	return c.f(c.arg);
 }
 PUBLIC int clone(int (*f)(void *), void *stack, int flags, void *arg, ...) {
 	va_list l;
@@ -757,7 +767,8 @@ PUBLIC int clone(int (*f)(void *), void *stack, int flags, void *arg, ...) {
 	void *tls = va_arg(l, void *);
 	pid_t *child = va_arg(l, pid_t *);
 	va_end(l);
-	clones((unsigned)flags);
+	struct child c = {f, arg, clones((unsigned)flags)};
+	if (f && forks((unsigned)flags)) return REAL(clone)(begins, stack, flags, &c, parent, tls, child); // the child has a copy of c
 	return REAL(clone)(f, stack, flags, arg, parent, tls, child);
 }
 
@@ -845,13 +856,13 @@ PUBLIC long syscall(long n, ...) {
 #ifdef SYS_select
 	case SYS_select: return select((int)a, P(fd_set *, b), P(fd_set *, c), P(fd_set *, d), P(struct timeval *, e));
 #endif
-	case SYS_clone:
-		clones((uint64_t)a);
-		break;
-	case SYS_clone3: {
-		uint64_t flags;
-		if (smcgw_move(&flags, P(uint64_t *, a), sizeof flags)) clones(flags);
-		break;
+	case SYS_clone: case SYS_clone3: {
+		uint64_t flags = (uint64_t)a;
+		if (n == SYS_clone3 && !smcgw_move(&flags, P(uint64_t *, a), sizeof flags)) break;
+		bool native = clones(flags);
+		long r = REAL(syscall)(n, a, b, c, d, e, f);
+		if (r == 0 && forks(flags)) smcgw_cloned(native);
+		return r;
 	}
 	case SYS_io_uring_setup: // its reads and writes are not made by calls
 		by_kernel_alone(SMCI_WHY_RAW_CALLS);

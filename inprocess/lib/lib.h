@@ -311,6 +311,7 @@ bool smcgw_ours(void);                    // false in the child of a vfork(), wh
 void smcgw_at_fork(void);                 // registers the fork handlers: from then on a fork gives the child the ends
 void smcgw_forked(long child);            // call in the parent after fork
 void smcgw_apart(void);                   // call when disabled, once all ends are native for good
+void smcgw_cloned(bool native);           // call in a child that is not counted; native: it has no end that is not native for good
 void smcgw_leaves(void);                  // call before an exec
 void smcgw_returned(void);                // call if the exec failed
 void smcgw_stale(int fd);                 // the number was closed behind our back and is another file now

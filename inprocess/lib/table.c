@@ -601,6 +601,20 @@ void smcgw_apart(void) {
 	put(&smcgw.met, false);
 	put(&smcgw.apart, true);
 }
+// The slab's entries are the parent's, which may have other ends in them by now. Without a slab the child makes its own.
+void smcgw_cloned(bool native) {
+	if (smcgw.slab) {
+		smcgw.disabled = true;
+		put(&smcgw.apart, true);
+		for (int fd = 0, top = native ? get(&highest) : -1; fd <= top; fd++) put(&smcgw_table[fd], 0);
+		if (native) put(&smcgw.met, false);
+	} else {
+		smcgw.pid = (int)SYS(getpid);
+	}
+	forking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+	smcgw_control_forked();
+	smcgw_wait_forked(true);
+}
 
 // smcgw_leaves is called before an exec. The next program does not have the descriptors that exec closes, so the other processes of such an
 // end may be alone with it. smcgw_returned undoes that if the exec fails.

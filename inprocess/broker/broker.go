@@ -218,12 +218,18 @@ func (b *Broker) do(f func(*core) []denial) {
 // settle handles the connections that the core has released and the ends that have ended, and sets the timer. The
 // caller holds the lock.
 func (b *Broker) settle() {
+	for _, p := range b.core.halved {
+		if p.mem != nil {
+			b.keep(leftoverOfEnd(b, p), firstLookAtEnd)
+		}
+	}
+	b.core.halved = b.core.halved[:0]
 	for _, p := range b.core.released {
 		if p.mem == nil { // nothing was handed out
 			b.core.holds(p, [2]bool{})
 			continue
 		}
-		b.keep(leftoverOf(b, p))
+		b.keep(leftoverOf(b, p), firstLook)
 		p.mem = nil
 	}
 	if b.closed {

@@ -137,7 +137,7 @@ func (b *Broker) leave(c *client, over bool) {
 				delete(b.sentBack, c.slab.key)
 			}
 			c.desk.Handed()
-			b.keep(leftoverOfClient(c.member, c.desk.Kept, c.news.leave()))
+			b.keep(leftoverOfClient(c.member, c.desk.Kept, c.news.leave()), firstLook)
 			c.news, c.desk = nil, shared.None
 		}
 		return nil

@@ -28,7 +28,8 @@ type core struct {
 	counts  Counters
 	others  others
 
-	released []*conn // newly held; the shell handles and empties this and the next two
+	released []*conn // newly held; the shell handles and empties this and the next three
+	halved   []*conn // of whose ends one has ended
 	ended    []*end  // that were promoted
 	halves   []*end  // that have a half, and news for its Beyond
 }
@@ -499,8 +500,22 @@ func (c *core) end(e *end, ev endEvent) {
 		delete(e.of.ends, at)
 	}
 	c.newsOf(e)
-	if p := e.conn; p != nil && !slices.ContainsFunc(p.here(), func(e *end) bool { return e.state != endGone }) {
+	switch p := e.conn; {
+	case p == nil:
+	case !slices.ContainsFunc(p.here(), func(e *end) bool { return e.state != endGone }):
 		c.release(p)
+	default:
+		c.halved = append(c.halved, p)
+	}
+}
+
+// abandoned ends the ends whose memory nobody has. A process says only of its own ends that they have ended: one that a
+// child took over may end without a word.
+func (c *core) abandoned(p *conn, has [2]bool) {
+	for side, e := range p.ends {
+		if !has[side] && e.state != endGone {
+			c.end(e, evClosed)
+		}
 	}
 }
 

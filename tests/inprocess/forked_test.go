@@ -34,6 +34,17 @@ func TestManyProcesses(t *testing.T) { forked(t, "many") }
 // then sleeps.
 func TestSlowPeerOfInherited(t *testing.T) { forked(t, "inherit") }
 
+// TestGivenToChildren checks that connections that were promoted before their processes forked count no longer than
+// some process has them.
+func TestGivenToChildren(t *testing.T) {
+	c := broker.Config{Thresholds: broker.Thresholds{Calls: 40, Bytes: 1 << 30}, Limits: broker.Limits{Conns: 1 + 6}}
+	w := openWorld(t, build(t).Library(), c)
+	got, err := run(w, time.Minute, nil, build(t).Program("forked"), "given")
+	require.NoError(t, err, got)
+	require.Equal(t, "0 ok\n", got)
+	require.Equal(t, uint64(1+2*6), w.Counters().Promoted)
+}
+
 func forked(t *testing.T, how string) {
 	t.Helper()
 	program := build(t).Program("forked")

@@ -118,15 +118,48 @@ static void inherit(void) {
 	ended(peer);
 }
 
+// given has children take over connections that are promoted, and end with and without a close, or before their parent closes. Then it waits
+// for the broker, and promotes as many again.
+static void given(void) {
+	for (int i = 0; i < 12; i++) {
+		if (i == 6) pause_for(3000);
+		int c, s;
+		char x = 'x';
+		pair(&c, &s);
+		for (int k = 0; k < 200; k++) through(c, s);
+		pid_t child = forks();
+		if (!child) {
+			close(c);
+			if (i % 3 < 2 && (recv(s, &x, 1, 0) != 1 || send(s, &x, 1, 0) != 1)) _exit(1);
+			if (i % 3 == 1) close(s);
+			_exit(0);
+		}
+		if (i % 3 == 2) {
+			siginfo_t info;
+			waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT);
+		}
+		close(s);
+		if (i % 3 < 2 && (send(c, &x, 1, 0) != 1 || recv(c, &x, 1, 0) != 1)) err(1, "the child");
+		if (recv(c, &x, 1, 0)) err(1, "no end");
+		close(c);
+		ended(child);
+	}
+}
+
 int main(int argc, char **argv) {
 	int c, s, ready[2], status;
 	char b[3] = "";
 	alarm(30);
-	if (argc != 2) errx(2, "write, exec, inherit or many");
+	if (argc != 2) errx(2, "write, exec, inherit, given or many");
 	pair(&c, &s);
 	for (int i = 0; i < 200; i++) through(c, s); // by then the process has met the broker
 	if (!strcmp(argv[1], "inherit")) {
 		inherit();
+		puts("0 ok");
+		return 0;
+	}
+	if (!strcmp(argv[1], "given")) {
+		given();
 		puts("0 ok");
 		return 0;
 	}

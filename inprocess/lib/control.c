@@ -121,12 +121,6 @@ void smcgw_bell_is(struct end *e, int fd) {
 	if (n < MAX_FD) bell_at(n, index_of(e) + 1);
 	put(&place_of(e)->memory.bell, n);
 }
-void smcgw_bell_goes(int fd) {
-	if (fd < 0) return;
-	if (fd < MAX_FD) put(&bells[fd], 0);
-	SYS(close, fd);
-}
-
 static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uintptr_t has_numbers; // the thread that holds it
 
@@ -142,10 +136,20 @@ void smcgw_numbers_go(bool held) {
 	pthread_mutex_unlock(&numbers);
 }
 
+void smcgw_bell_goes(int fd) {
+	if (fd < 0) return;
+	bool held = smcgw_numbers(); // until it is closed, no dup2() gets the number, and no child is made
+	if (fd < MAX_FD) put(&bells[fd], 0);
+	SYS(close, fd);
+	smcgw_numbers_go(held);
+}
+
 // hang_up ends the conversation. What was asked in it is asked again, of the next broker.
 static void hang_up(void) {
-	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
-	smcgw.socket = -1;
+	bool held = smcgw_numbers(); // as in smcgw_bell_goes
+	int s = atomic_exchange(&smcgw.socket, -1);
+	if (s >= 0) SYS(close, s);
+	smcgw_numbers_go(held);
 	atomic_fetch_add(&smcgw_talk, 1); // what this gateway has carried between hosts goes back to the kernel
 	welcome = false;
 	put(&smcgw.retry_at, now_coarse() + retry_after);

@@ -243,7 +243,7 @@ func (w *fakeWire) Abort() {
 func (w *fakeWire) Over() bool {
 	w.link.mu.Lock()
 	defer w.link.mu.Unlock()
-	return w.reset || w.inEOF && w.peer.inEOF
+	return w.reset || w.inEOF && w.peer.inEOF && !w.silent
 }
 
 func (w *fakeWire) Forget() {

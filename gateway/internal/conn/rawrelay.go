@@ -241,8 +241,14 @@ func (r *rawRelay) delivered() bool {
 	return *done
 }
 
+// lingered ends the flow, unless the client still lacks bytes: what it acknowledges reaches the
+// wire leg only while there is a flow. A client that acknowledges nothing ends the wire leg.
 func (r *rawRelay) lingered() {
 	r.s.WorksFor(r.f)
+	if !r.f.core.Ended() && !r.f.wire.Over() && !r.f.written() {
+		r.s.SetTimer(&r.linger, time.Now().Add(life.ServerLinger))
+		return
+	}
 	r.f.do(r.f.core.RawOver())
 }
 

@@ -258,6 +258,39 @@ func TestRawEndsInOrder(t *testing.T) {
 	p.empty(t)
 }
 
+// TestRawLingersForASlowClient: a flow whose both directions have ended stays until its client
+// has acknowledged every byte, or has stopped to acknowledge.
+func TestRawLingersForASlowClient(t *testing.T) {
+	p := newPair(t)
+	for name, then := range map[string]func(*fakeWire){
+		"acknowledged at last": func(w *fakeWire) { w.setSilent(false) },
+		"given up":             (*fakeWire).cut,
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, f, w := p.rawPair(t, 1000, 1000)
+			f.clear(nil)
+			w.peer.setSilent(true)
+			require.NoError(t, w.CloseWrite())
+			_, err := c.app[1].Write([]byte("late"))
+			require.NoError(t, err)
+			require.NoError(t, c.app[1].Close())
+			lingers := func() (pending bool) {
+				f.Shard.Call(func() { pending = f.raw.linger.Pending() })
+				return pending
+			}
+			require.Eventually(t, lingers, patience, time.Millisecond)
+			f.call(f.raw.lingered)
+			require.True(t, lingers())
+			require.Equal(t, life.Closing, f.state())
+			then(w.peer)
+			f.call(f.raw.lingered)
+			c.ended(t)
+			require.Equal(t, life.Closed, f.state())
+		})
+	}
+	p.empty(t)
+}
+
 // readerOf reads a wire leg to its end.
 func readerOf(t *testing.T, w *fakeWire) io.Reader { return wireReader{t, w} }
 

@@ -58,6 +58,9 @@ func (l *appLeg) finish(reset bool) {
 	}
 	linger := unix.Linger{}
 	if reset {
+		// The kernel sends now what it has held back to fill a segment (tcp_autocorking). The
+		// reset would drop it, while natively it arrives ahead of the reset.
+		_ = unix.SetsockoptInt(l.fd, unix.SOL_TCP, unix.TCP_NODELAY, 1)
 		linger.Onoff = 1
 	}
 	_ = unix.SetsockoptLinger(l.fd, unix.SOL_SOCKET, unix.SO_LINGER, &linger)

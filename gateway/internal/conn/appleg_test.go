@@ -43,6 +43,21 @@ func TestLegEndsAsPlanned(t *testing.T) {
 	}
 }
 
+// TestResetComesLast: the application gets what was written to its leg before the reset, even
+// what the kernel has held back.
+func TestResetComesLast(t *testing.T) {
+	app, fd := legPair(t)
+	defer app.Close()
+	leg := newAppLeg(fd, host.Tuple{})
+	require.NoError(t, unix.SetsockoptInt(leg.fd, unix.SOL_TCP, unix.TCP_CORK, 1))
+	_, err := unix.Write(leg.fd, []byte("last"))
+	require.NoError(t, err)
+	leg.reset()
+	b, err := io.ReadAll(app)
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	require.Equal(t, "last", string(b))
+}
+
 // TestResetWhoseErrorIsSpent: the end that reads find after a write that has taken
 // the error is none.
 func TestResetWhoseErrorIsSpent(t *testing.T) {

@@ -24,6 +24,8 @@ type bulk struct {
 
 	pump loop.BulkMember // the pump that embeds this
 	turn bulkTurn
+
+	lastBytes lastBytes // whether the app's reset waits for its last bytes
 }
 
 func newBulk(f *Flow, pump loop.BulkMember) bulk { return bulk{f: f, s: f.Shard, fd: -1, pump: pump} }
@@ -34,6 +36,24 @@ func (b *bulk) later() {
 		b.turn = bulkQueued
 		b.s.LaterBulk(b.pump)
 	}
+}
+
+// placed reports whether the application's reset may leave, as carry.placed does: the wire leg
+// drops what it has not sent yet. arrived says that the peer's TCP has all bytes.
+func (b *bulk) placed(arrived bool) bool {
+	if arrived || b.lastBytes == givenUp {
+		return true
+	}
+	if b.lastBytes == notAwaited {
+		b.lastBytes = awaited
+		b.s.After(resetPatience, func() {
+			b.s.WorksFor(b.f)
+			b.lastBytes = givenUp
+			b.later()
+		})
+	}
+	b.f.wire.Ask(func() { b.f.post(b.later) })
+	return false
 }
 
 // begins marks the start of a step. It returns false if the pump has been stopped.

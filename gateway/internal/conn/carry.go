@@ -204,7 +204,7 @@ func (c *carry) deliver() (taken int) {
 }
 
 // resetPatience is how long an application's reset may wait for its last bytes on a lossy
-// network.
+// network, or on the wire leg.
 const resetPatience = 300 * time.Millisecond
 
 // lastBytes says whether an application's reset waits for the bytes sent before it.

@@ -226,7 +226,9 @@ func (r *rawRelay) settle() {
 		_ = r.f.wire.Close()
 		r.s.SetTimer(&r.linger, time.Now().Add(life.ServerLinger))
 	case r.failed:
-		r.f.abort(negotiate.ReasonAppReset, false)
+		if r.placed(r.out.len() == 0 && r.f.written()) {
+			r.f.abort(negotiate.ReasonAppReset, false)
+		}
 	case r.clear && !r.txEnded() && r.f.wire.Over():
 		r.f.abort(negotiate.ReasonWireReset, true)
 	}

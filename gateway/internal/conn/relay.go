@@ -252,7 +252,7 @@ func (r *relay) settle() {
 		r.f.do(r.f.core.LegDelivered())
 		r.s.Leave(r.fd)
 	}
-	if r.ctl.settle(); !r.f.core.Settled() && r.failed {
+	if r.ctl.settle(); !r.f.core.Settled() && r.failed && r.placed(r.f.wire.Acknowledged(r.data)) {
 		r.f.abort(negotiate.ReasonAppReset, false)
 	}
 }

@@ -2,6 +2,7 @@ package conn
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"runtime"
 	"sync/atomic"
@@ -148,6 +149,57 @@ func TestResetBehindAClosedWindow(t *testing.T) {
 	<-wrote
 	require.Equal(t, [2]life.Phase{life.Aborted, life.Aborted}, c.over(t))
 	c.closeApps()
+	p.empty(t)
+}
+
+// TestResetWaitsForItsBytes: on the wire leg, the reset of an application does not overtake what
+// the application wrote before, and waits for a peer that is silent for a limited time.
+func TestResetWaitsForItsBytes(t *testing.T) {
+	p := newPair(t)
+	for name, begin := range map[string]func() (*pairConn, *Flow, *fakeWire){
+		"relay": func() (*pairConn, *Flow, *fakeWire) {
+			c := p.dial(t, negotiate.CarrierRelay)
+			return c, c.flow[1], c.wire[1]
+		},
+		"raw": func() (*pairConn, *Flow, *fakeWire) {
+			c, f, w := p.rawPair(t, 1000, 1000)
+			f.clear(nil)
+			return c, f, w.peer
+		},
+	} {
+		for _, answers := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/answers=%t", name, answers), func(t *testing.T) {
+				c, f, w := begin()
+				w.setSilent(true)
+				_, err := c.app[1].Write([]byte("last"))
+				require.NoError(t, err)
+				require.Eventually(t, func() bool { return f.tx.Load() == 4 }, patience, time.Millisecond)
+				start := time.Now()
+				require.NoError(t, c.app[1].SetLinger(0))
+				require.NoError(t, c.app[1].Close())
+				pump := func() *bulk {
+					if f.raw != nil {
+						return &f.raw.bulk
+					}
+					return &f.relay.bulk
+				}
+				require.Eventually(t, func() (waits bool) {
+					f.call(func() { waits = pump().lastBytes != notAwaited })
+					return waits
+				}, patience, time.Millisecond)
+				if answers {
+					w.setSilent(false)
+					f.call(func() { pump().later() }) // as the answer to Ask does
+				}
+				waitBuried(t, f)
+				if !answers {
+					require.GreaterOrEqual(t, time.Since(start), resetPatience)
+				}
+				require.Equal(t, life.Aborted, f.state())
+				c.ended(t)
+			})
+		}
+	}
 	p.empty(t)
 }
 

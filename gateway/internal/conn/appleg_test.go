@@ -58,6 +58,37 @@ func TestResetComesLast(t *testing.T) {
 	require.Equal(t, "last", string(b))
 }
 
+// TestEndAheadOfAReset: an application that ends its direction and then resets is seen to do both,
+// whatever a write has found before.
+func TestEndAheadOfAReset(t *testing.T) {
+	for _, ends := range []bool{true, false} {
+		for _, spent := range []bool{true, false} {
+			app, fd := legPair(t)
+			leg, edges := newAppLeg(fd, host.Tuple{}), legEdges{readable: true, writable: true}
+			_, err := app.Write([]byte("last"))
+			require.NoError(t, err)
+			if ends {
+				require.NoError(t, app.CloseWrite())
+			}
+			require.NoError(t, app.SetLinger(0))
+			require.NoError(t, app.Close())
+			require.Eventually(t, func() bool { return legDelivered(leg.fd) }, patience, time.Millisecond)
+			if spent {
+				require.Zero(t, edges.write(leg.fd, []byte("x")))
+			}
+			edges.take(unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLHUP | unix.EPOLLERR)
+			b := make([]byte, 10)
+			n, got := edges.read(leg.fd, b, time.Now())
+			require.Equal(t, legBytes, got)
+			require.Equal(t, "last", string(b[:n]))
+			_, got = edges.read(leg.fd, b, time.Now())
+			require.Equal(t, map[bool]legRead{true: legEnd, false: legReset}[ends], got, "error spent: %t", spent)
+			require.True(t, edges.failed)
+			leg.reset()
+		}
+	}
+}
+
 // TestResetWhoseErrorIsSpent: the end that reads find after a write that has taken
 // the error is none.
 func TestResetWhoseErrorIsSpent(t *testing.T) {

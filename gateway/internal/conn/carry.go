@@ -31,8 +31,8 @@ type carry struct {
 	fd int // the app leg; -1 until start
 
 	legEdges
-	queued bool                 // on the shard's again list
 	report func(rsocket.Events) // events for the negotiation; nil from start on
+	queued bool                 // on the shard's again list
 	faulty bool                 // fault injection is on
 
 	lastBytes lastBytes // whether the app's reset waits for its last bytes
@@ -247,6 +247,9 @@ func (c *carry) endTx() {
 		return
 	}
 	c.f.do(c.f.core.LegEnds(c.EP.SentOffset()))
+	if c.failed {
+		c.f.ctl.flush() // before ABORT
+	}
 	c.f.rouse()
 }
 
@@ -304,9 +307,9 @@ func (c *carry) settle() {
 	c.f.do(c.f.core.LegDelivered())
 }
 
-// lastWords gives the application what arrived before the flow was aborted: natively, too,
-// the answer of a server that resets because it closes with unread bytes is delivered. What
-// the application's kernel does not take at once is lost.
+// lastWords gives the application what arrived before the flow was aborted, and the end if
+// that arrived: natively, too, the answer of a server that resets because it closes with unread
+// bytes is delivered. What the application's kernel does not take at once is lost.
 func (c *carry) lastWords() {
 	c.Shard.WorksFor(c.f)
 	if !c.Carries() || c.Halfway || c.f.core.LegDone || c.failed {
@@ -316,6 +319,9 @@ func (c *carry) lastWords() {
 	for {
 		span := c.EP.ReadSpan()
 		if len(span) == 0 {
+			if b := &c.f.core.Ledger; b.Rx == life.RxKnown && c.EP.ConsumedOffset() == b.Final {
+				_ = unix.Shutdown(c.fd, unix.SHUT_WR)
+			}
 			return
 		}
 		n, errno := loop.RawSend(c.fd, span)

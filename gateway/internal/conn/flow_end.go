@@ -25,8 +25,12 @@ func (f *Flow) end(a *life.Action) {
 	})
 	f.remember(a.Verdict)
 	close(f.gone)
-	if e.App == life.AppDrained && len(p.carries) == 1 {
+	switch {
+	case e.App != life.AppDrained:
+	case len(p.carries) == 1:
 		p.carries[0].Shard.Post(p.carries[0].lastWords)
+	case p.relay != nil:
+		f.post(p.relay.lastWords)
 	}
 }
 

@@ -33,7 +33,8 @@ type legEdges struct {
 	urgent             bool // an urgent byte has come: a read may stop short in front of it
 	failed             bool // the app reset; what it sent before can still be read
 
-	room legs.Room
+	taken uint64 // bytes read
+	room  legs.Room
 }
 
 // take adds edges that epoll has reported.
@@ -75,7 +76,7 @@ func (e *legEdges) read(fd int, b []byte, now time.Time) (int, legRead) {
 		case errno == unix.EAGAIN:
 			e.readable, e.urgent = false, false
 			return 0, legNothing
-		case errno != 0, n == 0 && e.failed: // once the error was reported, a read returns 0
+		case errno != 0, n == 0 && e.failed && !e.ended(fd): // once the error was reported, a read returns 0
 			e.failed = true
 			return 0, legReset
 		case n == 0:
@@ -84,10 +85,18 @@ func (e *legEdges) read(fd int, b []byte, now time.Time) (int, legRead) {
 			if n < len(b) && !e.hup && !e.urgent {
 				e.readable = false // a short read drained it; the next byte causes an edge
 			}
+			e.taken += uint64(n)
 			e.room.Read(fd, n, now)
 			return n, legBytes
 		}
 	}
+}
+
+// ended reports whether the application has ended its direction, all of which has been read,
+// before it reset the connection: the kernel counts a FIN as a byte.
+func (e *legEdges) ended(fd int) bool {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	return err == nil && info.Bytes_received > e.taken
 }
 
 // write writes as much of b, which must not be empty, as the app leg takes.

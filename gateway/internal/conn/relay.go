@@ -257,6 +257,14 @@ func (r *relay) settle() {
 	}
 }
 
+// lastWords tells the application the end of the peer's direction, if it has all bytes before
+// that, when the flow is aborted.
+func (r *relay) lastWords() {
+	if b := &r.f.core.Ledger; r.fd >= 0 && !r.failed && b.Rx == life.RxKnown && b.Delivered() {
+		_ = unix.Shutdown(r.fd, unix.SHUT_WR)
+	}
+}
+
 // close stops the relay of a flow that has ended and releases the tail. It must be called on
 // the shard.
 func (r *relay) close() {

@@ -176,7 +176,10 @@ func (r *rawRelay) push(b []byte) (done int) {
 			break
 		}
 		if err != nil {
-			r.f.abort(negotiate.ReasonWireReset, true)
+			if !r.clear || !r.f.wire.Over() { // else settle ends the flow
+				r.f.abort(negotiate.ReasonWireReset, true)
+			}
+			break
 		}
 	}
 	return done
@@ -230,6 +233,11 @@ func (r *rawRelay) settle() {
 			r.f.abort(negotiate.ReasonAppReset, false)
 		}
 	case r.clear && !r.txEnded() && r.f.wire.Over():
+		if r.in.len() == 0 && !r.rxEnded() { // fromWire reads up to the reset
+			r.hears = true
+			r.later()
+			return
+		}
 		r.f.abort(negotiate.ReasonWireReset, true)
 	}
 }

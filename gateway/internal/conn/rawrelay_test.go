@@ -217,6 +217,39 @@ func TestRawResets(t *testing.T) {
 	p.empty(t)
 }
 
+// TestRawLastWords: what the client sent before its reset is given to the application, even if the
+// relay finds the reset before it reads.
+func TestRawLastWords(t *testing.T) {
+	p := newPair(t)
+	for name, find := range map[string]func(*rawRelay){
+		"settle": (*rawRelay).settle,
+		"write": func(r *rawRelay) {
+			r.push([]byte("lost"))
+			r.settle()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, f, w := p.rawPair(t, 1000, 1000)
+			f.clear(nil)
+			f.call(func() {})
+			f.call(func() {
+				_, err := w.Write([]byte("last"))
+				require.NoError(t, err)
+				w.Abort()
+				f.raw.hears = false
+				find(f.raw)
+			})
+			require.NoError(t, c.app[1].SetReadDeadline(time.Now().Add(patience)))
+			b, err := io.ReadAll(c.app[1])
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.Equal(t, "last", string(b))
+			waitBuried(t, f)
+			c.ended(t)
+		})
+	}
+	p.empty(t)
+}
+
 // TestRawEndsInOrder: a wire leg that both ends have closed in order is no reset, however
 // slowly the application reads what came before.
 func TestRawEndsInOrder(t *testing.T) {

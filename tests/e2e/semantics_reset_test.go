@@ -4,6 +4,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -64,6 +66,79 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 				for h, g := range w.gateways {
 					require.Eventually(t, func() bool { return len(g.conns()) == 0 }, 30*time.Second, 10*time.Millisecond, "%s: %s", h.Name, g.dump())
 				}
+			}
+		})
+	}
+}
+
+// lastWords are scenarios in which an application ends with bytes still on their way.
+var lastWords = slices.Concat(
+	mirrored("ONE answers and closes with unread data", report.EndAborted, func(p *pair, one, other side) {
+		p.sends(other, 20_000)
+		awaitUnread(one.c, 20_000)
+		p.sends(one, 12_000)
+		p.closes(one)
+		time.Sleep(moment)
+		p.gets(other)
+	}),
+	mirrored("ONE ends both directions of what the OTHER streams", report.EndAborted, func(p *pair, one, other side) {
+		both(func() { p.gets(other) }, func() {
+			both(func() { _ = send(other.c, 1<<30) }, func() {
+				p.getsN(one, 3_000_000)
+				p.note("no more %s", errno(one.c.CloseRead()))
+				p.fins(one)
+			})
+		})
+	}),
+	mirrored("ONE closes, and a OTHER that has ended reads late", report.EndClosed, func(p *pair, one, other side) {
+		p.fins(other)
+		p.gets(one)
+		p.sends(one, 400_000) // more than the other has room for
+		p.closes(one)
+		time.Sleep(3 * idle) // longer than a gateway waits when both have ended, and keeps its entry then
+		p.gets(other)
+	}),
+)
+
+// TestSemanticsOfLastWords checks that the last bytes of an application, and its end, arrive as natively on a wire
+// leg, too: ahead of a reset, and however late they are read.
+func TestSemanticsOfLastWords(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"demoted", "raw"} {
+		t.Run(way, func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			w.upBoth(ownSettings())
+			if way == "raw" { // the client is native; the server's gateway relays
+				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
+			}
+			var pairs [2][]*pair // native, and with gateways
+			for i := range lastWords {
+				w.flush()
+				for j, h := range []*testnet.Host{w.h3, w.h2} {
+					p, err := newPair(w.h1, h, h.AddrPort4(uint16(ownPort+i)))
+					require.NoError(t, err)
+					defer p.close()
+					pairs[j] = append(pairs[j], p)
+				}
+			}
+			relayed := func() bool { return w.gateways[w.h2].status().Flows[report.CarrierRelay] == len(lastWords) }
+			if way == "demoted" {
+				require.Eventually(t, func() bool { return w.gateways[w.h1].status().Flows[w.via] == len(lastWords) }, 30*time.Second, 10*time.Millisecond)
+				w.gateways[w.h1].says("demote", "--all")
+			}
+			require.Eventually(t, relayed, 30*time.Second, 10*time.Millisecond, "%s", w.gateways[w.h2].dump())
+			var all sync.WaitGroup
+			for i, sc := range lastWords {
+				for j := range pairs {
+					all.Go(func() { sc.play(pairs[j][i]) })
+				}
+			}
+			all.Wait()
+			for i, sc := range lastWords {
+				for j := range pairs {
+					slices.Sort(pairs[j][i].saw)
+				}
+				require.Equal(t, pairs[0][i].saw, pairs[1][i].saw, sc.name)
 			}
 		})
 	}

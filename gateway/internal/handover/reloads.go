@@ -45,6 +45,8 @@ func (r *Reloads) Tell(st *report.Status) {
 		remedy = "a stop and a start put it in force"
 	case errors.Is(r.err, config.ErrRestart):
 		remedy = "smcgw reload, or a restart, puts it in force"
+	case errors.Is(r.err, ErrUnderWay):
+		remedy = "reload when that is over"
 	}
 	st.Notes = append(st.Notes, fmt.Sprintf("configuration: refused at %s, the one before stays in force: %s; %s",
 		r.at.Format(time.RFC3339), strings.ReplaceAll(r.err.Error(), "\n", "; "), remedy))

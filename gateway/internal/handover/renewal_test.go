@@ -60,6 +60,9 @@ func TestAgain(t *testing.T) {
 	f.unreadable, f.refused = nil, fmt.Errorf("devices: %w\nshm_dir: %w", config.ErrRestart, config.ErrRestart)
 	require.ErrorIs(t, f.takeIn(t.Context(), false), f.refused)
 	require.Contains(t, f.status().Notes[0], "the one before stays in force: devices: takes a restart; shm_dir: takes a restart; smcgw reload, or a restart, puts it in force")
+	f.refused = ErrUnderWay
+	require.ErrorIs(t, f.takeIn(t.Context(), false), ErrUnderWay)
+	require.Contains(t, f.status().Notes[0], "a takeover is under way; reload when that is over")
 	require.Empty(t, f.inForce)
 	f.refused = nil
 	require.NoError(t, f.takeIn(t.Context(), false))
@@ -67,7 +70,7 @@ func TestAgain(t *testing.T) {
 	require.Equal(t, []report.Mode{report.ModeEnforce}, f.inForce)
 	var s report.Snapshot
 	f.Reloads.AddTo(&s)
-	require.Equal(t, map[string]uint64{"done": 1, "refused": 2}, s.Reloads)
+	require.Equal(t, map[string]uint64{"done": 1, "refused": 3}, s.Reloads)
 }
 
 // A configuration that is not of a file cannot be read again, and nothing is counted.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -19,10 +20,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // testAdmin is a running admin server on a socket of its own.
@@ -193,6 +196,30 @@ func TestOffFlagErrors(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(file+"-dir", "off", "x"), 0o700))
 	require.ErrorContains(t, NewOffFlag(file+"-dir").Set(false), "remove off flag")
 	require.ErrorContains(t, NewOffFlag(file+"-dir").Set(true), "write off flag")
+}
+
+// TestOffFlagOnAFullDisk: the file is the switch, whether or not there was room for its text; and a switch that is not
+// there is off on a disk that takes no changes, too.
+func TestOffFlagOnAFullDisk(t *testing.T) {
+	testnet.Require(t, "root")
+	dir, done := t.TempDir(), make(chan error)
+	flag := OffFlag{path: dir + "/off", machine: dir + "/off"}
+	go func() { // the thread ends with the goroutine, its mounts with the thread
+		runtime.LockOSThread()
+		err := errors.Join(unix.Unshare(unix.CLONE_NEWNS), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		if err == nil {
+			err = unix.Mount("tmpfs", dir, "tmpfs", 0, "size=4k")
+		}
+		if err == nil {
+			err = os.WriteFile(dir+"/full", make([]byte, 4096), 0o600)
+		}
+		if err = errors.Join(err, flag.Set(true)); err == nil && !flag.IsSet() {
+			err = errors.New("not off")
+		}
+		err = errors.Join(err, flag.Set(false), unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""), flag.Set(false))
+		done <- errors.Join(err, unix.Unmount(dir, 0))
+	}()
+	require.NoError(t, <-done)
 }
 
 // rawGet talks to the admin socket without the client.

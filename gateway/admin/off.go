@@ -63,21 +63,31 @@ func (f OffFlag) look() (off bool, err error) {
 // Set creates or removes the file. Doing so twice is not an error.
 func (f OffFlag) Set(off bool) error {
 	if !off {
-		if err := os.Remove(f.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		err := os.Remove(f.path)
+		if _, left := os.Lstat(f.path); err != nil && !errors.Is(left, os.ErrNotExist) { // a read-only disk refuses even what is not there
 			return fmt.Errorf("remove off flag: %w", err)
 		}
 		return nil
 	}
-	if fi, err := os.Stat(f.path); err == nil && fi.Mode().IsRegular() { // perhaps created by another user
+	if f.exists() { // perhaps created by another user
 		return nil
 	}
 	err := os.MkdirAll(filepath.Dir(f.path), 0o755)
 	if err != nil {
 		err = fmt.Errorf("make state directory: %w", err)
 	} else if err = os.WriteFile(f.path, []byte(offFlagText), 0o644); err != nil {
+		if f.exists() { // a full disk has room for the file, which is the switch, and not for its text
+			return nil
+		}
 		err = fmt.Errorf("write off flag: %w", err)
 	}
 	return ofOwner(err)
+}
+
+// exists reports whether the file is there.
+func (f OffFlag) exists() bool {
+	fi, err := os.Stat(f.path)
+	return err == nil && fi.Mode().IsRegular()
 }
 
 // ofOwner adds to a permission error which users have the permission.

@@ -257,6 +257,8 @@ func TestSingleErrors(t *testing.T) {
 		"policy: [{action: accelerate, percent: 0}]":                "line 1: policy[0].percent: 0% is written as action: pass",
 		"rollout: {percent: 101}":                                   `line 1: rollout.percent: "101" is not a share from 0% to 100%`,
 		"rollout: {percent: 0.001}":                                 `"0.001" is not a share`,
+		"steering: no":                                              `line 1: steering: "no" is not one of off or on (did you mean off?)`,
+		"in_process: {shaped: True}":                                `line 1: in_process.shaped: "True" is not one of off or on (did you mean on?)`,
 		"guard: {window: 1ms}":                                      "line 1: guard.window: 1ms is not between 1s and 24h",
 		"guard: {slower: 5%}":                                       "line 1: guard.slower: 5% is below 10%: of connections that are as fast as native ones 5% count as slower",
 		"guard: {minimum: 0}":                                       "line 1: guard.minimum: must not be 0",

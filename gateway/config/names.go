@@ -105,10 +105,24 @@ const (
 // accessLogs lists every AccessLog.
 func accessLogs() []AccessLog { return []AccessLog{AccessOff, AccessCarried, AccessAll} }
 
+// booleans are what YAML and its users call a Switch.
+var booleans = map[string]Switch{"no": SwitchOff, "false": SwitchOff, "yes": SwitchOn, "true": SwitchOn}
+
+// meantBy returns the name that was probably meant, or "".
+func meantBy[T ~string](name string, all []T) string {
+	if s, is := booleans[strings.ToLower(name)]; is { // "no" is close to "on", too
+		if slices.Contains(all, T(s)) {
+			return string(s)
+		}
+		return ""
+	}
+	return nearest.Name(name, texts(all))
+}
+
 // pick stores name in *dst if it is one of all.
 func pick[T ~string](dst *T, name string, all []T) error {
 	if !slices.Contains(all, T(name)) {
-		if meant := nearest.Name(name, texts(all)); meant != "" {
+		if meant := meantBy(name, all); meant != "" {
 			return fmt.Errorf("%q is not one of %s (did you mean %s?)", name, orList(all), meant)
 		}
 		return fmt.Errorf("%q is not one of %s", name, orList(all))

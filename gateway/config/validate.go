@@ -199,7 +199,7 @@ func (k *checker) inProcess(c Config) {
 	between(k, "in_process.calls", p.Calls, 1, math.MaxInt32)
 	k.must(p.Spin == NoSpin || p.Spin > 0 && p.Spin <= maxSpin, "in_process.spin", "%v is longer than %v", p.Spin, maxSpin)
 	between(k, "in_process.memory", p.Memory, 16*MiB, 1024*TiB)
-	k.must(p.Enabled == SwitchOn || c.Steering == SwitchOn, "steering", "off, and in_process.enabled too: nothing is left to do")
+	k.must(p.Enabled != SwitchOff || c.Steering != SwitchOff, "steering", "off, and in_process.enabled too: nothing is left to do")
 }
 
 func (k *checker) listen(field, addr string) {

@@ -53,7 +53,7 @@ notes about what may not do what was meant, and the RDMA adapters of this host. 
 			case e.json:
 				err = e.checkJSON(path, f, errs, host)
 			case quiet:
-				printFieldErrors(e.stdout, path, errs)
+				err = printFieldErrors(e.stdout, path, errs)
 			default:
 				err = e.checkText(path, f, errs, host)
 			}
@@ -70,21 +70,20 @@ notes about what may not do what was meant, and the RDMA adapters of this host. 
 
 func (e *env) checkText(path string, f *config.File, errs []*config.FieldError, host sysfs.RDMA) error {
 	if len(errs) > 0 {
-		printFieldErrors(e.stdout, path, errs)
-		return nil
+		return printFieldErrors(e.stdout, path, errs)
 	}
 	text, err := f.YAML()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(e.stdout, "%s", text)
 	for _, n := range checkNotes(f, &host) {
-		fmt.Fprintf(e.stdout, "# note: %s\n", n)
+		text = fmt.Appendf(text, "# note: %s\n", n)
 	}
 	for _, n := range adapterNotes(&f.Config, &host) {
-		fmt.Fprintf(e.stdout, "# adapter: %s\n", n)
+		text = fmt.Appendf(text, "# adapter: %s\n", n)
 	}
-	return nil
+	_, err = e.stdout.Write(text)
+	return printed(err)
 }
 
 // checkNotes returns notes about the file, and about the file on this host.
@@ -118,7 +117,7 @@ func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, 
 func (e *env) loadConfig(path string) (config.Config, error) {
 	c, err := config.Effective(path)
 	if errs := config.FieldErrors(err); len(errs) > 0 {
-		printFieldErrors(e.stderr, path, errs)
+		_ = printFieldErrors(e.stderr, path, errs) // the status says it, too
 		return c, &exitError{exitFailed, errors.New("configuration not usable")}
 	}
 	return c, err

@@ -32,14 +32,14 @@ this network namespace.`,
 			if err == nil && configPath == "" && e.socket == "" {
 				err = e.othersHere(cmd.Context())
 			}
-			if err != nil {
+			if err != nil && len(removed) == 0 {
 				return err
 			}
 			msg := fmt.Sprintf("nothing is left of a gateway at %s and in %s; of one with another configuration: -c FILE", cfg.Admin, cfg.ShmDir)
 			if len(removed) > 0 {
 				msg = "removed " + strings.Join(removed, ", ")
 			}
-			return e.done(admin.Result{Verb: "cleanup", Message: msg, Count: len(removed)})
+			return errors.Join(e.done(admin.Result{Verb: "cleanup", Message: msg, Count: len(removed)}), err)
 		},
 	}
 	addConfigFlag(c, &configPath, "")

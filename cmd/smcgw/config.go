@@ -17,7 +17,7 @@ func addConfigFlag(c *cobra.Command, path *string, def string) {
 }
 
 // printFieldErrors prints one error per line, as compilers do.
-func printFieldErrors(w io.Writer, file string, errs []*config.FieldError) {
+func printFieldErrors(w io.Writer, file string, errs []*config.FieldError) error {
 	for _, fe := range errs {
 		where := file
 		if fe.Line > 0 {
@@ -26,8 +26,11 @@ func printFieldErrors(w io.Writer, file string, errs []*config.FieldError) {
 		if fe.Path != "" {
 			where += ": " + fe.Path
 		}
-		fmt.Fprintf(w, "%s: %s\n", where, fe.Msg)
+		if _, err := fmt.Fprintf(w, "%s: %s\n", where, fe.Msg); err != nil {
+			return printed(err)
+		}
 	}
+	return nil
 }
 
 // configFor returns the configuration for a verb that only needs paths of it: from the given file, else from the

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/netip"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
 func TestSizesAndAges(t *testing.T) {
@@ -80,6 +83,42 @@ func TestExitStatuses(t *testing.T) {
 		require.Empty(t, stdout.String())
 		require.Equal(t, c.err == nil || errors.Is(c.err, errSaid), stderr.Len() == 0)
 	}
+}
+
+// TestStatsOfATime: what began meanwhile is not what began since the start.
+func TestStatsOfATime(t *testing.T) {
+	st := report.Stats{InProcess: report.InProcess{Enabled: true, Serving: true, Connections: 2, ConnectionsTotal: 1}}
+	for span, want := range map[bool]string{false: "2 connections, 1 since the start, ", true: "2 connections, 1 began, "} {
+		e, stdout, _ := testEnv()
+		require.NoError(t, e.showStats(st, span))
+		require.Contains(t, stdout.String(), want)
+	}
+}
+
+// TestCheckUnread: a configuration that could not be printed was not shown.
+func TestCheckUnread(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	require.NoError(t, err)
+	defer full.Close()
+	file := t.TempDir() + "/smcgw.yaml"
+	for _, text := range []string{"mode: observe", "mode: none"} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		e, _, stderr := testEnv()
+		e.stdout, e.rdma = full, func() (sysfs.RDMA, error) { return sysfs.RDMA{}, nil }
+		require.Equal(t, exitFailed, run(t.Context(), e, []string{"check", "-c", file}))
+		require.Contains(t, stderr.String(), "no space left on device")
+	}
+}
+
+// TestStatusOfAHungGateway: the wait bounds each of its questions, too.
+func TestStatusOfAHungGateway(t *testing.T) {
+	hung, err := net.Listen("unix", t.TempDir()+"/hung.sock") // connections are made, and no answer comes
+	require.NoError(t, err)
+	defer hung.Close()
+	e, _, stderr := testEnv()
+	begun := time.Now()
+	require.Equal(t, exitUnreachable, run(t.Context(), e, []string{"status", "--wait", "1s", "--socket", hung.Addr().String()}), stderr)
+	require.Less(t, time.Since(begun), 8*time.Second)
 }
 
 func TestLogFormats(t *testing.T) {

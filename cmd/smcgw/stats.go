@@ -70,9 +70,9 @@ func statsSince(ctx context.Context, c *admin.Client, span time.Duration) (repor
 }
 
 func (e *env) showStats(st report.Stats, span bool) error {
-	head := "since the start, " + age(st.Seconds) + " ago"
+	head, when := "since the start, "+age(st.Seconds)+" ago", "since the start"
 	if span {
-		head = "in the last " + age(st.Seconds)
+		head, when = "in the last "+age(st.Seconds), "began"
 	}
 	if _, err := fmt.Fprintln(e.stdout, head); err != nil {
 		return printed(err)
@@ -80,7 +80,7 @@ func (e *env) showStats(st report.Stats, span bool) error {
 	if err := e.list(screen.Listing{Rows: statsRows(st)}); err != nil {
 		return err
 	}
-	_, err := fmt.Fprint(e.stdout, statsLines(e.screen(e.stdout), st))
+	_, err := fmt.Fprint(e.stdout, statsLines(e.screen(e.stdout), st, when))
 	return printed(err)
 }
 
@@ -105,13 +105,13 @@ func statsRows(st report.Stats) [][]string {
 }
 
 // statsLines are the lines below the table.
-func statsLines(s *screen.Screen, st report.Stats) string {
+func statsLines(s *screen.Screen, st report.Stats, when string) string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }
 	for _, p := range slices.Sorted(maps.Keys(st.Protocols)) {
 		line("native", "%s: %s", p, listed(st.Protocols[p].Native))
 	}
-	inProcessLine(line, st.InProcess)
+	inProcessLine(line, st.InProcess, when)
 	d := st.Datagrams
 	line("datagrams", "%d delivered, %d given back to the network, dropped: %s", d.Delivered, d.Returned, listed(d.Dropped))
 	r := d.Resolution

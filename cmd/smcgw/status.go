@@ -56,15 +56,26 @@ func newStatus(e *env) *cobra.Command {
 	return withSocket(e, noun(e, c))
 }
 
-// waitStep is how often statusWithin asks.
-const waitStep = 200 * time.Millisecond
+// waitStep is how often statusWithin asks; waitLeast is how long each answer may take, even beyond the end of the wait.
+const (
+	waitStep  = 200 * time.Millisecond
+	waitLeast = time.Second
+)
 
 // statusWithin asks the daemon repeatedly until it answers (if well, until it is not degraded) or the time is over,
 // when the last answer counts.
 func statusWithin(ctx context.Context, c *admin.Client, wait time.Duration, well bool) (report.Status, error) {
 	end := time.Now().Add(wait)
+	ask := func() (report.Status, error) {
+		if wait <= 0 {
+			return c.Status(ctx)
+		}
+		ctx, cancel := context.WithTimeout(ctx, max(time.Until(end), waitLeast))
+		defer cancel()
+		return c.Status(ctx)
+	}
 	for {
-		st, err := c.Status(ctx)
+		st, err := ask()
 		done := err == nil && (!well || len(st.Degraded) == 0) || err != nil && !errors.Is(err, admin.ErrDaemonUnreachable)
 		if left := time.Until(end); done || left <= 0 {
 			return st, err
@@ -143,14 +154,15 @@ func blockedLegs(l report.BlockedLegs) string {
 	}
 }
 
-// inProcessLine describes connections between programs with the library, if there is something to report.
-func inProcessLine(line func(name, format string, args ...any), p report.InProcess) {
+// inProcessLine describes connections between programs with the library, if there is something to report; when is the
+// time that the counters cover.
+func inProcessLine(line func(name, format string, args ...any), p report.InProcess, when string) {
 	switch {
 	case !p.Enabled:
 	case !p.Serving:
 		line("in-process", "not served: %s", p.Note)
 	default:
-		text := fmt.Sprintf("%s, %d since the start, %s by rings; %s, %s waiting", plural(p.Connections, "connection"), p.ConnectionsTotal, screen.Size(p.RingBytesTotal), plural(p.Processes, "program"), plural(p.Waiting, "end"))
+		text := fmt.Sprintf("%s, %d %s, %s by rings; %s, %s waiting", plural(p.Connections, "connection"), p.ConnectionsTotal, when, screen.Size(p.RingBytesTotal), plural(p.Processes, "program"), plural(p.Waiting, "end"))
 		if p.Predicted > 0 {
 			text += fmt.Sprintf("; %d would have been promoted", p.Predicted)
 		}
@@ -172,7 +184,7 @@ func details(s *screen.Screen, st report.Status, socket string) string {
 			line("udp", "%s by %s, %d since the start, %s sent, %s received", plural(n.Now, "pair"), c, n.Total, screen.Size(bytes.Tx), screen.Size(bytes.Rx))
 		}
 	}
-	inProcessLine(line, st.InProcess)
+	inProcessLine(line, st.InProcess, "since the start")
 	line("native", "%s", listed(st.FallbacksTotal))
 	if len(st.ResetsTotal) > 0 {
 		line("reset", "%s", listed(st.ResetsTotal))

@@ -193,7 +193,7 @@ func (f *topFlags) draw(e *env, v *topView, live bool) error {
 	s := to.screen(&b)
 	b.WriteString(s.Paint(screen.Title, headline(v.status)) + "\n")
 	b.WriteString(s.Field("memory", fmt.Sprintf("%s used, %s reserved of %s", screen.Size(v.status.Memory.UsedBytes), screen.Size(v.status.Memory.ReservedBytes), screen.Size(v.status.Memory.LimitBytes))))
-	inProcessLine(func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }, v.status.InProcess)
+	inProcessLine(func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }, v.status.InProcess, "since the start")
 	b.WriteString(s.Field("native", listed(v.status.FallbacksTotal)))
 	if err := to.list(screen.Listing{
 		Rows: connRows(v.list.Conns, false, true), Wide: append(wideOfEnds(), "PROTO", "SIDE", "STATE", "REASON", "TX", "RX"), Spare: []string{"RETRANS", "AGE", "ID"},

@@ -295,12 +295,14 @@ func (u *Unit) Refusal() error {
 // libraryCalls are system calls of the library that a program need not make itself, by the set of systemd that has
 // them (systemd.exec(5)).
 var libraryCalls = []struct{ set, names string }{
-	{"@file-system", "faccessat ftruncate"},
-	{"@io-event", "eventfd2 ppoll"},
+	{"@basic-io", "lseek pread64"},
+	{"@file-system", "faccessat fcntl ftruncate"},
+	{"@io-event", "eventfd2 poll ppoll"},
 	{"@ipc", "memfd_create"},
-	{"@network-io", "connect getpeername getsockname getsockopt recvmsg sendmsg setsockopt socket"},
-	{"@process", "kill"},
-	{"@system-service", "madvise mremap"},
+	{"@network-io", "connect getpeername getsockname getsockopt recvfrom recvmsg sendmsg sendto setsockopt shutdown socket"},
+	{"@process", "kill tkill"},
+	{"@signal", "rt_sigaction rt_sigprocmask"},
+	{"@system-service", "ioctl madvise mremap"},
 }
 
 // deadly returns the library's system calls that would end the unit's programs.

@@ -3,6 +3,8 @@ package adopt
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,7 +83,7 @@ func TestRefusalsAndWarnings(t *testing.T) {
 	h := someUnits(t)
 	for name, text := range map[string]string{
 		"own": "sets LD_PRELOAD itself", "chroot": "RootDirectory=/srv", "late": "RootImage=/srv/ image",
-		"strict": "where the library calls kill, madvise, mremap: add SystemCallFilter=kill madvise mremap ", "denies": "memfd_create",
+		"strict": "where the library calls kill, tkill, rt_sigaction, rt_sigprocmask, ioctl, madvise, mremap: add SystemCallFilter=kill tkill rt_sigaction rt_sigprocmask ioctl madvise mremap ", "denies": "memfd_create",
 	} {
 		u, err := h.Unit(name)
 		require.NoError(t, err)
@@ -95,6 +97,25 @@ func TestRefusalsAndWarnings(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, u.Refusal())
 		require.Len(t, u.Warnings(Installed), want, name)
+	}
+}
+
+// TestLibraryCalls: no system call of the library is forgotten, but for those that systemd always permits, and those that
+// every program makes, or makes before the library does.
+func TestLibraryCalls(t *testing.T) {
+	known := strings.Fields("futex getpid gettid nanosleep  close openat read write  close_range epoll_ctl epoll_pwait2 execveat preadv2 pwritev2")
+	for _, of := range libraryCalls {
+		known = append(known, strings.Fields(of.names)...)
+	}
+	sources, err := filepath.Glob("../lib/*.[ch]")
+	require.NoError(t, err)
+	made := regexp.MustCompile(`\bSYS\(([a-z0-9_]{2,})`)
+	for _, file := range sources {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, call := range made.FindAllStringSubmatch(string(text), -1) {
+			require.Contains(t, known, call[1], file)
+		}
 	}
 }
 

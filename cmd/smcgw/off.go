@@ -96,17 +96,39 @@ func (e *env) switchMachine(ctx context.Context, off, now bool) error {
 		return tellOff(ctx, c, off, now)
 	})
 	missed = append([]error{errFlag, err}, missed...)
-	if len(found) == 0 && errFlag == nil {
-		said = append(said, switchMessage(off, flag, "all that are started"))
+	told := len(found)
+	if told == 0 { // the daemon's user sees none, but may ask the one at the usual socket
+		res, err := e.tellUsual(ctx, off, now)
+		switch {
+		case err == nil:
+			said, told = append(said, res.Message), 1
+		case !admin.Absent(err):
+			missed = append(missed, err)
+		case errFlag == nil:
+			said = append(said, switchMessage(off, flag, "all that are started"))
+		}
 	}
 	if len(said) > 0 {
-		err = e.done(admin.Result{Verb: switchName(off), Message: strings.Join(said, "\n"), Count: len(found)})
+		err = e.done(admin.Result{Verb: switchName(off), Message: strings.Join(said, "\n"), Count: told})
 		missed = append(missed, err)
 	}
 	if err := errors.Join(missed...); err != nil {
 		return &exitError{exitFailed, err} // others may have answered
 	}
 	return nil
+}
+
+// tellUsual tells the daemon that the other verbs ask.
+func (e *env) tellUsual(ctx context.Context, off, now bool) (admin.Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, switchPatience, fmt.Errorf("%s: its disk or server does not answer", e.service))
+	defer cancel()
+	at, err := process.Through(ctx, new(process.Lane), func() (string, error) { return e.daemonAt(), nil })
+	if err != nil {
+		return admin.Result{}, err
+	}
+	c := admin.NewClient(at)
+	defer c.Close()
+	return tellOff(ctx, c, off, now)
 }
 
 func switchName(off bool) string {

@@ -40,10 +40,12 @@ func TestSwitchOfTheMachine(t *testing.T) {
 	d, cfg := serveFake(t, "")
 	_, broken := serveFake(t, "broken")
 	file := admin.NewOffFlag(t.TempDir())
+	service := t.TempDir() + "/smcgw.yaml"
+	require.NoError(t, os.WriteFile(service, []byte("admin: "+service+".sock"), 0o600))
 	run := func(found []machine.Found, args ...string) (status int, out, errs string) {
 		var stdout, stderr bytes.Buffer
 		e := &env{
-			stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }, machineOff: file,
+			stdout: &stdout, stderr: &stderr, getenv: func(string) string { return "" }, machineOff: file, service: service,
 			gateways: func(context.Context) ([]machine.Found, error) { return found, nil },
 		}
 		return run(t.Context(), e, args), stdout.String(), stderr.String()
@@ -75,6 +77,19 @@ func TestSwitchOfTheMachine(t *testing.T) {
 	status, out, _ = run(nil, "on")
 	require.Zero(t, status)
 	require.Equal(t, "no daemon answers; "+file.Path()+" is gone\n", out)
+
+	// The daemon's user finds no gateway, and tells its own.
+	require.NoError(t, os.WriteFile(service, []byte("admin: "+cfg.Admin), 0o600))
+	for _, command := range [][]string{{"on"}, {"off"}, {"off", "--now"}} {
+		status, out, errs = run(nil, command...)
+		require.Zero(t, status, errs)
+		require.NotContains(t, out, "no daemon answers")
+		require.Equal(t, command[0] == "off", d.Status().Mode == report.ModeOff)
+	}
+	require.NoError(t, os.WriteFile(service, []byte("admin: "+broken.Admin), 0o600))
+	status, _, errs = run(nil, "off")
+	require.Equal(t, exitFailed, status)
+	require.Contains(t, errs, "broken as asked")
 }
 
 // TestSwitchPastAHungGateway: gateways that do not answer keep the order from no other, and
@@ -129,6 +144,16 @@ func TestSwitchPastAHungDisk(t *testing.T) {
 	require.Contains(t, stderr.String(), file.Path()+": its disk or server does not answer")
 	_, err := os.ReadFile(file.Path())
 	require.NoError(t, err)
+
+	e.machineOff, e.service = admin.NewOffFlag(t.TempDir()), t.TempDir()+"/smcgw.yaml"
+	require.NoError(t, unix.Mkfifo(e.service, 0o600)) // nor is that one
+	e.gateways = func(context.Context) ([]machine.Found, error) { return nil, nil }
+	require.Equal(t, exitFailed, run(t.Context(), e, []string{"off"}))
+	require.True(t, e.machineOff.IsSet())
+	require.Contains(t, stderr.String(), e.service+": its disk or server does not answer")
+	end, err := os.OpenFile(e.service, os.O_WRONLY, 0) // who waits for it goes
+	require.NoError(t, err)
+	require.NoError(t, end.Close())
 }
 
 // TestCleanupSays: it names what it removes, and a gateway that it has missed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -74,6 +75,46 @@ func TestStepAside(t *testing.T) {
 	names, err := os.ReadDir(filepath.Dir(a.cfg.Admin))
 	require.NoError(t, err)
 	require.Len(t, names, 1, "the lock")
+}
+
+// Who watches a gateway watches the one that takes over, too, each once, until both have ended.
+func TestWatchBothGateways(t *testing.T) {
+	a, aside := startAside(t)
+	got, done := make(chan string, 10), make(chan error, 1)
+	tell := func(feed *report.Feed, port uint16) {
+		c := sampleConns()[1]
+		c.Remote = netip.AddrPortFrom(c.Remote.Addr(), port)
+		feed.Tell(report.EventNative, c)
+	}
+	go func() {
+		done <- a.client.Watch(t.Context(), report.ConnFilter{}, func() { tell(a.ctl.feed, 1) }, func(e report.Event) error {
+			got <- e.Conn.Remote.String()
+			return nil
+		})
+	}()
+	require.Contains(t, <-got, ":1")
+	ctl := &fakeControl{feed: report.NewFeed()}
+	b, err := Succeed(a.cfg, "2.0.0", nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- b.Serve(ctx, ctl, ctl) }()
+	require.Eventually(t, ctl.feed.Watched, 30*time.Second, time.Millisecond)
+	tell(ctl.feed, 2)
+	require.Contains(t, <-got, ":2")
+	tell(a.ctl.feed, 3)
+	require.Contains(t, <-got, ":3")
+	cancel() // as one that gives up
+	require.NoError(t, <-served)
+	require.NoError(t, a.server.StepBack())
+	require.Equal(t, "1.2.3", version(t, a.client))
+	time.Sleep(3 * successorPoll)
+	tell(a.ctl.feed, 4)
+	require.Contains(t, <-got, ":4")
+	aside.Close()
+	a.stop()
+	require.ErrorIs(t, <-done, ErrDaemonUnreachable)
+	require.Empty(t, got)
 }
 
 // A gateway steps back to a place where no other one is any more.

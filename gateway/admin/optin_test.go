@@ -1,12 +1,15 @@
 package admin
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 func TestSet(t *testing.T) {
@@ -36,6 +39,30 @@ func TestOptIn(t *testing.T) {
 	require.Equal(t, []config.OptIn{{Cgroup: "/a", ID: 7}}, opted())
 	h.Close()
 	require.Eventually(t, func() bool { return len(opted()) == 0 }, 30*time.Second, time.Millisecond)
+
+	b := &fakeControl{feed: report.NewFeed()}
+	h, err = a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a", ID: 7})
+	require.NoError(t, err)
+	require.NoError(t, a.server.StepAside())
+	after, err := Succeed(a.cfg, "2.0.0", nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- after.Serve(ctx, b, b) }()
+	require.Eventually(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.Equal(b.optedIn, opted())
+	}, 30*time.Second, time.Millisecond, "it counts at both gateways")
+	h.Close()
+	require.Eventually(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.optedIn)+len(opted()) == 0
+	}, 30*time.Second, time.Millisecond)
+	cancel()
+	require.NoError(t, <-served)
+	require.NoError(t, a.server.StepBack())
 
 	_, err = a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a"})
 	require.EqualError(t, err, "answer of the daemon: opt-in: no such cgroup")

@@ -36,6 +36,8 @@ type inProcessDoc struct {
 	Obstacle string `json:"obstacle,omitempty"`
 	// unknown means that the broker ended before the command did, so there are no counts.
 	unknown bool
+	// off means that the broker promoted nothing when the command ended, so programs did not ask.
+	off bool
 }
 
 // preload is a command that is to have the library.
@@ -136,7 +138,7 @@ func (p *preload) settle() {
 		if t.Processes > 0 && time.Now().Before(end) {
 			continue
 		}
-		p.doc.Promoted, p.doc.Bytes, p.doc.Native = t.Promoted, t.Bytes, map[string]uint64{}
+		p.doc.Promoted, p.doc.Bytes, p.doc.Native, p.doc.off = t.Promoted, t.Bytes, map[string]uint64{}, t.Off
 		for why, n := range t.Native {
 			p.doc.Native[why.String()] = n
 		}
@@ -163,6 +165,8 @@ func (d *inProcessDoc) summary() string {
 		return "what became of the connections is not known: " + d.Obstacle
 	case d.Obstacle != "":
 		return "no connection promoted: " + d.Obstacle
+	case len(d.Native) == 0 && d.off:
+		return "no connection promoted: " + inprocess.WhyOff.Meaning()
 	case len(d.Native) == 0:
 		return "no connection promoted: none moved enough to ask"
 	}

@@ -251,6 +251,8 @@ func TestRunSummary(t *testing.T) {
 	for want, d := range map[string]inProcessDoc{
 		"2 connections promoted, 2KiB by shared memory; ends that went native: no_peer 3":     {Promoted: 2, Bytes: 2048, Native: map[string]uint64{"no_peer": 3}},
 		"no connection promoted: " + inprocess.WhyNoPeer.Meaning() + " (no_peer 3, option 1)": {Native: map[string]uint64{"no_peer": 3, "option": 1}},
+		"no connection promoted: none moved enough to ask":                                    {},
+		"no connection promoted: " + inprocess.WhyOff.Meaning():                               {off: true},
 	} {
 		require.Equal(t, want, d.summary())
 	}

@@ -132,6 +132,9 @@ func (r *run) ends() (list []*end) {
 func (c *core) count(m *member, why inprocess.Why) inprocess.Record {
 	a := inprocess.Record{What: inprocess.Count, Why: why}
 	r := m.run
+	if why == inprocess.WhyNone && c.off { // programs do not ask meanwhile, so no reason is counted
+		a.Side = 1
+	}
 	switch {
 	case r == nil:
 	case why != inprocess.WhyNone:

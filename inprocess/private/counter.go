@@ -25,6 +25,7 @@ type Totals struct {
 	Promoted  uint64                   // connections
 	Bytes     uint64                   // that went through their rings, in both directions
 	Native    map[inprocess.Why]uint64 // ends, by reason
+	Off       bool                     // nothing is promoted now, and programs do not ask
 }
 
 // DeniedError reports that the broker does not accept the client.
@@ -92,7 +93,7 @@ func (c *Counter) Totals() (t Totals, err error) {
 	if err != nil {
 		return t, err
 	}
-	t = Totals{Processes: uint64(r.Tag), Promoted: r.A, Bytes: r.B, Native: map[inprocess.Why]uint64{}}
+	t = Totals{Processes: uint64(r.Tag), Promoted: r.A, Bytes: r.B, Native: map[inprocess.Why]uint64{}, Off: r.Side == 1}
 	for _, why := range inprocess.Whys() {
 		if r, err = c.ask(why); err != nil {
 			return t, err

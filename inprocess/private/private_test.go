@@ -18,6 +18,7 @@ import (
 type brokers struct {
 	t       *testing.T
 	dir     string
+	options Options
 	started atomic.Int32
 	running sync.WaitGroup
 }
@@ -25,7 +26,7 @@ type brokers struct {
 func newBrokers(t *testing.T) *brokers {
 	dir, err := Dir([]string{t.TempDir()}, "")
 	require.NoError(t, err)
-	b := &brokers{t: t, dir: dir}
+	b := &brokers{t: t, dir: dir, options: Options{Log: slog.New(slog.DiscardHandler)}}
 	t.Cleanup(b.running.Wait)
 	return b
 }
@@ -39,7 +40,7 @@ func (b *brokers) start(socket *os.File) error {
 	b.running.Go(func() {
 		f := os.NewFile(uintptr(fd), "socket")
 		defer f.Close()
-		if err := Serve(context.Background(), b.dir, f, Options{Log: slog.New(slog.DiscardHandler)}); err != nil {
+		if err := Serve(context.Background(), b.dir, f, b.options); err != nil {
 			b.t.Error(err)
 		}
 	})
@@ -87,6 +88,24 @@ func TestBrokerStaysWithACounter(t *testing.T) {
 	_, err = c.Totals()
 	require.NoError(t, err)
 	require.FileExists(t, filepath.Join(b.dir, SocketName))
+}
+
+// TestCounterSaysOff: programs do not ask while the switch is off, so no count tells.
+func TestCounterSaysOff(t *testing.T) {
+	t.Parallel()
+	var off atomic.Bool
+	b := newBrokers(t)
+	b.options.Off = off.Load
+	c, err := Join(t.Context(), b.dir, 1, b.start)
+	require.NoError(t, err)
+	defer c.Close()
+	for _, want := range []bool{true, false} {
+		off.Store(want)
+		require.Eventually(t, func() bool {
+			totals, err := c.Totals()
+			return err == nil && totals.Off == want
+		}, 30*time.Second, idleTick)
+	}
 }
 
 // TestJoinAtTheEnd: whoever joins while the broker ends has one all the same.

@@ -31,7 +31,7 @@ const WhyCount = int(whyEnd)
 
 var whys = [whyEnd]struct{ name, meaning, fix string }{
 	WhyNone:       {"none", "there is no reason against it", ""},
-	WhyPolicy:     {"policy", "no rule selects the connection", "smcgw policy shows the rules; action: accelerate selects."},
+	WhyPolicy:     {"policy", "no rule selects the connection, or the rollout leaves it out", "smcgw policy shows the rules and their percent; action: accelerate selects."},
 	WhyOff:        {"off", "the mode or the switch is off, or only observes", "smcgw on; mode: enforce."},
 	WhyNoPeer:     {"no_peer", "the other end did not ask: it has no library, is on another host or behind a proxy, or has moved too little", "Start both programs with the library (smcgw run)."},
 	WhyRawCalls:   {"raw_calls", "the program has system calls of its own, past libc, that may read a socket", "smcgw doctor --program PATH shows them. Such a program stays native."},

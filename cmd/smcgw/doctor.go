@@ -44,8 +44,11 @@ were started with libsmcgw, or why they would stay native.
 
 Exit status: 4 if a line is a failure, or the program's connections stay native.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if program != "" {
+			switch {
+			case program != "":
 				return e.examineProgram(program)
+			case cmd.Flags().Changed("program"):
+				return usagef("doctor: --program names no program")
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), doctorPatience)
 			defer cancel()

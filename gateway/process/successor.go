@@ -95,8 +95,8 @@ func (p Program) Start() (*Successor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start successor: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("start successor: %w", err), lifeline.Close())
+	if err := cmd.Start(); err != nil { // it has closed the pipe
+		return nil, fmt.Errorf("start successor: %w", err)
 	}
 	s := &Successor{lifeline: lifeline, ended: make(chan error, 1)}
 	go func() {

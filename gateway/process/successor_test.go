@@ -94,6 +94,7 @@ func TestSuccessor(t *testing.T) {
 	require.Equal(t, string(endIt), string(text), "the helper is told")
 	_, err = Program{Path: filepath.Join(t.TempDir(), "none")}.Start()
 	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NotErrorIs(t, err, os.ErrClosed)
 }
 
 // The helper returns with its program's end, or leaves it alone.

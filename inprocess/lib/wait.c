@@ -824,11 +824,8 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 				put(&e->kernel_news, true);
 				const uint32_t ends = EPOLLERR | EPOLLHUP | EPOLLRDHUP;
 				if ((evs & READABLE) && (!(evs & ends) || e->remote) && !smcgw_genuine(e, fd, told)) {
-					if (r->events & EPOLLONESHOT) { // the one shot was used up for nothing
-						tagged(s->fd, EPOLL_CTL_MOD, fd, r->events);
-						continue;
-					}
 					evs &= ~(READABLE | ends);
+					if (!evs && (r->events & EPOLLONESHOT)) tagged(s->fd, EPOLL_CTL_MOD, fd, r->events); // the one shot was used up for nothing
 					if (!evs) continue;
 				} else if ((evs & READABLE) && (r->events & EPOLLET)) {
 					r->reported = get_acquire(&e->peer->head);

@@ -556,9 +556,10 @@ void smcgw_heed(void) {
 }
 
 // The child speaks for itself. Answers to the parent's questions go to the parent.
-void smcgw_control_forked(void) {
+void smcgw_control_forked(bool own) {
 	smcgw.control = numbers = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 	put(&has_numbers, 0);
+	if (!own) return;
 	if (smcgw.socket >= 0) SYS(close, smcgw.socket);
 	smcgw.socket = -1;
 	welcome = false;

@@ -87,6 +87,8 @@ void smcgw_catch(void) {
 	end(&mask);
 }
 
+void smcgw_catch_forked(void) { atomic_flag_clear(&changing); }
+
 int smcgw_sigaction(int s, const struct sigaction *a, struct sigaction *old) {
 	struct sigaction *at = of(s), was, next;
 	uint64_t mask;

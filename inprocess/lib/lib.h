@@ -282,6 +282,7 @@ extern __thread struct guard *smcgw_guard __attribute__((tls_model("initial-exec
 		smcgw_guard = guard.outer;                                         \
 	} while (0)
 void smcgw_catch(void);                   // installs the handlers: GUARDED works from then on
+void smcgw_catch_forked(void);            // call in a child
 int smcgw_sigaction(int s, const struct sigaction *a, struct sigaction *old);
 bool smcgw_move(void *to, const void *from, size_t n); // memcpy() that returns false if the program's memory is not there
 bool smcgw_touch(const void *p, size_t n);             // whether the memory can be read
@@ -342,7 +343,7 @@ void smcgw_released(const struct end *e); // call before the last close() of an 
 void smcgw_leave(struct end *e, uint32_t why);
 bool smcgw_hidden(int fd);                // whether the descriptor is the library's own, hidden from the program
 void smcgw_hide_from(int fd);             // the program is about to use this number: moves ours away
-void smcgw_control_forked(void);
+void smcgw_control_forked(bool own);
 bool smcgw_broker_there(void);            // whether there is a socket to ask
 int smcgw_move_away(int fd);              // moves it to a number that a program is unlikely to use
 // While the library briefly has a descriptor open, the program believes its number unused: a caller that chooses a number itself waits here.

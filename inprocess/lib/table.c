@@ -485,20 +485,25 @@ void smcgw_same(int from, int to) {
 static __thread enum { UNKNOWN, NO_ENDS, COUNTED_ENDS } forks;
 static __thread int32_t unborn;
 static __thread bool numbers; // whether smcgw_numbers is held: a child must not inherit what is open only briefly
-static __thread uint64_t fork_mask; // signals that were blocked before: a handler that forks, or takes a grant, would wait for its own thread
+static __thread uint64_t fork_mask; // signals that were blocked before: a handler that forks, or takes a grant, would wait for its own thread.
+                                    // All ones: they still are as they were
 #define GIVEN 16384
 static int16_t given[MAX_ENDS]; // 0, or GIVEN plus the number of descriptors counted for the child
 static uint32_t given_from, given_to;
 
 static void before_fork(void) {
 	static uint32_t serial;
-	forks = smcgw_ours() ? smcgw.slab ? COUNTED_ENDS : NO_ENDS : UNKNOWN;
-	if (forks != COUNTED_ENDS) return;
 	const uint64_t all = ~0ull;
-	SYS(rt_sigprocmask, SIG_SETMASK, &all, &fork_mask, 8);
-	numbers = smcgw_numbers();
-	pthread_mutex_lock(&forking);
-	smcgw_wait_before_fork();
+	forks = get(&smcgw.apart) ? NO_ENDS : !smcgw_ours() ? UNKNOWN : smcgw.slab ? COUNTED_ENDS : NO_ENDS;
+	if (forks == UNKNOWN) return;
+	fork_mask = all;
+	if (!smcgw.disabled) SYS(rt_sigprocmask, SIG_SETMASK, &all, &fork_mask, 8);
+	if (forks == COUNTED_ENDS) {
+		numbers = smcgw_numbers();
+		pthread_mutex_lock(&forking);
+	}
+	smcgw_wait_before_fork(); // sets are kept without a slab, too
+	if (forks != COUNTED_ENDS) return;
 	unborn = -(int32_t)((++serial & 0xff) << 22 | (uint32_t)smcgw.pid);
 	given_from = MAX_ENDS;
 	given_to = 0;
@@ -526,22 +531,17 @@ static void known(struct end *e, int32_t as, int32_t pid) {
 	}
 }
 static void after_fork(void) {
-	if (forks != COUNTED_ENDS) return;
-	smcgw_wait_forked(false);
-	forget_given();
-	pthread_mutex_unlock(&forking);
-	smcgw_numbers_go(numbers);
-	SYS(rt_sigprocmask, SIG_SETMASK, &fork_mask, 0, 8);
-}
-// born runs in the child. What other threads of the parent opened or closed meanwhile, the child has as its copy of the table says.
-static void born(void) {
-	int32_t pid = (int32_t)SYS(getpid);
 	if (forks == UNKNOWN) return;
-	smcgw.pid = pid;
-	if (!smcgw.slab) {
-		smcgw_control_forked(); // another thread may have been about to make the slab
-		return;
+	smcgw_wait_forked(false);
+	if (forks == COUNTED_ENDS) {
+		forget_given();
+		pthread_mutex_unlock(&forking);
+		smcgw_numbers_go(numbers);
 	}
+	if (~fork_mask) SYS(rt_sigprocmask, SIG_SETMASK, &fork_mask, 0, 8);
+}
+// counted is for a child. What other threads of the parent opened or closed meanwhile, the child has as its copy of the table says.
+static void counted(int32_t pid) {
 	if (forks == NO_ENDS) given_from = given_to = 0;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
@@ -562,10 +562,21 @@ static void born(void) {
 		}
 		given[i] = 0;
 	}
+}
+// alone resets the locks, which other threads of the parent may have held. own: the library's descriptors are still the parent's.
+static void alone(bool own) {
 	forking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	smcgw_control_forked();
+	smcgw_catch_forked();
+	smcgw_control_forked(own);
 	smcgw_wait_forked(true);
-	if (forks == COUNTED_ENDS) SYS(rt_sigprocmask, SIG_SETMASK, &fork_mask, 0, 8);
+}
+static void born(void) {
+	bool own = !get(&smcgw.apart);
+	if (forks == UNKNOWN) return;
+	if (own) smcgw.pid = (int)SYS(getpid);
+	if (own && smcgw.slab) counted(smcgw.pid); // another thread may just have made it
+	alone(own);
+	if (~fork_mask) SYS(rt_sigprocmask, SIG_SETMASK, &fork_mask, 0, 8);
 }
 void smcgw_at_fork(void) { pthread_atfork(before_fork, after_fork, born); }
 
@@ -603,6 +614,7 @@ void smcgw_apart(void) {
 }
 // The slab's entries are the parent's, which may have other ends in them by now. Without a slab the child makes its own.
 void smcgw_cloned(bool native) {
+	bool own = !get(&smcgw.apart);
 	if (smcgw.slab) {
 		smcgw.disabled = true;
 		put(&smcgw.apart, true);
@@ -611,9 +623,7 @@ void smcgw_cloned(bool native) {
 	} else {
 		smcgw.pid = (int)SYS(getpid);
 	}
-	forking = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-	smcgw_control_forked();
-	smcgw_wait_forked(true);
+	alone(own);
 }
 
 // smcgw_leaves is called before an exec. The next program does not have the descriptors that exec closes, so the other processes of such an

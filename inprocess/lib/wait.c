@@ -284,6 +284,7 @@ static void set_closed(int fd);
 int smcgw_epoll_create(int fd) {
 	if (fd < 0 || fd >= MAX_FD) return fd;
 	if (get(&sets[fd])) set_closed(fd); // closed behind our back
+	if (smcgw.disabled) return fd;
 	struct set *s, *made = get(&spare) ? 0 : calloc(1, sizeof *made);
 	hold();
 	if ((s = spare)) {

@@ -2733,6 +2733,26 @@ static void fork_in_handler(void) { // while the program forks, too
 	close(a);
 	say("%s", res(read(b, in, 10)));
 }
+static void *changes_set(void *x) {
+	const int *fd = x;
+	for (;;) epoll_ctl(fd[0], EPOLL_CTL_MOD, fd[1], &(struct epoll_event){EPOLLIN, {0}});
+	return 0;
+}
+static void fork_beside_set(void) { // before there is a connection
+	int fd[2] = {epoll_create1(0), epoll_create1(0)};
+	pthread_t t;
+	add(fd[0], fd[1], EPOLLIN);
+	pthread_create(&t, 0, changes_set, fd);
+	for (int i = 0; i < 200; i++) {
+		pid_t c = fork();
+		if (c == 0) {
+			close(fd[1]);
+			_exit(0);
+		}
+		if (waitpid(c, 0, 0) != c) die("waitpid");
+	}
+	say("done");
+}
 static void forked_closes(void) {
 	int a, b;
 	pair(&a, &b);
@@ -4937,7 +4957,7 @@ static void left_by_many(void) {
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
-	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \
+	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \
 	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -53,8 +54,25 @@ func (e *env) status(err error) int {
 		return status
 	}
 	fmt.Fprintln(e.stderr, "smcgw:", err)
-	if status == exitUsage {
+	switch status {
+	case exitUsage:
 		fmt.Fprintln(e.stderr, `See "smcgw --help".`)
+	case exitUnreachable:
+		e.nameOthers(err)
 	}
 	return status
+}
+
+// nameOthers names the gateways of this network namespace if there is none at the usual socket, as when admin was
+// changed since the start.
+func (e *env) nameOthers(err error) {
+	if e.socket != "" || e.gateways == nil || !admin.Absent(err) {
+		return
+	}
+	found, _ := e.gateways(context.Background()) // what was not found is not named
+	for _, g := range found {
+		if g.Here && g.Socket != "" {
+			fmt.Fprintf(e.stderr, "%v: --socket %s asks it\n", g, g.Socket)
+		}
+	}
 }

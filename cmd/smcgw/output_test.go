@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/machine"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -107,6 +109,23 @@ func TestCheckUnread(t *testing.T) {
 		e.stdout, e.rdma = full, func() (sysfs.RDMA, error) { return sysfs.RDMA{}, nil }
 		require.Equal(t, exitFailed, run(t.Context(), e, []string{"check", "-c", file}))
 		require.Contains(t, stderr.String(), "no space left on device")
+	}
+}
+
+// TestNameOthers: a verb that finds no gateway at the usual socket names those that root sees.
+func TestNameOthers(t *testing.T) {
+	here := []machine.Found{{PID: 41, Here: true, Path: "/run/a.sock", Socket: "/run/a.sock"}, {PID: 42, Path: "/b", Socket: "/b"}, {PID: 43, Here: true}}
+	for _, socket := range []string{"", t.TempDir() + "/s"} {
+		e, _, stderr := testEnv()
+		e.service = t.TempDir() + "/smcgw.yaml"
+		require.NoError(t, os.WriteFile(e.service, []byte("admin: "+e.service+".sock"), 0o600))
+		e.gateways = func(context.Context) ([]machine.Found, error) { return here, nil }
+		args := []string{"reload"}
+		if socket != "" {
+			args = append(args, "--socket", socket)
+		}
+		require.Equal(t, exitUnreachable, run(t.Context(), e, args))
+		require.Equal(t, socket == "", strings.HasSuffix(stderr.String(), "\ngateway of process 41 at /run/a.sock: --socket /run/a.sock asks it\n"), stderr)
 	}
 }
 

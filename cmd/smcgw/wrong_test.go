@@ -66,7 +66,7 @@ var wrongConfigs = []struct {
 	{"19 binary", "\x00\x01", 4, []string{"not YAML: control characters are not allowed"}},
 	{"20 relative path", "admin: run/sock", 4, []string{`"run/sock" is not an absolute path`}},
 	{"20 long path", "admin: /" + strings.Repeat("x", 120), 4, []string{"121 bytes long, and a socket has room for 103"}},
-	{"21 tuning", "{in_process: {spin: 1ms}, shards: 1000}", 4, []string{"1ms is longer than 100us", "1000 is not between 0 and 256"}},
+	{"21 tuning", "{in_process: {spin: 1ms}, shards: 1000}", 4, []string{"1ms is longer than 100us", "1000 is not between 0 and 16"}},
 	{"22 no action", "policy: [{match: {ports: [6379]}}]", 0, []string{"policy[0] (rule-1): has no action, and passes what it matches: action: accelerate carries it"}},
 	{"23 port 22", "policy: [{match: {ports: [22]}, action: accelerate}]", 0, []string{"port 22 is on the never-list and is carried because the rule names it"}},
 	{"24 loopback", "devices: [lo]", 4, []string{"the loopback device cannot be used"}},

@@ -198,7 +198,7 @@ func TestSingleErrors(t *testing.T) {
 		"policy: [{match: {proto: udp}, way: in-process}]": "line 1: policy[0].way: datagrams do not go in process",
 		"shards: 1.5":               `line 1: shards: "1.5" is not a whole number`,
 		"shards: '2'":               `line 1: shards: "2" is not a whole number`,
-		"shards: -1":                `line 1: shards: -1 is not between 0 and 256`,
+		"shards: -1":                `line 1: shards: -1 is not between 0 and 16`,
 		"shards: 010":               `line 1: shards: "010" is not written in decimal`,
 		"shards: 0x10":              `line 1: shards: "0x10" is not written in decimal`,
 		"shards: 1_0":               `line 1: shards: "1_0" is not written in decimal`,

@@ -7,9 +7,8 @@ const MaxShards = 16
 // Loops returns the number of event loops on a host with this many processors. It is at most
 // MaxShards, since with more, soft would be left out.
 func (c Config) Loops(processors int) int {
-	n := c.Shards
-	if n == 0 {
-		n = max(1, processors/2)
+	if c.Shards > 0 {
+		return c.Shards
 	}
-	return min(n, MaxShards)
+	return min(max(1, processors/2), MaxShards)
 }

@@ -221,7 +221,7 @@ func (k *checker) advanced(c Config) {
 	if c.CgroupPath != "" {
 		k.absolute("cgroup_path", c.CgroupPath)
 	}
-	between(k, "shards", c.Shards, 0, 256)
+	between(k, "shards", c.Shards, 0, MaxShards)
 	oneOf(k, "log.level", c.Log.Level, logLevels())
 	oneOf(k, "log.format", c.Log.Format, logFormats())
 	oneOf(k, "log.access", c.Log.Access, accessLogs())

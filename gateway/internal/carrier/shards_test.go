@@ -16,7 +16,7 @@ import (
 // more shards than a device has room for: it would be left out.
 func TestDevicesServeAllShards(t *testing.T) {
 	for _, processors := range []int{1, 2, 33, 64, 192, 4096} {
-		for _, configured := range []int{0, 1, 17, 256} {
+		for _, configured := range []int{0, 1, config.MaxShards} {
 			n := config.Config{Shards: configured}.Loops(processors)
 			require.Positive(t, n)
 			require.NoError(t, shm.Config{GatewayID: [16]byte{1}, Vectors: n}.Validate())

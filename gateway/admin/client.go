@@ -49,13 +49,15 @@ type Client struct {
 
 // NewClient returns a client for the daemon at the socket path. It does not dial yet.
 func NewClient(path string) *Client {
+	return &Client{path: path, http: &http.Client{Timeout: clientTimeout, Transport: transportTo(path)}}
+}
+
+// transportTo returns a transport to the daemon at the socket path.
+func transportTo(path string) *http.Transport {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}
-	return &Client{path: path, http: &http.Client{
-		Timeout:   clientTimeout,
-		Transport: &http.Transport{DialContext: dial, MaxIdleConns: 1, DisableCompression: true},
-	}}
+	return &http.Transport{DialContext: dial, MaxIdleConns: 1, DisableCompression: true}
 }
 
 // Close closes idle connections.
@@ -184,8 +186,13 @@ func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Respo
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	client := http.Client{Transport: c.http.Transport} // without a time limit for the answer
-	resp, err := client.Do(req)
+	return c.open(c.http.Transport, req)
+}
+
+// open sends a request through a transport, without a time limit for the answer, and returns a
+// response that may last indefinitely.
+func (c *Client) open(through http.RoundTripper, req *http.Request) (*http.Response, error) {
+	resp, err := (&http.Client{Transport: through}).Do(req)
 	if err != nil {
 		return nil, c.unreachable(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -184,20 +183,11 @@ func (c *Client) events(ctx context.Context, f report.ConnFilter) (io.ReadCloser
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", c.path)
-	}
-	client := http.Client{Transport: &http.Transport{
-		DialContext: dial, DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: clientTimeout,
-	}}
-	resp, err := client.Do(req)
+	t := transportTo(c.path)
+	t.DisableKeepAlives, t.ResponseHeaderTimeout = true, clientTimeout
+	resp, err := c.open(t, req)
 	if err != nil {
-		return nil, c.unreachable(err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, adminMaxBody)) // a truncated text does not parse as a document
-		return nil, replyError(resp.StatusCode, text)
+		return nil, err
 	}
 	return resp.Body, nil
 }

@@ -46,11 +46,7 @@ func (b *bulk) placed(arrived bool) bool {
 	}
 	if b.lastBytes == notAwaited {
 		b.lastBytes = awaited
-		b.s.After(resetPatience, func() {
-			b.s.WorksFor(b.f)
-			b.lastBytes = givenUp
-			b.later()
-		})
+		b.lastBytes.giveUpLater(b.s, b.f, b.later)
 	}
 	b.f.wire.Ask(func() { b.f.post(b.later) })
 	return false

@@ -218,6 +218,15 @@ const (
 	givenUp
 )
 
+// giveUpLater ends the wait, on a shard of the flow, and then calls then.
+func (l *lastBytes) giveUpLater(s *loop.Shard, f *Flow, then func()) {
+	s.After(resetPatience, func() {
+		s.WorksFor(f)
+		*l = givenUp
+		then()
+	})
+}
+
 // placed reports whether the bytes sent before a reset are in the peer's memory. The reset
 // travels on the wire leg and would overtake bytes that have to be retransmitted. Natively,
 // an answer that precedes a close with unread bytes usually arrives.
@@ -230,11 +239,7 @@ func (c *carry) placed() bool {
 		if c.EP.Keepalive() != nil { // it completes after everything sent before it
 			return true
 		}
-		c.Shard.After(resetPatience, func() {
-			c.Shard.WorksFor(c.f)
-			c.lastBytes = givenUp
-			c.pump()
-		})
+		c.lastBytes.giveUpLater(c.Shard, c.f, c.pump)
 	}
 	return false
 }

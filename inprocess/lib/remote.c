@@ -725,11 +725,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		err = e->rx_error;
 		e->rx_error = 0;
 	} else if (!done && !err && e->rx_error) {
-		err = e->rx_error;
-		if (err == ECONNRESET || smcgw_over(fd)) { // once, then the end
-			e->rx_error = 0;
-			e->eof = e->died = true;
-		}
+		err = smcgw_reports(e, fd);
 	}
 	if (err != EAGAIN || done) left_as(e, fd);
 	if (smcgw_still(e, fd)) try_native(e, fd);

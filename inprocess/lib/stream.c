@@ -611,6 +611,15 @@ bool smcgw_told(struct end *e) {
 	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // wait for a writer that has just been told
 	return atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
 }
+// smcgw_reports returns the error that a read reports. One that ends the connection is reported once, and then the end. rl is held.
+int smcgw_reports(struct end *e, int fd) {
+	int err = e->rx_error;
+	if (err == ECONNRESET || smcgw_over(fd)) {
+		e->rx_error = 0;
+		e->eof = e->died = true;
+	}
+	return err;
+}
 // told turns an end into the reset that caused it: the reader must not see an end before data that the reset has discarded.
 static void told(struct end *e, int fd) {
 	if (get(&e->violated) || e->died || !smcgw_over(fd)) return;
@@ -915,12 +924,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			n = -1;
 		}
 	} else if (!done && e->rx_error) {
-		err = e->rx_error;
+		err = smcgw_reports(e, fd);
 		n = -1;
-		if (err == ECONNRESET || smcgw_over(fd)) { // once, then the end
-			e->rx_error = 0;
-			e->eof = e->died = true;
-		}
 	}
 	smcgw_unlock(e, &e->rl);
 	smcgw_give_way(done);

@@ -17,6 +17,7 @@ void smcgw_says(struct end *e, long n);
 bool smcgw_heard(int fd);
 bool smcgw_over(int fd);
 bool smcgw_told(struct end *e);
+int smcgw_reports(struct end *e, int fd);
 long smcgw_peek(int fd);
 void smcgw_untune(struct end *e, int fd);
 void smcgw_widen(int fd, int n);

@@ -73,14 +73,7 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 
 // lastWords are scenarios in which an application ends with bytes still on their way.
 var lastWords = slices.Concat(
-	mirrored("ONE answers and closes with unread data", report.EndAborted, func(p *pair, one, other side) {
-		p.sends(other, 20_000)
-		awaitUnread(one.c, 20_000)
-		p.sends(one, 12_000)
-		p.closes(one)
-		time.Sleep(moment)
-		p.gets(other)
-	}),
+	answersUnread,
 	mirrored("ONE ends both directions of what the OTHER streams", report.EndAborted, func(p *pair, one, other side) {
 		both(func() { p.gets(other) }, func() {
 			both(func() { _ = send(other.c, 1<<30) }, func() {

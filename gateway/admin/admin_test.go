@@ -289,6 +289,25 @@ func TestAForeignListenerIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, errAdminInUse)
 }
 
+// TestADyingListenerIsReplaced: a process that has been killed may have released its lock, and
+// still listen.
+func TestADyingListenerIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	require.NoError(t, err)
+	l.SetUnlinkOnClose(false)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_, _ = l.Accept() // until it has been looked at
+		_ = l.Close()
+	}()
+	s, err := listenAdminSocket(path, false)
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	<-gone
+}
+
 func TestADeadSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -64,7 +64,7 @@ func (noLock) Close() error { return nil }
 
 // cleanupLock keeps a daemon from starting while the remains of another are removed.
 func cleanupLock(admin string) (interface{ Close() error }, error) {
-	lock, err := awaitLock(admin+".lock", lockPatience)
+	lock, err := awaitLock(admin+".lock", deathPatience)
 	switch {
 	case errors.Is(err, errAdminInUse):
 		return nil, fmt.Errorf("%w: %w", ErrDaemonAlive, err)

@@ -52,7 +52,7 @@ func listenAdminSocket(path string, successor bool) (*adminSocket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("make directory of the admin socket: %w", err)
 	}
-	patience := lockPatience
+	patience := deathPatience
 	if successor { // the other daemon is about to release it
 		patience = successorPatience
 	}
@@ -107,10 +107,10 @@ func (s *adminSocket) moveAside() error {
 // inPlace reports whether it is found where it was created.
 func (s *adminSocket) inPlace() bool { return !s.aside.Load() }
 
-// How long a killed process may take to release its locks. A gateway that is started next
-// does not see that the old one is dying; a successor knows it.
+// How long a killed process may take to release its locks and close its sockets. A gateway
+// that is started next does not see that the old one is dying; a successor knows it.
 const (
-	lockPatience      = time.Second
+	deathPatience     = time.Second
 	successorPatience = 5 * time.Second
 )
 
@@ -215,8 +215,8 @@ func bindAdminSocket(final string) (*net.UnixListener, uint32, error) {
 	return u, gid, nil
 }
 
-// removeDeadSocket unlinks a socket that no process listens on. It refuses to remove anything
-// that is not a socket.
+// removeDeadSocket unlinks a socket that no process listens on, and waits for a dying process
+// to close it. It refuses to remove anything that is not a socket.
 func removeDeadSocket(path string) error {
 	fi, err := os.Lstat(path)
 	switch {
@@ -227,10 +227,15 @@ func removeDeadSocket(path string) error {
 	case fi.Mode().Type() != os.ModeSocket:
 		return fmt.Errorf("admin socket: %s exists and is not a socket", path)
 	}
-	c, err := net.DialTimeout("unix", path, time.Second)
-	if err == nil {
+	for deadline := time.Now().Add(deathPatience); ; time.Sleep(10 * time.Millisecond) {
+		var c net.Conn
+		if c, err = net.DialTimeout("unix", path, time.Second); err != nil {
+			break
+		}
 		_ = c.Close()
-		return fmt.Errorf("%w (%s answers)", errAdminInUse, path)
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%w (%s answers)", errAdminInUse, path)
+		}
 	}
 	if !Absent(err) { // its queue may be full
 		return fmt.Errorf("look whether a daemon is on its admin socket: %w", err)

@@ -159,7 +159,9 @@ var moves = []move{
 // violation ends that connection, with a reason; on shm it may end all of that peer's. Everything else goes on with
 // its bytes, and no other application notices.
 func TestFaultHostile(t *testing.T) {
-	t.Parallel()
+	if !matrix.Whole() { // whole, it takes the machine for minutes, and others would not keep their deadlines
+		t.Parallel()
+	}
 	n := newTally(t)
 	s := newSite(t, n)
 	t.Run("moves", func(t *testing.T) { s.in(t).moves() })

@@ -114,13 +114,22 @@ const (
 	successorPatience = 5 * time.Second
 )
 
-// awaitLock is lockFile, but waits for a dying process to release the lock.
-func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
+// outlast calls try again while it returns errAdminInUse, because the other daemon may be dying.
+func outlast(patience time.Duration, try func() error) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if f, err = lockFile(path); !errors.Is(err, errAdminInUse) || time.Now().After(deadline) {
-			return f, err
+		if err := try(); !errors.Is(err, errAdminInUse) || time.Now().After(deadline) {
+			return err
 		}
 	}
+}
+
+// awaitLock is lockFile, but waits for a dying process to release the lock.
+func awaitLock(path string, patience time.Duration) (f *os.File, err error) {
+	err = outlast(patience, func() (err error) {
+		f, err = lockFile(path)
+		return err
+	})
+	return f, err
 }
 
 // moveBack undoes moveAside, unless another process holds the lock. It can be repeated.
@@ -215,9 +224,14 @@ func bindAdminSocket(final string) (*net.UnixListener, uint32, error) {
 	return u, gid, nil
 }
 
-// removeDeadSocket unlinks a socket that no process listens on, and waits for a dying process
-// to close it. It refuses to remove anything that is not a socket.
+// removeDeadSocket is tryRemoveSocket, but waits for a dying process to close the socket.
 func removeDeadSocket(path string) error {
+	return outlast(deathPatience, func() error { return tryRemoveSocket(path) })
+}
+
+// tryRemoveSocket unlinks a socket; if a process listens on it, the error is errAdminInUse. It
+// refuses to remove anything that is not a socket.
+func tryRemoveSocket(path string) error {
 	fi, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -227,15 +241,10 @@ func removeDeadSocket(path string) error {
 	case fi.Mode().Type() != os.ModeSocket:
 		return fmt.Errorf("admin socket: %s exists and is not a socket", path)
 	}
-	for deadline := time.Now().Add(deathPatience); ; time.Sleep(10 * time.Millisecond) {
-		var c net.Conn
-		if c, err = net.DialTimeout("unix", path, time.Second); err != nil {
-			break
-		}
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err == nil {
 		_ = c.Close()
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%w (%s answers)", errAdminInUse, path)
-		}
+		return fmt.Errorf("%w (%s answers)", errAdminInUse, path)
 	}
 	if !Absent(err) { // its queue may be full
 		return fmt.Errorf("look whether a daemon is on its admin socket: %w", err)

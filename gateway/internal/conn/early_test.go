@@ -75,7 +75,7 @@ func testEarlyBytes(t *testing.T, kind negotiate.CarrierKind, end func(client *f
 	_, hs, _ := c.accepted(t)
 	c.serves(hs, func() []negotiate.Action { return hs.PeerData(time.Now(), kind) })
 	f.call(func() {
-		c.sends(t, " bytes") // they arrive while the server's shard does this
+		c.places(t, kind, " bytes")
 		end(c.wire[0])
 		f.hs.looked()
 	})
@@ -96,7 +96,7 @@ func TestEarlyBytesUnnoticed(t *testing.T) {
 				c := p.early(t, kind, "")
 				_, hs, _ := c.accepted(t)
 				c.flow[1].call(func() {
-					c.sends(t, "early bytes")
+					c.places(t, kind, "early bytes")
 					end(c.wire[0])
 				})
 				c.serves(hs, func() []negotiate.Action { return nil })
@@ -126,6 +126,23 @@ func (c *pairConn) sends(t *testing.T, text string) {
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return f.tx.Load() == want }, patience, time.Millisecond)
 	f.call(func() {})
+}
+
+// places has the client's application send, and waits until the client's gateway knows that it is in the
+// server's memory, as it does before a reset. The caller is on the server's shard, which looks at nothing
+// that has arrived meanwhile.
+func (c *pairConn) places(t *testing.T, kind negotiate.CarrierKind, text string) {
+	c.sends(t, text)
+	f := c.flow[0]
+	f.call(func() { require.NoError(t, f.carryOf(kind).EP.Keepalive()) })
+	placed := func() (yes bool) {
+		f.call(func() { yes = f.carryOf(kind).EP.Placed() })
+		return yes
+	}
+	for deadline := time.Now().Add(patience); !placed(); {
+		require.True(t, time.Now().Before(deadline))
+		c.flow[1].Shard.Drive(time.Now())
+	}
 }
 
 // hears checks that an application reads text, and then a reset.

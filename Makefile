@@ -1,4 +1,4 @@
-# `make demo` shows it; `make test` runs everything that this machine can run.
+# `make demo` shows it; `make test` runs what this machine can run without virtual machines.
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 GO ?= go
@@ -89,10 +89,10 @@ docs: ## the pages of docs/reference, from the tables in the code
 check-generate: generate ## generated code is what is committed
 	git diff --exit-code --stat -- $(GENERATED)
 
-test: install-test-deps vet unit arch e2e guests ## everything
+test: install-test-deps vet unit arch e2e ## everything but virtual machines
 ifeq ($(ROOT),)
 	@echo "NOT RUN without root: the namespaces suites (tests/e2e, tests/monitoring), the eBPF programs (ebpf), the simulated hosts"
-	@echo "NOT RUN without root: (lab/testnet), the virtual machines (tests/interop), and single tests of gateway and verbs/shm. Try: sudo make test"
+	@echo "NOT RUN without root: (lab/testnet), and single tests of gateway and verbs/shm. Try: sudo make test"
 endif
 
 # Tests have the binding of libibverbs where its headers are.
@@ -119,7 +119,7 @@ arch: ## the rules of the code base
 e2e: build ## whole gateways, as root between network namespaces
 	$(SEEDED) $(GO) test -count=1 -vet=off -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
 
-guests: ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample
+guests: install-test-deps ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample of interop; needs root
 	$(GO) test -count=1 -vet=off -timeout 15m -skip '^TestPackage$$' ./tests/interop/...
 
 root: build ## the packages with tests that need root

@@ -214,7 +214,8 @@ func (a *attack) brokeDown() (why string) {
 	return why
 }
 
-// honest makes flows come and go between h1 and h2, checked byte by byte, as long as the test lasts.
+// honest makes flows come and go between h1 and h2, checked byte by byte, as long as the test lasts. It leaves processors
+// to the rogue, and to other tests.
 func (s *site) honest() {
 	ctx, cancel := context.WithCancel(s.world.t.Context())
 	var all sync.WaitGroup
@@ -234,6 +235,7 @@ func (s *site) honest() {
 				if err != nil || e.Failed > 0 {
 					s.world.t.Logf("%s honest flows: %v: %+v", time.Now().Format(time.TimeOnly), err, e)
 				}
+				time.Sleep(250 * time.Millisecond)
 			}
 		})
 	}

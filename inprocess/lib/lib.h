@@ -234,22 +234,14 @@ static inline struct timespec left_until(int64_t t) { // zero once t has passed
 struct counted {
 	bool known;
 	int n;
-	struct {
-		_Atomic int *at;
-		struct end *of; // 0: none
-		uint32_t use;
-	} call[4]; // a signal handler may make a call of its own
+	_Atomic int *at[4]; // a signal handler may make a call of its own
 };
 extern __thread struct counted smcgw_counted __attribute__((tls_model("initial-exec"), visibility("hidden")));
 void smcgw_thread(void);
-static inline void smcgw_count_in(_Atomic int *at, struct end *of) {
+static inline void smcgw_count_in(_Atomic int *at) {
 	struct counted *c = &smcgw_counted;
 	if (unlikely(!c->known)) smcgw_thread();
-	if (likely(c->n < 4)) {
-		c->call[c->n].at = at;
-		c->call[c->n].of = of;
-		c->call[c->n].use = of ? get(&of->use) : 0;
-	}
+	if (likely(c->n < 4)) c->at[c->n] = at;
 	c->n++;
 	atomic_fetch_add(at, 1); // sequentially consistent: see attach and smcgw_defer
 }

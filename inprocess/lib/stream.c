@@ -222,7 +222,7 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 		attach(e, fd);
 	}
 	errno = err;
-	smcgw_count_in(raw, e); // before the state is read: see attach
+	smcgw_count_in(raw); // before the state is read: see attach
 	s = state_of(e);
 	if (s != SMCI_PROMOTED) return COUNTED;
 	smcgw_count_out(raw);
@@ -877,7 +877,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use);
 		} else {
 			char c;
-			if (!nowait) smcgw_count_in(&e->raw_rx, e); // meanwhile nothing is deferred, and no thread sleeps alone
+			if (!nowait) smcgw_count_in(&e->raw_rx); // meanwhile nothing is deferred, and no thread sleeps alone
 			smcgw_unlock(e, &e->rl);
 			n = timed ? sleep_until(fd, until, who || owing) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
 			int err = errno;

@@ -20,8 +20,7 @@ static pthread_key_t at_end;
 
 static void thread_ended(void *p) {
 	struct counted *c = p;
-	for (int i = 0; i < c->n && i < 4; i++)
-		if (!c->call[i].of || get(&c->call[i].of->use) == c->call[i].use) atomic_fetch_sub(c->call[i].at, 1);
+	for (int i = 0; i < c->n && i < 4; i++) atomic_fetch_sub(c->at[i], 1);
 	c->n = 0;
 }
 void smcgw_thread(void) {
@@ -149,7 +148,8 @@ void smcgw_let(uint64_t mask) {
 }
 
 // free_entry frees an entry. Entries freed last are reused first: they are in the cache, and no new page is touched. An entry that a thread
-// is still inside of, in a call that close() did not end, is reused last: that call will still change its counts.
+// is still inside of, in a call that close() did not end, is reused last: that call will still change its counts, and its next end is not
+// promoted meanwhile.
 static _Atomic uint32_t freed[64], frees; // indices plus 1
 static void free_entry(struct end *e) {
 	bool inside = get(&e->raw_rx) || get(&e->raw_tx);
@@ -234,9 +234,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	put(&e->closing, false);
 	put(&e->question, 0);
 	put(&e->ops, 0);
-	put(&e->raw_rx, 0);
-	put(&e->raw_tx, 0);
-	put(&e->kr, 0);
+	put(&e->kr, 0); // raw_rx and raw_tx may count threads that are still in calls on the end before
 	put(&e->ks, 0);
 	e->client = client;
 	put(&e->nonblock, nonblock > 0);

@@ -1111,7 +1111,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 			if ((p[i].events & (POLLIN | POLLRDNORM)) && look_at(p[i].fd, false)) hot = true;
 		if (!hot && !poll_only) hot = smcgw_spin(any_polled, &(struct polled){p, n});
 		if (!hot && !poll_only) {
-			smcgw_count_in(&polling, 0);
+			smcgw_count_in(&polling);
 			for (nfds_t i = 0; i < n; i++) {
 				if (!(p[i].events & (POLLIN | POLLRDNORM))) continue;
 				if (look_at(p[i].fd, true)) hot = true;
@@ -1200,7 +1200,7 @@ int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeo
 		for (int fd = 0; fd < top; fd++)
 			if (IS_SET(fd, r0) && look_at(fd, false)) hot = true;
 		if (!hot && !poll_only) {
-			smcgw_count_in(&polling, 0);
+			smcgw_count_in(&polling);
 			for (int fd = 0; fd < top; fd++) {
 				if (!IS_SET(fd, r0)) continue;
 				if (look_at(fd, true)) hot = true;

@@ -1830,29 +1830,42 @@ static bool brings(int from, int to) {
 	}
 	return got == n;
 }
-static void late_for_closed(void) { // a byte for a thread that still reads, after as many other connections as it takes to reuse its entry
-	enum { ENTRIES = 65536, LAST = 10 };
-	int a, b, c[LAST], d[LAST], bad = 0;
+static void late_for_closed(void) { // bytes for threads that still read, after as many other connections as it takes to reuse their entries
+	enum { ENTRIES = 65536, KEPT = 64, AT_ONCE = 100, LAST = 80 };
+	int a, b, e, f, c[AT_ONCE], d[AT_ONCE], bad = 0;
 	pair(&a, &b);
-	struct thread t = {.fd = b, .n = 10};
+	cold(&e, &f);
+	struct thread t = {.fd = b, .n = 10}, u = {.fd = f, .n = 10}; // u's read is the kernel's
 	begin(&t, read_thread);
+	begin(&u, read_thread);
 	close(b);
+	close(f);
 	struct linger reset = {1, 0};
 	struct sockaddr_storage s;
 	socklen_t l;
 	int from = listener(&s, &l);
-	for (int i = 0; i < ENTRIES / 2 - 1 - LAST / 2; i++) {
-		c[0] = new_socket(s.ss_family);
-		if (connect(c[0], (struct sockaddr *)&s, l) < 0) die("connect");
-		d[0] = accept(from, 0, 0);
-		setsockopt(c[0], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-		close(c[0]);
-		close(d[0]);
+	for (int used = 4 + KEPT; used < ENTRIES - (2 * AT_ONCE - KEPT); used += 2 * AT_ONCE - KEPT) { // the entries freed last are reused
+		for (int i = 0; i < AT_ONCE; i++) {
+			c[i] = new_socket(s.ss_family);
+			if (connect(c[i], (struct sockaddr *)&s, l) < 0) die("connect");
+			d[i] = accept(from, 0, 0);
+			setsockopt(c[i], SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+		}
+		for (int i = 0; i < AT_ONCE; i++) {
+			close(c[i]);
+			close(d[i]);
+		}
 	}
-	for (int i = 0; i < LAST; i++) pair(&c[i], &d[i]);
+	for (int i = 0; i < LAST; i++) cold(&c[i], &d[i]);
+	for (int i = 0; i < 20 * LAST; i++) { // they are promoted, but for the one that has u's entry
+		moved(c[i % LAST], d[i % LAST]);
+		moved(d[i % LAST], c[i % LAST]);
+	}
 	give(a, "late");
+	give(e, "late");
 	finish(&t);
-	for (int i = 0; i < LAST; i++) bad += !brings(c[i], d[i]) || !brings(d[i], c[i]);
+	finish(&u);
+	for (int i = LAST / 2; i < LAST; i++) bad += !brings(c[i], d[i]) || !brings(d[i], c[i]);
 	say("%d bad", bad);
 }
 static void lingers(void) {

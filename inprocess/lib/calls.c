@@ -2,6 +2,7 @@
 #include "lib.h"
 
 #include <limits.h>
+#include <linux/aio_abi.h>
 #include <linux/close_range.h>
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
@@ -799,6 +800,16 @@ static long raw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec 
 	return k;
 }
 
+// submits returns how many of n requests to the kernel's own AIO, which reads, writes and polls by itself, may be submitted.
+static long submits(long n, struct iocb *const *list) {
+	struct iocb *at, c;
+	for (long i = 0; smcgw.slab && i < n; i++) {
+		if (!smcgw_move(&at, list + i, sizeof at) || !smcgw_move(&c, at, sizeof c)) break; // the kernel reports it
+		if (tracked((int)c.aio_fildes) && !to_kernel((int)c.aio_fildes, SMCI_WHY_OPTION)) return i;
+	}
+	return n;
+}
+
 PUBLIC long syscall(long n, ...) {
 	va_list l;
 	va_start(l, n);
@@ -863,6 +874,14 @@ PUBLIC long syscall(long n, ...) {
 		long r = REAL(syscall)(n, a, b, c, d, e, f);
 		if (r == 0 && forks(flags)) smcgw_cloned(native);
 		return r;
+	}
+	case SYS_io_submit: { // libaio comes here, too
+		long most = submits(b, P(struct iocb **, c));
+		if (most < b && !most) {
+			errno = EAGAIN;
+			return -1;
+		}
+		return REAL(syscall)(n, a, most, c);
 	}
 	case SYS_io_uring_setup: // its reads and writes are not made by calls
 		by_kernel_alone(SMCI_WHY_RAW_CALLS);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/aio_abi.h>
 #include <linux/filter.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -1437,6 +1438,27 @@ static void by_number(void) { // the same calls by syscall()
 		say("one %s %d", res(syscall(SYS_pselect6, b + 1, &r, 0, 0, &t, 0)), t.tv_sec == 2);
 		say("%s", res(read(b, in, 10)));
 	}
+}
+static void kernel_aio(void) { // by syscall(), as libaio and Seastar do it
+	int a, b;
+	aio_context_t to = 0;
+	pair(&a, &b);
+	say("%s", res(syscall(SYS_io_setup, 4, &to)));
+	for (int i = 0; i < 6; i++) {
+		struct iocb c = {.aio_lio_opcode = IOCB_CMD_POLL, .aio_fildes = (uint32_t)b, .aio_buf = POLLIN}, *list[] = {&c};
+		struct io_event ev = {0};
+		struct timespec t = {3, 0};
+		if (i > 2) c = (struct iocb){.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = (uint32_t)b, .aio_buf = (uintptr_t)in, .aio_nbytes = 10};
+		if (i > 2) give(a, "hello");
+		say("submit %s", res(syscall(SYS_io_submit, to, 1, list)));
+		if (i <= 2) give(a, "hello");
+		say("%s %d", res(syscall(SYS_io_getevents, to, 1, 1, &ev, &t)), i > 2 ? (int)ev.res : ((int)ev.res & POLLIN) != 0);
+		if (i <= 2) say("%s", res(recv(b, in, 10, MSG_DONTWAIT)));
+		say("%.5s", in);
+		memset(in, 0, 10);
+	}
+	struct iocb *none[] = {(struct iocb *)8};
+	say("%s %s", res(syscall(SYS_io_submit, to, 1, none)), res(syscall(SYS_io_submit, to, -1L, none)));
 }
 static void set_duplicated(void) { // registered by one descriptor of the set, waited in by the other
 	int a, b, ep = epoll_create1(0), d = fcntl(ep, F_DUPFD_CLOEXEC, 3);
@@ -4967,7 +4989,7 @@ static void left_by_many(void) {
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \

@@ -426,7 +426,7 @@ static bool connected(void) {
 	return welcome;
 }
 
-// inherited tells whether the socket has options that rings cannot serve, maybe inherited from the listening socket.
+// inherited tells whether the socket has options that rings cannot serve, set before it was connected or inherited from the listening socket.
 static bool inherited(int fd) {
 	static const int options[] = {SO_RCVLOWAT, SO_ZEROCOPY, SO_OOBINLINE, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, SO_MAX_PACING_RATE};
 	for (unsigned i = 0; i < sizeof options / sizeof *options; i++) {
@@ -434,6 +434,8 @@ static bool inherited(int fd) {
 		socklen_t n = sizeof v;
 		if (SYS(getsockopt, fd, SOL_SOCKET, options[i], &v, &n) >= 0 && v > (options[i] == SO_RCVLOWAT)) return true;
 	}
+	long fl = SYS(fcntl, fd, F_GETFL);
+	if (fl >= 0 && (fl & O_ASYNC)) return true;
 	int v4 = 0, v6 = 0;
 	socklen_t n = sizeof v4;
 	SYS(getsockopt, fd, IPPROTO_IP, IP_RECVERR, &v4, &n);

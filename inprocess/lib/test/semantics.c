@@ -3668,6 +3668,26 @@ static void async(void) {
 		say("signal %d readable %s read %s", ios > had, revents(b, POLLIN, 1000), res(read(b, in, 10)));
 	}
 }
+static void async_connects(void) { // the socket had the flag before it was a connection
+	struct sockaddr_storage s;
+	socklen_t l;
+	int from = listener(&s, &l), a = new_socket(s.ss_family), b;
+	signal(SIGIO, on_io);
+	fcntl(a, F_SETOWN, getpid());
+	fcntl(a, F_SETFL, O_ASYNC);
+	if (connect(a, (struct sockaddr *)&s, l) < 0) die("connect");
+	b = accept(from, 0, 0);
+	for (int i = 0; i < 100; i++) {
+		moved(a, b);
+		moved(b, a);
+	}
+	for (int i = 0; i < 5; i++) {
+		int had = ios;
+		give(b, "x");
+		for (int k = 0; k < 1000 && ios == had; k++) usleep(1000);
+		say("signal %d read %s", ios > had, res(recv(a, in, 10, MSG_DONTWAIT)));
+	}
+}
 
 // ---- memory that is not there
 
@@ -4993,7 +5013,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(jumped) X(cancelled) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 
 int main(int argc, char **argv) {

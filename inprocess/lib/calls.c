@@ -36,7 +36,8 @@ CALLS(DEFINE)
 #define PUBLIC __attribute__((visibility("default")))
 #define DEMOTE_WITHIN 2000000000LL
 
-// RX and TX make one call on a descriptor: raw is the call to libc, locked the one through the rings.
+// RX and TX make one call on a descriptor: raw is the call to libc, locked the one through the rings. Like a system call, it leaves errno alone
+// unless it fails: OpenSSL takes an end of the stream with EINTR or EAGAIN in errno for no end.
 #define MOVE(counter, stream, raw, locked)                                     \
 	do {                                                                   \
 		for (;;) {                                                     \
@@ -45,7 +46,9 @@ CALLS(DEFINE)
 			enum path path = smcgw_enter(e, fd, &e->counter);      \
 			if (path == PLAIN) return raw;                         \
 			if (path == COUNTED) return smcgw_left(&e->counter, &e->stream, raw); \
+			int was = errno;                                       \
 			ssize_t moved = locked;                                \
+			if (likely(moved >= 0 || moved == RETRY)) errno = was; \
 			if (likely(moved != RETRY)) return moved;              \
 		}                                                              \
 	} while (0)
@@ -101,14 +104,17 @@ static bool peeks_all(int fd, int flags) {
 }
 // received is for the calls that wait for a byte even if they ask for none, and that may ask for bytes to be discarded.
 static ssize_t received(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	int was = errno;
 	size_t n;
+	ssize_t r;
 	char c;
 	if (likely(nv == 1)) n = v->iov_len;
 	else if (unlikely(!total(v, nv, &n))) return fault();
-	if (likely(n && !(flags & MSG_TRUNC))) return smcgw_rx(e, fd, v, nv, flags);
-	if (n) return smcgw_discard(e, fd, n, flags);
-	ssize_t r = smcgw_rx(e, fd, ONE(&c, 1), 1, (flags & ~MSG_TRUNC) | MSG_PEEK);
-	return r > 0 ? 0 : r;
+	if (likely(n && !(flags & MSG_TRUNC))) r = smcgw_rx(e, fd, v, nv, flags);
+	else if (n) r = smcgw_discard(e, fd, n, flags);
+	else if ((r = smcgw_rx(e, fd, ONE(&c, 1), 1, (flags & ~MSG_TRUNC) | MSG_PEEK)) > 0) r = 0;
+	if (likely(r >= 0 || r == RETRY)) errno = was;
+	return r;
 }
 PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a, socklen_t *l) {
 	for (;;) {

@@ -36,8 +36,8 @@ CALLS(DEFINE)
 #define PUBLIC __attribute__((visibility("default")))
 #define DEMOTE_WITHIN 2000000000LL
 
-// RX and TX make one call on a descriptor: raw is the call to libc, locked the one through the rings. Like a system call, it leaves errno alone
-// unless it fails: OpenSSL takes an end of the stream with EINTR or EAGAIN in errno for no end.
+// RX and TX make one call on a descriptor: raw is the call to libc, locked the one through the rings. Like libc's, it is a cancellation point even
+// if it need not wait, and leaves errno alone unless it fails: OpenSSL takes an end of the stream with EINTR or EAGAIN in errno for no end.
 #define MOVE(counter, stream, raw, locked)                                     \
 	do {                                                                   \
 		for (;;) {                                                     \
@@ -46,6 +46,7 @@ CALLS(DEFINE)
 			enum path path = smcgw_enter(e, fd, &e->counter);      \
 			if (path == PLAIN) return raw;                         \
 			if (path == COUNTED) return smcgw_left(&e->counter, &e->stream, raw); \
+			pthread_testcancel();                                  \
 			int was = errno;                                       \
 			ssize_t moved = locked;                                \
 			if (likely(moved >= 0 || moved == RETRY)) errno = was; \
@@ -104,6 +105,7 @@ static bool peeks_all(int fd, int flags) {
 }
 // received is for the calls that wait for a byte even if they ask for none, and that may ask for bytes to be discarded.
 static ssize_t received(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	pthread_testcancel();
 	int was = errno;
 	size_t n;
 	ssize_t r;

@@ -100,7 +100,8 @@ bool smcgw_over(int fd) { return tcp_state(fd) == 7; } // TCP_CLOSE
 
 // ---- attaching
 
-static bool counts_equal(struct end *e, int fd, struct tcp_info *a) {
+// counted reads how far the kernel's stream is in both directions, at one moment.
+static bool counted(const struct end *e, int fd, struct tcp_info *a, uint64_t *kr, uint64_t *ks) {
 	struct tcp_info b;
 	int in = 0, out = 0;
 	for (int i = 0; i < 100; i++) {
@@ -109,11 +110,16 @@ static bool counts_equal(struct end *e, int fd, struct tcp_info *a) {
 		    SYS(ioctl, fd, SIOCOUTQ, &out) < 0 || SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &b, &m) < 0)
 			return false;
 		if (l < offsetof(struct tcp_info, tcpi_segs_out)) return false; // a kernel that does not count bytes
-		if (a->tcpi_bytes_received == b.tcpi_bytes_received && a->tcpi_bytes_acked == b.tcpi_bytes_acked)
-			return a->tcpi_state == 1 /* TCP_ESTABLISHED */ && a->tcpi_bytes_received - (unsigned)in == get(&e->kr) &&
-			       a->tcpi_bytes_acked + (unsigned)out - e->client == get(&e->ks); // a client's SYN counts as acknowledged
+		if (a->tcpi_bytes_received != b.tcpi_bytes_received || a->tcpi_bytes_acked != b.tcpi_bytes_acked) continue;
+		*kr = a->tcpi_bytes_received - (unsigned)in;
+		*ks = a->tcpi_bytes_acked + (unsigned)out - e->client; // a client's SYN counts as acknowledged
+		return true;
 	}
 	return false;
+}
+static bool counts_equal(struct end *e, int fd, struct tcp_info *t) {
+	uint64_t kr, ks;
+	return counted(e, fd, t, &kr, &ks) && t->tcpi_state == 1 /* TCP_ESTABLISHED */ && kr == get(&e->kr) && ks == get(&e->ks);
 }
 
 static int int_option(int fd, int level, int name) {
@@ -232,11 +238,9 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 // repair runs after a process died inside a lock, and restores what that may have left wrong from the kernel's own counts.
 static void repair(struct end *e, int fd) {
 	struct tcp_info t;
-	socklen_t l = sizeof t;
-	int in = 0, out = 0;
+	uint64_t kr, ks;
 	e->repair = false;
-	if (SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &t, &l) < 0 || SYS(ioctl, fd, SIOCINQ, &in) < 0 || SYS(ioctl, fd, SIOCOUTQ, &out) < 0) return;
-	uint64_t kr = t.tcpi_bytes_received - (unsigned)in, ks = t.tcpi_bytes_acked + (unsigned)out - e->client;
+	if (!counted(e, fd, &t, &kr, &ks)) return;
 	if (!e->stashed || kr != get(&e->kr) + 1) {
 		e->stashed = false;
 		put(&e->kr, kr);
@@ -1456,8 +1460,14 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 	return n == -ETIMEDOUT && smcgw_still(e, fd) && !room(e) ? BY_KERNEL : AGAIN;
 }
 
-static void not_blocked(void *p) { // the thread was cancelled
+// not_blocked is called if the thread was cancelled. The kernel may have taken a part of what it was given, and only its own counts tell how much.
+static void not_blocked(void *p) {
 	struct end *e = p;
+	struct tcp_info t;
+	uint64_t kr, ks;
+	int fd = smcgw_number(e, -1);
+	if (fd < 0 || !counted(e, fd, &t, &kr, &ks)) e->repair = true;
+	else if (ks > get(&e->ks)) sent(e, ks - get(&e->ks));
 	put(&e->tx_blocked, 0);
 	smcgw_unlock(e, &e->wl);
 }

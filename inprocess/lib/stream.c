@@ -425,7 +425,31 @@ static inline void freed(struct end *e, uint64_t tail) {
 }
 
 
-static void no_sleeper(void *p) { put(&((struct end *)p)->sleeper, 0); }
+struct sleep {
+	struct end *of;
+	int fd;
+	uint32_t use;
+};
+static void untold(struct end *e, int fd);
+// no_sleeper is called if the thread was cancelled, maybe just after it has taken a byte, which only the kernel's counts tell. Until sleeper is
+// 0, nobody else takes any.
+static void no_sleeper(void *p) {
+	const struct sleep *s = p;
+	struct end *e = s->of;
+	struct tcp_info t;
+	uint64_t kr, ks;
+	if (!smcgw_lock(e, &e->rl)) return;
+	if (get(&e->use) == s->use) {
+		bool took = smcgw_still(e, s->fd) && e->attached && counted(e, s->fd, &t, &kr, &ks) && kr > get(&e->kr);
+		if (took) {
+			put(&e->kr, kr);
+			put(&e->ate, true);
+		}
+		put_release(&e->sleeper, 0);
+		if (took && (get(&e->own->cx) & 1) && available(e)) untold(e, s->fd);
+	}
+	smcgw_unlock(e, &e->rl);
+}
 
 // thaw is called when the producer takes nothing back any more. Anything it took back before has its transition.
 static void thaw(struct end *e) { atomic_fetch_and(&e->own->flags, ~SMCI_FROZEN); }
@@ -444,7 +468,8 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	char c;
 	ssize_t n;
 	smcgw_unlock(e, &e->rl);
-	pthread_cleanup_push(no_sleeper, e);
+	struct sleep s = {e, fd, use};
+	pthread_cleanup_push(no_sleeper, &s);
 	n = REAL(recv)(fd, &c, 1, flags & MSG_DONTWAIT);
 	pthread_cleanup_pop(0);
 	int err = errno;

@@ -101,30 +101,39 @@ func (s *Server) report(w http.ResponseWriter) error {
 	return c.Flush()
 }
 
+// errDrainSilent says that a daemon has stopped reporting on its drain.
+var errDrainSilent = errors.New("it has stopped reporting on the drain, which may go on")
+
 // Drain makes the daemon accept no new connections and end when those it carries have ended,
 // but no later than after timeout (0: the configured one). progress is called with each
 // progress report, at least once. Drain returns the last report once the processes of the
-// gateway have ended, so that another one can start.
+// gateway have ended, so that another one can start. A daemon that sends no report for as long
+// as any other answer may take is not reachable.
 func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func(report.DrainInfo)) (last report.DrainInfo, err error) {
-	pid, err := c.DaemonPID(ctx)
+	hears, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	silence := time.AfterFunc(c.http.Timeout, func() { stop(errDrainSilent) })
+	defer silence.Stop()
+	pid, err := c.DaemonPID(hears)
 	if err != nil {
-		return last, err
+		return last, c.silent(hears, err)
 	}
 	gateway, err := process.WatchEnding(pid)
 	if err != nil {
 		return last, err
 	}
 	defer gateway.Close()
-	resp, err := c.lasting(ctx, "/v1/drain", drainRequest{TimeoutSeconds: timeout.Seconds()})
+	resp, err := c.lasting(hears, "/v1/drain", drainRequest{TimeoutSeconds: timeout.Seconds()})
 	if err != nil {
-		return last, err
+		return last, c.silent(hears, err)
 	}
 	defer resp.Body.Close()
 	for dec := json.NewDecoder(resp.Body); ; {
 		var i report.DrainInfo
 		if err := dec.Decode(&i); err != nil {
-			return last, c.unreachable(fmt.Errorf("the daemon has ended: %w", err))
+			return last, c.silent(hears, c.unreachable(fmt.Errorf("the daemon has ended: %w", err)))
 		}
+		silence.Reset(c.http.Timeout)
 		if i.Schema != report.DrainSchema {
 			return last, fmt.Errorf("read answer of the daemon: schema %q instead of %q", i.Schema, report.DrainSchema)
 		}
@@ -136,4 +145,12 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 		}
 		progress(i)
 	}
+}
+
+// silent returns the error of a drain whose daemon was silent for too long, and err for others.
+func (c *Client) silent(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errDrainSilent) {
+		return c.unreachable(cause)
+	}
+	return err
 }

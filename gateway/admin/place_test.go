@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -214,6 +215,35 @@ func TestAdminDrain(t *testing.T) {
 	for _, bad := range []time.Duration{-time.Second, 8 * 24 * time.Hour} {
 		_, err := a.client.Drain(t.Context(), bad, func(report.DrainInfo) {})
 		require.ErrorContains(t, err, "timeout")
+	}
+}
+
+// TestDrainOfASilentDaemon: a daemon that stops answering, at once or in a drain, does not keep the caller.
+func TestDrainOfASilentDaemon(t *testing.T) {
+	for name, said := range map[string]string{"at once": "", "later": `{"schema":"smcgw.drain/v1","flows":3}`} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("unix", t.TempDir()+"/s")
+			require.NoError(t, err)
+			defer l.Close()
+			released := make(chan struct{})
+			defer close(released)
+			go func() {
+				_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if said != "" {
+						_, _ = io.WriteString(w, said)
+						_ = http.NewResponseController(w).Flush()
+					}
+					<-released
+				}))
+			}()
+			c := NewClient(l.Addr().String())
+			defer c.Close()
+			c.http.Timeout = 100 * time.Millisecond
+			last, err := c.Drain(t.Context(), time.Hour, func(report.DrainInfo) {})
+			require.ErrorIs(t, err, ErrDaemonUnreachable)
+			require.ErrorIs(t, err, errDrainSilent)
+			require.Equal(t, said != "", last.Flows == 3)
+		})
 	}
 }
 

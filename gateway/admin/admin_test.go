@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -287,6 +289,35 @@ func TestAForeignListenerIsRefused(t *testing.T) {
 	defer l.Close()
 	_, err = listenAdminSocket(path, false)
 	require.ErrorIs(t, err, errAdminInUse)
+}
+
+// TestAnotherProgramIsNotAwaited: a program that cannot be a dying gateway is named at once, and keeps its socket.
+func TestAnotherProgramIsNotAwaited(t *testing.T) {
+	own, err := os.Executable()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink(own, dir+"/other"))
+	cmd := exec.Command(dir + "/other")
+	cmd.Env = append(os.Environ(), "LISTEN="+dir+"/s")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() {
+		require.NoError(t, stdin.Close())
+		require.NoError(t, cmd.Wait())
+	}()
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("unix", dir+"/s")
+		if err == nil {
+			err = c.Close()
+		}
+		return err == nil
+	}, 30*time.Second, time.Millisecond)
+	begun := time.Now()
+	_, err = Cleanup(config.Config{Admin: dir + "/s"}.WithDefaults())
+	require.ErrorContains(t, err, fmt.Sprintf("process %d (other) listens on %s/s and is no gateway", cmd.Process.Pid, dir))
+	require.Less(t, time.Since(begun), deathPatience)
+	require.FileExists(t, dir+"/s")
 }
 
 // TestADyingListenerIsReplaced: a process that has been killed may have released its lock, and

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -229,8 +230,8 @@ func removeDeadSocket(path string) error {
 	return outlast(deathPatience, func() error { return tryRemoveSocket(path) })
 }
 
-// tryRemoveSocket unlinks a socket; if a process listens on it, the error is errAdminInUse. It
-// refuses to remove anything that is not a socket.
+// tryRemoveSocket unlinks a socket; if a process listens on it that may be a gateway, the error
+// is errAdminInUse. It refuses to remove anything that is not a socket.
 func tryRemoveSocket(path string) error {
 	fi, err := os.Lstat(path)
 	switch {
@@ -243,7 +244,10 @@ func tryRemoveSocket(path string) error {
 	}
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err == nil {
-		_ = c.Close()
+		defer c.Close()
+		if foreign := foreignListener(c.(*net.UnixConn)); foreign != "" {
+			return fmt.Errorf("admin socket: %s listens on %s and is no gateway: end it, or name another socket (admin)", foreign, path)
+		}
 		return fmt.Errorf("%w (%s answers)", errAdminInUse, path)
 	}
 	if !Absent(err) { // its queue may be full
@@ -253,6 +257,18 @@ func tryRemoveSocket(path string) error {
 		return fmt.Errorf("remove dead admin socket: %w", err)
 	}
 	return nil
+}
+
+// foreignListener names the program that listens at the other end, or returns "" if it may be a gateway: all of its
+// processes have names that begin with "smcgw", or with that of this program.
+func foreignListener(c *net.UnixConn) string {
+	pid, err := listenerPID(c)
+	name, errName := os.ReadFile(process.File(pid, "comm"))
+	own, errOwn := os.ReadFile("/proc/self/comm")
+	if errors.Join(err, errName, errOwn) != nil || bytes.HasPrefix(name, []byte("smcgw")) || bytes.Equal(name, own) {
+		return ""
+	}
+	return fmt.Sprintf("process %d (%s)", pid, bytes.TrimSpace(name))
 }
 
 // giveToGroup gives the socket to process.AdminGroup, if the host has it, and returns the

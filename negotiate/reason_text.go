@@ -7,7 +7,7 @@ type reasonText struct{ name, meaning, fix string }
 var reasonTexts = [...]reasonText{
 	ReasonOff: {
 		"off", "The gateway is switched off; connections are left to the kernel.",
-		"`smcgw on` switches it on again.",
+		"`smcgw on` switches it on again; where the configuration has mode: off (`smcgw doctor`), another mode and `smcgw reload`.",
 	},
 	ReasonPolicy: {
 		"policy", "No policy rule selects this connection.",
@@ -99,7 +99,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonNoPeer: {
 		"no_peer", "The other end of a connection between programs with the library did not ask in time.",
-		"Start both programs with the library (smcgw run).",
+		"Start both programs with the library (smcgw run); between hosts let TCP port 4790 (datagram_port) pass.",
 	},
 	ReasonAppRefused: {
 		"app_refused", "The server's application refused the connection from its gateway.",
@@ -115,14 +115,14 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonFlowLimit: {
 		"flow_limit", "A gateway carries as many connections as it may.",
-		"Raise limits.max_flows; limits.hw_flows where RDMA adapters have no other carrier beside them.",
+		"`smcgw status` has the limit in force: raise limits.max_flows, LimitNOFILE where descriptors allow less, or limits.peer_share for one peer; limits.hw_flows where RDMA adapters have no other carrier beside them.",
 	},
 	ReasonRateLimit: {
 		"rate_limit", "New connections come faster than a gateway may take them.",
-		"Raise the limit, or leave services with many short connections native.",
+		"Leave services with many short connections native, or raise limits.new_flows_per_second, limits.peer_share for one peer, and limits.new_flows_at_once where this host opens the connections.",
 	},
 	ReasonAuthFailed: {
-		"auth_failed", "A CLC message was not authenticated with a key that both gateways have.",
+		"auth_failed", "A message of the negotiation was not authenticated with a key that both gateways have.",
 		"Give both gateways the same key (security.psk_file), or neither; a box that changes addresses or sequence numbers has the same effect.",
 	},
 	ReasonProtocolError: {

@@ -21,7 +21,8 @@ are carried have ended, and then the daemon ends. What is left after the timeout
 reset. The drain goes on if this command is interrupted; a second one can bring the
 end nearer.
 
-Exit status: 0 if every connection ended by itself, 1 if some were reset.`,
+Exit status: 0 if every connection ended by itself, 1 if some were reset, 3 if the
+daemon has reported nothing for ten seconds.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < 0 {
 				return usagef("--timeout: %v is negative", timeout)

@@ -64,15 +64,20 @@ func (e *env) status(err error) int {
 }
 
 // nameOthers names the gateways of this network namespace if there is none at the usual socket, as when admin was
-// changed since the start.
+// changed since the start. If there is none at all, it says how to start one.
 func (e *env) nameOthers(err error) {
 	if e.socket != "" || e.gateways == nil || !admin.Absent(err) {
 		return
 	}
 	found, _ := e.gateways(context.Background()) // what was not found is not named
+	named := false
 	for _, g := range found {
 		if g.Here && g.Socket != "" {
 			fmt.Fprintf(e.stderr, "%v: --socket %s asks it\n", g, g.Socket)
+			named = true
 		}
+	}
+	if !named {
+		fmt.Fprintln(e.stderr, `"systemctl start smcgw" starts it, "journalctl -u smcgw" says why it ended, "smcgw doctor" what it lacks.`)
 	}
 }

@@ -112,7 +112,7 @@ func TestCheckUnread(t *testing.T) {
 	}
 }
 
-// TestNameOthers: a verb that finds no gateway at the usual socket names those that root sees.
+// TestNameOthers: a verb that finds no gateway at the usual socket names those that root sees, or says how to start one.
 func TestNameOthers(t *testing.T) {
 	here := []machine.Found{{PID: 41, Here: true, Path: "/run/a.sock", Socket: "/run/a.sock"}, {PID: 42, Path: "/b", Socket: "/b"}, {PID: 43, Here: true}}
 	for _, socket := range []string{"", t.TempDir() + "/s"} {
@@ -126,6 +126,10 @@ func TestNameOthers(t *testing.T) {
 		}
 		require.Equal(t, exitUnreachable, run(t.Context(), e, args))
 		require.Equal(t, socket == "", strings.HasSuffix(stderr.String(), "\ngateway of process 41 at /run/a.sock: --socket /run/a.sock asks it\n"), stderr)
+		require.NotContains(t, stderr.String(), "systemctl start")
+		e.gateways = func(context.Context) ([]machine.Found, error) { return here[1:], nil }
+		require.Equal(t, exitUnreachable, run(t.Context(), e, args))
+		require.Equal(t, socket == "", strings.Contains(stderr.String(), "\n\"systemctl start smcgw\" starts it, "), stderr)
 	}
 }
 

@@ -218,6 +218,8 @@ func (c *Client) unreachable(err error) error {
 	default:
 		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
+		} else if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+			err = errors.New("what listens there does not answer in time")
 		}
 		return fmt.Errorf("%w at %s: %w", ErrDaemonUnreachable, c.path, err)
 	}

@@ -243,6 +243,9 @@ func TestDrainOfASilentDaemon(t *testing.T) {
 			require.ErrorIs(t, err, ErrDaemonUnreachable)
 			require.ErrorIs(t, err, errDrainSilent)
 			require.Equal(t, said != "", last.Flows == 3)
+			_, err = c.Status(t.Context())
+			require.ErrorIs(t, err, ErrDaemonUnreachable)
+			require.EqualError(t, err, "daemon not reachable at "+l.Addr().String()+": what listens there does not answer in time")
 		})
 	}
 }

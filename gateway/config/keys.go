@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -27,8 +28,11 @@ func LoadKeys(path string) ([][]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := os.Open(path)
-	if err != nil {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe would wait for its writer
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("key file: %w: the gateway's user must read it: chgrp smcgw, chmod 640", err)
+	case err != nil:
 		return nil, fmt.Errorf("key file: %w", err)
 	}
 	defer f.Close()
@@ -80,9 +84,9 @@ func checkKeyFile(f *os.File) error {
 	case !mode.IsRegular():
 		return errors.New("not a regular file")
 	case mode.Perm()&0o004 != 0:
-		return fmt.Errorf("mode %#o: everybody can read it; chmod 600", mode.Perm())
+		return fmt.Errorf("mode %#o: everybody can read it: chgrp smcgw, chmod 640", mode.Perm())
 	case mode.Perm()&0o022 != 0:
-		return fmt.Errorf("mode %#o: others than its owner can write it; chmod 600", mode.Perm())
+		return fmt.Errorf("mode %#o: others than its owner can write it: chgrp smcgw, chmod 640", mode.Perm())
 	}
 	return nil
 }

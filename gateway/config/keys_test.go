@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -51,6 +52,10 @@ func TestLoadKeys(t *testing.T) {
 		require.NotContains(t, err.Error(), "secret", "the text of the file must not get into a log")
 	}
 	_, err = LoadKeys(t.TempDir())
+	require.ErrorContains(t, err, "not a regular file")
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, syscall.Mkfifo(pipe, 0o600))
+	_, err = LoadKeys(pipe)
 	require.ErrorContains(t, err, "not a regular file")
 	_, err = LoadKeys("/nonexistent/psk")
 	require.ErrorIs(t, err, os.ErrNotExist)

@@ -15,7 +15,7 @@ type field struct {
 // documents use it.
 var configFields = []field{
 	{"schema", schema, "format of this file"},
-	{"mode", "observe", "off: nothing; observe: decide and count, the host stays as it is; enforce: carry"},
+	{"mode", "observe", "off: nothing; observe: decide and count; enforce: carry"},
 	{"admin", "/run/smcgw/smcgw.sock", "path of the admin socket"},
 	{"devices", "", "network devices that carry offers; empty: those of the default routes and, if they have an address, of routes to peers of rules"},
 	{"policy", "", "rules, first match wins, at most 64; what matches none is passed"},
@@ -53,7 +53,7 @@ var configFields = []field{
 	{"hw", "", "RDMA adapters"},
 	{"hw.traffic_class", "", "traffic class of their packets, DSCP times 4; its upper three bits are the priority in a VLAN tag; empty: 0"},
 	{"hw.mixed", "off", "on: a host without an adapter talks to its peer's by soft, if both hosts say so"},
-	{"datagram_port", "4790", "UDP port on which gateways ask each other about datagrams; 0: none are carried"},
+	{"datagram_port", "4790", "UDP port on which gateways ask each other about datagrams, and TCP port for promotion between hosts; 0: neither"},
 	{"limits", "", "what the gateway may use"},
 	{"limits.max_flows", "20000", "carried connections"},
 	{"limits.memory", "1GiB", "all rings and buffers together"},
@@ -69,7 +69,7 @@ var configFields = []field{
 	{"security", "", "which peer gateways are believed"},
 	{"security.psk_file", "", "file of the keys that peer gateways must have, one per line; empty: every gateway is believed"},
 	{"metrics", "", "Prometheus metrics over TCP"},
-	{"metrics.listen", "", "host:port; empty: on the admin socket only"},
+	{"metrics.listen", "", "address:port; empty: on the admin socket only"},
 	{"state_dir", "/var/lib/smcgw", "directory of the off flag"},
 	{"cgroup_path", "", "cgroup2 mount; empty: found automatically"},
 	{"shards", "", "event loops, 16 at most; empty or 0: half the processors"},

@@ -14,15 +14,14 @@ func newBench(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Compare carriers with plain TCP",
-		Long: `Bench --peer compares plain TCP, every carrier between the gateways of two hosts that
-run, and rings in process that these carriers join, in interleaved rounds: throughput
+		Long: `Bench --peer compares plain TCP, every carrier between the running gateways of two
+hosts, and rings in process that these carriers join, in interleaved rounds: throughput
 each way, latency, connections per second, processor time, and memory of idle
-connections. On the other host "smcgw
-bench --serve" must run; it prints the token that this one needs. On both hosts
-the gateway is asked to treat the one port of the measurement specially for as
-long as it lasts, which takes the right that "smcgw off" takes. Each value is from
-connections that the gateway says were carried as claimed; what cannot be carried
-says why.
+connections. On the other host "smcgw bench --serve" must run; it prints the token that
+this one needs. While it lasts, both gateways have a rule for the port of the
+measurement, which needs the same permission as "smcgw off". Each value is from
+connections that the gateway says were carried as claimed; what cannot be carried says
+why.
 
 The output is medians with their spread, and where plain TCP wins.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

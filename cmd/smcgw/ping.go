@@ -33,7 +33,7 @@ connect(): with a negotiation in it, where there is one, and no measure of a car
 "smcgw bench" measures those.
 
 With --offer the gateway makes the offer whatever the rules of this host say, which
-takes the right that "smcgw off" takes. While it lasts, other connections of this host
+needs the same permission as "smcgw off". While it lasts, other connections of this host
 to a server port of that number may be carried to the host, and are native to others.
 A port that a rule names already has its rule.
 

@@ -28,7 +28,7 @@ func newUp(e *env) *cobra.Command {
 SIGHUP has it read its configuration again: mode, policy and some limits change
 while it runs. It is four processes: a small guardian, the daemon it outlives for a
 second, so that the connections of a daemon that dies end promptly, one that makes
-sockets for the daemon in a network namespace of their own, and the spare of that one.
+sockets for the daemon in a network namespace of their own, and a spare for that one.
 
 With --takeover it takes over from the gateway that runs on the same admin socket,
 if there is one: that one serves the connections it carries until they end, while

@@ -22,7 +22,7 @@ reset. The drain goes on if this command is interrupted; a second one can bring 
 end nearer.
 
 Exit status: 0 if every connection ended by itself, 1 if some were reset, 3 if the
-daemon has reported nothing for ten seconds.`,
+daemon has stopped reporting.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if timeout < 0 {
 				return usagef("--timeout: %v is negative", timeout)

@@ -109,7 +109,13 @@ var errDrainSilent = errors.New("it has stopped reporting on the drain, which ma
 // progress report, at least once. Drain returns the last report once the processes of the
 // gateway have ended, so that another one can start. A daemon that sends no report for as long
 // as any other answer may take is not reachable.
-func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func(report.DrainInfo)) (last report.DrainInfo, err error) {
+func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func(report.DrainInfo)) (report.DrainInfo, error) {
+	return c.drain(ctx, timeout, reloadLimit, progress)
+}
+
+// drain is Drain; before the first report the daemon may take longer by the time before, since
+// a reload that is under way comes first.
+func (c *Client) drain(ctx context.Context, timeout, before time.Duration, progress func(report.DrainInfo)) (last report.DrainInfo, err error) {
 	hears, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	silence := time.AfterFunc(c.http.Timeout, func() { stop(errDrainSilent) })
@@ -123,6 +129,7 @@ func (c *Client) Drain(ctx context.Context, timeout time.Duration, progress func
 		return last, err
 	}
 	defer gateway.Close()
+	silence.Reset(before + c.http.Timeout)
 	resp, err := c.lasting(hears, "/v1/drain", drainRequest{TimeoutSeconds: timeout.Seconds()})
 	if err != nil {
 		return last, c.silent(hears, err)

@@ -239,7 +239,7 @@ func TestDrainOfASilentDaemon(t *testing.T) {
 			c := NewClient(l.Addr().String())
 			defer c.Close()
 			c.http.Timeout = 100 * time.Millisecond
-			last, err := c.Drain(t.Context(), time.Hour, func(report.DrainInfo) {})
+			last, err := c.drain(t.Context(), time.Hour, 0, func(report.DrainInfo) {})
 			require.ErrorIs(t, err, ErrDaemonUnreachable)
 			require.ErrorIs(t, err, errDrainSilent)
 			require.Equal(t, said != "", last.Flows == 3)

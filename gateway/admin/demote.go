@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -13,9 +12,7 @@ import (
 // postDemote moves connections to the relay. Its body is a [DemoteQuery].
 func (s *Server) postDemote(w http.ResponseWriter, r *http.Request) {
 	var q DemoteQuery
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&q); err != nil {
+	if err := readRequest(r, &q); err != nil {
 		writeError(w, http.StatusBadRequest, "query: "+err.Error())
 		return
 	}

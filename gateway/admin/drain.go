@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -32,25 +31,11 @@ func (r drainRequest) timeout() (time.Duration, error) {
 	return time.Duration(r.TimeoutSeconds * float64(time.Second)), nil
 }
 
-// readRequest strictly decodes the body of a POST, and reads it to its end.
-func readRequest(r *http.Request, into any) error {
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	// The end of the connection is noticed only after the end of the body has been read.
-	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
-		return errors.New("more than one document")
-	}
-	return nil
-}
-
 // postDrain begins a drain and sends its progress, one document per line, until it is over.
 // The drain continues if the client disconnects.
 func (s *Server) postDrain(w http.ResponseWriter, r *http.Request) {
 	var req drainRequest
-	err := readRequest(r, &req)
+	err := readOptional(r, &req)
 	timeout, errRange := req.timeout()
 	if err = errors.Join(err, errRange); err != nil {
 		writeError(w, http.StatusBadRequest, "drain: "+err.Error())

@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime"
 	"slices"
@@ -225,6 +227,43 @@ func orEmpty[T any](list []T) []T {
 		return []T{}
 	}
 	return list
+}
+
+// readRequest strictly decodes the body of a POST, and reads it to its end. An empty one is io.EOF.
+func readRequest(r *http.Request, into any) error {
+	dec := json.NewDecoder(r.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return err
+	}
+	// The end of the connection is noticed only after the end of the body has been read,
+	// which also ends the read timeout.
+	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
+		return errors.New("more than one document")
+	}
+	return nil
+}
+
+// readOptional is readRequest for a body that may be empty.
+func readOptional(r *http.Request, into any) error {
+	if err := readRequest(r, into); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// answerAndHold confirms that something applies, and returns when it is over: when ctx ends,
+// which is that of the request or bounds it, or the daemon.
+func (s *Server) answerAndHold(ctx context.Context, w http.ResponseWriter, res Result) {
+	res.Schema = ResultSchema
+	writeJSON(w, res)
+	if http.NewResponseController(w).Flush() != nil {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-s.life.Done():
+	}
 }
 
 // writeJSON sends a document. It ignores errors, since the client may be gone.

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
@@ -29,22 +28,7 @@ func (s *Server) postOptIn(w http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	s.log.Info("cgroup opted in", "cgroup", o.Cgroup)
-	c := http.NewResponseController(w)
-	pulse := time.NewTicker(watchPulse)
-	defer pulse.Stop()
-	for doc := (Result{Schema: ResultSchema, Verb: "run", Message: "counts until this connection ends"}); ; {
-		_ = c.SetWriteDeadline(time.Now().Add(adminWriteLimit)) // the next write shows an error
-		if json.NewEncoder(w).Encode(doc) != nil || c.Flush() != nil {
-			break
-		}
-		select {
-		case <-pulse.C:
-			continue
-		case <-r.Context().Done():
-		case <-s.life.Done():
-		}
-		break
-	}
+	s.answerAndHold(r.Context(), w, Result{Verb: "run", Message: "counts until this connection ends"})
 	s.log.Info("cgroup opted out", "cgroup", o.Cgroup)
 }
 

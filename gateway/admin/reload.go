@@ -26,7 +26,7 @@ var errReloadLate = errors.New("the reload is not over yet: the server of the co
 // postReload rereads the configuration, or makes another gateway take over.
 func (s *Server) postReload(w http.ResponseWriter, r *http.Request) {
 	var req reloadRequest
-	if err := readRequest(r, &req); err != nil {
+	if err := readOptional(r, &req); err != nil {
 		writeError(w, http.StatusBadRequest, "reload: "+err.Error())
 		return
 	}

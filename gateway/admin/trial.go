@@ -20,16 +20,8 @@ const maxTrialTime = 30 * time.Minute
 // client disconnects for any reason, and with the daemon.
 func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
 	var t config.Trial
-	dec := json.NewDecoder(r.Body)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&t); err != nil {
+	if err := readRequest(r, &t); err != nil {
 		writeError(w, http.StatusBadRequest, "trial: "+err.Error())
-		return
-	}
-	// The end of the connection is noticed only after the end of the body has been read,
-	// which also ends the read timeout.
-	if n, err := io.Copy(io.Discard, io.MultiReader(dec.Buffered(), r.Body)); err != nil || n > 2 {
-		writeError(w, http.StatusBadRequest, "trial: more than one document")
 		return
 	}
 	end, err := s.ctl.Try(t)
@@ -39,17 +31,9 @@ func (s *Server) postTrial(w http.ResponseWriter, r *http.Request) {
 	}
 	defer end()
 	s.log.Info("trial begins", "peer", t.Peer, "port", t.Port, "action", t.Action, "carrier", t.Carrier)
-	writeJSON(w, Result{Schema: ResultSchema, Verb: "trial", Message: "holds until this connection ends"})
-	if http.NewResponseController(w).Flush() != nil {
-		return
-	}
-	limit := time.NewTimer(maxTrialTime)
-	defer limit.Stop()
-	select {
-	case <-r.Context().Done():
-	case <-s.life.Done():
-	case <-limit.C:
-	}
+	ctx, cancel := context.WithTimeout(r.Context(), maxTrialTime)
+	defer cancel()
+	s.answerAndHold(ctx, w, Result{Verb: "trial", Message: "holds until this connection ends"})
 	s.log.Info("trial ends", "peer", t.Peer, "port", t.Port)
 }
 

@@ -47,7 +47,7 @@ func cleanup(cfg config.Config, more []func() error) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer lock.Close() // it may be nil
 	errs := []error{old}
 	errs = append(errs, removeDeadSocket(cfg.Admin))
 	for _, sweep := range more {
@@ -56,20 +56,15 @@ func cleanup(cfg config.Config, more []func() error) error {
 	return errors.Join(errs...)
 }
 
-// noLock stands for the lock of a daemon that has never run.
-type noLock struct{}
-
-// Close does nothing.
-func (noLock) Close() error { return nil }
-
-// cleanupLock keeps a daemon from starting while the remains of another are removed.
-func cleanupLock(admin string) (interface{ Close() error }, error) {
+// cleanupLock keeps a daemon from starting while the remains of another are removed. The lock
+// is nil if no daemon has ever run there.
+func cleanupLock(admin string) (*os.File, error) {
 	lock, err := awaitLock(admin+".lock", deathPatience)
 	switch {
 	case errors.Is(err, errAdminInUse):
 		return nil, fmt.Errorf("%w: %w", ErrDaemonAlive, err)
 	case errors.Is(err, os.ErrNotExist): // not even the directory exists
-		return noLock{}, nil
+		return nil, nil
 	case err != nil:
 		return nil, err
 	}

@@ -10,11 +10,16 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
+// flagsOf returns the parameters of a request that are true or false.
+func flagsOf(q *report.ConnQuery) map[string]*bool {
+	return map[string]*bool{"closed": &q.Closed, "native": &q.Native, "all": &q.All, "details": &q.Details, "programs": &q.Programs}
+}
+
 // valuesOf returns the parameters of a request.
 func valuesOf(q report.ConnQuery) url.Values {
 	v := url.Values{}
-	for name, on := range map[string]bool{"closed": q.Closed, "native": q.Native, "all": q.All, "details": q.Details, "programs": q.Programs} {
-		if on {
+	for name, on := range flagsOf(&q) {
+		if *on {
 			v.Set(name, "true")
 		}
 	}
@@ -24,7 +29,7 @@ func valuesOf(q report.ConnQuery) url.Values {
 
 // parseConnQuery parses the parameters of a request.
 func parseConnQuery(v url.Values) (q report.ConnQuery, err error) {
-	for name, dst := range map[string]*bool{"closed": &q.Closed, "native": &q.Native, "all": &q.All, "details": &q.Details, "programs": &q.Programs} {
+	for name, dst := range flagsOf(&q) {
 		text := v.Get(name)
 		if text == "" {
 			continue

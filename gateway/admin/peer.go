@@ -18,9 +18,10 @@ const (
 	accessWrite        // verbs: root and the daemon's own user
 )
 
-// peerCred holds the user and groups of the process at the other end of a connection, as the
-// kernel saw them at connect.
+// peerCred describes the process at the other end of a connection, as the kernel saw it when it
+// connected, or listened.
 type peerCred struct {
+	pid    int // 0 if it has none in this PID namespace
 	uid    uint32
 	groups []uint32 // primary and supplementary
 }
@@ -38,7 +39,7 @@ func (p peerCred) access(gid uint32) access {
 	}
 }
 
-// credOf asks the kernel which process opened the connection.
+// credOf asks the kernel which process is at the other end of the connection.
 func credOf(c *net.UnixConn) (peerCred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -51,7 +52,7 @@ func credOf(c *net.UnixConn) (peerCred, error) {
 		if u, errCred = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); errCred != nil {
 			return
 		}
-		p = peerCred{uid: u.Uid, groups: append(peerGroups(int(fd)), u.Gid)}
+		p = peerCred{pid: int(u.Pid), uid: u.Uid, groups: append(peerGroups(int(fd)), u.Gid)}
 	})
 	if err != nil {
 		return peerCred{}, err

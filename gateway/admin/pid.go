@@ -2,11 +2,8 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-
-	"golang.org/x/sys/unix"
 )
 
 // dial connects to the admin socket.
@@ -26,24 +23,9 @@ func (c *Client) DaemonPID(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
-	pid, err := listenerPID(conn)
+	p, err := credOf(conn)
 	if err != nil {
 		return 0, fmt.Errorf("process of the daemon: %w", err)
 	}
-	return pid, nil
-}
-
-// listenerPID returns the process that listens at the other end of a connection, as in DaemonPID.
-func listenerPID(c *net.UnixConn) (int, error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var u *unix.Ucred
-	var errCred error
-	err = raw.Control(func(fd uintptr) { u, errCred = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err = errors.Join(err, errCred); err != nil {
-		return 0, err
-	}
-	return int(u.Pid), nil
+	return p.pid, nil
 }

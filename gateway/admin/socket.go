@@ -262,13 +262,13 @@ func tryRemoveSocket(path string) error {
 // foreignListener names the program that listens at the other end, or returns "" if it may be a gateway: all of its
 // processes have names that begin with "smcgw", or with that of this program.
 func foreignListener(c *net.UnixConn) string {
-	pid, err := listenerPID(c)
-	name, errName := os.ReadFile(process.File(pid, "comm"))
+	p, err := credOf(c)
+	name, errName := os.ReadFile(process.File(p.pid, "comm"))
 	own, errOwn := os.ReadFile("/proc/self/comm")
 	if errors.Join(err, errName, errOwn) != nil || bytes.HasPrefix(name, []byte("smcgw")) || bytes.Equal(name, own) {
 		return ""
 	}
-	return fmt.Sprintf("process %d (%s)", pid, bytes.TrimSpace(name))
+	return fmt.Sprintf("process %d (%s)", p.pid, bytes.TrimSpace(name))
 }
 
 // giveToGroup gives the socket to process.AdminGroup, if the host has it, and returns the

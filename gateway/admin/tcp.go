@@ -28,10 +28,6 @@ type tcpServer struct {
 func (s *tcpServer) listen() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.listenLocked()
-}
-
-func (s *tcpServer) listenLocked() error {
 	if s.addr == "" || s.ln != nil || s.closed {
 		return nil
 	}

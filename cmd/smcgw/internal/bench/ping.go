@@ -246,23 +246,14 @@ func refusedBy(err error) string {
 // becameOf returns the record of one connection. If the gateway has no record after a while, the reason is
 // [ReasonUnseen].
 func becameOf(ctx context.Context, g Gateway, m measured) (report.ConnInfo, error) {
-	for end := time.Now().Add(lookupPatience); ; {
-		found, err := lookUp(ctx, g, m, report.WaySteered)
-		if err != nil {
-			return report.ConnInfo{}, err
-		}
-		if info, ok := found[m.conns[0]]; ok {
-			return info, nil
-		}
-		if time.Now().After(end) {
-			return report.ConnInfo{Reason: ReasonUnseen}, nil
-		}
-		select {
-		case <-ctx.Done():
-			return report.ConnInfo{}, context.Cause(ctx)
-		case <-time.After(lookupPause):
-		}
+	found, err := awaitRecords(ctx, g, m, report.WaySteered)
+	if err != nil {
+		return report.ConnInfo{}, err
 	}
+	if info, ok := found[m.conns[0]]; ok {
+		return info, nil
+	}
+	return report.ConnInfo{Reason: ReasonUnseen}, nil
 }
 
 // mtuOf returns the path MTU of the carrier's device that has the address.

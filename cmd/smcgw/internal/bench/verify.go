@@ -40,20 +40,26 @@ const unseen = "not seen by the gateway"
 // record is plain TCP.
 func verify(ctx context.Context, g Gateway, m measured, want *variant) (carriage, error) {
 	var c carriage
+	found, err := awaitRecords(ctx, g, m, want.way)
+	if err != nil {
+		return c, err
+	}
+	for _, t := range m.conns {
+		c.add(found, t, want)
+	}
+	return c, nil
+}
+
+// awaitRecords is lookUp, but gives the gateway time to record all connections of the run.
+func awaitRecords(ctx context.Context, g Gateway, m measured, way report.Way) (map[tuple]report.ConnInfo, error) {
 	for end := time.Now().Add(lookupPatience); ; {
-		found, err := lookUp(ctx, g, m, want.way)
-		if err != nil {
-			return carriage{}, err
-		}
-		if len(found) == len(m.conns) || time.Now().After(end) {
-			for _, t := range m.conns {
-				c.add(found, t, want)
-			}
-			return c, nil
+		found, err := lookUp(ctx, g, m, way)
+		if err != nil || len(found) == len(m.conns) || time.Now().After(end) {
+			return found, err
 		}
 		select {
 		case <-ctx.Done():
-			return carriage{}, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case <-time.After(lookupPause):
 		}
 	}

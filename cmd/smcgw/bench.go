@@ -1,13 +1,6 @@
 package main
 
-import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
-
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 func newBench(e *env) *cobra.Command {
 	var p peerBench
@@ -25,9 +18,8 @@ why.
 
 The output is medians with their spread, and where plain TCP wins.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			context.AfterFunc(ctx, stop) // a second signal ends it immediately
 			switch {
 			case p.serve && p.host != "":
 				return usagef("bench: one of --peer and --serve")

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,7 +27,7 @@ func newStatus(e *env) *cobra.Command {
 			c := e.reach()
 			defer c.Close()
 			if web {
-				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+				ctx, stop := interruptible(cmd.Context())
 				defer stop()
 				return e.showWeb(ctx, c)
 			}

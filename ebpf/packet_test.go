@@ -79,8 +79,8 @@ func readSegment(pkt []byte) (segment, bool) {
 
 // offer returns role and nonce of our option, if there is one.
 func (s segment) offer() (role uint8, nonce uint16, ok bool) {
-	o, _, err := packet.ParseOption(s.options)
-	return o.Version<<4 | uint8(o.Role), o.Nonce, err == nil
+	o := packet.ParseTCPOptions(s.options).Option
+	return o.Version<<4 | uint8(o.Role), o.Nonce, o.Role != 0
 }
 
 // readTUN reads segments from a TUN until one matches.

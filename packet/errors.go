@@ -12,8 +12,4 @@ var (
 	ErrFragment = errors.New("ip fragment")
 	// ErrProtocol: the packet carries another protocol than the requested one.
 	ErrProtocol = errors.New("unexpected ip protocol")
-	// ErrNotSYN: the packet is a TCP segment without SYN.
-	ErrNotSYN = errors.New("not a syn")
-	// ErrNoOption: an options area does not contain our option.
-	ErrNoOption = errors.New("no smcgw tcp option")
 )

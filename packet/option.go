@@ -54,18 +54,6 @@ func AppendOption(b []byte, o Option) []byte {
 	return binary.BigEndian.AppendUint16(b, o.Nonce)
 }
 
-// ParseOption finds our option in the options area of a TCP header (the bytes after the first twenty) and returns it
-// with its offset in that area. It returns ErrNoOption if there is none: if the version or role is unknown, or if the
-// lengths before the option do not add up.
-func ParseOption(area []byte) (Option, int, error) {
-	for at, opt := range OptionList(area).All() {
-		if o, ok := decodeOption(opt); ok {
-			return o, at, nil
-		}
-	}
-	return Option{}, 0, ErrNoOption
-}
-
 // Ours reports whether an option is ours by its kind, length and ExID, whatever its version and role.
 func (o TCPOption) Ours() bool {
 	return len(o) == OptionLen && o[0] == KindExperiment && binary.BigEndian.Uint32(o[2:]) == optionExID

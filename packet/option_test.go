@@ -1,6 +1,7 @@
 package packet
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,10 +15,7 @@ func TestOptionGolden(t *testing.T) {
 	} {
 		o := Option{Version: OptionVersion, Role: role, Nonce: 0xbeef}
 		require.Equal(t, golden.Vector(t, name), AppendOption(nil, o))
-		got, offset, err := ParseOption(golden.Vector(t, name))
-		require.NoError(t, err)
-		require.Zero(t, offset)
-		require.Equal(t, o, got)
+		require.Equal(t, o, ParseTCPOptions(golden.Vector(t, name)).Option)
 	}
 }
 
@@ -25,10 +23,9 @@ func TestOptionAnywhere(t *testing.T) {
 	offer := golden.Vector(t, "option-offer")
 	for _, before := range [][]byte{{1}, {1, 1}, {2, 4, 5, 0xb4, 1}, {254, 4, 0xf9, 0x89}, {254, 6, 0xe2, 0xd4, 0xc3, 0xd9}, golden.Unhex(t, `fe 0a 53 4d 47 57 21 00 00 01`)} {
 		area := append(append([]byte{}, before...), offer...)
-		o, offset, err := ParseOption(append(area, 1, 0))
-		require.NoError(t, err)
-		require.Equal(t, len(before), offset)
-		require.Equal(t, RoleOffer, o.Role)
+		area = append(area, 1, 0)
+		area = append(area, golden.Vector(t, "option-accept")...)
+		require.Equal(t, RoleOffer, ParseTCPOptions(area).Option.Role)
 	}
 }
 
@@ -47,44 +44,48 @@ func TestOptionRejected(t *testing.T) {
 		"kind 253":          `fd 0a 53 4d 47 57 11 00 be ef`,
 		"broken before":     `02 01 fe 0a 53 4d 47 57 11 00 be ef`,
 	} {
-		_, _, err := ParseOption(golden.Unhex(t, text))
-		require.ErrorIs(t, err, ErrNoOption, name)
+		require.Zero(t, ParseTCPOptions(golden.Unhex(t, text)).Option, name)
 	}
 }
 
 func TestOptionTruncated(t *testing.T) {
 	b := golden.Vector(t, "option-offer")
 	for i := range b {
-		_, _, err := ParseOption(b[:i])
-		require.ErrorIs(t, err, ErrNoOption)
+		require.Zero(t, ParseTCPOptions(b[:i]).Option)
 	}
 }
 
 func TestOptionFlagsIgnored(t *testing.T) {
-	o, _, err := ParseOption(golden.Unhex(t, `fe 0a 53 4d 47 57 11 80 be ef`))
-	require.NoError(t, err)
-	require.Equal(t, uint8(0x80), o.Flags)
+	o := ParseTCPOptions(golden.Unhex(t, `fe 0a 53 4d 47 57 11 80 be ef`)).Option
+	require.Equal(t, Option{Version: 1, Role: RoleOffer, Flags: 0x80, Nonce: 0xbeef}, o)
 }
 
 func TestOptionAllocs(t *testing.T) {
 	area := golden.Vector(t, "option-accept")
 	buf := make([]byte, 0, OptionLen)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		o, _, _ := ParseOption(area)
-		buf = AppendOption(buf[:0], o)
+		buf = AppendOption(buf[:0], ParseTCPOptions(area).Option)
 	}))
 }
 
-func FuzzParseOption(f *testing.F) {
-	f.Add(golden.Vector(f, "option-offer"))
-	f.Add([]byte{2, 4, 5, 0xb4, 1, 3, 3, 7})
-	f.Fuzz(func(t *testing.T, area []byte) {
-		o, i, err := ParseOption(area)
-		if err != nil {
-			require.ErrorIs(t, err, ErrNoOption)
-			return
+func FuzzStripOption(f *testing.F) {
+	f.Add(golden.Unhex(f, synV4))
+	f.Add(golden.Unhex(f, synV6))
+	f.Fuzz(func(t *testing.T, pkt []byte) {
+		s, err := ParseSegment(pkt)
+		offered := err == nil && ParseTCPOptions(s.Options).Option.Role != 0
+		before := bytes.Clone(pkt)
+		stripped, err := StripOption(pkt)
+		require.Equal(t, stripped, !bytes.Equal(before, pkt))
+		if err == nil {
+			require.True(t, stripped || !offered)
+			again, err := StripOption(pkt)
+			require.NoError(t, err)
+			require.False(t, again)
 		}
-		require.Equal(t, area[i:i+OptionLen], AppendOption(nil, o))
+		if SetTCPChecksum(pkt) == nil {
+			requireChecksum(t, pkt)
+		}
 	})
 }
 

@@ -7,19 +7,14 @@ import (
 
 // TCP option kinds (IANA TCP parameters).
 const (
-	KindEOL           = 0      // RFC 9293, 3.2
-	KindNOP           = 1      // RFC 9293, 3.2
-	KindMSS           = 2      // RFC 9293, 3.2
-	KindWindowScale   = 3      // RFC 7323, 2.2
-	KindSACKPermitted = 4      // RFC 2018, 2
-	KindSACK          = 5      // RFC 2018, 3
-	KindTimestamps    = 8      // RFC 7323, 3.2
-	kindMD5           = 19     // RFC 2385, 3
-	kindAO            = 29     // RFC 5925, 2.2
-	kindMPTCP         = 30     // RFC 8684, 8.1
-	kindTFO           = 34     // RFC 7413, 4.1.1
-	KindExperiment    = 254    // RFC 4727, RFC 6994
-	tfoExID           = 0xF989 // RFC 7413, appendix A
+	KindEOL           = 0   // RFC 9293, 3.2
+	KindNOP           = 1   // RFC 9293, 3.2
+	KindMSS           = 2   // RFC 9293, 3.2
+	KindWindowScale   = 3   // RFC 7323, 2.2
+	KindSACKPermitted = 4   // RFC 2018, 2
+	KindSACK          = 5   // RFC 2018, 3
+	KindTimestamps    = 8   // RFC 7323, 3.2
+	KindExperiment    = 254 // RFC 4727, RFC 6994
 )
 
 // Lengths of whole options.
@@ -79,20 +74,16 @@ func (l OptionList) next(i int) (at, end int) {
 	return i, i + n
 }
 
-// TCPOptions are the parsed options of a TCP header.
+// TCPOptions are the options of a TCP header that the gateway needs.
 type TCPOptions struct {
 	MSS          uint16 // 0 when absent
 	WS           int8   // window scale shift, -1 when absent
 	SACK         bool   // SACK permitted
 	TS           bool
 	TSVal, TSEcr uint32
-	MPTCP        bool
-	TFO          bool // Fast Open option, either kind
-	MD5, AO      bool
-
-	// Option is ours, and OptionAt its offset in the TCP header; 0 if there is none.
-	Option   Option
-	OptionAt int
+	// Option is ours. It has no role if there is none: if the version or role is unknown, or if the lengths before the
+	// option do not add up.
+	Option Option
 }
 
 // PeerMSS returns the MSS, or the default if the peer sent none.
@@ -131,13 +122,13 @@ func AppendTimestamps(b []byte, value, echo uint32) []byte {
 // ParseTCPOptions parses options. If an option occurs more than once, the last one counts; of ours, the first.
 func ParseTCPOptions(l OptionList) TCPOptions {
 	o := TCPOptions{WS: -1}
-	for at, opt := range l.All() {
-		o.read(at, opt)
+	for _, opt := range l.All() {
+		o.read(opt)
 	}
 	return o
 }
 
-func (o *TCPOptions) read(at int, b TCPOption) {
+func (o *TCPOptions) read(b TCPOption) {
 	switch b.Kind() {
 	case KindMSS:
 		if len(b) == lenMSS {
@@ -154,27 +145,10 @@ func (o *TCPOptions) read(at int, b TCPOption) {
 			o.TS = true
 			o.TSVal, o.TSEcr = binary.BigEndian.Uint32(b[2:]), binary.BigEndian.Uint32(b[6:])
 		}
-	case kindMD5:
-		o.MD5 = true
-	case kindAO:
-		o.AO = true
-	case kindMPTCP:
-		o.MPTCP = true
-	case kindTFO:
-		o.TFO = true
 	case KindExperiment:
-		o.readExperiment(at, b)
-	}
-}
-
-// readExperiment parses an option of the shared experimental kind (RFC 6994).
-func (o *TCPOptions) readExperiment(at int, b TCPOption) {
-	if len(b) >= 4 && binary.BigEndian.Uint16(b[2:]) == tfoExID {
-		o.TFO = true
-		return
-	}
-	if ours, ok := decodeOption(b); ok && o.OptionAt == 0 {
-		o.Option, o.OptionAt = ours, TCPMinLen+at
+		if ours, ok := decodeOption(b); ok && o.Option.Role == 0 {
+			o.Option = ours
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ const (
 	TCPMaxLen = 60
 )
 
-// TCP flags (RFC 9293, 3.1; RFC 3168, 6.1).
+// TCP flags (RFC 9293, 3.1).
 const (
 	FlagFIN = 0x01
 	FlagSYN = 0x02
@@ -16,8 +16,6 @@ const (
 	FlagPSH = 0x08
 	FlagACK = 0x10
 	FlagURG = 0x20
-	FlagECE = 0x40
-	FlagCWR = 0x80
 )
 
 // TCP is a TCP header with its options (RFC 9293, 3.1). The first eight bytes, which ICMP errors quote, suffice for the

@@ -39,10 +39,12 @@ func TestSegment(t *testing.T) {
 
 func TestSYNIsAnOffer(t *testing.T) {
 	pkt := whole(segment{seq: 5, flags: packet.FlagSYN, options: synOptions(1, 0xbeef)})
-	syn, err := packet.ParseSYN(pkt)
+	syn, err := packet.ParseSegment(pkt)
 	require.NoError(t, err)
-	require.True(t, syn.Carriable())
-	require.Equal(t, option(packet.RoleOffer, 0xbeef), syn.Option)
+	require.EqualValues(t, packet.FlagSYN, syn.Flags)
+	o := packet.ParseTCPOptions(syn.Options)
+	require.True(t, o.TS, "loss recovery needs timestamps")
+	require.Equal(t, option(packet.RoleOffer, 0xbeef), o.Option)
 }
 
 func TestSplitTruncated(t *testing.T) {

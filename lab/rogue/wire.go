@@ -230,8 +230,8 @@ func (w *Wire) receiveLocked(s segment) {
 		w.endLocked(syscall.ECONNRESET)
 	case s.flags&packet.FlagSYN != 0:
 		if !w.open {
-			o, _, err := packet.ParseOption(s.options)
-			w.accepted = err == nil && o.Role == packet.RoleAccept && o.Nonce == w.nonce
+			o := packet.ParseTCPOptions(s.options).Option
+			w.accepted = o.Role == packet.RoleAccept && o.Nonce == w.nonce
 			w.open, w.rcv = true, s.seq+1
 		}
 		w.dataLocked(0, 0)

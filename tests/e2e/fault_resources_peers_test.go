@@ -82,12 +82,11 @@ func (m *mute) run() {
 		if !ok || s.Dst != m.to {
 			continue
 		}
-		o, _, err := packet.ParseOption(s.Options)
+		o := packet.ParseTCPOptions(s.Options).Option
 		switch {
-		case err != nil:
 		case s.Flags&(tcpSYN|tcpACK) == tcpSYN && o.Role == packet.RoleOffer:
 			m.accept(s, o)
-		case s.Flags&tcpACK != 0 && len(s.Payload) > 0: // the PROPOSAL
+		case s.Flags&tcpACK != 0 && o.Role != 0 && len(s.Payload) > 0: // the PROPOSAL
 			m.acknowledge(s)
 		}
 	}

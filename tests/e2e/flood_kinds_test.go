@@ -113,7 +113,7 @@ func (a *attacker) reply(t *testing.T) (stop func() int64) {
 			if !ok || s.Flags&(tcpSYN|tcpACK) != tcpSYN|tcpACK || s.Src != a.w.h2.AddrPort4(echoPort) {
 				continue
 			}
-			if o, _, err := packet.ParseOption(s.Options); err == nil && o.Role == packet.RoleAccept {
+			if o := packet.ParseTCPOptions(s.Options).Option; o.Role == packet.RoleAccept {
 				n.Add(1)
 				_ = sendRaw(a.fd, segment{
 					Src: s.Dst, Dst: s.Src, Seq: s.Ack, Ack: s.Seq + 1, Flags: tcpACK,

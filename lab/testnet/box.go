@@ -296,7 +296,7 @@ func (n *Network) SetBox(b Box) error {
 
 // BoxStats reads the counters of the middlebox.
 func (n *Network) BoxStats() (BoxStats, error) {
-	var s BoxStats
+	s := n.hop.counters()
 	for _, c := range []struct {
 		which boxBoxCounter
 		into  *uint64
@@ -315,10 +315,11 @@ func (n *Network) BoxStats() (BoxStats, error) {
 		{boxBoxCounterBOX_HOPPED, &s.Hopped},
 		{boxBoxCounterBOX_ERRORS, &s.Errors},
 	} {
-		if err := n.box.obj.Counters.Lookup(uint32(c.which), c.into); err != nil {
+		var count uint64
+		if err := n.box.obj.Counters.Lookup(uint32(c.which), &count); err != nil {
 			return BoxStats{}, fmt.Errorf("middlebox counters: %w", err)
 		}
+		*c.into += count
 	}
-	n.hop.counters(&s)
 	return s, nil
 }

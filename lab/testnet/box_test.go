@@ -81,10 +81,10 @@ func TestBoxStripAndDrop(t *testing.T) {
 					require.True(t, ok)
 					require.True(t, v.goodChecksum())
 					if contains(mode.strips, kind.name) {
-						require.Equal(t, nops(12), v.options())
+						require.Equal(t, packet.OptionList(nops(12)), v.Options())
 						return
 					}
-					require.Equal(t, testOption(kind.role), findOption(v.options()))
+					require.Equal(t, testOption(kind.role), findOption(v.Options()))
 				})
 			}
 		}
@@ -124,9 +124,9 @@ func TestBoxStripAlignment(t *testing.T) {
 				in.send(t, frame)
 				v, ok := out.next(t, arrives, between(port, 9999))
 				require.True(t, ok)
-				require.Nil(t, findOption(v.options()))
+				require.Nil(t, findOption(v.Options()))
 				want := append(append([]byte(nil), options[:len(options)-packet.OptionLen]...), nops(packet.OptionLen+(-len(options)&3))...)
-				require.Equal(t, want, v.options())
+				require.Equal(t, packet.OptionList(want), v.Options())
 				if partial {
 					v.completeChecksum(t)
 				}
@@ -142,16 +142,16 @@ func TestBoxStripAlignment(t *testing.T) {
 func leaveToHardware(frame []byte) {
 	v, _ := viewFrame(frame)
 	frame[0] = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
-	binary.NativeEndian.PutUint16(frame[6:], uint16(v.tcp-vnetHeaderLen))
+	binary.NativeEndian.PutUint16(frame[6:], uint16(v.l4-vnetHeaderLen))
 	binary.NativeEndian.PutUint16(frame[8:], 16)
-	packet.TCP(frame[v.tcp:]).SetChecksum(packet.PseudoSum(frame[v.ip:v.tcp], packet.ProtoTCP, v.ipLast-v.tcp))
+	packet.TCP(frame[v.l4:]).SetChecksum(packet.PseudoSum(frame[v.ip:v.l4], packet.ProtoTCP, v.last-v.l4))
 }
 
 // completeChecksum does the hardware's part.
 func (v frameView) completeChecksum(t *testing.T) {
 	t.Helper()
 	require.EqualValues(t, 1, v.frame[0]&1, "checksum is no longer partial")
-	packet.TCP(v.frame[v.tcp:]).SetChecksum(^packet.Sum(v.frame[v.tcp:v.ipLast], 0))
+	packet.TCP(v.frame[v.l4:]).SetChecksum(^packet.Sum(v.frame[v.l4:v.last], 0))
 }
 
 // Malformed options must neither be found nor harm.
@@ -193,8 +193,8 @@ func TestMirrorFrames(t *testing.T) {
 	require.True(t, grown)
 	v, ok := viewFrame(out)
 	require.True(t, ok)
-	require.Equal(t, append([]byte{2, 4, 5, 180, 1, 1}, testOption(1)...), v.options())
-	require.Len(t, out, v.ipLast)
+	require.Equal(t, packet.OptionList(append([]byte{2, 4, 5, 180, 1, 1}, testOption(1)...)), v.Options())
+	require.Len(t, out, v.last)
 	require.True(t, v.goodChecksum())
 	_, grown = m.pass(synack(testOption(2)))
 	require.False(t, grown, "has one already")
@@ -226,15 +226,15 @@ func FuzzMirror(f *testing.F) {
 		frame := append([]byte(nil), input...)
 		var m mirror
 		m.pass(frame)
-		if v, ok := viewFrame(frame); ok && v.flags()&flagSYN != 0 {
+		if v, ok := viewFrame(frame); ok && v.Flags()&flagSYN != 0 {
 			m.remember(v, testOption(1))
 			m.options[v.key(true)] = testOption(1)
-			frame[v.tcp+13] |= flagACK
+			frame[v.l4+13] |= flagACK
 			if out, grown := m.pass(frame); grown {
 				w, ok := viewFrame(out)
 				require.True(t, ok)
 				require.True(t, w.goodChecksum())
-				require.Equal(t, testOption(1), findOption(w.options()))
+				require.Equal(t, testOption(1), findOption(w.Options()))
 			}
 		}
 	})

@@ -21,7 +21,7 @@ func (c Corruption) apply(frame []byte, luck *rand.Rand) bool {
 		return false
 	}
 	v, ok := viewPacket(frame)
-	if !ok || v.neighbour() || c.UDPPort != 0 && !v.isUDP(c.UDPPort) {
+	if !ok || v.neighbour() || c.UDPPort != 0 && !isDatagram(frame, c.UDPPort) {
 		return false
 	}
 	from, to := v.payload(), v.last

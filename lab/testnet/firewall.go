@@ -1,8 +1,9 @@
 package testnet
 
 import (
-	"encoding/binary"
 	"time"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // Firewall tracks TCP connections and forgets idle ones. It silently drops later segments of a forgotten connection
@@ -42,7 +43,7 @@ func (c *connections) pass(f Firewall, frame []byte, now time.Time) judgement {
 	if f.Idle == 0 || !ok {
 		return passes
 	}
-	if v.flags()&0x12 == 0x02 {
+	if v.Flags()&synAck == packet.FlagSYN {
 		c.note(v, &seen{last: now})
 		return passes
 	}
@@ -61,7 +62,7 @@ func (c *connections) pass(f Firewall, frame []byte, now time.Time) judgement {
 	if s.expired.IsZero() {
 		s.expired = now
 	}
-	if f.Resets > 0 && now.Sub(s.expired) >= f.Resets && v.flags()&0x04 == 0 {
+	if f.Resets > 0 && now.Sub(s.expired) >= f.Resets && v.Flags()&packet.FlagRST == 0 {
 		return resetsIt
 	}
 	return dropsIt
@@ -76,8 +77,7 @@ func (c *connections) note(v frameView, s *seen) {
 
 // answer returns a segment without payload from the receiver of v to its sender.
 func (v frameView) answer(flags byte, seq, ack uint32, window uint16, options []byte) []byte {
-	out := append(make([]byte, vnetHeaderLen, v.tcp+20+len(options)), v.frame[vnetHeaderLen:v.tcp+20]...)
-	out = append(out, options...)
+	out := v.onward(flags, seq, ack, window, options)
 	backTo(out)
 	src, dst := v.addresses()
 	at := v.ip + 12
@@ -86,35 +86,31 @@ func (v frameView) answer(flags byte, seq, ack uint32, window uint16, options []
 	}
 	copy(out[at:], dst)
 	copy(out[at+len(dst):], src)
-	copy(out[v.tcp:], v.frame[v.tcp+2:v.tcp+4])
-	copy(out[v.tcp+2:], v.frame[v.tcp:v.tcp+2])
-	return finish(out, v, flags, seq, ack, window, options)
+	copy(out[v.l4:], v.TCP[2:4])
+	copy(out[v.l4+2:], v.TCP[0:2])
+	return out // sums are the same with the ends swapped
 }
 
 // onward returns a segment without payload in the direction of v.
 func (v frameView) onward(flags byte, seq, ack uint32, window uint16, options []byte) []byte {
-	out := append(make([]byte, vnetHeaderLen, v.tcp+20+len(options)), v.frame[vnetHeaderLen:v.tcp+20]...)
-	return finish(append(out, options...), v, flags, seq, ack, window, options)
-}
-
-func finish(out []byte, v frameView, flags byte, seq, ack uint32, window uint16, options []byte) []byte {
-	binary.BigEndian.PutUint32(out[v.tcp+4:], seq)
-	binary.BigEndian.PutUint32(out[v.tcp+8:], ack)
-	out[v.tcp+12], out[v.tcp+13] = byte(20+len(options))/4<<4, flags
-	binary.BigEndian.PutUint16(out[v.tcp+14:], window)
-	n := frameView{frame: out, ip: v.ip, tcp: v.tcp, end: len(out), v6: v.v6, ipLast: len(out)}
-	n.fixLengths()
-	n.fixChecksum()
-	return out
+	head := v.l4 + packet.TCPMinLen
+	out := append(make([]byte, vnetHeaderLen, head+len(options)), v.frame[vnetHeaderLen:head]...)
+	out = append(out, options...)
+	t := packet.TCP(out[v.l4:])
+	t.SetSeq(seq)
+	t.SetAck(ack)
+	t[12] = 0
+	t.SetHeaderLen(len(t))
+	t.SetFlags(flags)
+	t.SetWindow(window)
+	return v.finished(out)
 }
 
 // reset returns a reset that the sender of v accepts.
 func (v frameView) reset() []byte {
-	seq := binary.BigEndian.Uint32(v.frame[v.tcp+4:])
-	ack := binary.BigEndian.Uint32(v.frame[v.tcp+8:])
-	size := uint32(v.ipLast - v.end)
-	if v.flags()&0x03 != 0 {
+	size := uint32(v.size())
+	if v.Flags()&(packet.FlagSYN|packet.FlagFIN) != 0 {
 		size++
 	}
-	return v.answer(0x14, ack, seq+size, 0, nil)
+	return v.answer(rstAck, v.Ack(), v.Seq()+size, 0, nil)
 }

@@ -114,9 +114,9 @@ func (s *sniffer) next(t *testing.T, wait time.Duration, match func(frameView) b
 // knows nothing of our connections, excepted.
 func between(sport, dport uint16) func(frameView) bool {
 	return func(v frameView) bool {
-		return v.flags()&flagRST == 0 &&
-			binary.BigEndian.Uint16(v.frame[v.tcp:]) == sport &&
-			binary.BigEndian.Uint16(v.frame[v.tcp+2:]) == dport
+		return v.Flags()&flagRST == 0 &&
+			binary.BigEndian.Uint16(v.frame[v.l4:]) == sport &&
+			binary.BigEndian.Uint16(v.frame[v.l4+2:]) == dport
 	}
 }
 

@@ -185,11 +185,11 @@ func (p *hop) wakeLocked() {
 	}
 }
 
-// counters adds the counts of the hop.
-func (p *hop) counters(s *BoxStats) {
+// counters returns the counts of the hop.
+func (p *hop) counters() BoxStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.add(p.did)
+	return p.did
 }
 
 // datagramLocked applies d to one datagram.

@@ -1,14 +1,9 @@
 package testnet
 
-import "slices"
+import (
+	"slices"
 
-// Kinds of TCP options.
-const (
-	OptionMSS         = 2
-	OptionWindowScale = 3
-	OptionSACK        = 4 // permitted
-	OptionSACKBlocks  = 5
-	OptionTimestamps  = 8
+	"github.com/smcgw/smcgw/packet"
 )
 
 // Options says what a box does to the TCP options of all hosts.
@@ -27,58 +22,34 @@ func (o Options) any() bool {
 // apply changes the frame, and reports whether it did.
 func (o Options) apply(frame []byte) bool {
 	v, ok := viewFrame(frame)
-	if !ok || len(v.options()) == 0 {
-		return false
-	}
-	kinds := o.StripRest
-	switch v.flags() & 0x12 {
-	case 0x02:
-		kinds = o.StripSYN
-	case 0x12:
-		kinds = o.StripSYNACK
-	}
-	list, ok := splitOptions(v.options())
 	if !ok {
 		return false
 	}
-	before := slices.Clone(v.options())
-	for _, one := range list {
-		if slices.Contains(kinds, one[0]) {
-			fillNOPs(one)
-		}
+	list := v.Options()
+	before := slices.Clone(list)
+	kinds := o.StripRest
+	switch v.Flags() & synAck {
+	case packet.FlagSYN:
+		kinds = o.StripSYN
+	case synAck:
+		kinds = o.StripSYNACK
+	}
+	for _, kind := range kinds {
+		list.Blank(kind)
 	}
 	if o.Turn {
-		turned := make([]byte, 0, len(before))
-		for _, one := range slices.Backward(list) {
-			turned = append(turned, one...)
+		var turned []byte
+		for _, one := range list.All() {
+			turned = append(slices.Clone(one), turned...)
 		}
-		copy(v.options(), turned) // an end of the list is never reached
-		fillNOPs(v.options()[len(turned):])
+		n := copy(list, turned)
+		for i := range list[n:] {
+			list[n+i] = packet.KindNOP
+		}
 	}
-	if slices.Equal(before, v.options()) {
+	if slices.Equal(before, list) {
 		return false
 	}
-	v.fixChecksum()
+	v.mend()
 	return true
-}
-
-func fillNOPs(b []byte) {
-	for i := range b {
-		b[i] = 1
-	}
-}
-
-// splitOptions returns the options of a list, except NOPs, as subslices of it, and whether the list is well-formed.
-func splitOptions(options []byte) (list [][]byte, ok bool) {
-	for len(options) > 0 && options[0] != 0 {
-		if options[0] == 1 {
-			options = options[1:]
-			continue
-		}
-		if len(options) < 2 || options[1] < 2 || int(options[1]) > len(options) {
-			return nil, false
-		}
-		list, options = append(list, options[:options[1]]), options[options[1]:]
-	}
-	return list, true
 }

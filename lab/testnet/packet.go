@@ -29,6 +29,56 @@ func viewPacket(frame []byte) (packetView, bool) {
 	return v, true
 }
 
+// ipOf parses the IP packet of a frame.
+func ipOf(frame []byte) (packet.IP, bool) {
+	const at = vnetHeaderLen + 14
+	if len(frame) < at {
+		return packet.IP{}, false
+	}
+	p, err := packet.ParseIP(frame[at:])
+	kind := binary.BigEndian.Uint16(frame[at-2:])
+	return p, err == nil && (kind == unix.ETH_P_IP && !p.V6() || kind == unix.ETH_P_IPV6 && p.V6())
+}
+
+// frameView is the view of a TCP segment.
+type frameView struct {
+	packetView
+	packet.TCP
+}
+
+func viewFrame(frame []byte) (frameView, bool) {
+	v, ok := viewPacket(frame)
+	if !ok {
+		return frameView{}, false
+	}
+	t, err := (&packet.IP{Proto: v.proto, Payload: frame[v.l4:v.last]}).TCP()
+	return frameView{v, t}, err == nil
+}
+
+// end returns the offset of the end of the TCP header.
+func (v frameView) end() int { return v.l4 + len(v.TCP) }
+
+// size returns the length of the payload.
+func (v frameView) size() int { return v.last - v.end() }
+
+// addresses returns the source and destination.
+func (v packetView) addresses() (src, dst []byte) {
+	if v.v6 {
+		return v.frame[v.ip+8 : v.ip+24], v.frame[v.ip+24 : v.ip+40]
+	}
+	return v.frame[v.ip+12 : v.ip+16], v.frame[v.ip+16 : v.ip+20]
+}
+
+// key identifies the flow as seen from the sender or, if reverse, from the receiver.
+func (v frameView) key(reverse bool) string {
+	src, dst := v.addresses()
+	sport, dport := v.TCP[0:2], v.TCP[2:4]
+	if reverse {
+		src, dst, sport, dport = dst, src, dport, sport
+	}
+	return string(src) + string(sport) + string(dst) + string(dport)
+}
+
 // payload returns the offset of the payload of TCP or UDP, or else of IP.
 func (v packetView) payload() int {
 	switch {
@@ -38,12 +88,6 @@ func (v packetView) payload() int {
 		return min(v.l4+int(v.frame[v.l4+12]>>4)*4, v.last)
 	}
 	return v.l4
-}
-
-// isUDP reports whether the packet is a datagram from or to a port.
-func (v packetView) isUDP(port uint16) bool {
-	return v.proto == unix.IPPROTO_UDP && v.last >= v.l4+8 &&
-		(binary.BigEndian.Uint16(v.frame[v.l4:]) == port || binary.BigEndian.Uint16(v.frame[v.l4+2:]) == port)
 }
 
 // neighbour reports whether the packet is neighbour discovery, which boxes leave alone.
@@ -75,6 +119,14 @@ func (v packetView) mend() {
 		whole = 0xffff
 	}
 	binary.BigEndian.PutUint16(v.frame[at:], whole)
+}
+
+// finished returns another frame with the headers of v up to the transport's, after setting its lengths and checksums.
+func (v packetView) finished(frame []byte) []byte {
+	v.frame, v.last = frame, len(frame)
+	packet.SetPayloadLen(frame[v.ip:v.l4], v.last-v.l4)
+	v.mend()
+	return frame
 }
 
 // complete computes the checksum that a frame has left to the hardware. For a frame that must still be segmented (see

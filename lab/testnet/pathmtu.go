@@ -40,28 +40,23 @@ func (v packetView) tooBig(mtu int, router4, router6 netip.Addr) []byte {
 	out = append(out, v.frame[vnetHeaderLen+6:vnetHeaderLen+12]...)
 	out = append(out, portMAC(routerNumber)...)
 	out = append(out, v.frame[vnetHeaderLen+12:v.ip]...)
-	icmp := make([]byte, 8, 8+len(quote))
-	icmp = append(icmp, quote...)
-	if v.v6 {
-		ip := make([]byte, 40)
-		ip[0], ip[6], ip[7] = 0x60, unix.IPPROTO_ICMPV6, 64
-		binary.BigEndian.PutUint16(ip[4:], uint16(len(icmp)))
-		copy(ip[8:], router6.AsSlice())
-		copy(ip[24:], v.frame[v.ip+8:v.ip+24])
-		icmp[0] = 2
-		binary.BigEndian.PutUint32(icmp[4:], uint32(mtu))
-		binary.BigEndian.PutUint16(icmp[2:], ^packet.Sum(icmp, packet.PseudoSum(ip, packet.ProtoICMPv6, len(icmp))))
-		return append(append(out, ip...), icmp...)
-	}
-	ip := make([]byte, 20)
-	ip[0], ip[8], ip[9] = 0x45, 64, unix.IPPROTO_ICMP
-	binary.BigEndian.PutUint16(ip[2:], uint16(20+len(icmp)))
-	copy(ip[12:], router4.AsSlice())
-	copy(ip[16:], v.frame[v.ip+12:v.ip+16])
-	binary.BigEndian.PutUint16(ip[10:], ^packet.Sum(ip, 0))
+	icmp := append(make([]byte, 8, 8+len(quote)), quote...)
+	binary.BigEndian.PutUint32(icmp[4:], uint32(mtu)) // 16 bits of IPv4, below zeros
+	h := packet.Header{Src: router4, Proto: unix.IPPROTO_ICMP, TTL: 64}
+	src, _ := v.addresses()
+	h.Dst, _ = netip.AddrFromSlice(src)
 	icmp[0], icmp[1] = 3, 4
-	binary.BigEndian.PutUint16(icmp[6:], uint16(mtu))
-	binary.BigEndian.PutUint16(icmp[2:], ^packet.Sum(icmp, 0))
+	if v.v6 {
+		h.Src, h.Proto = router6, packet.ProtoICMPv6
+		icmp[0], icmp[1] = 2, 0
+	}
+	ip := make([]byte, h.Len())
+	h.Put(ip, len(icmp))
+	pseudo := uint16(0)
+	if v.v6 {
+		pseudo = packet.PseudoSum(ip, h.Proto, len(icmp))
+	}
+	binary.BigEndian.PutUint16(icmp[2:], ^packet.Sum(icmp, pseudo))
 	return append(append(out, ip...), icmp...)
 }
 

@@ -1,8 +1,10 @@
 package testnet
 
 import (
-	"encoding/binary"
+	"bytes"
 	"math/rand/v2"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // Proxy answers SYNs on behalf of the servers, as boxes do that protect them from floods. It contacts the server only
@@ -17,16 +19,21 @@ type Proxy struct {
 // proxied is one connection. proxies has it under the keys of both directions; the zero value of proxies is ready to
 // use.
 type proxied struct {
-	syn    []byte // the client's
-	isn    uint32 // the server's ISN as the client knows it
-	by     uint32 // added to the server's sequence numbers
-	asked  bool   // the server has been sent a SYN
-	joined bool   // the server has answered it
+	syn    frameView // the client's
+	isn    uint32    // the server's ISN as the client knows it
+	by     uint32    // added to the server's sequence numbers
+	asked  bool      // the server has been sent a SYN
+	joined bool      // the server has answered it
 }
 
 type proxies struct {
 	flows map[string]*proxied
 }
+
+const (
+	synAck = packet.FlagSYN | packet.FlagACK
+	rstAck = packet.FlagRST | packet.FlagACK
+)
 
 var onlyMSS = []byte{2, 4, 0x05, 0xb4}
 
@@ -38,23 +45,23 @@ func (x *proxies) pass(p Proxy, frame []byte, luck *rand.Rand) (goesOn bool, oth
 		return true, nil, false
 	}
 	f := x.flows[v.key(false)]
-	seq, ack := binary.BigEndian.Uint32(frame[v.tcp+4:]), binary.BigEndian.Uint32(frame[v.tcp+8:])
 	switch {
-	case v.flags()&0x12 == 0x02:
+	case v.Flags()&synAck == packet.FlagSYN:
 		if !p.On {
 			return true, nil, false
 		}
-		if f == nil || binary.BigEndian.Uint32(f.syn[v.tcp+4:]) != seq {
-			f = &proxied{syn: append([]byte(nil), frame...), isn: luck.Uint32()}
+		if f == nil || f.syn.Seq() != v.Seq() {
+			f = &proxied{isn: luck.Uint32()}
+			f.syn, _ = viewFrame(bytes.Clone(frame))
 			x.note(v, f)
 		}
-		return false, [][]byte{v.answer(0x12, f.isn, seq+1, 0, onlyMSS)}, true
+		return false, [][]byte{v.answer(synAck, f.isn, v.Seq()+1, 0, onlyMSS)}, true
 	case f == nil:
 		return true, nil, false
-	case f.fromClient(v):
-		return x.client(p, f, v, ack)
+	case f.syn.key(false) == v.key(false):
+		return f.client(p, v)
 	default:
-		return x.server(f, v, seq, ack)
+		return f.server(v)
 	}
 }
 
@@ -65,48 +72,40 @@ func (x *proxies) note(v frameView, f *proxied) {
 	x.flows[v.key(false)], x.flows[v.key(true)] = f, f
 }
 
-func (f *proxied) fromClient(v frameView) bool {
-	s, _ := viewFrame(f.syn)
-	return s.key(false) == v.key(false)
-}
-
 // client handles a segment of the client after its SYN.
-func (x *proxies) client(p Proxy, f *proxied, v frameView, ack uint32) (bool, [][]byte, bool) {
+func (f *proxied) client(p Proxy, v frameView) (bool, [][]byte, bool) {
 	if f.joined {
-		binary.BigEndian.PutUint32(v.frame[v.tcp+8:], ack-f.by)
-		v.fixChecksum()
+		v.SetAck(v.Ack() - f.by)
+		v.mend()
 		return true, nil, true
 	}
-	s, _ := viewFrame(f.syn)
-	isn := binary.BigEndian.Uint32(f.syn[s.tcp+4:])
-	if v.flags()&0x14 != 0x10 || ack != f.isn+1 {
+	if v.Flags()&(packet.FlagACK|packet.FlagRST) != packet.FlagACK || v.Ack() != f.isn+1 {
 		return false, nil, true
 	}
 	// Also again, when the client probes the window, since the SYN may have been lost.
 	f.asked = true
 	options := onlyMSS
-	if ours := findOption(s.options()); p.Offers && ours != nil {
+	if ours := findOption(f.syn.Options()); p.Offers && ours != nil {
 		options = append(append(append([]byte(nil), onlyMSS...), 1, 1), ours...)
 	}
-	return false, [][]byte{s.onward(0x02, isn, 0, 65535, options)}, true
+	return false, [][]byte{f.syn.onward(packet.FlagSYN, f.syn.Seq(), 0, 65535, options)}, true
 }
 
 // server handles a segment of the server.
-func (x *proxies) server(f *proxied, v frameView, seq, ack uint32) (bool, [][]byte, bool) {
+func (f *proxied) server(v frameView) (bool, [][]byte, bool) {
 	switch {
 	case !f.asked:
 		return false, nil, true
-	case v.flags()&0x04 != 0 && !f.joined: // refused
-		return false, [][]byte{v.onward(0x14, f.isn+1, ack, 0, nil)}, true
-	case v.flags()&0x12 == 0x12:
-		f.by, f.joined = f.isn-seq, true
-		window := binary.BigEndian.Uint16(v.frame[v.tcp+14:])
+	case v.Flags()&packet.FlagRST != 0 && !f.joined: // refused
+		return false, [][]byte{v.onward(rstAck, f.isn+1, v.Ack(), 0, nil)}, true
+	case v.Flags()&synAck == synAck:
+		f.by, f.joined = f.isn-v.Seq(), true
 		return false, [][]byte{
-			v.answer(0x10, ack, seq+1, 65535, nil),
-			v.onward(0x10, f.isn+1, ack, window, nil),
+			v.answer(packet.FlagACK, v.Ack(), v.Seq()+1, 65535, nil),
+			v.onward(packet.FlagACK, f.isn+1, v.Ack(), v.Window(), nil),
 		}, true
 	}
-	binary.BigEndian.PutUint32(v.frame[v.tcp+4:], seq+f.by)
-	v.fixChecksum()
+	v.SetSeq(v.Seq() + f.by)
+	v.mend()
 	return true, nil, true
 }

@@ -1,8 +1,9 @@
 package testnet
 
 import (
-	"encoding/binary"
 	"math/rand/v2"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // resegmenter splits TCP segments at other places and joins them, as boxes and network cards with offloads do. Every
@@ -12,13 +13,16 @@ type resegmenter struct {
 	held map[string][]byte // the last segment of each direction that is held back
 }
 
+// endsOrBegins are the flags of segments that stay as they are.
+const endsOrBegins = packet.FlagFIN | packet.FlagSYN | packet.FlagRST
+
 // cut splits a segment into pieces of random sizes, each except the last at least 64 bytes.
 func cut(frame []byte, luck *rand.Rand) [][]byte {
 	v, ok := viewFrame(frame)
-	size := v.ipLast - v.end
-	if !ok || v.flags()&0x07 != 0 || size <= 64 {
+	if !ok || v.Flags()&endsOrBegins != 0 || v.size() <= 64 {
 		return [][]byte{frame}
 	}
+	size := v.size()
 	var pieces [][]byte
 	for at := 0; at < size; {
 		n := min(64+luck.IntN(1400), size-at)
@@ -30,14 +34,10 @@ func cut(frame []byte, luck *rand.Rand) [][]byte {
 
 // piece returns a segment with n bytes of v's payload from offset at on.
 func (v frameView) piece(at, n int) []byte {
-	out := append(make([]byte, vnetHeaderLen, v.end+n), v.frame[vnetHeaderLen:v.end]...)
-	out = append(out, v.frame[v.end+at:v.end+at+n]...)
-	seq := binary.BigEndian.Uint32(out[v.tcp+4:])
-	binary.BigEndian.PutUint32(out[v.tcp+4:], seq+uint32(at))
-	p := frameView{frame: out, ip: v.ip, tcp: v.tcp, end: v.end, v6: v.v6, ipLast: len(out)}
-	p.fixLengths()
-	p.fixChecksum()
-	return out
+	out := append(make([]byte, vnetHeaderLen, v.end()+n), v.frame[vnetHeaderLen:v.end()]...)
+	out = append(out, v.frame[v.end()+at:v.end()+at+n]...)
+	packet.TCP(out[v.l4:]).SetSeq(v.Seq() + uint32(at))
+	return v.finished(out)
 }
 
 // join returns held and frame as one segment, or nil if frame does not directly follow held or the result would exceed
@@ -45,23 +45,19 @@ func (v frameView) piece(at, n int) []byte {
 func join(held, frame []byte, mtu int) []byte {
 	a, okA := viewFrame(held)
 	b, okB := viewFrame(frame)
-	if !okA || !okB || a.key(false) != b.key(false) || len(a.options()) != len(b.options()) ||
-		findOption(b.options()) != nil || (a.flags()|b.flags())&^0x18 != 0 {
+	if !okA || !okB || a.key(false) != b.key(false) || len(a.TCP) != len(b.TCP) ||
+		findOption(b.Options()) != nil || (a.Flags()|b.Flags())&^(packet.FlagACK|packet.FlagPSH) != 0 {
 		return nil
 	}
-	size := a.ipLast - a.end
-	next := binary.BigEndian.Uint32(held[a.tcp+4:]) + uint32(size)
-	if size == 0 || b.ipLast == b.end || next != binary.BigEndian.Uint32(frame[b.tcp+4:]) || a.ipLast-a.ip+b.ipLast-b.end > mtu {
+	if a.size() == 0 || b.size() == 0 || b.Seq() != a.Seq()+uint32(a.size()) || a.last-a.ip+b.size() > mtu {
 		return nil
 	}
-	out := append(held[:a.ipLast:a.ipLast], frame[b.end:b.ipLast]...)
-	copy(out[a.tcp+8:a.tcp+12], frame[b.tcp+8:b.tcp+12])   // acknowledgement
-	copy(out[a.tcp+14:a.tcp+16], frame[b.tcp+14:b.tcp+16]) // window
-	out[a.tcp+13] |= b.flags()
-	j := frameView{frame: out, ip: a.ip, tcp: a.tcp, end: a.end, v6: a.v6, ipLast: len(out)}
-	j.fixLengths()
-	j.fixChecksum()
-	return out
+	out := append(held[:a.last:a.last], frame[b.end():b.last]...)
+	t := packet.TCP(out[a.l4:])
+	t.SetAck(b.Ack())
+	t.SetWindow(b.Window())
+	t.SetFlags(a.Flags() | b.Flags())
+	return a.finished(out)
 }
 
 // pass takes a segment and returns those to send now. What is held is sent with the next packet of that direction, or
@@ -83,7 +79,7 @@ func (r *resegmenter) pass(frame []byte, mtu int) (out [][]byte, joined bool) {
 		delete(r.held, key)
 		out = append(out, held)
 	}
-	if v.ipLast > v.end && v.flags()&0x07 == 0 {
+	if v.size() > 0 && v.Flags()&endsOrBegins == 0 {
 		r.held[key] = frame
 		return out, false
 	}

@@ -1,8 +1,9 @@
 package testnet
 
 import (
-	"encoding/binary"
 	"math/rand/v2"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // sequences rewrites sequence numbers, as firewalls do that do not trust those of the hosts: each direction of a
@@ -26,20 +27,18 @@ func (s *sequences) pass(frame []byte, begin bool, luck *rand.Rand) bool {
 		return false
 	}
 	there, back := v.key(false), v.key(true)
-	seq := binary.BigEndian.Uint32(frame[v.tcp+4:])
-	if v.flags()&0x02 != 0 {
-		s.begin(there, back, seq, v.flags()&0x10 != 0, begin, luck)
+	if v.Flags()&packet.FlagSYN != 0 {
+		s.begin(there, back, v.Seq(), v.Flags()&packet.FlagACK != 0, begin, luck)
 	}
 	own, known := s.shifts[there]
 	if !known {
 		return false
 	}
-	binary.BigEndian.PutUint32(frame[v.tcp+4:], seq+own.by)
-	if peer, ok := s.shifts[back]; ok && v.flags()&0x10 != 0 {
-		ack := binary.BigEndian.Uint32(frame[v.tcp+8:])
-		binary.BigEndian.PutUint32(frame[v.tcp+8:], ack-peer.by)
+	v.SetSeq(v.Seq() + own.by)
+	if peer, ok := s.shifts[back]; ok && v.Flags()&packet.FlagACK != 0 {
+		v.SetAck(v.Ack() - peer.by)
 	}
-	v.fixChecksum()
+	v.mend()
 	return true
 }
 

@@ -132,22 +132,3 @@ func (b *bucket) take(rate int, now time.Time) bool {
 	b.tokens--
 	return true
 }
-
-// add adds the counts of the hop to those of the programs.
-func (s *BoxStats) add(o BoxStats) {
-	s.Mirrored += o.Mirrored
-	s.Lost += o.Lost
-	s.Duplicated += o.Duplicated
-	s.Reordered += o.Reordered
-	s.HopDropped += o.HopDropped
-	s.Corrupted += o.Corrupted
-	s.TooBig += o.TooBig
-	s.Larger += o.Larger
-	s.TooFast += o.TooFast
-	s.Shifted += o.Shifted
-	s.Options += o.Options
-	s.Proxied += o.Proxied
-	s.Expired += o.Expired
-	s.Cut += o.Cut
-	s.Joined += o.Joined
-}

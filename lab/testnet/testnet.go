@@ -151,9 +151,6 @@ func (n *Network) Host(name string) *Host {
 // Hosts returns the hosts on the switch in their configured order.
 func (n *Network) Hosts() []*Host { return slices.Clone(n.hosts) }
 
-// Switch runs fn in the namespace of the switch, for instance to capture.
-func (n *Network) Switch(fn func() error) error { return doIn(n.sw.ns, fn) }
-
 // Close ends every process on the hosts and removes the network. It is idempotent and returns when everything is gone.
 func (n *Network) Close() error {
 	var errs []error

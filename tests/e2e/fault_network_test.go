@@ -12,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // netCarrier is what carries, or would. The fault may hit only the wire leg (shm), carrier and wire leg (soft), or
@@ -104,10 +105,10 @@ var netFaults = []netFault{
 	{name: "SYN proxy", box: testnet.Box{Proxy: testnet.Proxy{On: true}}, moments: []netMoment{before, during}, first: "peer_no_option", did: proxied},
 	// If the proxy disappears while it opens a connection, the server's kernel may already have the tuple.
 	{name: "SYN proxy with offers", box: testnet.Box{Proxy: testnet.Proxy{On: true, Offers: true}}, moments: []netMoment{before, during}, first: "peer_no_option", reasons: []string{"syn_options", "app_unreachable"}, did: proxied},
-	{name: "no timestamps", box: testnet.Box{Options: testnet.Options{StripSYN: []byte{testnet.OptionTimestamps}}}, moments: []netMoment{before, during}, first: "peer_no_option", reasons: []string{"syn_options"}, did: options},
-	{name: "no timestamps in answers", box: testnet.Box{Options: testnet.Options{StripSYNACK: []byte{testnet.OptionTimestamps}}}, moments: []netMoment{before, during}, did: options},
-	{name: "no window scale", box: testnet.Box{Options: testnet.Options{StripSYN: []byte{testnet.OptionWindowScale}}}, moments: []netMoment{before, during}, did: options},
-	{name: "no SACK, and loss", box: testnet.Box{Loss: 10, Options: testnet.Options{StripSYN: []byte{testnet.OptionSACK}}}, moments: []netMoment{before, during}, did: options},
+	{name: "no timestamps", box: testnet.Box{Options: testnet.Options{StripSYN: []byte{packet.KindTimestamps}}}, moments: []netMoment{before, during}, first: "peer_no_option", reasons: []string{"syn_options"}, did: options},
+	{name: "no timestamps in answers", box: testnet.Box{Options: testnet.Options{StripSYNACK: []byte{packet.KindTimestamps}}}, moments: []netMoment{before, during}, did: options},
+	{name: "no window scale", box: testnet.Box{Options: testnet.Options{StripSYN: []byte{packet.KindWindowScale}}}, moments: []netMoment{before, during}, did: options},
+	{name: "no SACK, and loss", box: testnet.Box{Loss: 10, Options: testnet.Options{StripSYN: []byte{packet.KindSACKPermitted}}}, moments: []netMoment{before, during}, did: options},
 	{name: "options turned", box: testnet.Box{Options: testnet.Options{Turn: true}}, did: options},
 	{name: "segments cut", box: testnet.Box{Split: true}, did: hopped},
 	{name: "segments cut and joined", box: testnet.Box{Split: true, Join: true}, did: hopped},

@@ -59,9 +59,6 @@ func (r *Ring) Consumed() uint64 { return r.consumed }
 // Head returns the producer cursor.
 func (r *Ring) Head() Cursor { return r.head }
 
-// Tail returns the consumer cursor.
-func (r *Ring) Tail() Cursor { return r.tail }
-
 // WriteSpan returns the contiguous memory where the next bytes go. It is empty when the ring is full, and shorter than
 // Free where the ring wraps.
 func (r *Ring) WriteSpan() []byte {

@@ -60,8 +60,8 @@ func (m *ringMachine) Check(t *rapid.T) {
 	require.Equal(t, m.consumed, m.ring.Consumed())
 	require.Equal(t, m.model.Len(), m.ring.Len())
 	require.Equal(t, m.ring.Size()-m.model.Len(), m.ring.Free())
-	require.Equal(t, CursorAt(uint32(m.ring.Size()), m.produced), m.ring.Head())
-	require.Equal(t, CursorAt(uint32(m.ring.Size()), m.consumed), m.ring.Tail())
+	require.Equal(t, cursorAt(uint32(m.ring.Size()), m.produced), m.ring.Head())
+	require.Equal(t, cursorAt(uint32(m.ring.Size()), m.consumed), m.ring.tail)
 	var all []byte
 	for off := m.consumed; off < m.produced; off += uint64(len(m.ring.At(off))) {
 		require.NotEmpty(t, m.ring.At(off))

@@ -31,7 +31,7 @@ func TestBell(t *testing.T) {
 		word32(l.own, inprocess.EndFlags).Store(flags)
 		l.ringBell()
 		l.ringBell()
-		require.Equal(t, bells, e.Report().Bells)
+		require.Equal(t, bells, e.Bells())
 	}
 	now := time.Now()
 	turn := func(d time.Duration) {
@@ -68,7 +68,7 @@ func TestBell(t *testing.T) {
 	require.Equal(t, cold, arm(), "it is left alone")
 	say(inprocess.Recall, 0)
 	turn(time.Second)
-	require.Equal(t, uint64(1), e.Report().Bells)
+	require.Equal(t, uint64(1), e.Bells())
 	turn(0)
 	require.Equal(t, uint32(inprocess.Recall), expect(t, o.said, "recall").Flags)
 	require.Zero(t, arm(), "it is hot again")

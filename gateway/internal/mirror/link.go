@@ -130,7 +130,6 @@ func (e *End) Start() {
 		}
 		e.phase, e.ep = carrying, e.picked.EP
 		e.copies = &e.ep.Ring()[0] != &e.rx()[0]
-		e.counters.carrier.Store(uint32(e.picked.Kind) + 1)
 		e.picked.Begin()
 		e.later()
 	})

@@ -125,7 +125,6 @@ func (e *End) consume() error {
 		return fmt.Errorf("read to %d of %d: %w", tail, e.told, ErrNonsense)
 	}
 	e.tail = tail
-	e.counters.read.Store(tail)
 	return e.ep.Consume(int(n))
 }
 
@@ -140,7 +139,6 @@ func (e *End) send() error {
 		n = turnBytes
 		e.later()
 	}
-	e.counters.sent.Store(e.head + n) // before the peer can have them
 	for piece := uint64(e.picked.ReadCap()) - inprocess.Slack; n > 0; {
 		part := min(n, piece, e.size-e.head&(e.size-1))
 		if err := e.ep.Produced(int(part)); err != nil {
@@ -166,7 +164,6 @@ func (e *End) arrive() {
 		e.land(to)
 	}
 	e.told = to
-	e.counters.received.Store(to)
 	e.mir.head.Store(to)
 	e.ring()
 	e.shut()
@@ -189,7 +186,6 @@ func (e *End) free() {
 		return
 	}
 	e.freed = to
-	e.counters.consumed.Store(to)
 	e.mir.tail.Store(to)
 	if want := e.own.want.Load(); want != e.room && e.head-to <= e.size/2 {
 		e.room = want
@@ -199,7 +195,6 @@ func (e *End) free() {
 
 // wakeWriter wakes writers that wait for room, also for them to see the end of the carrier.
 func (e *End) wakeWriter() {
-	e.wakeups.Add(1)
 	e.mir.room.Add(1)
 	wake(&e.mir.room)
 }

@@ -1,0 +1,10 @@
+package mirror
+
+// ID returns the number of the end.
+func (e *End) ID() uint64 { return e.cfg.ID }
+
+// Bells returns how often the library has rung for the end.
+func (e *End) Bells() uint64 { return e.bells.Load() }
+
+// Doorbells returns how often the end has rung for a reader.
+func (e *End) Doorbells() uint64 { return e.doorbells.Load() }

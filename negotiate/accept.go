@@ -40,11 +40,6 @@ func encodeAccept(a *Accept) []byte {
 	return clc.EndMessage(b, 0)
 }
 
-// Len returns the length of the message that encodeAccept returns.
-func (a *Accept) Len() int {
-	return HeaderLen + clc.IdentityLen(a.HostID, a.DatagramPort) + clc.SoftwareLen(a.Software) + clc.RandomLen(a.Random) + carriersLen(a.Carriers)
-}
-
 // ParseAccept parses an ACCEPT at the start of b and returns the number of bytes it consumed.
 func ParseAccept(b []byte) (Accept, int, error) {
 	h, tlvs, err := clc.Message(b, TypeAccept)

@@ -26,7 +26,6 @@ func TestAcceptGolden(t *testing.T) {
 	a := goldenAccept(t)
 	b := vector(t, "accept")
 	require.Equal(t, b, encodeAccept(&a))
-	require.Equal(t, len(b), a.Len())
 	got, n, err := ParseAccept(b)
 	require.NoError(t, err)
 	require.Equal(t, len(b), n)
@@ -37,7 +36,6 @@ func TestAcceptWithEverything(t *testing.T) {
 	p := goldenProposal(t)
 	a := Accept{Version: 1, GatewayID: p.GatewayID, HostID: p.HostID, DatagramPort: 1, Software: "v2", Carriers: p.Carriers}
 	b := encodeAccept(&a)
-	require.Len(t, b, a.Len())
 	got, _, err := ParseAccept(b)
 	require.NoError(t, err)
 	require.Equal(t, a, got)
@@ -61,7 +59,6 @@ func FuzzParseAccept(f *testing.F) {
 			return
 		}
 		again := encodeAccept(&a)
-		require.Equal(t, len(again), a.Len())
 		c, _, err := ParseAccept(again)
 		require.NoError(t, err)
 		require.Equal(t, a, c)

@@ -124,12 +124,10 @@ func TestRandomTLV(t *testing.T) {
 	p, a := goldenProposal(t), goldenAccept(t)
 	p.Random, a.Random = [16]byte{1}, [16]byte{2}
 	b := AppendProposal(nil, &p)
-	require.Len(t, b, p.Len())
 	got, _, err := parseProposal(b)
 	require.NoError(t, err)
 	require.Equal(t, p.Random, got.Random)
 	b = encodeAccept(&a)
-	require.Len(t, b, a.Len())
 	accept, _, err := ParseAccept(b)
 	require.NoError(t, err)
 	require.Equal(t, a.Random, accept.Random)

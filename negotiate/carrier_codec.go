@@ -32,25 +32,23 @@ func AppendCarriers(b []byte, cs []CarrierOffer) []byte {
 }
 
 func appendCarrier(b []byte, c *CarrierOffer) []byte {
-	b = binary.BigEndian.AppendUint16(b, clc.TLVCarrier)
-	b = binary.BigEndian.AppendUint16(b, uint16(carrierLen(c)-clc.TLVHeaderLen))
-	b = append(b, uint8(c.Kind), c.flags())
-	b = append(b, c.Conn[:]...)
+	v := append([]byte{uint8(c.Kind), c.flags()}, c.Conn[:]...)
 	switch c.Kind {
 	case CarrierSHM:
-		b = append(b, c.SHM.Key[:]...)
-		b = binary.BigEndian.AppendUint32(b, c.SHM.QPN)
-		return append(b, c.SHM.Name...)
+		v = append(v, c.SHM.Key[:]...)
+		v = binary.BigEndian.AppendUint32(v, c.SHM.QPN)
+		v = append(v, c.SHM.Name...)
 	case CarrierIB:
-		return c.IB.append(b)
+		v = c.IB.append(v)
 	default:
+		v = append(v, c.RoCE.GID[:]...)
+		v = binary.BigEndian.AppendUint16(v, c.RoCE.UDPPort)
+		v = binary.BigEndian.AppendUint16(v, c.RoCE.MTU)
+		v = binary.BigEndian.AppendUint32(v, c.RoCE.QPN)
+		v = binary.BigEndian.AppendUint32(v, c.RoCE.PSN)
 	}
-	b = append(b, c.RoCE.GID[:]...)
-	b = binary.BigEndian.AppendUint16(b, c.RoCE.UDPPort)
-	b = binary.BigEndian.AppendUint16(b, c.RoCE.MTU)
-	b = binary.BigEndian.AppendUint32(b, c.RoCE.QPN)
-	b = binary.BigEndian.AppendUint32(b, c.RoCE.PSN)
-	if c.hasPartition() {
+	b = clc.AppendTLV(b, clc.TLVCarrier, v)
+	if c.Kind == CarrierSoft && c.RoCE.PKey != 0 {
 		b = clc.AppendTLV(b, clc.TLVPartition, binary.BigEndian.AppendUint16(nil, c.RoCE.PKey))
 	}
 	return b
@@ -66,31 +64,6 @@ func (c *CarrierOffer) flags() uint8 {
 // Answers reports whether c is a valid answer to o, the offer of the same kind; nil if there was none.
 func (c *CarrierOffer) Answers(o *CarrierOffer) bool {
 	return o != nil && c.Kind == o.Kind && (!c.Mixed || o.Mixed && c.RoCE.PKey == 0)
-}
-
-func carrierLen(c *CarrierOffer) int {
-	n := clc.TLVHeaderLen + carrierFixedLen
-	switch c.Kind {
-	case CarrierSHM:
-		return n + shmFixedLen + len(c.SHM.Name)
-	case CarrierIB:
-		return n + ibLen
-	default:
-		return n + roceLen
-	}
-}
-
-func (c *CarrierOffer) hasPartition() bool { return c.Kind == CarrierSoft && c.RoCE.PKey != 0 }
-
-func carriersLen(cs []CarrierOffer) int {
-	n := 0
-	for i := range cs {
-		n += carrierLen(&cs[i])
-		if cs[i].hasPartition() {
-			n += clc.TLVHeaderLen + partitionLen
-		}
-	}
-	return n
 }
 
 // SetCarrier parses one TLV that AppendCarriers has written.

@@ -49,12 +49,6 @@ func AppendProposal(b []byte, p *Proposal) []byte {
 	return clc.EndMessage(b, start)
 }
 
-// Len returns the length of what AppendProposal appends.
-func (p *Proposal) Len() int {
-	n := HeaderLen + (clc.TLVHeaderLen + 2) + (clc.TLVHeaderLen + 2) + (clc.TLVHeaderLen + 4)
-	return n + clc.IdentityLen(p.HostID, p.DatagramPort) + clc.SoftwareLen(p.Software) + clc.RandomLen(p.Random) + carriersLen(p.Carriers)
-}
-
 // parseProposal parses a PROPOSAL at the start of b and returns the number of bytes it consumed.
 func parseProposal(b []byte) (Proposal, int, error) {
 	h, tlvs, err := clc.Message(b, TypeProposal)

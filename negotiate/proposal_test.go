@@ -53,7 +53,6 @@ func TestProposalGolden(t *testing.T) {
 	p := goldenProposal(t)
 	b := vector(t, "proposal")
 	require.Equal(t, b, AppendProposal(nil, &p))
-	require.Equal(t, len(b), p.Len())
 	got, n, err := parseProposal(b)
 	require.NoError(t, err)
 	require.Equal(t, len(b), n)
@@ -63,9 +62,9 @@ func TestProposalGolden(t *testing.T) {
 func TestProposalSmallest(t *testing.T) {
 	p := Proposal{MinVersion: 1, MaxVersion: 1}
 	b := AppendProposal([]byte("before"), &p)
-	require.Len(t, b, len("before")+p.Len())
-	got, _, err := parseProposal(b[len("before"):])
+	got, n, err := parseProposal(b[len("before"):])
 	require.NoError(t, err)
+	require.Len(t, b, len("before")+n)
 	require.Equal(t, p, got)
 }
 
@@ -83,7 +82,6 @@ func TestSoftware(t *testing.T) {
 		p := goldenProposal(t)
 		p.Software = text
 		b := AppendProposal(nil, &p)
-		require.Len(t, b, p.Len())
 		got, _, err := parseProposal(b)
 		require.NoError(t, err)
 		require.Equal(t, told, got.Software)
@@ -154,7 +152,6 @@ func FuzzParseProposal(f *testing.F) {
 			return
 		}
 		again := AppendProposal(nil, &p)
-		require.Equal(t, len(again), p.Len())
 		require.LessOrEqual(t, n, len(b))
 		q, _, err := parseProposal(again)
 		require.NoError(t, err)

@@ -17,32 +17,12 @@ func AppendIdentity(b []byte, gateway, host [16]byte, dgramPort uint16) []byte {
 	return b
 }
 
-// IdentityLen returns the length of what AppendIdentity appends.
-func IdentityLen(host [16]byte, dgramPort uint16) int {
-	n := TLVHeaderLen + 16
-	if host != ([16]byte{}) {
-		n += TLVHeaderLen + 16
-	}
-	if dgramPort != 0 {
-		n += TLVHeaderLen + 2
-	}
-	return n
-}
-
 // AppendRandom appends the random TLV, unless random is zero.
 func AppendRandom(b []byte, random [16]byte) []byte {
 	if random == ([16]byte{}) {
 		return b
 	}
 	return AppendTLV(b, TLVRandom, random[:])
-}
-
-// RandomLen returns the length of what AppendRandom appends.
-func RandomLen(random [16]byte) int {
-	if random == ([16]byte{}) {
-		return 0
-	}
-	return TLVHeaderLen + 16
 }
 
 // softwareMax is the longest value of the software TLV.
@@ -67,14 +47,6 @@ func AppendSoftware(b []byte, text string) []byte {
 		return AppendTLV(b, TLVSoftware, v)
 	}
 	return b
-}
-
-// SoftwareLen returns the length of what AppendSoftware appends.
-func SoftwareLen(text string) int {
-	if n := len(software(text)); n > 0 {
-		return TLVHeaderLen + n
-	}
-	return 0
 }
 
 // SetSoftware parses the value of the software TLV.

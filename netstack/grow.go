@@ -138,7 +138,7 @@ func (c *Conn) handOver(ep tcpip.Endpoint) error {
 	if !c.f.state().led() {
 		return errNoEndpoint // the owner has ended it
 	}
-	e := &stream{ep: ep, wq: c.f.wq}
+	e := &stream{ep: ep}
 	written := c.sock.Numbers(0).Written
 	if n, err := e.Write(written); n < len(written) {
 		return fmt.Errorf("write again: %w", err)

@@ -18,7 +18,6 @@ import (
 // stream moves the bytes of a wire leg through a gVisor endpoint. It needs no goroutine of its own.
 type stream struct {
 	ep tcpip.Endpoint
-	wq *waiter.Queue
 
 	rmu   sync.Mutex // guards everything below; one reader at a time
 	sink  sliceWriter

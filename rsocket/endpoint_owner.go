@@ -2,9 +2,6 @@ package rsocket
 
 // These methods are for an owner that gives each direction of an endpoint its own goroutine, as package socket does.
 
-// Config returns the endpoint's configuration with defaults filled in.
-func (e *Endpoint) Config() EndpointConfig { return e.cfg }
-
 // Ring returns the memory of the receive ring.
 func (e *Endpoint) Ring() []byte { return e.ring.Bytes() }
 
@@ -33,9 +30,6 @@ func (e *Endpoint) Disconnected() bool { return e.stream.disconnected }
 
 // Deaf reports whether the stream ignores what the peer sends from now on, so that its failure is final.
 func (e *Endpoint) Deaf() bool { return e.stream.deaf }
-
-// PeerGone reports whether the peer has said that it will not write to our memory any more.
-func (e *Endpoint) PeerGone() bool { return e.stream.PeerGone() }
 
 // EndInOrder ends the stream as if the last message had been acknowledged.
 func (e *Endpoint) EndInOrder() { e.stream.disconnect() }

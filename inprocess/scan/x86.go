@@ -11,7 +11,6 @@ type instruction struct {
 	opcode byte
 	rex    byte
 	modrm  byte
-	hasMod bool
 	// immediate is sign-extended; 0 if there is none.
 	immediate int64
 }
@@ -194,7 +193,7 @@ prefixes:
 		return instruction{}
 	}
 	if form&modrm != 0 {
-		in.hasMod, in.modrm = true, next()
+		in.modrm = next()
 		at += displacement(in.modrm, b, at)
 		if form&group3 != 0 && in.modrm&0x30 == 0 {
 			form |= imm8

@@ -44,9 +44,6 @@ type Event struct {
 	// ConnectMicros is the duration of connect in results of clients with one connection, and the median for many short
 	// ones.
 	ConnectMicros int64 `json:"connect_micros,omitempty"`
-	// P99Micros is the 99th percentile, and AllMicros how long all operations took together.
-	P99Micros int64 `json:"p99_micros,omitempty"`
-	AllMicros int64 `json:"all_micros,omitempty"`
 	// Repeated counts the segments that the kernel had retransmitted when connect returned: unanswered SYNs.
 	Repeated int `json:"repeated,omitempty"`
 	// GapMicros is the longest time between two answers to datagrams. Device is the name of the device on which

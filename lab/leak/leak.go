@@ -30,15 +30,15 @@ const patience = 20 * time.Second
 
 // Main runs the tests and then checks for leaks. Its result is for [os.Exit]. If tests failed, it does not check, since
 // their cleanup cannot be trusted.
-func Main(m Runner, options ...goleak.Option) int { return run(m, patience, options...) }
+func Main(m Runner) int { return run(m, patience) }
 
-func run(m Runner, patience time.Duration, options ...goleak.Option) int {
+func run(m Runner, patience time.Duration) int {
 	before := OpenFiles()
 	if code := m.Run(); code != 0 {
 		return code
 	}
 	code := 0
-	if err := leakedGoroutines(patience, options...); err != nil {
+	if err := leakedGoroutines(patience); err != nil {
 		fmt.Fprintf(os.Stderr, "leak: goroutines: %v\n", err)
 		code = ExitLeak
 	}

@@ -24,14 +24,13 @@ const (
 type Device struct {
 	Soft *soft.Device // nil on shm
 	Shm  *shm.Device  // nil on soft
-	addr netip.Addr
 	loop *loop.Loop
 	cq   verbs.CQ
 }
 
 // OpenSoft opens a device on an address of the host on which within runs functions.
 func OpenSoft(within func(func() error) error, addr netip.Addr) (*Device, error) {
-	d := &Device{addr: addr}
+	d := &Device{}
 	err := within(func() (err error) {
 		d.Soft, err = soft.Open(soft.Config{Addrs: []netip.Addr{addr}, Within: within})
 		return err

@@ -74,7 +74,6 @@ type blockWords struct {
 
 // layout holds the offsets of the parts of one memfd.
 type layout struct {
-	vectors int
 	qpTable uint64
 	mrTable uint64
 	dgrams  uint64
@@ -82,7 +81,7 @@ type layout struct {
 }
 
 func newLayout(vectors int) layout {
-	l := layout{vectors: vectors}
+	var l layout
 	l.qpTable = offAreas + uint64(vectors)*areaSize
 	l.mrTable = l.qpTable + maxSlots*qpEntrySize
 	l.dgrams = l.mrTable + maxKeys*mrEntrySize

@@ -119,9 +119,6 @@ func (d directory) sweep() {
 	}
 }
 
-// Name returns the rendezvous name: a file name in Config.Dir.
-func (l *Listener) Name() string { return l.name }
-
 // Offer makes a pending peer. A device that attaches with its name and key becomes that peer. It stays until it is
 // closed. The device must listen.
 func (d *Device) Offer() (*Peer, error) {

@@ -49,9 +49,6 @@ func (s *Shared) Init(a verbs.SRQInitAttr, vectors int, l Limits) error {
 // Closed reports whether Release was called.
 func (s *Shared) Closed() bool { return s.closed }
 
-// Posted returns the number of receives not taken yet.
-func (s *Shared) Posted() int { return s.rq.Posted() }
-
 // Post implements PostRecv of verbs.SRQ.
 func (s *Shared) Post(wr *verbs.RecvWR) error {
 	switch {

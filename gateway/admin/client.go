@@ -186,13 +186,16 @@ func (c *Client) lasting(ctx context.Context, path string, doc any) (*http.Respo
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	return c.open(c.http.Transport, req)
+	return c.open(req, 0)
 }
 
-// open sends a request through a transport, without a time limit for the answer, and returns a
-// response that may last indefinitely.
-func (c *Client) open(through http.RoundTripper, req *http.Request) (*http.Response, error) {
-	resp, err := (&http.Client{Transport: through}).Do(req)
+// open sends a request by a connection of its own, since one that is kept may lead to the gateway
+// before, and returns a response that may last indefinitely. It must begin within patience; 0: at
+// any time.
+func (c *Client) open(req *http.Request, patience time.Duration) (*http.Response, error) {
+	t := transportTo(c.path)
+	t.DisableKeepAlives, t.ResponseHeaderTimeout = true, patience
+	resp, err := (&http.Client{Transport: t}).Do(req)
 	if err != nil {
 		return nil, c.unreachable(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
 )
@@ -36,47 +35,27 @@ func (s *Server) postOptIn(w http.ResponseWriter, r *http.Request) {
 // opt-in applies when OptIn returns, and soon after another gateway has taken over also to that
 // one. ctx covers only the beginning.
 func (c *Client) OptIn(ctx context.Context, o config.OptIn) (*Held, error) {
-	at := c.gatewayAt()
-	first, err := c.hold(ctx, optInPath, o)
-	if err != nil {
-		return nil, err
-	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	h := &Held{cancel: cancel, done: make(chan struct{})}
+	began := make(chan error, 2)
+	stop := context.AfterFunc(ctx, cancel)
 	go func() {
 		defer close(h.done)
-		c.renew(life, o, at, first)
+		began <- c.follow(life, func() { began <- nil }, func(ctx context.Context) (session, error) {
+			h, err := c.hold(ctx, "/v1/optin", o)
+			if err != nil {
+				return session{}, err
+			}
+			return session{wait: func() error { <-h.Done(); return nil }, close: h.Close}, nil
+		})
 	}()
-	return h, nil
-}
-
-const optInPath = "/v1/optin"
-
-// renew holds an opt-in at the gateway whose socket is at the path of the client, until ctx ends
-// or no gateway is there.
-func (c *Client) renew(ctx context.Context, o config.OptIn, at watchedGateway, last *Held) {
-	poll := time.NewTicker(successorPoll)
-	defer poll.Stop()
-	defer last.Close()
-	for over := false; !over; {
-		select {
-		case <-ctx.Done():
-			over = true
-		case <-last.Done():
-			over = true
-		case <-poll.C:
-		}
-		if now := c.gatewayAt(); ctx.Err() == nil && now.at != nil && !at.is(now) {
-			later := NewClient(c.path) // a connection that is kept may lead to the gateway before
-			next, err := later.hold(ctx, optInPath, o)
-			later.Close()
-			if err == nil {
-				defer next.Close()
-				last, over = next, false
-			}
-			if !errors.Is(err, ErrDaemonUnreachable) { // else it may not serve yet
-				at = now
-			}
-		}
+	err := <-began
+	if !stop() {
+		err = ctx.Err()
 	}
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
 }

@@ -8,8 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -68,114 +66,36 @@ func sendEvent(e report.Event, f report.ConnFilter, send func([]byte) bool) bool
 	return err == nil && send(line)
 }
 
-// successorPoll is how often Watch looks for the gateway that has taken over.
-const successorPoll = 50 * time.Millisecond
-
 // Watch calls fn for what happens to connections that match the filter, until fn fails or ctx
 // ends, which is not an error. When another gateway takes over, both are watched until the one
 // before ends. ready, unless nil, is called once events are no longer missed.
 func (c *Client) Watch(ctx context.Context, f report.ConnFilter, ready func(), fn func(report.Event) error) error {
-	life, cancel := context.WithCancel(ctx)
-	w := watching{client: c, filter: f, fn: fn, ended: make(chan watchedGateway)}
-	defer w.streams.Wait()
-	defer cancel()
-	err := w.begin(life)
-	if err == nil && ready != nil {
-		ready()
+	if ready == nil {
+		ready = func() {}
 	}
-	poll := time.NewTicker(successorPoll)
-	defer poll.Stop()
-	for err == nil {
-		select {
-		case <-ctx.Done():
-		case g := <-w.ended:
-			w.live = slices.DeleteFunc(w.live, g.is)
-			if err = g.err; err == nil && w.begin(life) != nil && len(w.live) == 0 {
-				err = c.unreachable(errors.New("the daemon has ended"))
-			}
-		case <-poll.C:
-			_ = w.begin(life) // else the next time
-		}
-		if ctx.Err() != nil {
-			return nil
-		}
+	var mu sync.Mutex
+	tell := func(e report.Event) error { // of two gateways one at a time
+		mu.Lock()
+		defer mu.Unlock()
+		return fn(e)
 	}
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
-}
-
-// watchedGateway is a gateway by the file of its socket, and why its events ended.
-type watchedGateway struct {
-	at  os.FileInfo
-	err error
-}
-
-// is reports whether the other one is the same. A later file may have the number of one that
-// is gone.
-func (g watchedGateway) is(other watchedGateway) bool {
-	return g.at == nil || os.SameFile(g.at, other.at) && g.at.ModTime().Equal(other.at.ModTime())
-}
-
-// watching is a call of Watch.
-type watching struct {
-	client *Client
-	filter report.ConnFilter
-	live   []watchedGateway
-
-	streams sync.WaitGroup
-	ended   chan watchedGateway
-
-	mu sync.Mutex // held while fn is called
-	fn func(report.Event) error
-}
-
-// begin watches the gateway whose socket is there, unless it is watched already.
-func (w *watching) begin(ctx context.Context) error {
-	for {
-		g := w.client.gatewayAt()
-		if len(w.live) > 0 && (g.at == nil || slices.ContainsFunc(w.live, g.is)) {
-			return nil
-		}
-		body, err := w.client.events(ctx, w.filter)
+	return c.follow(ctx, ready, func(ctx context.Context) (session, error) {
+		body, err := c.events(ctx, f)
 		if err != nil {
+			return session{}, err
+		}
+		wait := func() error {
+			err := readEvents(body, tell)
+			if errors.Is(err, io.ErrUnexpectedEOF) { // the gateway has ended
+				return nil
+			}
 			return err
 		}
-		if !g.is(w.client.gatewayAt()) { // whose events these are is not known
-			_ = body.Close()
-			continue
-		}
-		w.live = append(w.live, g)
-		w.streams.Go(func() {
-			defer body.Close()
-			if g.err = readEvents(body, w.tell); errors.Is(g.err, io.ErrUnexpectedEOF) {
-				g.err = nil
-			}
-			select {
-			case w.ended <- g:
-			case <-ctx.Done():
-			}
-		})
-		return nil
-	}
+		return session{wait: wait, close: func() { _ = body.Close() }}, nil
+	})
 }
 
-// tell calls fn for one event at a time.
-func (w *watching) tell(e report.Event) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.fn(e)
-}
-
-// gatewayAt returns the gateway whose socket is at the path of the client.
-func (c *Client) gatewayAt() (g watchedGateway) {
-	g.at, _ = os.Lstat(c.path)
-	return g
-}
-
-// events asks for a stream of events, by a connection of its own: one that is kept may lead to
-// the gateway before.
+// events asks for a stream of events.
 func (c *Client) events(ctx context.Context, f report.ConnFilter) (io.ReadCloser, error) {
 	v := url.Values{}
 	addFilter(v, f)
@@ -183,9 +103,7 @@ func (c *Client) events(ctx context.Context, f report.ConnFilter) (io.ReadCloser
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	t := transportTo(c.path)
-	t.DisableKeepAlives, t.ResponseHeaderTimeout = true, clientTimeout
-	resp, err := c.open(t, req)
+	resp, err := c.open(req, clientTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -266,12 +266,13 @@ func TestSYNACKOnDeadTuple(t *testing.T) {
 	c.Forget()
 	b.link.Inject(synack)
 	require.Empty(t, b.h.synacks)
-	b.link.Inject(makeSYNACK(syn, 900, packet.RoleAccept, testNonce, 2001))
-	require.Len(t, b.h.synacks, 1)
-	require.EqualValues(t, 2000, b.h.synacks[0].ISN)
-	require.True(t, b.h.synacks[0].Accept)
-	b.link.Inject(makeSYNACK(syn, 900, packet.RoleOffer, testNonce, 2001)) // mirrored
-	require.False(t, b.h.synacks[1].Accept)
+	newer := makeSYNACK(syn, 900, packet.RoleAccept, testNonce, 2001)
+	mirrored := makeSYNACK(syn, 900, packet.RoleOffer, testNonce, 2001)
+	b.link.Inject(newer)
+	b.link.Inject(mirrored)
+	require.Len(t, b.h.synacks, 2)
+	require.Equal(t, newer, b.h.synacks[0].Raw)
+	require.Equal(t, mirrored, b.h.synacks[1].Raw)
 }
 
 func TestPathMTU(t *testing.T) {

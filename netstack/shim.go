@@ -236,7 +236,7 @@ func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
 	case flags&(packet.FlagSYN|packet.FlagACK) == packet.FlagSYN:
 		m.inSYN(k, f, p, t, pkt)
 	case f == nil && flags&packet.FlagSYN != 0:
-		m.inSYNACK(k, t, pkt)
+		m.inSYNACK(k, pkt)
 	case mayProve(f, t) && m.s.proved(k, f, p, t, pkt):
 	case f == nil:
 		m.s.count.unknown.Add(1)
@@ -245,7 +245,7 @@ func (m *shim) inTCP(p packet.IP, pkt *stack.PacketBuffer) {
 	case f.server:
 		m.inServer(f, p, t, pkt)
 	case flags&packet.FlagSYN != 0 && t.Ack() != f.isn+1:
-		m.inSYNACK(k, t, pkt) // of a newer connection: the owner has not yet ended this one
+		m.inSYNACK(k, pkt) // of a newer connection: the owner has not yet ended this one
 	default:
 		m.inClient(f, p, t, pkt)
 	}
@@ -413,13 +413,8 @@ func (m *shim) again(f *flow, raw []byte) {
 }
 
 // inSYNACK reports a SYN-ACK of a tuple that the stack does not know yet.
-func (m *shim) inSYNACK(k tupleKey, t packet.TCP, pkt *stack.PacketBuffer) {
-	o := packet.ParseTCPOptions(t.Options())
-	sa := SYNACK{Tuple: k.tuple(), ISN: t.Ack() - 1, Raw: rawBytes(pkt)}
-	if o.Option.Role == packet.RoleAccept {
-		sa.Accept, sa.Nonce = true, o.Option.Nonce
-	}
-	m.s.cfg.Handler.SYNACK(sa)
+func (m *shim) inSYNACK(k tupleKey, pkt *stack.PacketBuffer) {
+	m.s.cfg.Handler.SYNACK(SYNACK{Tuple: k.tuple(), Raw: rawBytes(pkt)})
 }
 
 // inLate handles what arrives for an ended flow (docs/PROTOCOL.md "Teardown"). It answers a challenge ACK with an exact
@@ -429,7 +424,7 @@ func (m *shim) inLate(f *flow, k tupleKey, p packet.IP, t packet.TCP, pkt *stack
 	flags, payload := t.Flags(), p.Total-len(p.Header)-len(t)
 	switch {
 	case flags&packet.FlagSYN != 0 && t.Ack() != f.isn+1:
-		m.inSYNACK(k, t, pkt)
+		m.inSYNACK(k, pkt)
 	case flags&(packet.FlagSYN|packet.FlagRST|packet.FlagFIN|packet.FlagACK) == packet.FlagACK && (payload == 0 || f.state() == legReset):
 		m.s.count.lateResets.Add(1)
 		m.send(buildReset(p, t))

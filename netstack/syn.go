@@ -23,11 +23,6 @@ type SYN struct {
 // SYNACK describes a SYN-ACK that arrived for a tuple the stack does not know.
 type SYNACK struct {
 	Tuple Tuple
-	// ISN is the sequence number of the SYN that it answers (its ACK field minus 1).
-	ISN uint32
-	// Accept is true if it carries the accept option; Nonce is its nonce.
-	Accept bool
-	Nonce  uint16
 	// Raw is a copy of the whole IP packet; it belongs to the receiver.
 	Raw []byte
 }

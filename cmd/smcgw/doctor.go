@@ -111,13 +111,7 @@ func (e *env) examineProgram(name string) error {
 
 // subject collects what doctor examines besides the host.
 func (e *env) subject(ctx context.Context, configPath, peer string) (doctor.Subject, error) {
-	s := doctor.Subject{Config: defaultConfig(), Version: buildVersion()}
-	for _, c := range process.Capabilities() {
-		if c.Optional {
-			continue
-		}
-		s.Capabilities = append(s.Capabilities, doctor.Capability{Number: c.Number, Name: c.Name, For: c.For})
-	}
+	s := doctor.Subject{Config: defaultConfig(), Version: buildVersion(), Capabilities: process.Capabilities()}
 	e.readConfig(&s, configPath)
 	c := e.client(s.Config.Admin)
 	defer c.Close()

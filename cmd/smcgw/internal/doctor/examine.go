@@ -10,6 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
@@ -50,12 +51,6 @@ type Device struct {
 // Chain is a chain of nftables.
 type Chain struct{ Table, Name string }
 
-// Capability is a privilege that a gateway needs.
-type Capability struct {
-	Number    int
-	Name, For string
-}
-
 // Subject is what is examined besides the host.
 type Subject struct {
 	// Config is the configuration that the gateway has, or would start with. ConfigNotes and ConfigError are the results
@@ -64,8 +59,8 @@ type Subject struct {
 	ConfigFile  string
 	ConfigNotes []string
 	ConfigError error
-	// Capabilities are those that a gateway needs.
-	Capabilities []Capability
+	// Capabilities are those that a gateway keeps.
+	Capabilities []process.Capability
 	// Version is the version of this program.
 	Version string
 	// Daemon is nil if none answers. In that case Others lists gateways of this network namespace.

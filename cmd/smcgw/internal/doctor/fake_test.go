@@ -12,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -89,6 +90,9 @@ func (h *fakeHost) Refuses(_ context.Context, to netip.AddrPort) (bool, error) {
 func subjectOf() Subject {
 	return Subject{
 		Config: config.Config{}.WithDefaults(), Version: "1.2.3",
-		Capabilities: []Capability{{12, "CAP_NET_ADMIN", "devices"}, {39, "CAP_BPF", "programs"}, {38, "CAP_PERFMON", "pointers"}},
+		Capabilities: []process.Capability{
+			{Number: 12, Name: "CAP_NET_ADMIN", For: "devices"}, {Number: 39, Name: "CAP_BPF", For: "programs"},
+			{Number: 38, Name: "CAP_PERFMON", For: "pointers"}, {Number: 19, Name: "CAP_SYS_PTRACE", For: "programs in process", Optional: true},
+		},
 	}
 }

@@ -76,6 +76,9 @@ func capabilities(e *exam) []Line {
 	var have []string
 	var lines []Line
 	for _, c := range e.Capabilities {
+		if c.Optional {
+			continue
+		}
 		if e.holds(c.Number) {
 			have = append(have, c.Name)
 			continue

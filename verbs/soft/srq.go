@@ -12,9 +12,9 @@ const maxSRQ = 1 << 16
 // srq is a shared receive queue. Its queue pairs take receives in the order of
 // their messages.
 type srq struct {
-	pd    *pd
-	vec   *vector
-	queue queues.Shared
+	queues.Shared
+	pd  *pd
+	vec *vector
 }
 
 var _ verbs.SRQ = (*srq)(nil)
@@ -23,7 +23,7 @@ var _ verbs.SRQ = (*srq)(nil)
 func (p *pd) CreateSRQ(attr verbs.SRQInitAttr) (verbs.SRQ, error) {
 	d := p.dev
 	s := &srq{pd: p}
-	if err := s.queue.Init(attr, len(d.vectors), limits); err != nil {
+	if err := s.Init(attr, len(d.vectors), limits); err != nil {
 		return nil, err
 	}
 	s.vec = d.vectors[attr.Vector]
@@ -41,33 +41,22 @@ func (p *pd) CreateSRQ(attr verbs.SRQInitAttr) (verbs.SRQ, error) {
 	return s, nil
 }
 
-// PostRecv implements verbs.SRQ.
-func (s *srq) PostRecv(wr *verbs.RecvWR) error { return s.queue.Post(wr) }
-
 // take moves the oldest receive into w and raises the limit event if few are left.
 func (s *srq) take(w *recvWQE) bool {
-	oldest := s.queue.Oldest()
+	oldest := s.Oldest()
 	if oldest == nil {
 		return false
 	}
 	w.fill(oldest)
-	if s.queue.Take() {
+	if s.Take() {
 		s.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventSRQLimitReached, SRQ: s})
 	}
 	return true
 }
 
-// Modify implements verbs.SRQ.
-func (s *srq) Modify(attr verbs.SRQAttr, mask verbs.SRQAttrMask) error {
-	return s.queue.Modify(attr, mask)
-}
-
-// Query implements verbs.SRQ.
-func (s *srq) Query() verbs.SRQAttr { return s.queue.Query() }
-
 // Close implements verbs.SRQ.
 func (s *srq) Close() error {
-	first, err := s.queue.Release()
+	first, err := s.Release()
 	if first {
 		s.vec.dev.srqCount.Add(-1)
 		s.pd.users.Release()

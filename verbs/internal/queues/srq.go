@@ -49,8 +49,8 @@ func (s *Shared) Init(a verbs.SRQInitAttr, vectors int, l Limits) error {
 // Closed reports whether Release was called.
 func (s *Shared) Closed() bool { return s.closed }
 
-// Post implements PostRecv of verbs.SRQ.
-func (s *Shared) Post(wr *verbs.RecvWR) error {
+// PostRecv implements verbs.SRQ.
+func (s *Shared) PostRecv(wr *verbs.RecvWR) error {
 	switch {
 	case s.closed:
 		return verbs.ErrClosed

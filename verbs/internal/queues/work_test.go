@@ -129,10 +129,10 @@ func TestSharedLimits(t *testing.T) {
 	}
 	var s Shared
 	require.NoError(t, s.Init(verbs.SRQInitAttr{MaxWR: 2, MaxSGE: 1, Limit: 2}, 1, l))
-	require.ErrorIs(t, s.Post(&verbs.RecvWR{SGList: make([]verbs.SGE, 2)}), verbs.ErrInvalid)
-	require.NoError(t, s.Post(&verbs.RecvWR{WRID: 1}))
-	require.NoError(t, s.Post(&verbs.RecvWR{WRID: 2}))
-	require.ErrorIs(t, s.Post(&verbs.RecvWR{}), verbs.ErrQueueFull)
+	require.ErrorIs(t, s.PostRecv(&verbs.RecvWR{SGList: make([]verbs.SGE, 2)}), verbs.ErrInvalid)
+	require.NoError(t, s.PostRecv(&verbs.RecvWR{WRID: 1}))
+	require.NoError(t, s.PostRecv(&verbs.RecvWR{WRID: 2}))
+	require.ErrorIs(t, s.PostRecv(&verbs.RecvWR{}), verbs.ErrQueueFull)
 	require.ErrorIs(t, s.Modify(verbs.SRQAttr{MaxWR: 1}, verbs.SRQAttrMaxWR), verbs.ErrInvalid, "fewer than are posted")
 	require.NoError(t, s.Modify(verbs.SRQAttr{MaxWR: 8}, verbs.SRQAttrMaxWR))
 	require.EqualValues(t, 1, s.Oldest().ID())
@@ -149,7 +149,7 @@ func TestSharedLimits(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, first)
 	}
-	require.ErrorIs(t, s.Post(&verbs.RecvWR{}), verbs.ErrClosed)
+	require.ErrorIs(t, s.PostRecv(&verbs.RecvWR{}), verbs.ErrClosed)
 	require.ErrorIs(t, s.Modify(verbs.SRQAttr{}, 0), verbs.ErrClosed)
 }
 

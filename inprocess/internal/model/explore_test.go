@@ -52,6 +52,7 @@ type run struct {
 	seeds   [2]maphash.Seed
 	buf     []byte
 	trace   []step
+	free    []*state // that nothing holds any more
 	ends    int
 }
 
@@ -112,8 +113,9 @@ func actors(c config) []actor {
 		{name: "C", at: (*state).consumerAt, can: (*state).consumerCan, do: (*state).consumerStep, alone: (*state).consumerAlone},
 	}
 	for i := range c.conns {
+		at := fmt.Sprintf("arrives %d", i)
 		l = append(l, actor{
-			name: "K", at: func(*state) string { return fmt.Sprintf("arrives %d", i) },
+			name: "K", at: func(*state) string { return at },
 			can: func(s *state) bool { return s.kernel[i].canArrive(s) },
 			do:  func(s *state) { s.kernel[i].arrive() },
 		})
@@ -152,6 +154,17 @@ func explore(c config) (r *run, err error) {
 	return r, nil
 }
 
+// copy returns a copy of a state.
+func (r *run) copy(s *state) (n *state) {
+	if last := len(r.free) - 1; last >= 0 {
+		n, r.free = r.free[last], r.free[:last]
+	} else {
+		n = new(state)
+	}
+	*n = *s
+	return n
+}
+
 func (r *run) visit(s *state, all []actor) bool {
 	r.buf = s.append(r.buf[:0])
 	key := [2]uint64{maphash.Bytes(r.seeds[0], r.buf), maphash.Bytes(r.seeds[1], r.buf)}
@@ -179,18 +192,19 @@ func (r *run) visit(s *state, all []actor) bool {
 		quiet = quiet && a.fault
 		var script, widths []int
 		for more := true; more; {
-			n := *s
+			n := r.copy(s)
 			r.script, r.widths, r.next = script, widths, 0
 			at := a.at(s)
-			a.do(&n)
+			a.do(n)
 			script, widths = r.script, r.widths
 			if len(script) > 0 {
 				script, widths = append([]int(nil), script...), append([]int(nil), widths...)
 			}
 			r.trace = append(r.trace, step{a.name, at, append([]int(nil), script...)})
-			if r.failure != "" || !r.visit(&n, all) {
+			if r.failure != "" || !r.visit(n, all) {
 				return false
 			}
+			r.free = append(r.free, n)
 			r.trace = r.trace[:len(r.trace)-1]
 			r.script, r.widths = script, widths
 			more = r.advance()
@@ -207,12 +221,12 @@ func (r *run) visit(s *state, all []actor) bool {
 }
 
 func (s *state) append(b []byte) []byte {
-	weakly := s.config.memory == weak
+	words, weakly := s.conns*int(producerWords), s.config.memory == weak // a consumer has fewer
 	for t := range s.memory {
-		b = s.memory[t].append(b, weakly)
+		b = s.memory[t].append(b, words, weakly)
 	}
 	for i := range s.conns {
-		b = s.kernel[i].append(b, &s.memory[producer].seen)
+		b = s.kernel[i].append(b, &s.memory[producer].seen, words)
 	}
 	b = s.p.append(b, s)
 	return s.c.append(b, s)

@@ -64,24 +64,15 @@ func (s *state) receive(k *stream, n int) (got []uint8) {
 	return got
 }
 
-func (k *stream) append(b []byte, seen *view) []byte {
-	relative := func(v *view) {
-		for w := range v {
-			if d := v[w]; d > seen[w] {
-				b = append(b, byte(w), d-seen[w])
-			}
-		}
-		b = append(b, 0xff)
-	}
+func (k *stream) append(b []byte, seen *view, words int) []byte {
 	b = append(b, byte(len(k.way)))
 	for i := range k.way {
 		b = append(b, k.way[i].value)
-		relative(&k.way[i].view)
+		b = k.way[i].view.appendSince(b, seen, words)
 	}
 	b = append(b, byte(len(k.queue)))
 	b = append(b, k.queue...)
-	relative(&k.arrived)
-	return append(b, bits(k.edge, k.fin, k.rst, k.closed))
+	return append(k.arrived.appendSince(b, seen, words), bits(k.edge, k.fin, k.rst, k.closed))
 }
 
 func bits(flags ...bool) (b byte) {

@@ -52,21 +52,21 @@ const (
 	producerWords
 )
 
-// Words of the consumer, for each connection; sleeps are the process's, for each slot.
+// Words of the consumer: sleeps are the process's, for each slot, and the others, which come after, a connection's.
 const (
-	tail word = iota
+	sleeps word = iota
+	tail
 	cx
 	arm
 	room
 	flags
-	copied // what was copied from the ring; never loaded
-	consumerWords
+	copied        // what was copied from the ring; never loaded
+	consumerWords = iota - 1
 )
 
 const (
 	connections = 2
 	words       = connections * int(producerWords)
-	sleeps      = connections * consumerWords // a consumer's word beside those of connections
 )
 
 // view is the newest store of each word of one writer that somebody must see.
@@ -182,29 +182,30 @@ func (s *state) observe(t int, v *view) {
 	h.forget()
 }
 
-// append writes what matters of a half: numbers of stores count from the reader's view.
-func (h *half) append(b []byte, weakly bool) []byte {
-	relative := func(v *view) {
-		for w := range v {
-			if d := v[w]; d > h.seen[w] {
-				b = append(b, byte(w), d-h.seen[w])
-			}
+// appendSince writes what a view has beyond what was seen.
+func (v *view) appendSince(b []byte, seen *view, words int) []byte {
+	for w, d := range v[:words] {
+		if d > seen[w] {
+			b = append(b, byte(w), d-seen[w])
 		}
-		b = append(b, 0xff)
 	}
-	for w := range h.stores {
-		l := h.stores[w]
+	return append(b, 0xff)
+}
+
+// append writes what matters of a half: numbers of stores count from the reader's view. There are stores of the first
+// words only.
+func (h *half) append(b []byte, words int, weakly bool) []byte {
+	for w, l := range h.stores[:words] {
 		b = append(b, byte(len(l)))
 		for i := range l {
 			b = append(b, byte(l[i].value), byte(l[i].value>>8))
 			if l[i].at > h.seen[w] || weakly {
-				relative(&l[i].view)
+				b = l[i].view.appendSince(b, &h.seen, words)
 			}
 		}
 	}
-	relative(&h.now)
-	relative(&h.released)
-	relative(&h.pending)
-	relative(&h.fenced)
+	for _, v := range []*view{&h.now, &h.released, &h.pending, &h.fenced} {
+		b = v.appendSince(b, &h.seen, words)
+	}
 	return b
 }

@@ -82,6 +82,7 @@ func attrTo(peer verbs.Device, dest uint32) verbs.QPAttr {
 func TestConformance(t *testing.T) {
 	for name, forgets := range map[string]bool{"Keeps": false, "Forgets": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits more than it computes
 			verbstest.Run(t, func(t testing.TB) *verbstest.Pair {
 				return openPair(t, newLibrary(t, 2, func(l *hwtest.Library) { l.Forgets = forgets }))
 			})

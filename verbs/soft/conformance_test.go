@@ -132,6 +132,7 @@ func TestConformance(t *testing.T) {
 		"NoOffload": {on("127.0.0.1", plain), on("127.0.0.1", plain)},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits more than it computes
 			verbstest.Run(t, func(t testing.TB) *verbstest.Pair { return openPair(t, c[0], c[1]) })
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -66,24 +67,46 @@ func TestStrangers(t *testing.T) {
 
 // A live peer is asked, and answers: strange answers end nothing, on either side. They do when the peer is silent.
 func TestStrangersBesideThePeer(t *testing.T) {
-	t.Parallel()
 	for name, connect := range map[string]func(w *world) (c, s *Conn){
 		"mini sockets": (*world).minis,
 		"endpoints":    (*world).endpoints,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t, worldOptions{})
+			clock := faketime.NewManualClock()
+			w := newWorld(t, worldOptions{clock: clock})
+			over := make(chan struct{})
+			var runs sync.WaitGroup
+			runs.Go(func() { // it runs on its own too: a handshake waits for timers
+				for tick := time.NewTicker(time.Millisecond); ; {
+					select {
+					case <-tick.C:
+						clock.Advance(time.Millisecond)
+					case <-over:
+						tick.Stop()
+						return
+					}
+				}
+			})
+			defer runs.Wait()
+			defer close(over)
 			c, s := connect(w)
 			say(t, c, s, 777)
 			say(t, s, c, 100)
+			second := func() {
+				for range 20 {
+					clock.Advance(50 * time.Millisecond)
+					time.Sleep(time.Millisecond) // what was sent arrives
+				}
+			}
 			tup := c.Tuple()
 			toClient := segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
 			toServer := segmentOf(tup.Local, tup.Remote, 1, s.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)
-			for end := time.Now().Add(segment.StrangeTime + 3*time.Second); time.Now().Before(end); time.Sleep(time.Second) {
+			for range int(segment.StrangeTime/time.Second) + 3 {
 				w.wire.B().Send(append([]byte(nil), toClient...))
 				w.wire.A().Send(append([]byte(nil), toServer...))
+				second()
 				for _, conn := range []*Conn{c, s} {
+					within(t, "the peer has answered", func() bool { return conn.f.strange.Count() == 0 })
 					_, err := conn.Read(make([]byte, 1))
 					require.ErrorIs(t, err, ErrWouldBlock)
 				}
@@ -97,7 +120,7 @@ func TestStrangersBesideThePeer(t *testing.T) {
 			}})
 			within(t, "reset", func() bool {
 				w.wire.B().Send(append([]byte(nil), toClient...))
-				time.Sleep(time.Second)
+				second()
 				_, err := c.Read(make([]byte, 1))
 				return !errors.Is(err, ErrWouldBlock)
 			})

@@ -75,6 +75,7 @@ func TestHWSendBufferOutlivesQueuePair(t *testing.T) {
 func TestHWClosesBehindACallThatHangs(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the carrier ends %v", ends), func(t *testing.T) {
+			t.Parallel() // it waits as long as connections may take to leave
 			var s *side
 			t.Cleanup(func() { // after the end of the carrier
 				require.True(t, s.host.last().isClosed())

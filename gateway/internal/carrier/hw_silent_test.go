@@ -28,6 +28,7 @@ func TestHWDoesNotAnswer(t *testing.T) {
 			name += " of one that goes"
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it waits for calls that hang
 			cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceHW}, HW: config.HW{TrafficClass: 104}}
 			s := openSide(t, cfg, always(twohosts.Hosts(t)[0].Addr), nil, twohosts.FreePort(t))
 			dev, held := s.host.last(), make(chan struct{})

@@ -41,7 +41,7 @@ func TestUrgentBytesStopNothing(t *testing.T) {
 				f := c.flow[from]
 				f.Shard.Call(func() { // a look at the first bytes sees all of them
 					sendAround(t, c.app[from])
-					arrived(t, c.app[from])
+					arrived(t, f)
 				})
 				got := make([]byte, 5)
 				require.NoError(t, c.app[1-from].SetReadDeadline(time.Now().Add(patience)))
@@ -53,14 +53,13 @@ func TestUrgentBytesStopNothing(t *testing.T) {
 	}
 }
 
-// arrived waits until the other end's kernel has everything: it has acknowledged it.
-func arrived(t require.TestingT, c *net.TCPConn) {
+// arrived waits until the flow's kernel has five bytes.
+func arrived(t require.TestingT, f *Flow) {
 	deadline := time.Now().Add(patience)
-	for unsent := 1; unsent > 0; {
-		control(t, c, func(fd int) (err error) {
-			unsent, err = unix.IoctlGetInt(fd, unix.SIOCOUTQ)
-			return err
-		})
+	for unread := 0; unread < 5; {
+		var err error
+		unread, err = unix.IoctlGetInt(f.leg.fd, unix.SIOCINQ)
+		require.NoError(t, err)
 		require.True(t, time.Now().Before(deadline))
 	}
 }

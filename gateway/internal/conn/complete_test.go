@@ -70,6 +70,7 @@ func completing(t *testing.T, waits bool) (*pairConn, *slowApp) {
 // server's program has it. It falls back when the application has given up, whose kernel
 // refuses what the listener says.
 func TestHandsOverAgain(t *testing.T) {
+	t.Parallel() // it waits
 	c, hosts := completing(t, false)
 	f := c.flow[0]
 	require.Eventually(t, f.isBuried, patience, time.Millisecond)
@@ -84,6 +85,7 @@ func TestHandsOverAgain(t *testing.T) {
 
 // TestKeepsWaiting: one whose leg waits is left to the kernel, until it is accepted.
 func TestKeepsWaiting(t *testing.T) {
+	t.Parallel() // it waits
 	c, hosts := completing(t, true)
 	f := c.flow[0]
 	time.Sleep(3 * time.Second) // of which an application that has given up takes four

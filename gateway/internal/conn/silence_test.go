@@ -174,6 +174,7 @@ func TestEndOnItsWayAnswersProbes(t *testing.T) {
 // TestBytesThatNothingTakesAnswerProbes: bytes that the peer has no room for would be in the
 // application's kernel, which would not probe beside them.
 func TestBytesThatNothingTakesAnswerProbes(t *testing.T) {
+	t.Parallel() // it waits
 	p := newPair(t)
 	for _, kind := range allCarriers {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -229,6 +230,7 @@ func TestLostBytesAnswerProbes(t *testing.T) {
 
 // TestWatchedFlowsRest: a flow is looked at while bytes are on their way, and no longer.
 func TestWatchedFlowsRest(t *testing.T) {
+	t.Parallel() // it waits
 	p := newPair(t)
 	c := p.dial(t, negotiate.CarrierSHM)
 	defer c.closeApps()

@@ -14,6 +14,7 @@ import (
 // TestSoftGivesUpASilentPeer: its flow goes on over the relay, and the carrier has
 // to be proved again.
 func TestSoftGivesUpASilentPeer(t *testing.T) {
+	t.Parallel() // it waits
 	p := newPair(t)
 	c := p.dial(t, negotiate.CarrierSoft)
 	mine, other := c.flow[0].chosen(), c.flow[1].chosen()

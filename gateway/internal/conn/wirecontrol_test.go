@@ -326,6 +326,7 @@ func TestHaveGoesWithEnd(t *testing.T) {
 
 // TestResetIsLost: a client whose reset was lost is asked for a sign of life.
 func TestResetIsLost(t *testing.T) {
+	t.Parallel() // it waits
 	if testing.Short() {
 		t.Skip("waits for the linger")
 	}
@@ -397,6 +398,7 @@ func TestTeardownOnce(t *testing.T) {
 // TestHostileWrite: a peer that writes where it may not loses that connection, not
 // only its queue pair.
 func TestHostileWrite(t *testing.T) {
+	t.Parallel() // it waits
 	for _, kind := range rdmaCarriers {
 		t.Run(kind.String(), func(t *testing.T) {
 			p := newPair(t)

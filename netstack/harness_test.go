@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -31,6 +32,10 @@ import (
 func TestMain(m *testing.M) {
 	log.SetTarget(&log.Writer{Next: io.Discard})
 	refs.SetLeakMode(refs.LeaksPanic)
+	// Those that are parallel wait more than they compute.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	if code == 0 {
 		if err := goleak.Find(); err != nil {

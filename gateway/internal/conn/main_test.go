@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -8,4 +9,10 @@ import (
 )
 
 // TestMain fails the run if a test left a goroutine or a descriptor behind.
-func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+func TestMain(m *testing.M) {
+	// Those that are parallel wait more than they compute.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(leak.Main(m))
+}

@@ -10,12 +10,6 @@ import (
 	"github.com/smcgw/smcgw/verbs/verbstest"
 )
 
-// deaf is the poller of a loop that never sleeps.
-type deaf struct{}
-
-func (deaf) Add(int) error    { return nil }
-func (deaf) Remove(int) error { return nil }
-
 // newLibrary makes adapters that end with the test.
 func newLibrary(t testing.TB, n int, change ...func(*hwtest.Library)) *hwtest.Library {
 	lib, err := hwtest.New(n)
@@ -47,7 +41,7 @@ func openFake(t testing.TB, lib *hwtest.Library, adapter string, change ...func(
 func openSide(t testing.TB, d *Device) verbstest.Side {
 	pd, err := d.AllocPD()
 	require.NoError(t, err)
-	dr, err := d.Drive(0, deaf{})
+	dr, err := d.Drive(0, verbstest.Deaf{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, dr.Close())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/hwtest"
+	"github.com/smcgw/smcgw/verbs/verbstest"
 )
 
 // ends are two connected queue pairs on two adapters, driven by the test.
@@ -41,7 +42,7 @@ func newEnd(t testing.TB, lib *hwtest.Library, adapter string, change ...func(*C
 	var err error
 	d.pd, err = d.dev.AllocPD()
 	require.NoError(t, err)
-	drv, err := d.dev.Drive(0, deaf{})
+	drv, err := d.dev.Drive(0, verbstest.Deaf{})
 	require.NoError(t, err)
 	d.drv = drv.(*driver)
 	c, err := d.dev.CreateCQ(verbs.CQAttr{Depth: 100})

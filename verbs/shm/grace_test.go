@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/verbstest"
 )
 
 // lone is a pair whose drivers move only when the test says so.
@@ -215,9 +216,9 @@ func TestUndrivenVectors(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, mr.Close())
 	require.Equal(t, uint64(4096), h.pa.Stats().QuarantinedBytes, "its queue pair may refer to our memory")
-	db, err := h.pb.dev.Drive(0, deaf{})
+	db, err := h.pb.dev.Drive(0, verbstest.Deaf{})
 	require.NoError(t, err)
-	_, err = h.pb.dev.Drive(0, deaf{})
+	_, err = h.pb.dev.Drive(0, verbstest.Deaf{})
 	require.ErrorIs(t, err, verbs.ErrBusy)
 	h.db = db
 	h.progressB()

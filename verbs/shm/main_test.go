@@ -50,14 +50,8 @@ func met(t testing.TB, change ...func(*Config)) (*Device, *Device, *Peer, *Peer)
 	return a, b, pa, pb
 }
 
-// deaf is the poller of a loop that never sleeps.
-type deaf struct{}
-
-func (deaf) Add(int) error    { return nil }
-func (deaf) Remove(int) error { return nil }
-
 func drive(t testing.TB, d *Device, vector int) verbs.Driver {
-	dr, err := d.Drive(vector, deaf{})
+	dr, err := d.Drive(vector, verbstest.Deaf{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, dr.Close()) })
 	return dr

@@ -17,6 +17,7 @@ import (
 
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/verbstest"
 )
 
 func listening(t testing.TB, change ...func(*Config)) (*Device, string) {
@@ -279,7 +280,7 @@ func TestConfig(t *testing.T) {
 	require.NoError(t, d.Close())
 	_, err = d.CreateCQ(verbs.CQAttr{Depth: 1})
 	require.ErrorIs(t, err, verbs.ErrClosed)
-	_, err = d.Drive(0, deaf{})
+	_, err = d.Drive(0, verbstest.Deaf{})
 	require.ErrorIs(t, err, verbs.ErrClosed)
 	_, err = d.Attach(context.Background(), nameOf(newID()), newID())
 	require.ErrorIs(t, err, verbs.ErrClosed)

@@ -14,12 +14,6 @@ import (
 	"github.com/smcgw/smcgw/verbs/verbstest"
 )
 
-// deaf is the poller of a loop that never sleeps.
-type deaf struct{}
-
-func (deaf) Add(int) error    { return nil }
-func (deaf) Remove(int) error { return nil }
-
 // openFree opens a device on a free port; other tests may run on this host.
 func openFree(t testing.TB, cfg *Config) *Device {
 	for range 100 {
@@ -50,7 +44,7 @@ type drivers []verbs.Driver
 func driveAll(t testing.TB, d *Device) verbs.Driver {
 	var all drivers
 	for i := range d.Attr().Vectors {
-		dr, err := d.Drive(i, deaf{})
+		dr, err := d.Drive(i, verbstest.Deaf{})
 		require.NoError(t, err)
 		all = append(all, dr)
 	}

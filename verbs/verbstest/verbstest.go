@@ -27,6 +27,15 @@ type Pair struct {
 	Patience time.Duration
 }
 
+// Deaf is the poller of a loop that never sleeps.
+type Deaf struct{}
+
+// Add implements verbs.Poller.
+func (Deaf) Add(int) error { return nil }
+
+// Remove implements verbs.Poller.
+func (Deaf) Remove(int) error { return nil }
+
 // FenceRepeated is the rule that a fenced message may be repeated whatever follows it, and that what follows gets its
 // result. In mixed work a device that breaks it fails only sometimes, so mixed work then has no atomics, and no READ
 // after a fence in flight.

@@ -25,18 +25,12 @@ func TestMain(m *testing.M) {
 // patience is long enough for an emulated machine.
 const patience = 20 * time.Second
 
-// deaf is the poller of a loop that never sleeps.
-type deaf struct{}
-
-func (deaf) Add(int) error    { return nil }
-func (deaf) Remove(int) error { return nil }
-
 func open(t testing.TB) (*hw.Device, verbstest.Side) {
 	d, err := hw.Open(hw.Config{Adapter: os.Getenv(Variable), Vectors: 2})
 	require.NoError(t, err)
 	pd, err := d.AllocPD()
 	require.NoError(t, err)
-	dr, err := d.Drive(0, deaf{})
+	dr, err := d.Drive(0, verbstest.Deaf{})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		require.NoError(t, dr.Close())

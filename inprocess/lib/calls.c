@@ -36,8 +36,17 @@ CALLS(DEFINE)
 #define PUBLIC __attribute__((visibility("default")))
 #define DEMOTE_WITHIN 2000000000LL
 
-// RX and TX make one call on a descriptor: raw is the call to libc, locked the one through the rings. Like libc's, it is a cancellation point even
-// if it need not wait, and leaves errno alone unless it fails: OpenSSL takes an end of the stream with EINTR or EAGAIN in errno for no end.
+// THROUGH makes a call through the rings. Like one of libc, it is a cancellation point even if it need not wait, and leaves errno alone unless it
+// fails: OpenSSL takes an end of the stream with EINTR or EAGAIN in errno for no end.
+#define THROUGH(call)                                                          \
+	({                                                                     \
+		pthread_testcancel();                                          \
+		int was = errno;                                               \
+		ssize_t moved_ = call;                                         \
+		if (likely(moved_ >= 0 || moved_ == RETRY)) errno = was;       \
+		moved_;                                                        \
+	})
+// RX and TX make one call on a descriptor: raw is the call to libc, locked the one through the rings.
 #define MOVE(counter, stream, raw, locked)                                     \
 	do {                                                                   \
 		for (;;) {                                                     \
@@ -46,10 +55,7 @@ CALLS(DEFINE)
 			enum path path = smcgw_enter(e, fd, &e->counter);      \
 			if (path == PLAIN) return raw;                         \
 			if (path == COUNTED) return smcgw_left(&e->counter, &e->stream, raw); \
-			pthread_testcancel();                                  \
-			int was = errno;                                       \
-			ssize_t moved = locked;                                \
-			if (likely(moved >= 0 || moved == RETRY)) errno = was; \
+			ssize_t moved = THROUGH(locked);                       \
 			if (likely(moved != RETRY)) return moved;              \
 		}                                                              \
 	} while (0)
@@ -105,18 +111,14 @@ static bool peeks_all(int fd, int flags) {
 }
 // received is for the calls that wait for a byte even if they ask for none, and that may ask for bytes to be discarded.
 static ssize_t received(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	pthread_testcancel();
-	int was = errno;
 	size_t n;
-	ssize_t r;
 	char c;
 	if (likely(nv == 1)) n = v->iov_len;
 	else if (unlikely(!total(v, nv, &n))) return fault();
-	if (likely(n && !(flags & MSG_TRUNC))) r = smcgw_rx(e, fd, v, nv, flags);
-	else if (n) r = smcgw_discard(e, fd, n, flags);
-	else if ((r = smcgw_rx(e, fd, ONE(&c, 1), 1, (flags & ~MSG_TRUNC) | MSG_PEEK)) > 0) r = 0;
-	if (likely(r >= 0 || r == RETRY)) errno = was;
-	return r;
+	if (likely(n && !(flags & MSG_TRUNC))) return smcgw_rx(e, fd, v, nv, flags);
+	if (n) return smcgw_discard(e, fd, n, flags);
+	ssize_t r = smcgw_rx(e, fd, ONE(&c, 1), 1, (flags & ~MSG_TRUNC) | MSG_PEEK);
+	return r > 0 ? 0 : r;
 }
 PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a, socklen_t *l) {
 	for (;;) {
@@ -126,7 +128,7 @@ PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a
 		if (path == PLAIN) return REAL(recvfrom)(fd, b, n, flags, a, l);
 		if (path == COUNTED) return left_rx(e, REAL(recvfrom)(fd, b, n, flags, a, l), flags);
 		if (unlikely(peeks_all(fd, flags))) continue;
-		ssize_t r = received(e, fd, ONE(b, n), 1, flags);
+		ssize_t r = THROUGH(received(e, fd, ONE(b, n), 1, flags));
 		if (r >= 0 && a && l) smcgw_move(l, &(socklen_t){0}, sizeof *l);
 		if (r != RETRY) return r;
 	}
@@ -145,7 +147,7 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
 		if (path == PLAIN) return REAL(recvmsg)(fd, h, flags);
 		if (path == COUNTED) return left_rx(e, REAL(recvmsg)(fd, h, flags), flags);
 		if (unlikely(peeks_all(fd, flags))) continue;
-		ssize_t r = received(e, fd, m.msg_iov, (int)m.msg_iovlen, flags);
+		ssize_t r = THROUGH(received(e, fd, m.msg_iov, (int)m.msg_iovlen, flags));
 		if (r == RETRY) continue;
 		if (r >= 0) {
 			m.msg_namelen = 0;

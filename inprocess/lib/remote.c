@@ -55,7 +55,7 @@ struct remote {
 	uint64_t got;           // bytes read since OPEN, from ring and DATA
 	uint64_t clear;         // ring position up to which bytes may be read without looking at the kernel
 	bool rest;              // the last frame's rest byte is still in the kernel's queue, or first in in
-	unsigned char in[1 + FRAME]; // beginning of a frame, taken since it blocked the kernel's buffer: see squeezed
+	unsigned char in[NONCE + FRAME]; // beginning of OPEN or a frame, taken since it blocked the kernel's buffer: see squeezed
 	uint32_t in_n;
 	bool voided;            // a frame can no longer come due: RAW repeats it and all after it
 	enum type type;         // of the frame being processed
@@ -215,12 +215,48 @@ static long data_of(const struct end *e, const char *b, long n) {
 	return n;
 }
 
+// take_open consumes what is there of OPEN.
+static void take_open(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	const unsigned char *f = m->in + NONCE;
+	long n = SYS(recvfrom, fd, m->in + m->in_n, NONCE + FRAME - m->in_n, MSG_DONTWAIT);
+	smcgw_says(e, n);
+	if (n <= 0) return;
+	add(&e->kr, (uint64_t)n);
+	m->in_n += (uint32_t)n;
+	if (m->in_n < NONCE + FRAME) return;
+	m->in_n = 0;
+	if (memcmp(m->in, nonce(e, 0), NONCE) || f[0] != OPEN || number(f + 4, 4) || number(f + 8, 8)) {
+		smcgw_violated(e);
+		return;
+	}
+	m->rx = FRAMED;
+	m->rest = true;
+	m->unsure_until = 0;
+}
+// blocks tells whether n bytes, all that are there, keep the kernel from receiving more: it reports readable although fewer are there than it
+// was told to wait for.
+static bool blocks(struct end *e, int fd, int n) {
+	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
+	struct timespec zero = {0, 0};
+	int lowat = n + 1, one = 1;
+	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
+	bool r = SYS(ppoll, &p, 1, &zero, 0, 8) == 1 && p.revents == POLLIN && queued(fd) == n;
+	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+	e->remote->lowat = 1;
+	return r;
+}
+
 // look_for_open peeks at the kernel's stream for the nonce. It returns how many bytes of b are data, or -1 for none yet, and consumes OPEN.
 static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	struct remote *m = e->remote;
 	size_t ask = want > LOOKED - 64 ? LOOKED : want + 64;
 	bool heard = false; // the end of the stream had come before the peek, which thus saw everything
 	long n, i;
+	if (m->in_n) {
+		take_open(e, fd);
+		return -1;
+	}
 	for (;;) {
 		n = SYS(recvfrom, fd, b, ask, MSG_PEEK | MSG_DONTWAIT);
 		smcgw_says(e, n);
@@ -231,15 +267,7 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 		heard = true;
 	}
 	if (n >= NONCE + FRAME) {
-		const unsigned char *f = (const unsigned char *)b + NONCE;
-		if (f[0] != OPEN || number(f + 4, 4) || number(f + 8, 8) || SYS(recvfrom, fd, b, NONCE + FRAME, MSG_DONTWAIT) != NONCE + FRAME) {
-			smcgw_violated(e);
-			return -1;
-		}
-		add(&e->kr, NONCE + FRAME);
-		m->rx = FRAMED;
-		m->rest = true;
-		m->unsure_until = 0;
+		take_open(e, fd);
 		return -1;
 	}
 	// What is there is too short for OPEN, but may be the beginning of it.
@@ -253,6 +281,7 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	}
 	if (opens) {
 		if (heard) e->eof = true; // the peer's process died while it opened
+		else if (blocks(e, fd, (int)n)) take_open(e, fd);
 		return -1;
 	}
 	if (kr + (uint64_t)n <= get_acquire(&e->peer->ksent) || heard) return n;

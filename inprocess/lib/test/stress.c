@@ -347,6 +347,15 @@ static int handed(int from) {
 	return fd;
 }
 
+// gone tells whether errno is what a call returns after the other end was killed or has left, or after both were reset from outside.
+static bool gone(struct end *e) {
+	bool both = shared->fate == 'n';
+	if (!both && !shared->left[!e->side]) return false;
+	if (errno != ECONNRESET && errno != EPIPE && !(both && errno == ECONNABORTED)) return false;
+	shared->reset[e->side] = true;
+	return true;
+}
+
 // act does what a letter stands for.
 static void act(struct end *e, char what, uint64_t r) {
 	bool events = e->mode != 'b' && e->mode != 'q';
@@ -382,7 +391,10 @@ static void act(struct end *e, char what, uint64_t r) {
 	case 'o': // an urgent byte, which is not part of the stream
 		if (!(e->want & POLLOUT) || shared->urgent[e->side]) break;
 		shared->urgent[e->side] = shared->sent[e->side] + 1;
-		if (send(e->fd, "!", 1, MSG_OOB | MSG_NOSIGNAL) < 0) shared->urgent[e->side] = 0;
+		if (send(e->fd, "!", 1, MSG_OOB | MSG_NOSIGNAL) < 0) {
+			shared->urgent[e->side] = 0;
+			gone(e);
+		}
 		break;
 	case 'm': // wait in another way, or in another set
 		if (!events) break;
@@ -491,14 +503,6 @@ static void await(struct end *e, short what) {
 	if (e->mode != 'q') return;
 	while ((n = poll(&p, 1, -1)) < 0 && errno == EINTR) {}
 	if (n != 1) fail("poll", e->side, 0, p.revents);
-}
-// gone tells whether errno is what a call returns after the other end was killed or has left, or after both were reset from outside.
-static bool gone(struct end *e) {
-	bool both = shared->fate == 'n';
-	if (!both && !shared->left[!e->side]) return false;
-	if (errno != ECONNRESET && errno != EPIPE && !(both && errno == ECONNABORTED)) return false;
-	shared->reset[e->side] = true;
-	return true;
 }
 static void *reader(void *a) {
 	struct end *e = a;

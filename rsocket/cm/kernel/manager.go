@@ -141,10 +141,10 @@ func (m *Manager) Close() error {
 		ids = append(ids, d)
 	}
 	m.mu.Unlock()
+	m.end(cm.ErrClosed) // before peers are told: a peer's answer must not become the reason
 	for _, d := range ids {
 		_ = d.do(disconnect{d.handle}) // an error means that there is no connection
 	}
-	m.end(cm.ErrClosed)
 	m.cancel()
 	err := m.file.Close()
 	m.tasks.Wait()

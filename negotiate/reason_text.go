@@ -159,7 +159,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonWireReset: {
 		"wire_reset", "The connection between the gateways was reset without a word: the peer gateway was killed or its host restarted, or a box on the way has reset it.",
-		"Look whether the peer gateway was killed or crashed at that time; if not, for a box that resets or forgets connections. Gateways before `app_reset` tell a reset of their application so, too.",
+		"Look whether the peer gateway was killed or crashed at that time; if not, for a box that resets or forgets connections. Gateways that do not know `app_reset` also report a reset by their application this way.",
 	},
 	ReasonDrained: {
 		"drained", "A gateway was stopped or replaced.",

@@ -30,7 +30,7 @@ func newConns(e *env) *cobra.Command {
 		Long: fmt.Sprintf(`Conns lists the connections that are carried, and those in process. With
 --closed it lists those that were carried and have ended, with --native those that
 stayed native, with --all all three. Of the past the gateway keeps the last %d of
-each kind, for TCP and for UDP; "smcgw watch" misses none.
+each kind, for TCP and for UDP; "smcgw watch" says how many it missed.
 
 PROGRAM and PID are of the process that has the socket, while there is one that the
 gateway may look into. CARRIER of a connection that nothing carries is its state. AT is

@@ -24,7 +24,7 @@ func (f *filterFlags) register(c *cobra.Command) {
 	fs.StringVar(&f.carrier, "carrier", "", "only carried by shm, hw, ib, soft or relay")
 	fs.StringVar(&f.reason, "reason", "", "only with this reason: \"smcgw codes\" lists them; operator and peer are those of demotions")
 	fs.StringVar(&f.way, "way", "", "only going this way: native, in-process or steered")
-	fs.StringVar(&f.ended, "end", "", "only ended so: closed, aborted or native")
+	fs.StringVar(&f.ended, "end", "", "only those that ended as closed, aborted or native")
 	for name, known := range f.known() {
 		_ = c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(known, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 	}

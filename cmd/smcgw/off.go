@@ -25,11 +25,12 @@ func newOff(e *env) *cobra.Command {
 		Short: "Kill switch: leave all new connections native",
 		Long: `Off makes all new connections native, at once and until "smcgw on", also over
 restarts. Connections that are carried go on, unless --now has them reset; those
-in process go back to the kernel. It needs no running daemon: the switch is a file.
+in process go back to the kernel. The switch is a file, which needs no daemon.
 
 Without flags it switches all gateways of this machine, whatever their
 configuration, mode and network namespace: it tells those that run, and fails if
-it missed one. With -c or --socket it switches the one that is named.`,
+it missed one. With -c or --socket (which needs its daemon) it switches the one that
+is named, if that has a state_dir of its own, and otherwise all.`,
 	})
 }
 

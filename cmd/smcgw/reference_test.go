@@ -27,8 +27,8 @@ func TestReference(t *testing.T) {
 		exitFailed:      "the operation failed",
 		exitUsage:       "the command line was not understood",
 		exitUnreachable: "no daemon answers",
-		exitFindings:    "`check` or `doctor` found errors, `ping` a native connection",
-		exitDegraded:    "`status --strict`: less is carried than the configuration asks for",
+		exitFindings:    "`check` or `doctor` found errors, `ping` a connection that no device carries",
+		exitDegraded:    "`status --strict`: the gateway is degraded; one that is switched off or drains is not",
 	} {
 		require.NotEmpty(t, meaning)
 		fmt.Fprintf(&b, "| %d | %s |\n", status, meaning)

@@ -10,10 +10,10 @@ func newReload(e *env) *cobra.Command {
 		Use:   "reload",
 		Short: "Read the configuration again, or let a newer program take over",
 		Long: `Reload has the gateway read its configuration again, as SIGHUP does, and says
-whether it is in force. If the file of the program is another one than runs, such as
-after an upgrade, or a change needs it, a new gateway takes over instead: connections
-that are carried go on. With --replace one takes over in any case. A change of admin
-takes a stop and a start.
+whether it is in force. If the installed program is not the one that runs, as after an
+upgrade, or if a change needs it, a new gateway takes over instead, and carried
+connections continue. With --replace one takes over in any case. A change of admin takes
+a stop and a start.
 
 What fails leaves the running gateway as it was.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -69,12 +69,12 @@ and which ends after its last program. When the command has ended, run says in a
 on standard error how many connections were promoted, or why none. A program that cannot
 have the library (static, set-user-ID, Go) runs natively.
 
-With the same permission as for "smcgw off", and cgroup2 mounted, the command also has a
+Run by root, where a gateway answers and cgroup2 is mounted, the command also has a
 control group of its own, which the gateway knows from the start: its TCP connections to
 other hosts are carried where the peer can, whatever the rules of this host say. The
 never-list, the mode, the kill switch and the limits of the gateway still apply, and so
-does the policy of the peer. Run then tells how each connection went; connections of
-programs that the command has left behind are carried no more if they are new.
+does the policy of the peer. Run then tells how each connection went. New connections of
+programs that outlive the command are no longer carried.
 
 Signals sent to run are the command's: those that end a program, SIGUSR1, SIGUSR2 and
 SIGWINCH. What a terminal sends it has anyway.

@@ -47,7 +47,7 @@ func newStatus(e *env) *cobra.Command {
 	c.Flags().BoolVar(&brief, "brief", false, "print one line")
 	c.Flags().BoolVar(&web, "web", false, "serve the status page on a loopback port and print its address, until interrupted")
 	c.Flags().BoolVar(&strict, "strict", false, "exit with 5 if the gateway is degraded")
-	c.Flags().DurationVar(&wait, "wait", 0, "wait so long for the gateway to answer and, with --strict, not to be degraded")
+	c.Flags().DurationVar(&wait, "wait", 0, "wait at most this long for the gateway to answer and, with --strict, not to be degraded")
 	for _, other := range []string{"brief", "strict", "wait"} {
 		c.MarkFlagsMutuallyExclusive("web", other)
 	}

@@ -26,14 +26,14 @@ func newUp(e *env) *cobra.Command {
 		Short: "Run the gateway in the foreground",
 		Long: `Up runs the gateway in this network namespace until it gets SIGTERM or SIGINT.
 SIGHUP has it read its configuration again: mode, policy and some limits change
-while it runs. It is four processes: a small guardian, the daemon it outlives for a
+while it runs. It is three processes, in mode enforce four: a small guardian, the daemon it outlives for a
 second, so that the connections of a daemon that dies end promptly, one that makes
 sockets for the daemon in a network namespace of their own, and a spare for that one.
 
 With --takeover it takes over from the gateway that runs on the same admin socket,
 if there is one: that one serves the connections it carries until they end, while
 new ones are carried by this one. A takeover that fails at any step leaves the
-running gateway as it was. See "Upgrade" in docs/operations/install.md.`,
+running gateway as it was. See "Upgrade" in operations/install.md of the documents.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := e.confine(); err != nil {

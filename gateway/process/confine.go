@@ -39,7 +39,7 @@ func Capabilities() []Capability {
 }
 
 // errMissing means that a gateway cannot work with the privileges that it was started with.
-var errMissing = errors.New("needs root, or the capabilities of docs/OPERATIONS.md \"What it needs\"")
+var errMissing = errors.New("needs root, or the capabilities of OPERATIONS.md \"What it needs\"")
 
 // requireCapabilities names the capabilities that this process lacks. The kernel's own errors
 // would name a limit or a program instead.

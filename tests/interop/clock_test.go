@@ -64,7 +64,7 @@ func TestFaultClock(t *testing.T) {
 		return host.Flows[report.CarrierSoft] == 4 && inGuest.Flows[report.CarrierSoft] == 4
 	}, 20*time.Second, 100*time.Millisecond)
 	for name, s := range map[string]report.Status{"host": host, "guest": inGuest} {
-		require.EqualValues(t, flows, s.FlowsTotal[report.CarrierSoft], "%s: %+v", name, s)
+		require.EqualValues(t, flows, s.FlowsTotal[report.CarrierSoft], "%s: %+v; fallbacks of the host %v, of the guest %v", name, s, host.FallbacksTotal, inGuest.FallbacksTotal)
 		require.Empty(t, s.Degraded, name)
 		require.Greater(t, s.UptimeSeconds, time.Since(began).Seconds()/2, name)
 		require.Less(t, s.UptimeSeconds, 2*time.Since(began).Seconds()+60, name)

@@ -145,7 +145,7 @@ func TestEachCheck(t *testing.T) {
 		"no TSO":              {func(h *fakeHost, _ *Subject) { h.devices[1].Off = []string{"tso"} }, "devices", OK, "offloads that are off: tso"},
 		"veth without GRO":    {func(h *fakeHost, _ *Subject) { h.devices[1].Off, h.devices[1].Hardware = []string{"gro"}, false }, "devices", OK, "offloads that are off: gro"},
 		"ports with a daemon": {func(_ *fakeHost, s *Subject) { s.Daemon = runs() }, "ports", OK, "the daemon has its UDP ports"},
-		"hooks unknown":       {func(h *fakeHost, _ *Subject) { h.hooks[0].Err = fs.ErrPermission }, "hooks", Warning, "could not be listed of sockops of /sys/fs/cgroup"},
+		"hooks unknown":       {func(h *fakeHost, _ *Subject) { h.hooks[0].Err = fs.ErrPermission }, "hooks", Warning, "attached to sockops of /sys/fs/cgroup"},
 		"hooks unknown, daemon": {func(h *fakeHost, s *Subject) {
 			h.hooks, s.Daemon = []inspect.Hook{{Name: "sockops", Err: fs.ErrPermission}}, runs()
 		}, "hooks", OK, "the daemon's programs are attached"},
@@ -160,7 +160,7 @@ func TestEachCheck(t *testing.T) {
 		}, "memlock", OK, "may lock 64 KiB of memory; only RDMA adapters need more"},
 		"clock unknown": {func(h *fakeHost, _ *Subject) {
 			delete(h.tree, "sys/devices/system/clocksource/clocksource0/current_clocksource")
-		}, "clock", OK, "not told"},
+		}, "clock", OK, "unknown"},
 		"MemoryMax": {func(h *fakeHost, s *Subject) {
 			s.Daemon = runs()
 			h.put("proc/4242/status", "CapEff:\t000000c000001000\n")
@@ -174,7 +174,7 @@ func TestEachCheck(t *testing.T) {
 			h.put("sys/fs/cgroup/system.slice/smcgw.service/memory.max", "max\n")
 		}, "memory", OK, "has 16384 MiB available"},
 		"another daemon": {func(_ *fakeHost, s *Subject) { s.Others = []string{"gateway of process 7"} }, "daemon", Warning, "there is another: gateway of process 7"},
-		"no meminfo":     {func(h *fakeHost, _ *Subject) { delete(h.tree, "proc/meminfo") }, "memory", OK, "not told"},
+		"no meminfo":     {func(h *fakeHost, _ *Subject) { delete(h.tree, "proc/meminfo") }, "memory", OK, "unknown"},
 		"an adapter": {func(h *fakeHost, _ *Subject) {
 			h.rdma = sysfs.RDMA{Memlock: -1, Adapters: []sysfs.Adapter{{Name: "mlx5_0", Ports: []sysfs.Port{{Number: 1, State: "ACTIVE", Rate: "100 Gb/sec"}}}}}
 		}, "rdma", OK, "mlx5_0/1: ACTIVE, 100 Gb/sec"},

@@ -228,7 +228,7 @@ func clock(e *exam) []Line {
 	const dir = "sys/devices/system/clocksource/clocksource0/"
 	source, found := e.text(dir + "current_clocksource")
 	if !found {
-		return []Line{ok("its source is not told")}
+		return []Line{ok("the clock source is unknown")}
 	}
 	if slices.Contains(fastClocks(), source) {
 		return []Line{ok("source %s", source)}

@@ -111,5 +111,5 @@ func memory(e *exam) []Line {
 		}
 		return []Line{ok("limits.memory is %d MiB, the host has %d MiB available", limit>>20, kib>>10)}
 	}
-	return []Line{ok("limits.memory is %d MiB; what the host has is not told", limit>>20)}
+	return []Line{ok("limits.memory is %d MiB; the host's memory is unknown", limit>>20)}
 }

@@ -168,7 +168,7 @@ func hooks(e *exam) []Line {
 		}
 	}
 	if unseen != nil { // the kernel's errors name a version of Linux, not the privilege
-		lines = append(lines, warning("run this as root (CAP_NET_ADMIN)", "the programs could not be listed of %s", strings.Join(unseen, ", ")))
+		lines = append(lines, warning("run this as root (CAP_NET_ADMIN)", "the programs attached to %s could not be listed", strings.Join(unseen, ", ")))
 	}
 	if len(filled) > 0 {
 		lines = append(lines, ok("programs that are attached, of %d at most: %s", inspect.HookRoom, strings.Join(filled, ", ")))

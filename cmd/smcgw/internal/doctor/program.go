@@ -50,7 +50,7 @@ func ExamineProgram(path string, r *scan.Result, library string) Program {
 	if p.loads() {
 		p.Library = library
 		if library == "" {
-			p.Hints = append(p.Hints, "libsmcgw is not installed here for its libc: see docs/IN-PROCESS.md")
+			p.Hints = append(p.Hints, "libsmcgw is not installed here for its libc: see IN-PROCESS.md of the documents")
 		}
 	}
 	if path != r.Program {
@@ -87,7 +87,7 @@ func hintFor(r scan.Reason) string {
 	case scan.IOUring:
 		return "many programs can be told to use epoll instead of io_uring"
 	case scan.GoRuntime, scan.RawCalls:
-		return "between hosts its connections can be carried all the same: docs/OPERATIONS.md"
+		return "between hosts its connections can be carried all the same: see OPERATIONS.md of the documents"
 	case scan.Setuid:
 		return "start it by a service manager that gives it the rights, instead of its file"
 	default:

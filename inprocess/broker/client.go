@@ -149,8 +149,11 @@ func (b *Broker) leave(c *client, over bool) {
 func (c *client) read(ctx context.Context) error {
 	jobs := make(chan job, ahead)
 	done := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	go func() { done <- c.work(ctx, jobs) }()
 	err := c.receive(jobs)
+	cancel() // the peers of an ended client must not wait for what it still has to ask
 	close(jobs)
 	err = cmp.Or(<-done, err)
 	if err == nil || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
@@ -189,9 +192,10 @@ func (c *client) receive(jobs chan<- job) error {
 func (c *client) work(ctx context.Context, jobs <-chan job) (err error) {
 	for j := range jobs {
 		owed := c.effort.spend(func() { err = j(ctx) })
-		if err != nil || !wait(ctx, owed) {
+		if err != nil {
 			break
 		}
+		wait(ctx, owed)
 	}
 	if err != nil {
 		_ = c.conn.CloseRead()
@@ -342,6 +346,9 @@ func (c *client) ask(r inprocess.Record, fd int) (job, error) {
 // decide asks the policy, then refuses the question or puts it to the core.
 func (c *client) decide(ctx context.Context, tag uint32, s Socket, asked time.Time) error {
 	why := inprocess.WhyLimit
+	if ctx.Err() != nil { // nobody waits for the answer
+		return nil
+	}
 	c.effort.look(ctx, func() {
 		why = c.broker.selects(Question{c.process, s, func() inprocess.Why { return c.program(asked) }})
 	})

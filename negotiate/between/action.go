@@ -37,10 +37,12 @@ type (
 		Attached, Recall bool
 	}
 
-	// TellPlace records in the mirror where the peer's library is in the kernel's stream.
+	// TellPlace records in the mirror where the peer's library is in the kernel's stream. Latest says that this answers
+	// the latest Control.Where.
 	TellPlace struct {
 		Number uint64
 		Place  Place
+		Latest bool
 	}
 
 	// Ask requests the place of the local library. Answer with Control.Opened.

@@ -110,6 +110,7 @@ type conn struct {
 	said     words                    // by the local library
 	told     words                    // by the peer's library
 	asks     bool                     // WHERE was sent and is not answered
+	again    bool                     // it is to be sent once more then
 	asked    bool                     // WHERE was read and is not answered
 }
 
@@ -280,12 +281,18 @@ func (c *Control) Recall(now time.Time, number uint64) []Action {
 	return c.done()
 }
 
-// Where asks for the place of the peer's library, unless a question is already pending.
+// Where asks for the place of the peer's library: at once, or when the question before it is answered.
 func (c *Control) Where(now time.Time, number uint64) []Action {
-	if e := c.conns[number]; e != nil && !e.asks {
-		e.asks = c.say(now, message{kind: where, number: number}) != nil
+	if e := c.conns[number]; e != nil {
+		c.where(now, e)
 	}
 	return c.done()
+}
+
+func (c *Control) where(now time.Time, e *conn) {
+	if e.again = e.asks; !e.asks {
+		e.asks = c.say(now, message{kind: where, number: e.number}) != nil
+	}
 }
 
 // Opened tells the place of the local library: in answer to Ask, and when the library has sent OPEN.
@@ -572,8 +579,11 @@ func (c *Control) about(now time.Time, m *message) {
 			c.do(Ask{Number: m.number})
 		}
 	case opened:
-		e.asks = false
-		c.do(TellPlace{Number: m.number, Place: m.place})
+		c.do(TellPlace{Number: m.number, Place: m.place, Latest: e.asks && !e.again})
+		again := e.again && !m.place.Opened
+		if e.asks, e.again = false, false; again {
+			c.where(now, e)
+		}
 	case ended:
 		c.do(PeerEnded{Number: m.number, Exited: m.exited, Written: m.written})
 	default:

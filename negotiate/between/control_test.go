@@ -156,13 +156,16 @@ func TestPromoted(t *testing.T) {
 			}
 			require.Equal(t, []between.Action{between.Tell{Number: n, Attached: true}}, p.take(1-i))
 			p.do(i, c.Opened(p.now, n, between.Place{Sent: 5, Opened: true, At: 5}))
-			require.Equal(t, []between.Action{between.TellPlace{Number: n, Place: between.Place{Sent: 5, Opened: true, At: 5}}}, p.take(1-i))
-			for range 2 { // the first answer is for both
+			answers := i == 1 // the last question of the first round
+			require.Equal(t, []between.Action{between.TellPlace{Number: n, Place: between.Place{Sent: 5, Opened: true, At: 5}, Latest: answers}}, p.take(1-i))
+			for range 3 { // the second and third are asked together, after the answer to the first
 				p.do(i, c.Where(p.now, n))
 			}
-			require.Equal(t, []between.Action{between.Ask{Number: n}}, p.take(1-i))
-			p.do(1-i, p.side[1-i].Opened(p.now, n, between.Place{Sent: 9}))
-			require.Equal(t, []between.Action{between.TellPlace{Number: n, Place: between.Place{Sent: 9}}}, p.take(i))
+			for _, latest := range []bool{false, true} {
+				require.Equal(t, []between.Action{between.Ask{Number: n}}, p.take(1-i))
+				p.do(1-i, p.side[1-i].Opened(p.now, n, between.Place{Sent: 9}))
+				require.Equal(t, []between.Action{between.TellPlace{Number: n, Place: between.Place{Sent: 9}, Latest: latest}}, p.take(i))
+			}
 			p.do(i, c.Where(p.now, n))
 			require.Equal(t, []between.Action{between.Ask{Number: n}}, p.take(1-i))
 			p.do(i, c.Recall(p.now, n))

@@ -30,7 +30,6 @@ type end struct {
 	nonces  [2][inprocess.NonceSize]byte // of client and server
 	portion shared.Portion               // until granted
 	said    mirror.Said                  // what the peer was last told
-	pending int                          // questions about its opening that the peer has not answered
 	granted bool
 	lost    bool // the carrier has ended
 	alone   bool // no process has the end's memory any more
@@ -158,7 +157,6 @@ func (t *talk) said(now time.Time, e *end) {
 		t.do(t.ctl.Recall(now, e.number))
 	}
 	if s.Questions != before.Questions {
-		e.pending++
 		t.do(t.ctl.Where(now, e.number))
 	}
 	if more&inprocess.Gone != 0 { // also a child's: it cannot send CLOSED for an end of its parent

@@ -35,8 +35,9 @@ const (
 	// maxTalks bounds the control connections that peers have opened, maxTalksOf those from one address.
 	maxTalks   = 1024
 	maxTalksOf = 16
-	// maxWishes bounds the offers of all peers for which no end has asked.
-	maxWishes = 16384
+	// maxWishes bounds the offers of all peers for which no end has asked, maxWishesOf those of one peer.
+	maxWishes   = 16384
+	maxWishesOf = maxWishes / 4
 	// linesAtOnce is the burst of log lines about connections that go back; after it, one line a second.
 	linesAtOnce = 10
 	// acceptPause is the delay after a failed accept, as for want of descriptors or memory.
@@ -94,6 +95,7 @@ type Service struct {
 	known  map[*broker.Half]*end
 	asked  map[broker.Sequences]*end // ends of servers that wait for an offer
 	wished map[broker.Sequences]wish // offers that wait for an end
+	wishes map[netip.Addr]int        // how many of them each peer has
 	desks  map[uint64]*desk
 	closed bool
 }
@@ -119,7 +121,7 @@ var _ broker.Beyond = (*Service)(nil)
 func Open(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, ending: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{}, met: map[netip.Addr]struct{}{},
-		known: map[*broker.Half]*end{}, asked: map[broker.Sequences]*end{}, wished: map[broker.Sequences]wish{}, desks: map[uint64]*desk{},
+		known: map[*broker.Half]*end{}, asked: map[broker.Sequences]*end{}, wished: map[broker.Sequences]wish{}, wishes: map[netip.Addr]int{}, desks: map[uint64]*desk{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	lc := net.ListenConfig{Control: s.mark}
@@ -304,7 +306,7 @@ func (s *Service) Waits(h *broker.Half) {
 		name := mirrored(h.Socket.Sequences)
 		s.known[h] = e
 		if w, ok := s.wished[name]; ok {
-			delete(s.wished, name)
+			s.unwish(name)
 			e.talk = w.talk
 			if !w.talk.post(func(now time.Time) { w.talk.found(now, w.number, e) }) {
 				delete(s.known, h)
@@ -358,11 +360,21 @@ func (s *Service) find(t *talk, number uint64, name broker.Sequences) bool {
 		return true
 	}
 	_, ok := s.wished[name]
-	if ok || len(s.wished) >= maxWishes { // the first offer of a name keeps it
+	if ok || len(s.wished) >= maxWishes || s.wishes[t.peer] >= maxWishesOf { // the first offer of a name keeps it
 		return false
 	}
 	s.wished[name] = wish{t, number}
+	s.wishes[t.peer]++
 	return true
+}
+
+// unwish forgets an offer that waits. The caller holds the lock.
+func (s *Service) unwish(name broker.Sequences) {
+	peer := s.wished[name].talk.peer
+	delete(s.wished, name)
+	if s.wishes[peer]--; s.wishes[peer] == 0 {
+		delete(s.wishes, peer)
+	}
 }
 
 // forget undoes find for an offer that still waits.
@@ -370,7 +382,7 @@ func (s *Service) forget(t *talk, number uint64, name broker.Sequences) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wished[name] == (wish{t, number}) {
-		delete(s.wished, name)
+		s.unwish(name)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -260,7 +261,13 @@ func (t *talk) do(todo []between.Action) {
 				e.mir.Load().Tell(flags)
 			})
 		case between.TellPlace:
-			t.with(a.Number, func(e *end) { t.placed(e, a.Place) })
+			t.with(a.Number, func(e *end) {
+				var answers uint32
+				if a.Latest {
+					answers = e.said.Questions
+				}
+				e.mir.Load().TellOpening(openingOf(a.Place), answers)
+			})
 		case between.Ask:
 			t.with(a.Number, func(e *end) { t.opened(e, func(time.Time) {}) })
 		case between.PeerEnded:
@@ -283,16 +290,6 @@ func (t *talk) with(number uint64, fn func(e *end)) {
 	if e := t.ends[number]; e != nil && e.mir.Load() != nil {
 		fn(e)
 	}
-}
-
-// placed passes on what the peer has said of its opening. It answers in order, and also says
-// by itself that it has opened.
-func (t *talk) placed(e *end, p between.Place) {
-	o := openingOf(p)
-	if !o.Opened && e.pending > 0 {
-		e.pending--
-	}
-	e.mir.Load().TellOpening(o, e.pending == 0)
 }
 
 func (t *talk) greet(peer between.Hello) {
@@ -321,7 +318,11 @@ func (t *talk) close(a between.Closed) {
 	}
 	_ = t.conn.Close()
 	if a.Reason != negotiate.ReasonNone {
-		t.s.cfg.Log.Info("control connection has ended", "peer", t.peer, "reason", a.Reason, "remote", a.Remote)
+		level := slog.LevelInfo
+		if !t.greeted || !t.s.lines.Allow() {
+			level = slog.LevelDebug
+		}
+		t.s.cfg.Log.Log(t.s.ctx, level, "control connection has ended", "peer", t.peer, "reason", a.Reason, "remote", a.Remote)
 	}
 	for _, e := range t.early {
 		t.pass(e)
@@ -555,7 +556,7 @@ func (t *talk) lose(a between.Lose) {
 		if a.Over {
 			delete(t.ends, a.Number)
 		}
-		e.mir.Load().Lose(errors.New("the peer gateway: " + a.Reason.String()))
+		e.mir.Load().Lose()
 		t.loses(e)
 	}
 }
@@ -576,6 +577,10 @@ func (t *talk) settle(e *end) {
 // lostBy handles a carrier, or one being set up, that a device has lost.
 func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 	if e.dropped || e.lost {
+		return
+	}
+	if e.ended { // the peer gateway has given up the carrier, too
+		t.loses(e)
 		return
 	}
 	e.blame(why, false)
@@ -621,7 +626,7 @@ func (t *talk) peerEnded(e *end, exited bool, written uint64) {
 		e.mir.Load().PeerEnded(written)
 		t.settle(e)
 	} else {
-		e.mir.Load().Lose(errors.New("the peer has left the ring"))
+		e.mir.Load().PeerLeft()
 		t.loses(e)
 	}
 }

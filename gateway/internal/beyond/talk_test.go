@@ -12,13 +12,10 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
-	"github.com/smcgw/smcgw/gateway/internal/mirror"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
-	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/negotiate/between"
 )
 
 // counting is a connection that counts its writes.
@@ -170,21 +167,22 @@ func TestCarrierEndsBeforeAllIsSent(t *testing.T) {
 	}
 }
 
-// What was asked before RECALL is asked again after it, and each answer is for the question whose turn it is.
-func TestQuestionsAreAnsweredInOrder(t *testing.T) {
+// The early offers of one peer leave room for those of others.
+func TestWishesOfOnePeer(t *testing.T) {
 	tk, _, _ := running(t)
-	e := granted(t, tk)
-	do(t, tk, func(now time.Time) {
-		for i, flags := range []uint32{inprocess.Asks, inprocess.Asks | inprocess.Recall} {
-			e.says = mirror.Said{Flags: flags, Questions: uint32(i + 1)}
-			tk.said(now, e)
-		}
-		for _, c := range []struct {
-			opened bool // the peer says that by itself, too
-			left   int
-		}{{false, 1}, {true, 1}, {false, 0}, {false, 0}} {
-			tk.placed(e, between.Place{Opened: c.opened})
-			require.Equal(t, c.left, e.pending)
-		}
-	})
+	s, other := tk.s, tk.s.newTalk(netip.MustParseAddr("192.0.2.7"))
+	name := func(n uint64) broker.Sequences { return broker.Sequences{Mine: uint32(n)} }
+	for n := range uint64(maxWishesOf) {
+		require.True(t, s.find(tk, n, name(n)))
+	}
+	require.False(t, s.find(tk, maxWishesOf, name(maxWishesOf)))
+	require.True(t, s.find(other, 1, name(maxWishesOf)))
+	s.forget(tk, 0, name(0))
+	require.True(t, s.find(tk, maxWishesOf+1, name(0)))
+	s.forget(other, 1, name(maxWishesOf))
+	for n := range uint64(maxWishesOf) {
+		s.forget(tk, n, name(n))
+	}
+	s.forget(tk, maxWishesOf+1, name(0))
+	require.Empty(t, s.wishes)
 }

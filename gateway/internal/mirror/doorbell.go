@@ -88,8 +88,12 @@ func (e *End) announce() {
 	e.doorbell()
 }
 
-// doorbell makes the socket readable: with SO_RCVLOWAT 1, the byte left in its receive queue suffices.
+// doorbell makes the socket readable: with SO_RCVLOWAT 1, the byte left in its receive queue suffices. A library that has
+// left the ring waits for nothing, and SO_RCVLOWAT is the program's again.
 func (e *End) doorbell() {
+	if e.own.flags.Load()&inprocess.Gone != 0 {
+		return
+	}
 	e.doorbells.Add(1)
 	setLowAt(e.sock, 1)
 }

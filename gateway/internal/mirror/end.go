@@ -3,6 +3,7 @@ package mirror
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -30,7 +31,7 @@ type Owner interface {
 	// Drained reports, after [End.ProcessEnded] and the last Said, that the peer gateway has everything that the
 	// process wrote; bytes is the total since the beginning.
 	Drained(bytes uint64)
-	// Lost reports that the carrier has ended, and that the library has been told. No method is called after it.
+	// Lost reports that the carrier has failed, and that the library has been told.
 	Lost(why negotiate.Reason, err error)
 }
 
@@ -207,9 +208,11 @@ func (e *End) Tell(flags uint32) {
 }
 
 // TellOpening passes on where the peer's library has opened its direction, or how much it has given to the kernel so
-// far. latest means that the peer was asked for that since the last of [Said].Questions.
-func (e *End) TellOpening(o Opening, latest bool) {
+// far. answers is the number of [Said].Questions that the peer was asked for that; 0: it says so by itself.
+func (e *End) TellOpening(o Opening, answers uint32) {
 	e.post(func() {
+		e.hear() // the library may have asked once more
+		latest := answers != 0 && answers == e.said.Questions
 		e.mir.ksent.Store(o.Ksent)
 		if o.Opened {
 			e.mir.first.k.Store(o.At)
@@ -232,6 +235,13 @@ func (e *End) PeerEnded(bytes uint64) {
 		e.final, e.finished = bytes, true
 		e.shut()
 	})
+}
+
+// PeerLeft reports that the peer's library has left the ring in both directions, after the last TellOpening. It ends the
+// carrier, as Lose does.
+func (e *End) PeerLeft() {
+	e.post(func() { e.say(e.mir.flags.Load() | inprocess.Left) })
+	e.Lose()
 }
 
 // Rings gives the end a duplicate of the program's socket, for ringing its doorbell from now on. The end owns it.
@@ -258,11 +268,12 @@ func (e *End) widen() {
 	}
 }
 
-// Lose ends the carrier, for a reason of the owner's.
-func (e *End) Lose(err error) {
+// Lose ends the carrier, and tells the library, but not the owner, that it has ended.
+func (e *End) Lose() {
 	e.post(func() {
 		if e.phase < lost {
-			e.lose(err)
+			e.takeIn()
+			e.part()
 		}
 	})
 }
@@ -276,6 +287,7 @@ func (e *End) Close(then func()) {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
 		e.cfg.Hub.linger(e.sock)
 		e.sock = -1
+		e.cfg.Hub.drop(e)
 		e.leave()
 		e.phase = closed
 		e.shard.Unwatch(e.bell)
@@ -307,9 +319,8 @@ func (e *End) letGo() {
 	shared.CloseSocket(&e.sock)
 }
 
-// leave closes all links and stops examining the library's words.
+// leave closes all links.
 func (e *End) leave() {
-	e.cfg.Hub.drop(e)
 	for _, w := range e.links {
 		w.close()
 	}
@@ -324,26 +335,36 @@ func (e *End) fail(err error) {
 	}
 }
 
-// lose ends the carrier. It first takes in what has already arrived.
+// lose ends the carrier because of a failure.
 func (e *End) lose(err error) {
+	e.takeIn()
 	why := negotiate.ReasonDeviceFailed
-	if e.phase == carrying {
-		e.shard.Collect()
-		e.arrive()
-		e.free()
-	}
 	switch {
 	case errors.Is(err, carrier.ErrYielded):
 		why = negotiate.ReasonDrained
 	case errors.Is(err, ErrNonsense):
 		why = negotiate.ReasonProtocolError
-	case e.phase == carrying:
+	case e.phase == carrying && !e.finished: // once the peer's process has ended, its gateway gives up the carrier
 		why = e.picked.Reason(err)
 	}
+	e.part()
+	e.cfg.Owner.Lost(why, err)
+}
+
+// takeIn publishes what has already arrived.
+func (e *End) takeIn() {
+	if e.phase == carrying {
+		e.shard.Collect()
+		e.arrive()
+		e.free()
+	}
+}
+
+// part leaves the carrier. The library's flags are still examined: it may ask where the peer's library is.
+func (e *End) part() {
 	e.phase = lost
 	e.leave()
 	e.say(e.mir.flags.Load() | inprocess.Gone)
-	e.cfg.Owner.Lost(why, err)
 }
 
 // say sets the flags of the mirror, and wakes the library if they have changed.
@@ -358,11 +379,16 @@ func (e *End) say(flags uint32) {
 	}
 }
 
-// opening reads what the library states about its direction.
+// opening reads what the library states about its direction. Positions that no stream has lose the carrier, and are not
+// told to the peer, whose gateway would end the conversation about all connections.
 func (e *End) opening() (o Opening) {
 	if o.Opened = e.own.nx.Load() == 1; o.Opened { // nx before the words that it publishes
 		o.At = e.own.first.k.Load()
 	}
 	o.Ksent = e.own.ksent.Load()
+	if o.At|o.Ksent > math.MaxInt64 {
+		e.fail(fmt.Errorf("opens at %d, after %d: %w", o.At, o.Ksent, ErrNonsense))
+		o.At, o.Ksent = 0, 0
+	}
 	return o
 }

@@ -89,6 +89,10 @@ func TestNonsense(t *testing.T) {
 		"unwritten":        func(l *library) { l.says(inprocess.EndHead, l.head-1) },
 		"read too much":    func(l *library) { l.says(inprocess.EndTail, l.arrived()+1) },
 		"unread":           func(l *library) { l.says(inprocess.EndTail, 1) },
+		"opens nowhere": func(l *library) {
+			word64(l.own, inprocess.EndTransitions+8).Store(1 << 63)
+			l.says(inprocess.EndNx, 1)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			gws := newGateways(t)
@@ -186,11 +190,11 @@ func TestPassedOn(t *testing.T) {
 	asked := inprocess.Attached | inprocess.Asks | inprocess.Recall
 	a.lib.says(inprocess.EndFlags, uint64(asked))
 	require.Equal(t, mirror.Said{Flags: uint32(asked), Questions: 2}, expect(t, a.said, "asks again"))
-	for _, latest := range []bool{false, true} {
-		a.TellOpening(mirror.Opening{Ksent: 40}, latest)
+	for _, answers := range []uint32{0, 1, 2} {
+		a.TellOpening(mirror.Opening{Ksent: 40}, answers)
 		a.Where(func(o mirror.Opening) { where <- o })
 		require.Equal(t, mirror.Opening{Ksent: 70}, expect(t, where, "place"))
-		require.Equal(t, latest, a.lib.flags()&inprocess.Asks != 0, "an answer to an earlier question is none to this")
+		require.Equal(t, answers == 2, a.lib.flags()&inprocess.Asks != 0, "an answer to an earlier question is none to this")
 	}
 	a.Where(func(o mirror.Opening) { where <- o })
 	require.Equal(t, mirror.Opening{Ksent: 70}, expect(t, where, "place"))
@@ -199,11 +203,33 @@ func TestPassedOn(t *testing.T) {
 	opened := mirror.Opening{Opened: true, At: 54, Ksent: 70}
 	require.Equal(t, opened, expect(t, a.said, "opened").Opening)
 	sleep()
-	b.TellOpening(opened, false)
+	b.TellOpening(opened, 0)
 	require.NoError(t, expect(t, woken, "sleeper"))
 	require.Equal(t, [3]uint64{1, 54, 70}, [3]uint64{
 		uint64(word32(b.lib.mirror, inprocess.EndNx).Load()), word64(b.lib.mirror, inprocess.EndTransitions+8).Load(), word64(b.lib.mirror, inprocess.EndKsent).Load(),
 	})
+}
+
+// TestAfterLoss: a library whose carrier has ended may still ask where its peer is, and hears when that has left. The
+// owner, which has ended the carrier, hears nothing of it.
+func TestAfterLoss(t *testing.T) {
+	sides := connect(t, newGateways(t), negotiate.CarrierSoft, 16)
+	a := sides[0]
+	a.Lose()
+	eventually := func(flags uint32) {
+		t.Helper()
+		require.Eventually(t, func() bool { return a.lib.flags() == flags }, patience, time.Millisecond)
+	}
+	eventually(inprocess.Gone)
+	time.Sleep(10 * time.Millisecond) // it is no longer hot, so the library must ring
+	asks := uint32(inprocess.Attached | inprocess.Asks)
+	a.lib.says(inprocess.EndFlags, uint64(asks))
+	require.Equal(t, mirror.Said{Flags: asks, Questions: 1}, expect(t, a.said, "asks"))
+	a.TellOpening(mirror.Opening{Ksent: 40}, 1)
+	eventually(inprocess.Gone | inprocess.Asks)
+	a.PeerLeft()
+	eventually(inprocess.Gone | inprocess.Asks | inprocess.Left)
+	require.Empty(t, a.lost)
 }
 
 // TestFiles: they begin as those of an end and of its peer.

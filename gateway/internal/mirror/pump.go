@@ -42,7 +42,7 @@ func (e *End) disarm() { e.mir.arm.Store(0) }
 func (e *End) ringing() {
 	e.shard.WorksFor(e.cfg.Owner)
 	e.bells.Add(1)
-	if e.phase < lost && e.ended == lives {
+	if e.ended == lives {
 		e.cfg.Hub.heat(e)
 	}
 }
@@ -58,14 +58,14 @@ func (e *End) later() {
 // Service implements loop.Servicer.
 func (e *End) Service() {
 	e.queued = false
-	if e.phase >= lost {
+	if e.phase == closed {
 		return
 	}
 	e.hear()
 	if e.phase == carrying && e.failure == nil {
 		e.pump()
 	}
-	if e.failure != nil {
+	if e.phase < lost && e.failure != nil {
 		e.lose(e.failure)
 	}
 }

@@ -147,7 +147,7 @@ void smcgw_remote_left(struct end *e) {
 int smcgw_remote_error(struct end *e) {
 	int err = 0;
 	if (!smcgw_lock(e, &e->rl)) return 0;
-	if (e->attached && e->died && (err = e->rx_error)) {
+	if (e->attached && (e->died || e->remote->rx == BACK) && (err = e->rx_error)) {
 		e->rx_error = 0;
 		e->eof = true;
 	}
@@ -169,8 +169,12 @@ static int queued(int fd) {
 	return q;
 }
 
-// unread tells whether the kernel has a byte. SIOCINQ counts nothing beyond an urgent byte.
-static bool unread(int fd) { return smcgw_peek(fd) > 0; }
+// unread tells whether the kernel has a byte. SIOCINQ counts nothing beyond an urgent byte. The kernel reports a reset only once, maybe here.
+static bool unread(struct end *e, int fd) {
+	long n = smcgw_peek(fd);
+	smcgw_says(e, n);
+	return n > 0;
+}
 
 static bool ring_left(struct end *e, uint64_t *head) {
 	*head = get_acquire(&e->peer->head);
@@ -189,14 +193,24 @@ static void freed(struct end *e, uint64_t tail) {
 	bell(e);
 }
 
+static void keep(struct end *e);
 static bool leave(struct end *e, int fd);
 static bool leaves_now(struct end *e, int fd);
 static bool advance(struct end *e, int fd);
 static bool acked(struct end *e, int fd);
 
+// kept_up brings the copy of frames up to date: what a reader decides depends on whether the peer has passed all.
+static void kept_up(struct end *e) {
+	struct remote *m = e->remote;
+	if (likely(m->spilled == m->kept) || m->tx != OPENED || !smcgw_try(e, &e->wl)) return;
+	if (m->tx == OPENED) keep(e);
+	smcgw_unlock(e, &e->wl);
+}
+
 // heed makes the sending direction go back if it has to. The reader does it, since it may be the program's only thread.
 static void heed(struct end *e, int fd) {
 	struct remote *m = e->remote;
+	kept_up(e);
 	const bool leaves = m->tx != RETURNED && m->tx != NATIVE && leaves_now(e, fd), risks = m->tx == OPENED && smcgw_remote_at_risk(e);
 	if (likely(!leaves && !risks) || !smcgw_try(e, &e->wl)) return;
 	if (risks && smcgw_still(e, fd)) acked(e, fd);
@@ -247,6 +261,26 @@ static bool blocks(struct end *e, int fd, int n) {
 	return r;
 }
 
+// inquire asks the gateway where the peer's library is. An answer is final only if the peer had seen RECALL: see opens_no_more.
+static void inquire(struct end *e) {
+	e->remote->asked = get(&e->own->flags) & SMCI_RECALL;
+	say(e, SMCI_ASKS);
+}
+// sure takes an open question back.
+static void sure(struct end *e) {
+	if (!e->remote->unsure_until) return;
+	e->remote->unsure_until = 0;
+	e->remote->asked = false;
+	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
+	bell(e); // so that the gateway sees the next question as a new one
+}
+// left_unopened tells whether the peer has left the ring without having opened its direction.
+static bool left_unopened(struct end *e) { return unlikely(get_acquire(&e->peer->flags) & SMCI_LEFT) && !get_acquire(&e->peer->nx); }
+static void back_unopened(struct end *e) {
+	sure(e);
+	e->remote->rx = BACK;
+}
+
 // look_for_open peeks at the kernel's stream for the nonce. It returns how many bytes of b are data, or -1 for none yet, and consumes OPEN.
 static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	struct remote *m = e->remote;
@@ -287,18 +321,11 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	if (kr + (uint64_t)n <= get_acquire(&e->peer->ksent) || heard) return n;
 	if (!m->unsure_until) {
 		m->unsure_until = now() + UNSURE_WITHIN;
-		say(e, SMCI_ASKS);
+		if (!(get(&e->own->flags) & SMCI_ASKS)) inquire(e);
 	} else if (now() > m->unsure_until) {
 		return n;
 	}
 	return -1;
-}
-static void sure(struct end *e) {
-	if (!e->remote->unsure_until) return;
-	e->remote->unsure_until = 0;
-	e->remote->asked = false;
-	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
-	bell(e); // so that the gateway sees the next question as a new one
 }
 
 // header consumes the next frame's header once all of it is there. It returns false if none of it is.
@@ -367,6 +394,10 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 			}
 			*n = want;
 			return FROM_KERNEL;
+		}
+		if (m->rx == LOOK && left_unopened(e)) {
+			back_unopened(e);
+			continue;
 		}
 		if (m->rx == LOOK) {
 			long k = look_for_open(e, fd, b, want);
@@ -448,7 +479,7 @@ static bool told_how(struct end *e, int fd) {
 // kernel_due tells whether the kernel has bytes to read now. A FIN shows before the bytes that precede it are read.
 static bool kernel_due(struct end *e, int fd) {
 	const struct remote *m = e->remote;
-	if (m->rx != FRAMED) return unread(fd);
+	if (m->rx != FRAMED) return unread(e, fd);
 	unsigned q = (unsigned)queued(fd);
 	if (m->type == NO_FRAME) return q + m->in_n >= FRAME + (unsigned)m->rest;
 	return q && (m->r == get(&e->own->tail) || carrier_gone(e)); // without a carrier, a frame that is not due is void
@@ -474,6 +505,7 @@ static bool died(struct end *e, int fd) {
 	}
 	bool more = m->rx == LOOK ? get(&e->peer->nx) || get(&e->kr) != get(&e->peer->ksent) : left || m->type != NO_FRAME;
 	e->died = true;
+	kept_up(e);
 	bool read_all = get_acquire(&e->peer->tail) == get(&e->own->head) && m->spilled == m->kept;
 	if (shut && !more && read_all) {
 		int reset = ECONNRESET;
@@ -519,6 +551,14 @@ static bool armed(struct end *e, int fd) {
 	}
 }
 
+// readable makes the kernel report readable to waits, since something is left.
+static void readable(struct end *e, int fd) {
+	int one = 1;
+	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+	e->remote->lowat = 1;
+	e->remote->lowat_head = UINT64_MAX; // so that armed sets it again
+}
+
 // squeezed: the kernel reports readable although too few bytes are there, because its buffer is full: the few bytes hold on to the whole buffers
 // in which they came. So they are taken. Without the rest byte the gateway can ring no more, so the peer is asked to send through the kernel.
 static void squeezed(struct end *e, int fd) {
@@ -534,15 +574,8 @@ static void squeezed(struct end *e, int fd) {
 	if (n <= 0) return;
 	add(&e->kr, (uint64_t)n);
 	m->in_n += (uint32_t)n;
+	readable(e, fd);
 	say(e, SMCI_RECALL);
-}
-
-// readable makes the kernel report readable to waits, since something is left.
-static void readable(struct end *e, int fd) {
-	int one = 1;
-	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
-	e->remote->lowat = 1;
-	e->remote->lowat_head = UINT64_MAX; // so that armed sets it again
 }
 
 // ended_now tells whether the stream has ended, by either side. If only shutdown() ended reading, the program gets what is there, then the end.
@@ -627,6 +660,17 @@ static void try_native(struct end *e, int fd) { // rl is held
 	if (likely(m->rx != BACK) || m->drop || !smcgw_try(e, &e->wl)) return;
 	if (smcgw_still(e, fd)) native(e, fd);
 	smcgw_unlock(e, &e->wl);
+}
+
+// all_back does so for a writer whose program may never read. wl is held.
+static void all_back(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	if (likely(m->tx == OPENED || m->tx == RETURNS) || (m->rx != BACK && !left_unopened(e)) || !smcgw_try(e, &e->rl)) return;
+	if (smcgw_still(e, fd)) {
+		if (m->rx == LOOK && left_unopened(e)) back_unopened(e);
+		native(e, fd);
+	}
+	smcgw_unlock(e, &e->rl);
 }
 
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
@@ -774,7 +818,7 @@ static bool any(struct end *e, int fd) {
 	switch (step(e, fd, b, 1, &n)) {
 	case FROM_RING: case FROM_LOOK: return true;
 	case FROM_KERNEL:
-		if (unread(fd)) return true;
+		if (unread(e, fd)) return true;
 		break;
 	case AT_END:
 	case NOTHING: break;
@@ -786,19 +830,15 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	bool r = true;
 	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
 	if (smcgw_still(e, fd)) {
+		const struct remote *m = e->remote;
 		heed(e, fd);
 		e->remote->lowat_head = UINT64_MAX; // the kernel has reported: armed must set it again
-		while (!(r = any(e, fd))) {
-			struct remote *m = e->remote;
-			if (m->rx == FRAMED || m->unsure_until) {
-				if (armed(e, fd)) continue;
-				squeezed(e, fd);
-				break;
-			} else {
-				if (m->lowat != 1) readable(e, fd);
-				break;
-			}
+		while (!(r = any(e, fd)) && (m->rx == FRAMED || m->unsure_until)) {
+			if (armed(e, fd)) continue;
+			squeezed(e, fd);
+			break;
 		}
+		if (m->rx != FRAMED && !m->unsure_until && m->lowat != 1) readable(e, fd); // any may have taken RAW
 	}
 	smcgw_unlock(e, &e->rl);
 	return r;
@@ -850,7 +890,7 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 			break;
 		default:;
 		}
-		if (!all && get(&e->edge)) readable(e, fd);
+		if ((!all && get(&e->edge)) || (m->rx == BACK && m->lowat != 1)) readable(e, fd);
 	}
 	smcgw_unlock(e, &e->rl);
 	return r;
@@ -1309,6 +1349,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (m->tx == NATIVE) put_release(&e->own->ksent, get(&e->ks));
 		add(&e->report.tx_kernel, (uint64_t)n);
 	}
+	if (smcgw_still(e, fd)) all_back(e, fd);
 	smcgw_unlock(e, &e->wl);
 	if (err == EAGAIN) smcgw_remote_round();
 	smcgw_give_way(done);
@@ -1405,7 +1446,7 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	size_t n;
 	if (!reset && !e->rx_error) {
 		enum step s = step(e, fd, b, 1, &n);
-		reset = s == FROM_RING || s == FROM_LOOK || (s == FROM_KERNEL && unread(fd));
+		reset = s == FROM_RING || s == FROM_LOOK || (s == FROM_KERNEL && unread(e, fd));
 	}
 	if (writes && !reset && e->fin != FIN_SENT && !(e->fin == FIN_OWED ? last(e, fd, CLOSE_WITHIN) : end_it(e, fd, CLOSE_WITHIN)) && !e->tx_error) reset = true;
 	if (!reset && m->rx == FRAMED && m->type == NO_FRAME && m->rest && queued(fd) == 1) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
@@ -1422,11 +1463,8 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 static bool opens_no_more(struct end *e) {
 	struct remote *m = e->remote;
 	uint32_t answered = get_acquire(&e->peer->flags) & SMCI_ASKS; // loaded before nx
-	if (!m->asked && !answered && !(get(&e->own->flags) & SMCI_ASKS)) { // no other question is on its way
-		m->asked = true;
-		say(e, SMCI_ASKS);
-	}
-	return m->asked && answered && !get_acquire(&e->peer->nx);
+	if (!m->asked && !answered && !(get(&e->own->flags) & SMCI_ASKS)) inquire(e); // no other question is on its way
+	return left_unopened(e) || (m->asked && answered && !get_acquire(&e->peer->nx));
 }
 
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
@@ -1440,6 +1478,7 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 		return false;
 	}
 	struct remote *m = e->remote;
+	sure(e); // the peer may still open after an answer to that question
 	say(e, SMCI_RECALL);
 	while (smcgw_still(e, fd)) {
 		if (pay_all(e, fd) && m->tx == OPENED) leave(e, fd);
@@ -1468,7 +1507,9 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 		smcgw_lock(e, &e->rl);
 		smcgw_lock(e, &e->wl);
 	}
+	done = done || state_of(e) == SMCI_NATIVE || state_of(e) == SMCI_NEVER; // by another thread
 	smcgw_unlock(e, &e->wl);
+	if (!done) left_as(e, fd);
 	smcgw_unlock(e, &e->rl);
 	return done;
 }

@@ -3416,6 +3416,55 @@ static void closed_much(void) { // by an end that has nothing to read, and whose
 	}
 }
 
+static void resets_when_told(int b) {
+	char c;
+	ssize_t k;
+	for (size_t n = 0; n < sizeof big && (k = send(b, big + n, sizeof big - n, 0)) > 0;) n += (size_t)k;
+	if (read(b, &c, 1) != 1) die("told");
+	setsockopt(b, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+	close(b);
+}
+static void reset_half(void) { // by a peer whose bytes have come through the kernel in the end, while the own go by the ring
+	for (int i = 0; i < 3; i++) {
+		int a, ep = epoll_create1(0), r;
+		pid_t p = peer(&a, resets_when_told);
+		struct pollfd q = {a, POLLIN, 0};
+		struct epoll_event v = {EPOLLIN | EPOLLRDHUP, {.fd = a}};
+		epoll_ctl(ep, EPOLL_CTL_ADD, a, &v);
+		v.events = 0;
+		ms(400);
+		say("%zu", take(a, sizeof big));
+		if (send(a, "x", 1, 0) != 1) die("tell");
+		r = i == 2 ? 0 : i ? poll(&q, 1, 5000) : epoll_wait(ep, &v, 1, 5000);
+		say("%d %x %x", r, i == 1 ? q.revents : 0, v.events);
+		say("%s", res(read(a, in, 10)));
+		say("%s", res(read(a, in, 10)));
+		close(ep);
+		close(a);
+		reap(p);
+	}
+}
+static void reads_more_and_ends(int b) {
+	ms(700);
+	take(b, 3000000);
+	take(b, 1);
+	_exit(0);
+}
+static void ends_after_spill(void) { // and after more by the ring: it had read everything
+	int a;
+	size_t n = 0;
+	ssize_t k;
+	pid_t p = peer(&a, reads_more_and_ends);
+	for (int i = 0; i < 30; i++, ms(20))
+		while (n < 3000000 && (k = send(a, big, 3000000 - n < 50000 ? 3000000 - n : 50000, MSG_DONTWAIT)) > 0) n += (size_t)k;
+	ms(300);
+	while (n < 3000000 && (k = send(a, big, 3000000 - n, 0)) > 0) n += (size_t)k;
+	ms(200);
+	if (send(a, "x", 1, 0) != 1) die("tell");
+	say("%s", res(read(a, in, 10)));
+	reap(p);
+}
+
 // ---- descriptors
 
 static void waits_owing(void) { // while another connection has bytes that the kernel has no room for
@@ -5108,7 +5157,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 
 int main(int argc, char **argv) {

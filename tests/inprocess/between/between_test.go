@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/lab/leak"
@@ -177,8 +178,8 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 
 // cases cover processes that share an end, what ends a stream, and which side ends it.
 var cases = []string{
-	"answered_by_reset", "edge_drained", "room", "closed_full", "closed_much", "closed_unsent", "range_above", "shut_full", "daemons", "ends_unasked", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
-	"killed", "killed_after_writing", "lingers", "lingers_at_exit", "oob_last", "reads_by_closed", "shut_reader", "unread", "writes_to_closed",
+	"answered_by_reset", "edge_drained", "room", "closed_full", "closed_much", "closed_unsent", "range_above", "shut_full", "daemons", "ends_after_spill", "ends_unasked", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
+	"killed", "killed_after_writing", "lingers", "lingers_at_exit", "oob_last", "reads_by_closed", "reset_half", "shut_reader", "unread", "writes_to_closed",
 }
 
 // TestSanitizers checks that the sanitizers find nothing in the library.
@@ -213,4 +214,29 @@ func TestAgain(t *testing.T) {
 	said, err := run(t, h, 2*time.Minute, "stress", "??", "4", "1", seed(t), "0", "-", strconv.Itoa(rounds))
 	require.NoError(t, err, said)
 	require.Greater(t, h.Promoted.Load(), int64(rounds), said)
+}
+
+// TestAgainOneWay checks the same for a stream whose receiver sends nothing, so that one direction is never opened.
+func TestAgainOneWay(t *testing.T) {
+	if _, err := exec.LookPath("iperf3"); err != nil {
+		t.Skip("no iperf3")
+	}
+	h := open(t, Faults{Recall: 1, Within: 200 * time.Millisecond, Delay: time.Millisecond})
+	preload := []string{"LD_PRELOAD=" + build(t).Library()}
+	port := strconv.Itoa(20000 + int(matrix.Seed(t)%20000))
+	var server sync.WaitGroup
+	server.Go(func() {
+		out, err := start(t, h, time.Minute, preload, "iperf3", "-s", "-1", "-B", "127.0.0.1", "-p", port)
+		assert.NoError(t, err, out)
+	})
+	defer server.Wait()
+	said, err := "", error(nil)
+	for range 50 { // until it listens
+		if said, err = start(t, h, time.Minute, preload, "iperf3", "-c", "127.0.0.1", "-p", port, "-t", "2"); err == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	require.NoError(t, err, said)
+	require.Greater(t, h.Promoted.Load(), int64(2), said)
 }

@@ -148,7 +148,7 @@ func (k *connection) collect(i int) bool {
 	}
 	if (ended || closed) && !k.over[i] { // ENDED
 		k.over[i] = true
-		says := uint32(inprocess.Gone)
+		says := uint32(inprocess.Gone | inprocess.Left)
 		if ended && k.flags[i]&inprocess.Reset == 0 {
 			says = inprocess.Shut
 		}

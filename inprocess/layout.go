@@ -38,7 +38,7 @@ const (
 	Reset                // this end resets on purpose
 	Shut                 // the FIN is from shutdown(); this end still reads. In a mirror: the peer's process has ended
 	Asks                 // between hosts: asks how much the peer gave to the kernel
-	Left                 // in a mirror between hosts: the peer has left the ring
+	Left                 // in a mirror between hosts: the peer will not open its direction any more
 )
 
 // ArmSelf in arm asks for a token with the next byte, or in the arm of a mirror for the bell. ArmRead there asks for

@@ -32,7 +32,7 @@ struct smci_transition {
 #define SMCI_RESET 16u   // this end resets on purpose: unread bytes at close(), SO_LINGER with zero time once it is set, an unacknowledged frame
 #define SMCI_SHUT 32u    // the FIN is from shutdown(); this end still reads. In a mirror: the peer's process has ended
 #define SMCI_ASKS 64u    // between hosts: asks how much the peer gave to the kernel. In a mirror: the answer is there
-#define SMCI_LEFT 128u   // in a mirror between hosts: the peer has left the ring, and nx is its last word
+#define SMCI_LEFT 128u   // in a mirror between hosts: the peer will not open its direction any more, if nx does not say that it has
 
 // In a mirror, which stands for the memory of a peer on another host: the nonces that announce OPEN, the peer's and this end's.
 #define SMCI_NONCES_AT 512u

@@ -274,7 +274,7 @@ static void sure(struct end *e) {
 	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
 	bell(e); // so that the gateway sees the next question as a new one
 }
-// left_unopened tells whether the peer has left the ring without having opened its direction.
+// left_unopened tells whether the peer will never open its direction.
 static bool left_unopened(struct end *e) { return unlikely(get_acquire(&e->peer->flags) & SMCI_LEFT) && !get_acquire(&e->peer->nx); }
 static void back_unopened(struct end *e) {
 	sure(e);

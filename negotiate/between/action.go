@@ -38,11 +38,11 @@ type (
 	}
 
 	// TellPlace records in the mirror where the peer's library is in the kernel's stream. Latest says that this answers
-	// the latest Control.Where.
+	// the latest Control.Where, Last that the library will not open its direction any more.
 	TellPlace struct {
-		Number uint64
-		Place  Place
-		Latest bool
+		Number       uint64
+		Place        Place
+		Latest, Last bool
 	}
 
 	// Ask requests the place of the local library. Answer with Control.Opened.
@@ -57,8 +57,8 @@ type (
 	}
 
 	// Lose says that the carrier of a number has ended, or that there will be none: stop sending and mark its mirror
-	// GONE. Remote says that the peer decided. Over says that this is the last action for the number; otherwise Ask and
-	// PeerEnded may follow, and the owner must call Control.Exited or Control.Left.
+	// GONE. Remote says that the peer decided. Over says that this is the last action for the number; otherwise the owner
+	// must call Control.Decline and Opened when the mirror has GONE, and in the end Control.Exited or Control.Left.
 	Lose struct {
 		Number uint64
 		Reason negotiate.Reason

@@ -112,6 +112,7 @@ type conn struct {
 	asks     bool                     // WHERE was sent and is not answered
 	again    bool                     // it is to be sent once more then
 	asked    bool                     // WHERE was read and is not answered
+	lost     bool                     // the peer's DECLINE was read: the next place of its library is the last
 }
 
 // words are the flags of a library. Once set, they stay set.
@@ -259,7 +260,8 @@ func (c *Control) Proved(now time.Time, number uint64, kind negotiate.CarrierKin
 	return c.done()
 }
 
-// Decline says why there is no carrier, or no longer one.
+// Decline says why there is no carrier, or no longer one. If there was one, call it when the mirror has GONE, and then
+// Opened: a library that has seen GONE does not open its direction any more.
 func (c *Control) Decline(now time.Time, number uint64, why negotiate.Reason) []Action {
 	c.say(now, message{kind: decline, number: number, reason: why})
 	return c.done()
@@ -566,6 +568,7 @@ func (c *Control) about(now time.Time, m *message) {
 	case confirm:
 		c.do(Carry{Number: m.number, Carrier: m.chosen})
 	case decline:
+		e.lost = true
 		if was != gone {
 			c.do(Lose{Number: m.number, Reason: m.reason, Remote: true, Over: e.phase == over})
 		}
@@ -579,7 +582,7 @@ func (c *Control) about(now time.Time, m *message) {
 			c.do(Ask{Number: m.number})
 		}
 	case opened:
-		c.do(TellPlace{Number: m.number, Place: m.place, Latest: e.asks && !e.again})
+		c.do(TellPlace{Number: m.number, Place: m.place, Latest: e.asks && !e.again, Last: e.lost})
 		again := e.again && !m.place.Opened
 		if e.asks, e.again = false, false; again {
 			c.where(now, e)

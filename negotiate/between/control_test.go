@@ -206,6 +206,8 @@ func TestDeclined(t *testing.T) {
 		p.do(i, c.Decline(p.now, n, negotiate.ReasonDeviceFailed))
 		p.do(i, c.Where(p.now, n))
 		require.Equal(t, []between.Action{between.Ask{Number: n}}, p.take(1-i))
+		p.do(i, c.Opened(p.now, n, between.Place{Sent: 3}))
+		require.Equal(t, []between.Action{between.TellPlace{Number: n, Place: between.Place{Sent: 3}, Latest: i == 1, Last: true}}, p.take(1-i))
 	}
 	p.do(1, p.side[1].Exited(p.now, n, 9))
 	require.Equal(t, []between.Action{between.PeerEnded{Number: n, Exited: true, Written: 9}}, p.take(0))

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/comparison"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 // betweenWorld is two hosts, each with a daemon, that promote connections between each other's programs.
@@ -91,6 +93,34 @@ func TestBetweenHostsSwitch(t *testing.T) {
 		f.goesOn(time.Second)
 	}
 	w.promoted()
+}
+
+// TestBetweenHostsSwitchOneWay checks the same for a stream whose receiver sends nothing, so that one direction was never
+// opened.
+func TestBetweenHostsSwitchOneWay(t *testing.T) {
+	t.Parallel()
+	testnet.Require(t, "iperf3")
+	w := newBetweenWorld(t, settings{Carriers: "soft"})
+	at := fmt.Sprint(transferPort)
+	server := w.start(w.h1, "iperf3", "-s", "-1", "-p", at, "--forceflush")
+	ctx, cancel := context.WithTimeout(t.Context(), slowed(10*time.Second))
+	defer cancel()
+	require.NoError(t, server.WaitOutput(ctx, "listening"))
+	client := w.start(w.h2, "iperf3", "-c", w.h1.Addr4.String(), "-p", at, "-t", "300")
+	defer func() { _, _ = client.Kill(), server.Kill() }()
+	promoted := func() {
+		t.Helper()
+		w.gs[1].eventually("promoted", 10*time.Second, func() bool {
+			return slices.ContainsFunc(w.gs[1].inProcess(), func(c report.ConnInfo) bool { return c.InProcess.TxRing > 1<<20 })
+		})
+	}
+	for _, g := range w.gs {
+		promoted()
+		g.says("off")
+		w.native()
+		g.says("on")
+	}
+	promoted()
 }
 
 // TestBetweenHostsDies checks that, whatever dies, a stream goes on or ends as the kernel would have ended it.

@@ -32,6 +32,7 @@ type end struct {
 	said    mirror.Said                  // what the peer was last told
 	granted bool
 	lost    bool // the carrier has ended
+	heard   bool // the peer has said its last, but for the end of its process
 	alone   bool // no process has the end's memory any more
 	ended   bool // so it is with the peer's
 	dropped bool
@@ -177,9 +178,11 @@ func (e *end) Lost(why negotiate.Reason, err error) {
 // Panicked implements loop.Owner.
 func (e *end) Panicked(r any) {
 	e.s.cfg.Log.Error("panic in an end between hosts, whose connection goes on by the kernel", "panic", r)
-	e.talk.post(func(now time.Time) {
-		e.lost = true
-		e.talk.leave(now, e, false, 0)
+	e.talk.post(func(now time.Time) { // without a last word: nobody knows where the library is
+		if t := e.talk; !t.over && t.ends[e.number] == e {
+			t.do(t.ctl.Decline(now, e.number, negotiate.ReasonInternalError))
+		}
+		e.talk.drop(e)
 	})
 }
 

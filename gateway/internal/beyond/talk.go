@@ -50,7 +50,8 @@ type talk struct {
 	local, remote netip.Addr
 	hello         between.Hello // the peer's
 	greeted       bool
-	over          bool // the control connection has ended
+	over          bool             // the control connection has ended
+	leaving       negotiate.Reason // why it is about to end by this side; ReasonNone: it is not
 	failure       error
 	writing       bool
 	early         []*end
@@ -136,6 +137,9 @@ func (t *talk) run(c net.Conn, opener bool) {
 		for _, job := range jobs {
 			job(now)
 		}
+		if t.leaving != negotiate.ReasonNone && t.heardAll() {
+			t.finish(now)
+		}
 		t.send()
 		switch {
 		case !t.over:
@@ -220,10 +224,37 @@ func (t *talk) send() {
 	}
 }
 
-// end closes the control connection from this side, and drops all its ends.
+// end ends all carriers, then closes the control connection from this side. In between, for closeTime at most, both
+// sides learn which directions the other's libraries have not opened: those connections can be promoted again.
 func (t *talk) end(now time.Time, why negotiate.Reason) {
+	t.leaving = why
+	for e := range t.all {
+		if !e.granted || t.over || t.ends[e.number] != e {
+			t.drop(e)
+			continue
+		}
+		e.blame(why, false)
+		e.mir.Load().Lose()
+		t.lastPlace(e, why)
+		t.loses(e)
+	}
+	time.AfterFunc(closeTime, func() { t.post(t.finish) })
+}
+
+// heardAll reports whether the peer has said the last of all ends.
+func (t *talk) heardAll() bool {
+	for e := range t.all {
+		if !e.heard {
+			return false
+		}
+	}
+	return true
+}
+
+// finish closes the control connection from this side, and drops all its ends.
+func (t *talk) finish(now time.Time) {
 	if !t.over && t.ctl != nil {
-		t.do(t.ctl.Close(now, why))
+		t.do(t.ctl.Close(now, t.leaving))
 	}
 	for e := range t.all {
 		t.drop(e)
@@ -237,7 +268,7 @@ func (t *talk) do(todo []between.Action) {
 		case between.Greeted:
 			t.greet(a.Peer)
 		case between.Find:
-			if t.over { // one before it in the same piece has ended the connection
+			if t.over || t.leaving != negotiate.ReasonNone { // one before it in the same piece may have ended the connection
 				break
 			}
 			t.wishes[a.Number] = a.Offer
@@ -266,7 +297,8 @@ func (t *talk) do(todo []between.Action) {
 				if a.Latest {
 					answers = e.said.Questions
 				}
-				e.mir.Load().TellOpening(openingOf(a.Place), answers)
+				e.mir.Load().TellOpening(openingOf(a.Place), answers, a.Last)
+				e.heard = e.heard || a.Last
 			})
 		case between.Ask:
 			t.with(a.Number, func(e *end) { t.opened(e, func(time.Time) {}) })
@@ -347,7 +379,7 @@ func (t *talk) begin(_ time.Time, e *end) {
 	switch {
 	case t.over && !t.greeted:
 		t.pass(e)
-	case t.over: // it was over just before; the peer has a gateway
+	case t.over, t.leaving != negotiate.ReasonNone: // it was over just before; the peer has a gateway
 		delete(t.all, e)
 		t.s.seek(e, e.hosts)
 	case t.greeted:
@@ -418,7 +450,7 @@ func (t *talk) admits(e *end, p carrier.Provider) bool {
 func (t *talk) found(now time.Time, number uint64, e *end) {
 	o, ok := t.wishes[number]
 	t.all[e] = struct{}{}
-	if !ok || t.over { // the offer has ended meanwhile
+	if !ok || t.over || t.leaving != negotiate.ReasonNone { // the offer has ended meanwhile
 		t.drop(e)
 		return
 	}
@@ -557,8 +589,22 @@ func (t *talk) lose(a between.Lose) {
 			delete(t.ends, a.Number)
 		}
 		e.mir.Load().Lose()
+		t.lastPlace(e, a.Reason)
 		t.loses(e)
 	}
+}
+
+// lastPlace tells the peer that an end has lost its carrier, and where its library is. The mirror must have GONE by now,
+// or get it before the shard reads the library's words, so that the library opens its direction no more.
+func (t *talk) lastPlace(e *end, why negotiate.Reason) {
+	e.where(func(p between.Place) {
+		t.post(func(now time.Time) {
+			if !t.over && t.ends[e.number] == e {
+				t.do(t.ctl.Decline(now, e.number, why))
+				t.do(t.ctl.Opened(now, e.number, p))
+			}
+		})
+	})
 }
 
 // loses records that an end's carrier has ended.
@@ -584,14 +630,15 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 		return
 	}
 	e.blame(why, false)
-	if !t.over {
-		t.do(t.ctl.Decline(now, e.number, why))
-	}
 	if !e.granted {
+		if !t.over {
+			t.do(t.ctl.Decline(now, e.number, why))
+		}
 		e.debug("not promoted: "+why.String(), err)
 		t.drop(e)
 		return
 	}
+	t.lastPlace(e, why)
 	t.loses(e)
 	t.note(now, e, why)
 	if t.s.lines.Allow() {
@@ -621,6 +668,7 @@ func (t *talk) opened(e *end, then func(now time.Time)) {
 // peerEnded handles the peer's ENDED, the last message of a number.
 func (t *talk) peerEnded(e *end, exited bool, written uint64) {
 	delete(t.ends, e.number)
+	e.heard = true
 	if exited {
 		e.ended = true
 		e.mir.Load().PeerEnded(written)

@@ -208,8 +208,9 @@ func (e *End) Tell(flags uint32) {
 }
 
 // TellOpening passes on where the peer's library has opened its direction, or how much it has given to the kernel so
-// far. answers is the number of [Said].Questions that the peer was asked for that; 0: it says so by itself.
-func (e *End) TellOpening(o Opening, answers uint32) {
+// far. answers is the number of [Said].Questions that the peer was asked for that; 0: it says so by itself. last says
+// that it does not open its direction any more.
+func (e *End) TellOpening(o Opening, answers uint32, last bool) {
 	e.post(func() {
 		e.hear() // the library may have asked once more
 		latest := answers != 0 && answers == e.said.Questions
@@ -218,9 +219,14 @@ func (e *End) TellOpening(o Opening, answers uint32) {
 			e.mir.first.k.Store(o.At)
 			e.mir.nx.Store(1)
 		}
+		flags := e.mir.flags.Load()
 		if e.own.flags.Load()&inprocess.Asks != 0 && (latest || o.Opened) {
-			e.mir.flags.Store(e.mir.flags.Load() | inprocess.Asks)
+			flags |= inprocess.Asks
 		}
+		if last {
+			flags |= inprocess.Left
+		}
+		e.mir.flags.Store(flags)
 		e.announce()
 	})
 }

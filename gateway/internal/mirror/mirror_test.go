@@ -191,7 +191,7 @@ func TestPassedOn(t *testing.T) {
 	a.lib.says(inprocess.EndFlags, uint64(asked))
 	require.Equal(t, mirror.Said{Flags: uint32(asked), Questions: 2}, expect(t, a.said, "asks again"))
 	for _, answers := range []uint32{0, 1, 2} {
-		a.TellOpening(mirror.Opening{Ksent: 40}, answers)
+		a.TellOpening(mirror.Opening{Ksent: 40}, answers, false)
 		a.Where(func(o mirror.Opening) { where <- o })
 		require.Equal(t, mirror.Opening{Ksent: 70}, expect(t, where, "place"))
 		require.Equal(t, answers == 2, a.lib.flags()&inprocess.Asks != 0, "an answer to an earlier question is none to this")
@@ -203,7 +203,7 @@ func TestPassedOn(t *testing.T) {
 	opened := mirror.Opening{Opened: true, At: 54, Ksent: 70}
 	require.Equal(t, opened, expect(t, a.said, "opened").Opening)
 	sleep()
-	b.TellOpening(opened, 0)
+	b.TellOpening(opened, 0, false)
 	require.NoError(t, expect(t, woken, "sleeper"))
 	require.Equal(t, [3]uint64{1, 54, 70}, [3]uint64{
 		uint64(word32(b.lib.mirror, inprocess.EndNx).Load()), word64(b.lib.mirror, inprocess.EndTransitions+8).Load(), word64(b.lib.mirror, inprocess.EndKsent).Load(),
@@ -225,11 +225,14 @@ func TestAfterLoss(t *testing.T) {
 	asks := uint32(inprocess.Attached | inprocess.Asks)
 	a.lib.says(inprocess.EndFlags, uint64(asks))
 	require.Equal(t, mirror.Said{Flags: asks, Questions: 1}, expect(t, a.said, "asks"))
-	a.TellOpening(mirror.Opening{Ksent: 40}, 1)
+	a.TellOpening(mirror.Opening{Ksent: 40}, 1, false)
 	eventually(inprocess.Gone | inprocess.Asks)
-	a.PeerLeft()
+	a.TellOpening(mirror.Opening{Ksent: 40}, 0, true)
 	eventually(inprocess.Gone | inprocess.Asks | inprocess.Left)
 	require.Empty(t, a.lost)
+	sides[1].PeerLeft()
+	require.Eventually(t, func() bool { return sides[1].lib.flags() == inprocess.Gone|inprocess.Left }, patience, time.Millisecond)
+	require.Empty(t, sides[1].lost)
 }
 
 // TestFiles: they begin as those of an end and of its peer.

@@ -26,9 +26,10 @@ func newUp(e *env) *cobra.Command {
 		Short: "Run the gateway in the foreground",
 		Long: `Up runs the gateway in this network namespace until it gets SIGTERM or SIGINT.
 SIGHUP has it read its configuration again: mode, policy and some limits change
-while it runs. It is three processes, in mode enforce four: a small guardian, the daemon it outlives for a
-second, so that the connections of a daemon that dies end promptly, one that makes
-sockets for the daemon in a network namespace of their own, and a spare for that one.
+while it runs. It is three processes, in mode enforce four: a small guardian, the
+daemon it outlives for a second, so that the connections of a daemon that dies end
+promptly, one that makes sockets for the daemon in a network namespace of their own,
+and a spare for that one.
 
 With --takeover it takes over from the gateway that runs on the same admin socket,
 if there is one: that one serves the connections it carries until they end, while

@@ -93,7 +93,7 @@ func wrongUser(t *testing.T, w *world) {
 	nobody := []string{"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"}
 	const who = "permission denied: it answers root, the daemon's user, and members of its group"
 	for line, says := range map[string]string{
-		"up -c " + file:               `needs root, or the capabilities of docs/OPERATIONS.md "What it needs"; missing: CAP_NET_ADMIN`,
+		"up -c " + file:               `needs root, or the capabilities of OPERATIONS.md "What it needs"; missing: CAP_NET_ADMIN`,
 		"off -c " + file:              who,
 		"cleanup -c " + file:          "permission denied: it takes root, or the daemon's user",
 		"status --socket " + g.socket: who,

@@ -36,6 +36,8 @@
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW };
 
+enum look { LOOK, FRAMED, BACK };
+
 enum way { NATIVE, OPENED, RETURNS, RETURNED };
 
 struct frame {
@@ -51,7 +53,7 @@ struct remote {
 	_Atomic int asleep;     // sleeping threads that will come back to this memory
 	uint64_t size;          // of the ring
 	// As the consumer: rl.
-	enum { LOOK, FRAMED, BACK } rx;
+	_Atomic int rx;         // enum look; the writer also looks at it
 	uint64_t got;           // bytes read since OPEN, from ring and DATA
 	uint64_t clear;         // ring position up to which bytes may be read without looking at the kernel
 	bool rest;              // the last frame's rest byte is still in the kernel's queue, or first in in

@@ -253,11 +253,9 @@ static void take_open(struct end *e, int fd) {
 // blocks tells whether n bytes, all that are there, keep the kernel from receiving more: it reports readable although fewer are there than it
 // was told to wait for.
 static bool blocks(struct end *e, int fd, int n) {
-	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
-	struct timespec zero = {0, 0};
 	int lowat = n + 1, one = 1;
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
-	bool r = SYS(ppoll, &p, 1, &zero, 0, 8) == 1 && p.revents == POLLIN && queued(fd) == n;
+	bool r = smcgw_polled(fd, POLLIN | POLLRDHUP) == POLLIN && queued(fd) == n;
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	e->remote->lowat = 1;
 	return r;
@@ -276,11 +274,13 @@ static void sure(struct end *e) {
 	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
 	bell(e); // so that the gateway sees the next question as a new one
 }
-// left_unopened tells whether the peer will never open its direction.
+// left_unopened tells whether the peer will never open its direction; never_opens then ends the look for OPEN.
 static bool left_unopened(struct end *e) { return unlikely(get_acquire(&e->peer->flags) & SMCI_LEFT) && !get_acquire(&e->peer->nx); }
-static void back_unopened(struct end *e) {
+static bool never_opens(struct end *e) {
+	if (likely(e->remote->rx != LOOK || !left_unopened(e))) return false;
 	sure(e);
 	e->remote->rx = BACK;
+	return true;
 }
 
 // look_for_open peeks at the kernel's stream for the nonce. It returns how many bytes of b are data, or -1 for none yet, and consumes OPEN.
@@ -397,10 +397,7 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 			*n = want;
 			return FROM_KERNEL;
 		}
-		if (m->rx == LOOK && left_unopened(e)) {
-			back_unopened(e);
-			continue;
-		}
+		if (never_opens(e)) continue;
 		if (m->rx == LOOK) {
 			long k = look_for_open(e, fd, b, want);
 			if (k > 0) {
@@ -511,11 +508,9 @@ static bool died(struct end *e, int fd) {
 	bool read_all = get_acquire(&e->peer->tail) == get(&e->own->head) && m->spilled == m->kept;
 	if (shut && !more && read_all) {
 		int reset = ECONNRESET;
-		struct pollfd p = {fd, 0, 0};
-		struct timespec zero = {0, 0};
 		e->rx_error = 0;
 		e->eof = true;
-		put(&e->forgives, SYS(ppoll, &p, 1, &zero, 0, 8) == 1 && p.revents & POLLHUP); // the kernel has the reset
+		put(&e->forgives, smcgw_polled(fd, 0) & POLLHUP); // the kernel has the reset
 		atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
 	} else {
 		e->rx_error = ECONNRESET;
@@ -565,12 +560,10 @@ static void readable(struct end *e, int fd) {
 // in which they came. So they are taken. Without the rest byte the gateway can ring no more, so the peer is asked to send through the kernel.
 static void squeezed(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
-	struct timespec zero = {0, 0};
 	int lowat = 0, q = queued(fd);
 	socklen_t l = sizeof lowat;
 	if (m->rx != FRAMED || m->type != NO_FRAME || !q || q + m->in_n >= FRAME + (unsigned)m->rest) return;
-	if (SYS(ppoll, &p, 1, &zero, 0, 8) != 1 || p.revents != POLLIN || queued(fd) != q) return;
+	if (smcgw_polled(fd, POLLIN | POLLRDHUP) != POLLIN || queued(fd) != q) return;
 	if (SYS(getsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &l) < 0 || lowat <= q) return; // the gateway has rung
 	long n = SYS(recvfrom, fd, m->in + m->in_n, q, MSG_DONTWAIT);
 	if (n <= 0) return;
@@ -586,11 +579,7 @@ static bool ended_now(struct end *e, int fd, bool told) {
 	if (get(&e->read_ended) && !e->rx_error && !e->died && !smcgw_heard(fd)) return e->eof = true;
 	return (told || e->eof || e->rx_error) && died(e, fd);
 }
-static bool says_end(int fd) {
-	struct pollfd p = {fd, POLLRDHUP, 0};
-	struct timespec zero = {0, 0};
-	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1;
-}
+static bool says_end(int fd) { return smcgw_polled(fd, POLLRDHUP); }
 
 // left_as is called before the lock is released: waits must find what is left, and be woken by what comes.
 static void left_as(struct end *e, int fd) {
@@ -669,7 +658,7 @@ static void all_back(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (likely(m->tx == OPENED || m->tx == RETURNS) || (m->rx != BACK && !left_unopened(e)) || !smcgw_try(e, &e->rl)) return;
 	if (smcgw_still(e, fd)) {
-		if (m->rx == LOOK && left_unopened(e)) back_unopened(e);
+		never_opens(e);
 		native(e, fd);
 	}
 	smcgw_unlock(e, &e->rl);
@@ -1466,7 +1455,7 @@ static bool opens_no_more(struct end *e) {
 	struct remote *m = e->remote;
 	uint32_t answered = get_acquire(&e->peer->flags) & SMCI_ASKS; // loaded before nx
 	if (!m->asked && !answered && !(get(&e->own->flags) & SMCI_ASKS)) inquire(e); // no other question is on its way
-	return left_unopened(e) || (m->asked && answered && !get_acquire(&e->peer->nx));
+	return m->asked && answered && !get_acquire(&e->peer->nx);
 }
 
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {

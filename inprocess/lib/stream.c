@@ -307,6 +307,13 @@ long smcgw_peek(int fd) {
 	return SYS(recvfrom, fd, &c, 1, MSG_PEEK | MSG_DONTWAIT);
 }
 
+// smcgw_polled returns what poll() says right now: of the events, errors, or 0.
+short smcgw_polled(int fd, short events) {
+	struct pollfd p = {fd, events, 0};
+	struct timespec zero = {0, 0};
+	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 ? p.revents : 0;
+}
+
 // peeked is smcgw_peek, and records the answer.
 static long peeked(struct end *e, int fd) {
 	long n = smcgw_peek(fd);
@@ -965,10 +972,8 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 // smcgw_beside returns what poll() says in addition to the ring's bytes once either side has
 // begun to end the connection; room asks for POLLOUT, too.
 uint32_t smcgw_beside(const struct end *e, int fd, bool room) {
-	struct pollfd p = {fd, room ? POLLOUT | POLLRDHUP : POLLRDHUP, 0};
-	struct timespec zero = {0, 0};
 	if (likely(!room && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && !get(&e->read_ended) && !get(&e->write_ended))) return 0;
-	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 ? (uint32_t)p.revents : 0;
+	return (uint32_t)smcgw_polled(fd, room ? POLLOUT | POLLRDHUP : POLLRDHUP);
 }
 
 static bool settled(struct end *e, int fd) { // rl is held
@@ -1229,19 +1234,12 @@ bool smcgw_pay(void) {
 	return owing;
 }
 
-// writable returns what the kernel says about a write right now: POLLOUT, errors, or 0.
-static short writable(int fd) {
-	struct pollfd p = {fd, POLLOUT, 0};
-	struct timespec zero = {0, 0};
-	return SYS(ppoll, &p, 1, &zero, 0, 8) == 1 ? p.revents : 0;
-}
-
 // fits tells whether the kernel is sure to take the tokens of one call. If it may refuse them, no byte may go into the ring. When the
 // kernel says writable, a third of its send buffer is free.
 static bool fits(struct end *e, int fd) {
 	uint64_t ks = get(&e->ks);
 	if (likely(ks + 1 < e->fits && !e->owed)) return true;
-	if (!pay(e, fd) || !writable(fd)) return false;
+	if (!pay(e, fd) || !smcgw_polled(fd, POLLOUT)) return false;
 	int n = int_option(fd, SOL_SOCKET, SO_SNDBUF) / 3 / TOKEN_BYTES;
 	e->fits = ks + (n < 2 ? 2 : (uint64_t)n);
 	return true;
@@ -1355,7 +1353,7 @@ static bool may_ring(struct end *e, int fd) {
 		e->path_at = now_coarse();
 		e->path_head = get(&e->own->head);
 	}
-	return writable(fd) == POLLOUT; // checked every time: the peer's thread may be this one
+	return smcgw_polled(fd, POLLOUT) == POLLOUT; // checked every time: the peer's thread may be this one
 }
 
 // try_recalled takes wl. A writer that is inside may have checked for the recall already, so it checks again when it leaves.
@@ -1942,7 +1940,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 			wake(e);
 		}
 		// The token wakes the peer's process, which then sees the flags.
-		if (!rung && *writes && !get(&e->write_ended) && fits(e, fd) && writable(fd) == POLLOUT) {
+		if (!rung && *writes && !get(&e->write_ended) && fits(e, fd) && smcgw_polled(fd, POLLOUT) == POLLOUT) {
 			// A peer that has set RECALL is awake, or has left the ring for good and may be a program without the library by
 			// now. A peer that has not reached where this end left the ring passes both transitions at once if nothing was sent
 			// through the kernel since.

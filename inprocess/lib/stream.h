@@ -19,6 +19,7 @@ bool smcgw_over(int fd);
 bool smcgw_told(struct end *e);
 int smcgw_reports(struct end *e, int fd);
 long smcgw_peek(int fd);
+short smcgw_polled(int fd, short events);
 void smcgw_untune(struct end *e, int fd);
 void smcgw_widen(int fd, int n);
 bool smcgw_resets(const struct end *e, int fd);

@@ -241,6 +241,9 @@ func (t *talk) end(now time.Time, why negotiate.Reason) {
 	time.AfterFunc(closeTime, func() { t.post(t.finish) })
 }
 
+// closing reports whether the control connection has ended, or is about to end by this side.
+func (t *talk) closing() bool { return t.over || t.leaving != negotiate.ReasonNone }
+
 // heardAll reports whether the peer has said the last of all ends.
 func (t *talk) heardAll() bool {
 	for e := range t.all {
@@ -268,7 +271,7 @@ func (t *talk) do(todo []between.Action) {
 		case between.Greeted:
 			t.greet(a.Peer)
 		case between.Find:
-			if t.over || t.leaving != negotiate.ReasonNone { // one before it in the same piece may have ended the connection
+			if t.closing() { // one before it in the same piece may have ended the connection
 				break
 			}
 			t.wishes[a.Number] = a.Offer
@@ -301,7 +304,7 @@ func (t *talk) do(todo []between.Action) {
 				e.heard = e.heard || a.Last
 			})
 		case between.Ask:
-			t.with(a.Number, func(e *end) { t.opened(e, func(time.Time) {}) })
+			t.with(a.Number, func(e *end) { t.opened(e, negotiate.ReasonNone, func(time.Time) {}) })
 		case between.PeerEnded:
 			t.with(a.Number, func(e *end) { t.peerEnded(e, a.Exited, a.Written) })
 		case between.Lose:
@@ -379,7 +382,7 @@ func (t *talk) begin(_ time.Time, e *end) {
 	switch {
 	case t.over && !t.greeted:
 		t.pass(e)
-	case t.over, t.leaving != negotiate.ReasonNone: // it was over just before; the peer has a gateway
+	case t.closing(): // it was over just before; the peer has a gateway
 		delete(t.all, e)
 		t.s.seek(e, e.hosts)
 	case t.greeted:
@@ -450,7 +453,7 @@ func (t *talk) admits(e *end, p carrier.Provider) bool {
 func (t *talk) found(now time.Time, number uint64, e *end) {
 	o, ok := t.wishes[number]
 	t.all[e] = struct{}{}
-	if !ok || t.over || t.leaving != negotiate.ReasonNone { // the offer has ended meanwhile
+	if !ok || t.closing() { // the offer has ended meanwhile
 		t.drop(e)
 		return
 	}
@@ -594,19 +597,6 @@ func (t *talk) lose(a between.Lose) {
 	}
 }
 
-// lastPlace tells the peer that an end has lost its carrier, and where its library is. The mirror must have GONE by now,
-// or get it before the shard reads the library's words, so that the library opens its direction no more.
-func (t *talk) lastPlace(e *end, why negotiate.Reason) {
-	e.where(func(p between.Place) {
-		t.post(func(now time.Time) {
-			if !t.over && t.ends[e.number] == e {
-				t.do(t.ctl.Decline(now, e.number, why))
-				t.do(t.ctl.Opened(now, e.number, p))
-			}
-		})
-	})
-}
-
 // loses records that an end's carrier has ended.
 func (t *talk) loses(e *end) {
 	e.lost = true
@@ -653,11 +643,19 @@ func (t *talk) note(now time.Time, e *end, why negotiate.Reason) {
 	}
 }
 
-// opened tells the peer where the own library is in the kernel's stream, then calls then.
-func (t *talk) opened(e *end, then func(now time.Time)) {
+// lastPlace tells the peer that an end has lost its carrier, and where its library is. The mirror must have GONE by now,
+// or get it before the shard reads the library's words, so that the library opens its direction no more.
+func (t *talk) lastPlace(e *end, why negotiate.Reason) { t.opened(e, why, func(time.Time) {}) }
+
+// opened tells the peer where the own library is in the kernel's stream, after why the carrier has ended, if why is one
+// for [talk.lastPlace], then calls then.
+func (t *talk) opened(e *end, why negotiate.Reason, then func(now time.Time)) {
 	e.where(func(p between.Place) {
 		t.post(func(now time.Time) {
 			if !t.over && t.ends[e.number] == e {
+				if why != negotiate.ReasonNone {
+					t.do(t.ctl.Decline(now, e.number, why))
+				}
 				t.do(t.ctl.Opened(now, e.number, p))
 			}
 			then(now)
@@ -724,11 +722,13 @@ func (t *talk) alone(_ time.Time, e *end) {
 // drained handles that the peer has everything that an ended process had written.
 func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
 	reset := e.latest().Flags&inprocess.Reset != 0 // a deliberate reset discards what it has written
-	t.opened(e, func(now time.Time) { t.leave(now, e, !reset, bytes) })
+	t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, !reset, bytes) })
 }
 
 // left ends an end whose library has left the ring, after telling the peer how far the library got.
-func (t *talk) left(e *end) { t.opened(e, func(now time.Time) { t.leave(now, e, false, 0) }) }
+func (t *talk) left(e *end) {
+	t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, false, 0) })
+}
 
 // leave tells the peer that an end has ended, and drops it.
 func (t *talk) leave(now time.Time, e *end, exited bool, bytes uint64) {

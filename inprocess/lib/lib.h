@@ -108,6 +108,7 @@ struct end {
 	_Atomic int32_t sleeper;           // thread whose sleep consumes the byte that ends it
 	_Atomic bool kernel_news;          // the kernel may have news that nothing has asked for yet
 	bool skipped;                      // the last EAGAIN was returned without asking the kernel
+	bool uncounted;                    // after a demotion the program may send around the library: the ring cannot be entered any more
 	_Atomic bool recalled;             // the peer's recall was seen while a writer was inside
 	// As the producer: wl.
 	int64_t path_at;                   // when the path was last checked

@@ -1946,7 +1946,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 			// through the kernel since.
 			uint32_t left = get(&e->own->nx), at = get_acquire(&e->peer->cx);
 			bool nothing = left && at + 1 == left && get(&e->own->x[(left - 1) % SMCI_TRANSITIONS].k) == get(&e->ks);
-			if (!(left & 1) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED && (at == left || nothing)) {
+			if (!(left & 1) && !e->uncounted && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED && (at == left || nothing)) {
 				transition(e);
 				fence();
 				if (peer_flags(e) & SMCI_RECALL) transition(e); // as in send_any
@@ -1989,6 +1989,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 			if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
 			else transition(e);
 		}
+		e->uncounted = true;
 		smcgw_untune(e, fd);
 		if (writes && !last(e, fd, false)) done = false;
 		if (done && !e->eof && !e->rx_error && !e->tx_error && !smcgw_sleeps(e)) { // from now on it is an ordinary connection

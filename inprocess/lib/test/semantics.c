@@ -573,6 +573,43 @@ static void files(void) {
 	give(b, "other way");
 	say("%s", res(read(a, in, 100)));
 }
+// spliced_beside_reader: a thread writes by splice() while another sleeps in read(), until the other end has answered.
+struct splices {
+	int fd, answer; // answer: after so many bytes
+	bool right;
+};
+static void *answers(void *x) {
+	struct splices *s = x;
+	char c;
+	s->right = true;
+	for (int n = 0; read(s->fd, &c, 1) == 1; n++) {
+		s->right &= c == big[n];
+		if (n == s->answer) give(s->fd, "answer");
+	}
+	return 0;
+}
+static void spliced_beside_reader(void) {
+	uint64_t x = (uint64_t)getpid();
+	int right = 0, p[2];
+	if (pipe(p) < 0) die("pipe");
+	for (int i = 0; i < 20; i++) {
+		struct splices s = {.answer = (int)(draw(&x) % 100)};
+		struct thread t = {.n = 1};
+		pthread_t other;
+		pair(&t.fd, &s.fd);
+		begin(&t, read_thread);
+		pthread_create(&other, 0, answers, &s);
+		for (int n = 0; n <= s.answer || !t.done; n++)
+			if (write(p[1], big + n, 1) != 1 || (splice(p[0], 0, t.fd, 0, 1, 0) != 1 && (read(p[0], in, 1) != 1 || write(t.fd, in, 1) != 1))) die("splice");
+		finish(&t);
+		shutdown(t.fd, SHUT_WR);
+		pthread_join(other, 0);
+		right += s.right;
+		close(t.fd);
+		close(s.fd);
+	}
+	say("right %d", right);
+}
 static void stdio(void) {
 	int a, b;
 	pair(&a, &b);
@@ -5153,7 +5190,7 @@ static void left_by_many(void) {
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \

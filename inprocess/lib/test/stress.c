@@ -136,7 +136,10 @@ static size_t check(struct end *e, const unsigned char *b, size_t n, const char 
 	}
 	size_t i = 0;
 	while (b[i] == want[i]) i++;
-	printf("WRONG BYTE %02x, not %02x, %zu of %zu\n", b[i], want[i], i, n);
+	printf("WRONG BYTE %02x, not %02x, %zu of %zu", b[i], want[i], i, n);
+	const unsigned char *of = n - i < 8 ? 0 : memmem(stream[!e->side], sizeof stream[0], b + i, n - i < 32 ? n - i : 32);
+	if (of) printf("; these are from %ld", of - stream[!e->side]);
+	printf("\n");
 	fail(what, e->side, at, (long)n);
 	return 0;
 }

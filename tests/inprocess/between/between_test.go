@@ -210,7 +210,7 @@ func TestSanitizers(t *testing.T) {
 // TestAgain checks that an end that has gone back to the kernel asks to be promoted once more.
 func TestAgain(t *testing.T) {
 	const rounds = 6
-	h := open(t, Faults{Recall: 1, Within: 200 * time.Millisecond, Delay: time.Millisecond})
+	h := open(t, Faults{Recall: 1, Both: true, Within: 200 * time.Millisecond, Delay: time.Millisecond})
 	said, err := run(t, h, 2*time.Minute, "stress", "??", "4", "1", seed(t), "0", "-", strconv.Itoa(rounds))
 	require.NoError(t, err, said)
 	require.Greater(t, h.Promoted.Load(), int64(rounds), said)
@@ -221,7 +221,7 @@ func TestAgainOneWay(t *testing.T) {
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		t.Skip("no iperf3")
 	}
-	h := open(t, Faults{Recall: 1, Within: 200 * time.Millisecond, Delay: time.Millisecond})
+	h := open(t, Faults{Recall: 1, Both: true, Within: 200 * time.Millisecond, Delay: time.Millisecond})
 	preload := []string{"LD_PRELOAD=" + build(t).Library()}
 	port := strconv.Itoa(20000 + int(matrix.Seed(t)%20000))
 	var server sync.WaitGroup

@@ -221,7 +221,7 @@ func (k *connection) strike(t time.Time) {
 		k.recallAt = time.Time{}
 		k.h.Struck.Add(1)
 		k.flag(k.side[k.gateway], inprocess.Recall)
-		if k.rng.IntN(2) == 0 { // recall both directions
+		if k.h.faults.Both || k.rng.IntN(2) == 0 {
 			k.flag(k.side[1-k.gateway], inprocess.Recall)
 		}
 	}

@@ -23,10 +23,11 @@ const (
 
 // Faults are faults that strike connections at random moments.
 type Faults struct {
-	Carrier, Gateway, Recall, Clean float64       // probability for each connection
-	Within                          time.Duration // time after the promotion
-	Delay                           time.Duration // the longest delay of ring bytes and words
-	Whole                           bool          // deliver small messages whole, as most programs expect
+	Carrier, Gateway, Recall float64       // probability for each connection
+	Both                     bool          // recall both directions, not just one now and then
+	Within                   time.Duration // time after the promotion
+	Delay                    time.Duration // the longest delay of ring bytes and words
+	Whole                    bool          // deliver small messages whole, as most programs expect
 }
 
 // Hosts is the broker and all gateways.

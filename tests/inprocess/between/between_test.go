@@ -210,6 +210,7 @@ func TestSanitizers(t *testing.T) {
 // TestAgain checks that an end that has gone back to the kernel asks to be promoted once more.
 func TestAgain(t *testing.T) {
 	const rounds = 6
+	t.Setenv("STRESS_RECALLS", "1")
 	h := open(t, Faults{Recall: 1, Both: true, Within: 200 * time.Millisecond, Delay: time.Millisecond})
 	said, err := run(t, h, 2*time.Minute, "stress", "??", "4", "1", seed(t), "0", "-", strconv.Itoa(rounds))
 	require.NoError(t, err, said)

@@ -14,6 +14,7 @@ const BeatInterval = 40 * time.Millisecond
 // late by StuckAfter hangs.
 type lagging interface {
 	Late(now time.Time) time.Duration
+	relieve(now time.Time)
 }
 
 // Heart writes a gateway's heartbeat as long as every loop that it watches turns (docs/ARCHITECTURE.md "Shards").
@@ -52,6 +53,7 @@ func (h *Heart) Run(ctx context.Context) {
 func (h *Heart) Beat(now time.Time) {
 	if loops := h.loops.Load(); loops != nil {
 		for _, l := range *loops {
+			l.relieve(now)
 			if l.Late(now) >= StuckAfter {
 				return
 			}

@@ -12,6 +12,7 @@ import (
 type lateLoop struct{ by time.Duration }
 
 func (l *lateLoop) Late(time.Time) time.Duration { return l.by }
+func (l *lateLoop) relieve(time.Time)            {}
 
 // TestOneStuckLoopStopsTheHeart: and its next turn starts it again.
 func TestOneStuckLoopStopsTheHeart(t *testing.T) {

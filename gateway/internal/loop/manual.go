@@ -15,6 +15,7 @@ type Manual struct {
 // Step runs one turn and handles pending events, without sleeping.
 func (m *Manual) Step(now time.Time) (worked bool) {
 	worked, _ = m.turn(now)
+	m.callOutsiders()
 	n := m.poll(m.events[:], 0, true)
 	for i := 0; i < n; {
 		i = m.dispatch(m.events[:n], i)

@@ -139,3 +139,6 @@ func (p *placer) release() {
 		_ = p.set(&p.allowed) // fails if the processors are gone; then the kernel chooses
 	}
 }
+
+// forget is called for a thread that has none of the restrictions of the one before it.
+func (p *placer) forget() { p.placed = false }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime returns how much processor time the shard's thread has used so far.
+// processorTime returns how much processor time the shard's threads have used so far.
 func (s *Shard) processorTime() time.Duration {
 	tid := s.tid.Load()
 	if tid == 0 {
@@ -16,7 +16,7 @@ func (s *Shard) processorTime() time.Duration {
 	if err := unix.ClockGettime(threadClock(tid), &t); err != nil {
 		return time.Duration(s.spent.Load()) // the thread has ended meanwhile
 	}
-	return time.Duration(t.Nano())
+	return time.Duration(s.before.Load() + t.Nano())
 }
 
 // threadClock returns the clock of a thread's processor time (clock_getcpuclockid(3), MAKE_THREAD_CPUCLOCK of the

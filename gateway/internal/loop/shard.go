@@ -56,6 +56,11 @@ type Shard struct {
 	now     time.Time // when the current turn began
 	about   Owner     // owner of the current work, see WorksFor
 
+	outsiders []Outsider   // whose calls are due
+	outside   Outsider     // the latest whose call was begun
+	outsideAt atomic.Int64 // when, since made, while that call may be under way; whoever sets it to 0 has the shard
+	held      atomic.Int32 // calls that are held up
+
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
 	posted  []func()
 	unused  []func() // empty; swapped with posted
@@ -65,14 +70,15 @@ type Shard struct {
 
 	scratch [4096]byte // see Scratch
 
-	made  time.Time
-	due   atomic.Int64 // latest time of the next turn, since made
-	tid   atomic.Int32 // of its thread; 0: not running
-	spent atomic.Int64 // processor time of the thread when it ended
-	begun atomic.Bool  // Start was called
-	stop  atomic.Bool
-	left  atomic.Bool // the loop has ended
-	done  chan struct{}
+	made   time.Time
+	due    atomic.Int64 // latest time of the next turn, since made
+	tid    atomic.Int32 // of its thread; 0: not running
+	spent  atomic.Int64 // processor time until the thread ended, if it has
+	before atomic.Int64 // processor time of earlier threads
+	begun  atomic.Bool  // Start was called
+	stop   atomic.Bool
+	left   atomic.Bool // the loop has ended
+	done   chan struct{}
 	// behind is held by the goroutine that runs posted functions after the loop has ended.
 	behind sync.Mutex
 }
@@ -205,24 +211,38 @@ func (s *Shard) Call(fn func()) {
 // Start starts the loop. Drivers and completion queues must be in place.
 func (s *Shard) Start() {
 	s.begun.Store(true)
-	go s.run()
+	go s.run(func() {})
 }
 
-// run is the loop. It returns once Halt asks for it.
-func (s *Shard) run() {
+// run is the loop, which begins with first. It returns once Halt asks for it, or once another goroutine has taken over.
+// Its thread then ends, too: it may be bound to processors.
+func (s *Shard) run(first func()) {
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	s.tid.Store(int32(unix.Gettid()))
-	defer close(s.done)
-	defer s.left.Store(true)
-	defer func() { s.spent.Store(int64(s.processorTime())); s.tid.Store(0) }()
-	defer s.placer.release()
+	first()
+	if !s.loop() {
+		return
+	}
+	s.dismiss()
+	s.placer.release()
+	s.spent.Store(int64(s.processorTime()))
+	s.tid.Store(0)
+	s.left.Store(true)
+	close(s.done)
+	runtime.UnlockOSThread()
+}
+
+// loop returns false if another goroutine has taken over.
+func (s *Shard) loop() bool {
 	events := make([]unix.EpollEvent, 256)
 	lastWork := time.Now()
 	for !s.stop.Load() {
 		now := time.Now()
 		s.due.Store(int64(now.Sub(s.made)))
 		worked, next := s.turn(now)
+		if !s.callOutsiders() {
+			return false
+		}
 		if worked {
 			lastWork = now
 			s.spinner.fresh = true
@@ -236,6 +256,7 @@ func (s *Shard) run() {
 			i = s.dispatch(events[:n], i)
 		}
 	}
+	return true
 }
 
 // turn does all work that needs no descriptor event. next is the earliest time at which a driver or timer wants to be
@@ -434,7 +455,7 @@ func (s *Shard) pumpFrom(list []Servicer, i int) (next int) {
 // wait sleeps until a descriptor, a doorbell or a driver's time wakes the loop. Drivers are armed only around a real
 // sleep: a peer that finds them not armed saves the doorbell.
 func (s *Shard) wait(events []unix.EpollEvent, now, next time.Time, worked, busy bool) int {
-	if worked || len(s.again) > 0 || s.bulk.len() > 0 {
+	if worked || len(s.again) > 0 || s.bulk.len() > 0 || len(s.outsiders) > 0 {
 		return s.poll(events, 0, true)
 	}
 	spun := s.spinner.wanted(now)
@@ -509,8 +530,13 @@ func (s *Shard) disarm() {
 func (s *Shard) Halt() {
 	s.stop.Store(true)
 	s.Post(func() {})
-	if s.begun.Load() {
-		<-s.done
+	for begun := s.begun.Load(); begun; {
+		select {
+		case <-s.done:
+			begun = false
+		case <-time.After(BeatInterval): // the heart may not beat any more
+			s.relieve(time.Now())
+		}
 	}
 	for {
 		s.finishPosted()

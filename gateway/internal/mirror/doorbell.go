@@ -2,12 +2,15 @@ package mirror
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/inprocess"
+	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
 // ringAgain is the time after which a set that still sleeps is rung for again.
@@ -20,6 +23,33 @@ type Desk struct {
 	rung   [inprocess.Slots]atomic.Uint32
 	rungAt [inprocess.Slots]atomic.Int64
 	made   time.Time
+
+	heldAt loop.Instant // when the process last held up a call on one of its sockets
+	once   sync.Once
+	aside  *loop.Reaper // makes such calls for a while after that
+}
+
+// slowFor is how long no shard makes calls on the sockets of a process that has held one up.
+const slowFor = 10 * time.Second
+
+// held notes that the process holds up a call of a shard. A nil desk has no process that does.
+func (d *Desk) held(now time.Time) {
+	if d != nil {
+		d.once.Do(func() { d.aside = loop.NewReaper() })
+		d.heldAt.Store(now)
+	}
+}
+
+// slow returns what makes the calls of a process that has held one up; nil: it has not, or not lately.
+func (d *Desk) slow(now time.Time) *loop.Reaper {
+	if d == nil {
+		return nil
+	}
+	at := d.heldAt.Load()
+	if at.IsZero() || now.Sub(at) > slowFor {
+		return nil
+	}
+	return d.aside
 }
 
 // OpenDesk maps a desk. The file stays the caller's.
@@ -32,7 +62,12 @@ func OpenDesk(fd int) (*Desk, error) {
 }
 
 // Close unmaps the desk. All ends of the process must be closed, and their shards must have seen it.
-func (d *Desk) Close() error { return unix.Munmap(d.page) }
+func (d *Desk) Close() error {
+	if d.aside != nil {
+		go d.aside.Close() // its last call may still be held up
+	}
+	return unix.Munmap(d.page)
+}
 
 // sleeps reports whether an end must ring for the set at a slot: the set sleeps, and this sleep has not been rung for,
 // or not for ringAgain. It records the ring for all ends at the slot; but not if still returns false, as the end has
@@ -88,12 +123,124 @@ func (e *End) announce() {
 	e.doorbell()
 }
 
-// doorbell makes the socket readable: with SO_RCVLOWAT 1, the byte left in its receive queue suffices. A library that has
-// left the ring waits for nothing, and SO_RCVLOWAT is the program's again.
+// doorbell makes the socket readable, at the end of the turn: with SO_RCVLOWAT 1, the byte left in its receive queue
+// suffices. A library that has left the ring waits for nothing, and SO_RCVLOWAT is the program's again.
 func (e *End) doorbell() {
-	if e.own.flags.Load()&inprocess.Gone != 0 {
+	if e.own.flags.Load()&inprocess.Gone == 0 {
+		e.knock.rings = true
+		e.knock.ask()
+	}
+}
+
+// knock makes the calls on the socket of an end. Unless it is idle, it has the descriptor.
+type knock struct {
+	e       *End
+	state   knockState
+	rings   bool // due: SO_RCVLOWAT 1
+	widens  bool // due: a larger send buffer
+	lingers bool // the end is closed: what is due is still done, then the socket lingers
+
+	fd  int
+	now struct{ rings, widens bool } // what the call under way is for
+}
+
+// knockState is the state of a knock.
+//
+//	idle ── ask ──► due ── end of the turn ──► underWay ── Back ──► idle
+//	                 ▲                             │
+//	                 └──── Back, asked meanwhile ──┘
+type knockState uint8
+
+const (
+	idle knockState = iota
+	due
+	underWay
+)
+
+var _ loop.Outsider = (*knock)(nil)
+
+// ask has what is due done.
+func (k *knock) ask() {
+	if k.state == idle && k.e.sock >= 0 {
+		k.fd, k.state = k.e.sock, due
+		k.e.shard.Outside(k)
+	}
+}
+
+// end ends the use of the descriptor, if it is not the end's any more.
+func (k *knock) end() {
+	switch k.state = idle; {
+	case k.e.sock == k.fd:
+	case k.lingers:
+		k.e.cfg.Hub.linger(k.fd)
+	default:
+		shared.CloseSocket(&k.fd)
+	}
+}
+
+// Owner implements loop.Work.
+func (k *knock) Owner() loop.Owner { return k.e.cfg.Owner }
+
+// Ready implements loop.Outsider. After the program has held up a call, the calls are not the shard's for a while.
+func (k *knock) Ready() bool {
+	k.now.rings, k.now.widens = k.rings, k.widens
+	k.rings, k.widens = false, false
+	if k.e.sock != k.fd && !k.lingers {
+		k.end()
+		return false
+	}
+	if k.now.rings {
+		k.e.doorbells.Add(1)
+	}
+	k.state = underWay
+	aside := k.e.cfg.Desk.slow(k.e.shard.Now())
+	if aside != nil {
+		aside.Put(func() {
+			k.Outside()
+			k.e.shard.Post(func() {
+				k.e.shard.WorksFor(k.Owner())
+				k.Back()
+			})
+		})
+	}
+	return aside == nil
+}
+
+// Outside implements loop.Outsider.
+func (k *knock) Outside() {
+	if k.now.widens {
+		widen(k.fd, int(k.e.size)+inprocess.Spill)
+	}
+	if k.now.rings {
+		setLowAt(k.fd, 1)
+	}
+}
+
+// Held implements loop.Outsider.
+func (k *knock) Held() { k.e.cfg.Desk.held(k.e.shard.Now()) }
+
+// Back implements loop.Outsider.
+func (k *knock) Back() {
+	if k.end(); k.rings || k.widens {
+		k.ask()
+	}
+}
+
+// letGo closes the duplicate of the socket.
+func (e *End) letGo() {
+	if e.knock.state != idle {
+		e.sock = -1 // and the knock closes it
+	}
+	shared.CloseSocket(&e.sock)
+}
+
+// linger closes the duplicate of the socket once its FIN is acknowledged.
+func (e *End) linger() {
+	fd := e.sock
+	e.sock = -1
+	if e.knock.state == idle {
+		e.cfg.Hub.linger(fd)
 		return
 	}
-	e.doorbells.Add(1)
-	setLowAt(e.sock, 1)
+	e.knock.lingers = fd >= 0
 }

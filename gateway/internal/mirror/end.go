@@ -99,6 +99,7 @@ type End struct {
 	mir   *words // this gateway's
 	bell  int
 	sock  int    // duplicate of the program's; -1: none
+	knock knock  // makes the calls on it
 	size  uint64 // of each ring, in bytes
 
 	phase  phase
@@ -158,6 +159,7 @@ func New(cfg Config) (*End, shared.Portion, error) {
 		cfg: cfg, shard: cfg.Hub.shard, mem: mem, lent: mem.lend(), own: wordsOf(mem.own), mir: wordsOf(mem.mirror),
 		bell: bell, sock: -1, size: 1 << cfg.Order,
 	}
+	e.knock.e = e
 	e.post(e.listen)
 	return e, portion, nil
 }
@@ -259,18 +261,18 @@ func (e *End) Rings(fd int) {
 			e.letGo()
 			return
 		}
-		e.widen()
+		e.knock.widens = true
+		e.knock.ask()
 		e.ring() // for what has come meanwhile
 		e.announce()
 	})
 }
 
-// widen makes the send buffer of the socket large enough for all that the library may give to the kernel at once, as when
+// widen makes the send buffer of a socket large enough for all that the library may give to the kernel at once, as when
 // it closes the socket: natively the kernel would have had those bytes all along. The library may not do so itself.
-func (e *End) widen() {
-	want := int(e.size) + inprocess.Spill
-	if had, err := unix.GetsockoptInt(e.sock, unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil && had < 2*want { // doubled by the kernel
-		_ = unix.SetsockoptInt(e.sock, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, want)
+func widen(fd, want int) {
+	if had, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF); err == nil && had < 2*want { // doubled by the kernel
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, want)
 	}
 }
 
@@ -291,8 +293,7 @@ func (e *End) Close(then func()) {
 	defer e.shard.Post(then)
 	e.post(func() {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
-		e.cfg.Hub.linger(e.sock)
-		e.sock = -1
+		e.linger()
 		e.cfg.Hub.drop(e)
 		e.leave()
 		e.phase = closed
@@ -318,11 +319,6 @@ func (e *End) LeaveDevice(kind negotiate.CarrierKind, uses func(*carrier.Link) b
 			return true
 		})
 	})
-}
-
-// letGo closes the duplicate of the socket.
-func (e *End) letGo() {
-	shared.CloseSocket(&e.sock)
 }
 
 // leave closes all links.

@@ -20,6 +20,7 @@ type Hub struct {
 	shard     *loop.Shard
 	hot       []*End
 	lingering map[int]*lingerer
+	stopped   bool
 }
 
 // NewHub makes the hub of a shard.
@@ -32,6 +33,7 @@ func NewHub(s *loop.Shard) *Hub {
 // Stop ends the hub, all of whose ends must be closed.
 func (h *Hub) Stop() {
 	h.shard.Call(func() {
+		h.stopped = true
 		for _, l := range h.lingering {
 			h.release(l)
 		}

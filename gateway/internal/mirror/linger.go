@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/inprocess/shared"
 )
 
@@ -19,41 +20,71 @@ const (
 // the stream with a frame. If no process had the socket any more, the kernel would answer the frame with a reset, and
 // discard what it has not sent.
 type lingerer struct {
-	fd    int
-	acked uint64
-	since time.Time
-	stop  func()
+	hub      *Hub
+	fd       int
+	acked    uint64
+	since    time.Time
+	stop     func()
+	looks    bool // a call is under way
+	released bool // and closes the socket when it is back
+
+	info *unix.TCPInfo // the answer to the call
+	err  error
 }
+
+var _ loop.Outsider = (*lingerer)(nil)
 
 // linger closes a socket once its FIN is acknowledged; immediately, if it has sent none.
 func (h *Hub) linger(fd int) {
 	if fd < 0 {
 		return
 	}
-	l := &lingerer{fd: fd, since: h.shard.Now()}
-	if len(h.lingering) >= mostLingering {
+	l := &lingerer{hub: h, fd: fd, since: h.shard.Now()}
+	if h.stopped || len(h.lingering) >= mostLingering {
 		shared.CloseSocket(&fd)
 		return
 	}
 	h.lingering[fd] = l
-	h.look(l)
+	h.shard.Outside(l)
 }
 
-func (h *Hub) look(l *lingerer) {
-	now := h.shard.Now()
-	info, err := unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	if err != nil || !finOnItsWay(info.State) {
+// Owner implements loop.Work.
+func (*lingerer) Owner() loop.Owner { return nil }
+
+// Ready implements loop.Outsider.
+func (l *lingerer) Ready() bool {
+	l.looks = !l.released
+	return l.looks
+}
+
+// Outside implements loop.Outsider.
+func (l *lingerer) Outside() {
+	l.info, l.err = unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+}
+
+// Held implements loop.Outsider.
+func (*lingerer) Held() {}
+
+// Back implements loop.Outsider.
+func (l *lingerer) Back() {
+	h, now := l.hub, l.hub.shard.Now()
+	l.looks = false
+	if l.released {
+		shared.CloseSocket(&l.fd)
+		return
+	}
+	if l.err != nil || !finOnItsWay(l.info.State) {
 		h.release(l)
 		return
 	}
-	if info.Bytes_acked != l.acked {
-		l.acked, l.since = info.Bytes_acked, now
+	if l.info.Bytes_acked != l.acked {
+		l.acked, l.since = l.info.Bytes_acked, now
 	}
 	if now.Sub(l.since) > lingerTime {
 		h.release(l)
 		return
 	}
-	l.stop = h.shard.After(lingerLook, func() { h.look(l) })
+	l.stop = h.shard.After(lingerLook, func() { h.shard.Outside(l) })
 }
 
 func finOnItsWay(state uint8) bool {
@@ -65,5 +96,8 @@ func (h *Hub) release(l *lingerer) {
 		l.stop()
 	}
 	delete(h.lingering, l.fd)
-	shared.CloseSocket(&l.fd)
+	l.released = true
+	if !l.looks {
+		shared.CloseSocket(&l.fd)
+	}
 }

@@ -1,0 +1,99 @@
+package loop
+
+import (
+	"time"
+)
+
+// An Outsider makes a system call that a program can hold up: one on a socket that it shares with the gateway, which the
+// kernel locks while it copies the program's memory, however slow that memory is, and even while the program may not run
+// because its control group has used up its processor time.
+type Outsider interface {
+	Work
+	// Ready is called on the shard right before the call. It returns false if there is nothing to do any more; Back is
+	// then not called.
+	Ready() bool
+	// Outside makes the call. It uses nothing that the shard may change before Back.
+	Outside()
+	// Held reports on the shard that the call is held up, so that the shard goes on without it.
+	Held()
+	// Back reports on the shard that the call has returned.
+	Back()
+}
+
+const (
+	// heldAfter is how long such a call may keep a shard. Heart looks for longer ones.
+	heldAfter = 10 * time.Millisecond
+	// mostHeld is how many calls of a shard may be held up at a time: each keeps a thread.
+	mostHeld = 64
+)
+
+// Outside has o make its call at the end of the turn. The caller is on the shard.
+func (s *Shard) Outside(o Outsider) {
+	s.outsiders = append(s.outsiders, o)
+	if s.left.Load() {
+		s.dismiss()
+	}
+}
+
+// dismiss makes the calls that are due once there are no more turns.
+func (s *Shard) dismiss() {
+	for _, o := range s.outsiders {
+		if o.Ready() {
+			go func() {
+				o.Outside()
+				s.Post(o.Back)
+			}()
+		}
+	}
+	s.outsiders = nil
+}
+
+// callOutsiders makes the calls that are due. It returns false if another goroutine has meanwhile taken over the shard.
+func (s *Shard) callOutsiders() bool {
+	for len(s.outsiders) > 0 {
+		o := s.outsiders[0]
+		s.outsiders = append(s.outsiders[:0], s.outsiders[1:]...)
+		ready := false
+		s.tell(o, func(o Outsider) { ready = o.Ready() })
+		if !ready {
+			continue
+		}
+		s.outside = o
+		began := int64(time.Since(s.made))
+		s.outsideAt.Store(began)
+		o.Outside()
+		if !s.outsideAt.CompareAndSwap(began, 0) {
+			s.Post(func() {
+				s.held.Add(-1)
+				s.tell(o, Outsider.Back)
+			})
+			return false
+		}
+		s.tell(o, Outsider.Back)
+	}
+	return true
+}
+
+func (s *Shard) tell(o Outsider, what func(Outsider)) {
+	var reported int
+	defer s.contain(&reported)
+	s.WorksFor(o.Owner())
+	what(o)
+}
+
+// relieve has another goroutine take over the shard if a call is held up. Of that call the loop's goroutine then has
+// nothing left to do but to report its end.
+func (s *Shard) relieve(now time.Time) {
+	at := s.outsideAt.Load()
+	if at == 0 || now.Sub(s.made)-time.Duration(at) < heldAfter || s.held.Load() >= mostHeld || !s.outsideAt.CompareAndSwap(at, 0) {
+		return
+	}
+	s.held.Add(1)
+	spent := int64(s.processorTime())
+	s.spent.Store(spent)
+	s.tid.Store(0)
+	s.before.Store(spent)
+	s.placer.forget()
+	o := s.outside
+	go s.run(func() { s.tell(o, Outsider.Held) })
+}

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 
 #include "real.h"
+#include "stream.h"
 #include <linux/tcp.h>
 
 // Where musl's headers differ from glibc's.
@@ -72,18 +73,36 @@ static bool to_kernel_by(int fd, uint32_t why, int64_t until) {
 	uint32_t asked = SMCI_ASKED;
 	smcgw_never(e, why);
 	if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NEVER)) put(&e->report.why, why);
-	if (state_of(e) == SMCI_MAPPED) {
-		smcgw_lock(e, &e->rl);
-		smcgw_lock(e, &e->wl);
-		if (state_of(e) == SMCI_MAPPED) smcgw_leave(e, why);
-		smcgw_unlock(e, &e->wl);
-		smcgw_unlock(e, &e->rl);
+	for (;;) {
+		if (state_of(e) == SMCI_MAPPED) {
+			smcgw_lock(e, &e->rl);
+			smcgw_lock(e, &e->wl);
+			if (state_of(e) == SMCI_MAPPED && smcgw_has(e, fd)) smcgw_leave(e, why);
+			smcgw_unlock(e, &e->wl);
+			smcgw_unlock(e, &e->rl);
+		}
+		if (state_of(e) != SMCI_PROMOTED) return true;
+		put(&e->report.why, why);
+		bool done = smcgw_demote(e, fd, until ? until : now() + DEMOTE_WITHIN);
+		if (state_of(e) != SMCI_MAPPED || !smcgw_has(e, fd)) return done; // otherwise it was not attached after all
 	}
-	if (state_of(e) != SMCI_PROMOTED) return true;
-	put(&e->report.why, why);
-	return smcgw_demote(e, fd, until ? until : now() + DEMOTE_WITHIN);
 }
 static bool to_kernel(int fd, uint32_t why) { return to_kernel_by(fd, why, 0); }
+
+// smcgw_go_on ends a read or write, of which done bytes have moved, after the connection has gone back to the kernel.
+ssize_t smcgw_go_on(int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool reads) {
+	while (done < want) {
+		struct iovec w[64];
+		struct msghdr h = {.msg_iov = w};
+		size_t asked = 0;
+		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
+		for (size_t i = 0; i < (size_t)h.msg_iovlen; i++) asked += w[i].iov_len;
+		ssize_t n = reads ? recvmsg(fd, &h, flags) : sendmsg(fd, &h, flags | MSG_NOSIGNAL);
+		if (n > 0) done += (size_t)n;
+		if (n < 0 || (size_t)n < asked) break;
+	}
+	return (ssize_t)done;
+}
 
 // ---- reading
 
@@ -389,7 +408,7 @@ PUBLIC int fcntl(int fd, int cmd, ...) {
 	va_start(a, cmd);
 	long x = va_arg(a, long);
 	va_end(a);
-	struct end *e = look(fd);
+	struct end *e = look_open(fd);
 	if (unlikely(e && (cmd == F_SETOWN || cmd == F_SETSIG || (cmd == F_SETFL && (x & O_ASYNC))))) to_kernel(fd, SMCI_WHY_OPTION);
 	if (unlikely(e && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC))) handed(fd);
 	int r = REAL(fcntl)(fd, cmd, x);
@@ -402,7 +421,7 @@ PUBLIC int ioctl(int fd, ioctl_request request, ...) {
 	va_start(a, request);
 	void *p = va_arg(a, void *);
 	va_end(a);
-	struct end *e = look(fd);
+	struct end *e = look_open(fd);
 	if (likely(!e)) return REAL(ioctl)(fd, request, p);
 	bool promoted = state_of(e) == SMCI_PROMOTED;
 	switch (request) {
@@ -444,8 +463,19 @@ PUBLIC FILE *freopen(const char *restrict path, const char *restrict mode, FILE 
 	return REAL(freopen)(path, mode, f);
 }
 PUBLIC int vdprintf(int fd, const char *format, va_list a) {
-	if (tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
-	return REAL(vdprintf)(fd, format, a);
+	if (!tracked(fd)) return REAL(vdprintf)(fd, format, a);
+	char *text;
+	int n = vasprintf(&text, format, a);
+	if (n < 0) return n;
+	for (int done = 0; done < n;) {
+		ssize_t k = write(fd, text + done, (size_t)(n - done));
+		if (k < 0) n = -1;
+		else done += (int)k;
+	}
+	int err = errno;
+	free(text);
+	errno = err;
+	return n;
 }
 PUBLIC int dprintf(int fd, const char *format, ...) {
 	va_list a;
@@ -462,12 +492,18 @@ PUBLIC int aio_read(struct aiocb *c) {
 	return REAL(aio_read)(c);
 }
 PUBLIC int aio_write(struct aiocb *c) {
-	if (tracked(c->aio_fildes)) to_kernel(c->aio_fildes, SMCI_WHY_OPTION);
+	if (tracked(c->aio_fildes) && !to_kernel(c->aio_fildes, SMCI_WHY_OPTION)) {
+		errno = EAGAIN;
+		return -1;
+	}
 	return REAL(aio_write)(c);
 }
 PUBLIC int lio_listio(int mode, CONTROL_BLOCKS, int n, struct sigevent *restrict sig) {
 	for (int i = 0; i < n; i++)
-		if (list[i] && tracked(list[i]->aio_fildes)) to_kernel(list[i]->aio_fildes, SMCI_WHY_OPTION);
+		if (list[i] && tracked(list[i]->aio_fildes) && !to_kernel(list[i]->aio_fildes, SMCI_WHY_OPTION)) {
+			errno = EAGAIN;
+			return -1;
+		}
 	return REAL(lio_listio)(mode, list, n, sig);
 }
 
@@ -501,7 +537,7 @@ static int *kept(struct end *e, int level, int option) {
 	}
 }
 PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n) {
-	struct end *e = look(fd);
+	struct end *e = look_open(fd);
 	if (unlikely(e != 0)) {
 		int *at = kept(e, level, option);
 		int x;
@@ -520,9 +556,12 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 	return REAL(setsockopt)(fd, level, option, v, n);
 }
 PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {
-	struct end *e = look(fd);
+	struct end *e = look_open(fd);
 	int *at = unlikely(e != 0) ? kept(e, level, option) : 0;
-	if (unlikely(e && level == IPPROTO_TCP && option == TCP_ZEROCOPY_RECEIVE)) to_kernel(fd, SMCI_WHY_OPTION); // this option reads
+	if (unlikely(e && level == IPPROTO_TCP && option == TCP_ZEROCOPY_RECEIVE) && !to_kernel(fd, SMCI_WHY_OPTION)) { // this option reads
+		errno = EINVAL;
+		return -1;
+	}
 	socklen_t l = sizeof(int), had;
 	if (at && smcgw_move(&had, n, sizeof had) && had >= l)
 		return smcgw_move(v, at, l) && smcgw_move(n, &l, sizeof l) ? 0 : (int)fault();

@@ -108,7 +108,6 @@ struct end {
 	_Atomic int32_t sleeper;           // thread whose sleep consumes the byte that ends it
 	_Atomic bool kernel_news;          // the kernel may have news that nothing has asked for yet
 	bool skipped;                      // the last EAGAIN was returned without asking the kernel
-	bool uncounted;                    // after a demotion the program may send around the library: the ring cannot be entered any more
 	_Atomic bool recalled;             // the peer's recall was seen while a writer was inside
 	// As the producer: wl.
 	int64_t path_at;                   // when the path was last checked
@@ -163,6 +162,9 @@ static inline struct end *look(int fd) {
 	uint32_t i = get_acquire(&smcgw_table[fd]) & ~GOING;
 	return likely(!i) ? 0 : entry(i - 1);
 }
+
+// look_open is look for calls that do not wait for another thread that is closing the number: it may be a new file already.
+static inline struct end *look_open(int fd) { return (unsigned)fd < MAX_FD && unlikely(get_acquire(&smcgw_table[fd]) & GOING) ? 0 : look(fd); }
 
 // The mappings that this process has of an end. The pointers in struct end are those of the processes that have the end now.
 struct memory {
@@ -318,7 +320,8 @@ int smcgw_writer(struct end *e);        // locks wl; nonzero also if a writer sl
 static inline bool smcgw_lock_writer(struct end *e) { return smcgw_writer(e) == 0; }
 bool smcgw_lock_until(struct end *e, pthread_mutex_t *m, int64_t until);
 void smcgw_unlock(struct end *e, pthread_mutex_t *m);
-bool smcgw_still(struct end *e, int fd);  // call with the lock held: whether the descriptor is still this end's; if so, it stays so until unlock
+bool smcgw_has(struct end *e, int fd);    // call with a lock held: whether the descriptor is still this end's; if so, it stays so until unlock
+bool smcgw_still(struct end *e, int fd);  // and promoted. Without that, after a lock was taken, the memory may be unmapped
 void smcgw_release(struct end *e);        // frees the entry after the last close(), by the last thread inside
 void smcgw_unmap(struct end *e);
 bool smcgw_map_ring(struct end *e, char **ring, const struct smci_end *of);
@@ -391,6 +394,7 @@ void smcgw_later(struct end *e, int err); // keeps an error that the caller was 
 void smcgw_finish(struct end *e, int fd, bool writes);
 void smcgw_parts(struct end *e, int fd);   // call before connect() to AF_UNSPEC
 bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false if the FIN has to follow bytes that the kernel still refuses
+ssize_t smcgw_go_on(int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool reads);
 bool smcgw_demote(struct end *e, int fd, int64_t until); // moves both directions to the kernel; false if the peer does not answer
 void smcgw_give_back(struct end *e);
 extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is still to be sent

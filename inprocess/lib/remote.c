@@ -149,7 +149,7 @@ void smcgw_remote_left(struct end *e) {
 int smcgw_remote_error(struct end *e) {
 	int err = 0;
 	if (!smcgw_lock(e, &e->rl)) return 0;
-	if (e->attached && (e->died || e->remote->rx == BACK) && (err = e->rx_error)) {
+	if (e->attached && place_of(e)->memory.remote && (e->died || e->remote->rx == BACK) && (err = e->rx_error)) {
 		e->rx_error = 0;
 		e->eof = true;
 	}
@@ -768,7 +768,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (k > 0) smcgw_remote_calm(++woken);
 		if (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) told = true;
 		smcgw_lock(e, &e->rl);
-		if (e->remote == m) atomic_fetch_sub(&m->asleep, 1); // m may be released by now
+		if (place_of(e)->memory.remote == m) atomic_fetch_sub(&m->asleep, 1); // m may be released by now
 		if (get(&e->use) != use || (!smcgw_still(e, fd) && (fd = smcgw_number(e, -1)) < 0)) { // another thread has closed the number
 			smcgw_unlock(e, &e->rl);
 			errno = EBADF;
@@ -1137,7 +1137,7 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 
 // awake is called after a sleep without wl, during which the entry may have become another connection's.
 static void awake(struct end *e, uint32_t use) {
-	if (get(&e->use) == use && e->remote) atomic_fetch_sub(&e->remote->asleep, 1);
+	if (get(&e->use) == use && place_of(e)->memory.remote) atomic_fetch_sub(&e->remote->asleep, 1);
 }
 static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) { // without wl; false: the call ends
 	struct pollfd p = {fd, POLLOUT, 0};
@@ -1223,10 +1223,15 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 		return -1;
 	}
 	struct remote *m = e->remote;
+	const uint32_t use = get(&e->use);
 	while (done < want) {
 		if (unlikely(!smcgw_still(e, fd))) {
+			const bool back = get(&e->use) == use && smcgw_has(e, fd); // see send_any
 			smcgw_unlock(e, &e->wl);
-			return done ? (ssize_t)done : RETRY;
+			if (done) return back && !nowait ? smcgw_go_on(fd, v, nv, done, want, flags, false) : (ssize_t)done;
+			if (back || !until) return RETRY;
+			errno = EBADF;
+			return -1;
 		}
 		if (unlikely(e->repair)) repair(e, fd);
 		if (unlikely(get(&e->violated))) {
@@ -1418,7 +1423,7 @@ bool smcgw_remote_ended(struct end *e, int fd, int how) {
 	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
 	if (!smcgw_lock(e, &e->wl)) return true;
 	bool done = true;
-	if (!atomic_load(&e->write_ended) && e->fin == FIN_NONE) {
+	if (smcgw_still(e, fd) && !atomic_load(&e->write_ended) && e->fin == FIN_NONE) {
 		done = end_it(e, fd, LAST_WITHIN) || e->tx_error;
 		e->fin = done ? FIN_SENT : FIN_OWED;
 	}

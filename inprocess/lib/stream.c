@@ -180,7 +180,7 @@ static void attach(struct end *e, int fd) {
 	if (get(&e->raw_rx) || get(&e->raw_tx) || switched_off()) return; // try again later
 	smcgw_lock(e, &e->rl);
 	smcgw_lock(e, &e->wl);
-	if (state_of(e) == SMCI_MAPPED && smcgw_still(e, fd)) {
+	if (state_of(e) == SMCI_MAPPED && smcgw_has(e, fd)) {
 		atomic_store(&e->report.state, SMCI_PROMOTED); // sequentially consistent, and before raw_rx and raw_tx are read: see smcgw_enter
 		fence();
 		if (get(&e->raw_rx) || get(&e->raw_tx)) {
@@ -417,6 +417,21 @@ static bool pass_read(struct end *e) {
 	return true;
 }
 
+static bool at_its_end(const struct end *e, uint32_t cx);
+// catch_up passes the transitions that have been read up to, and takes the tokens before the extent that is then being read.
+static void catch_up(struct end *e, int fd) {
+	for (unsigned i = 0; i <= SMCI_TRANSITIONS; i++) {
+		uint32_t cx = get(&e->own->cx);
+		if (cx & 1) {
+			if (!pass_read(e)) return;
+			continue;
+		}
+		eat(e, fd, e->kbase);
+		if (get(&e->kr) < e->kbase || !at_its_end(e, cx)) return;
+		pass(e);
+	}
+}
+
 // freed publishes tail, and wakes a producer that waits for room.
 static inline void freed(struct end *e, uint64_t tail) {
 	put_release(&e->own->tail, tail);
@@ -447,7 +462,7 @@ static void no_sleeper(void *p) {
 	uint64_t kr, ks;
 	if (!smcgw_lock(e, &e->rl)) return;
 	if (get(&e->use) == s->use) {
-		bool took = smcgw_still(e, s->fd) && e->attached && counted(e, s->fd, &t, &kr, &ks) && kr > get(&e->kr);
+		bool took = smcgw_still(e, s->fd) && counted(e, s->fd, &t, &kr, &ks) && kr > get(&e->kr);
 		if (took) {
 			put(&e->kr, kr);
 			put(&e->ate, true);
@@ -470,8 +485,10 @@ static bool sleeps_alone(struct end *e) {
 	put(&e->sleeper, 0);
 	return false;
 }
+#define DATA (-5)
 // sleep_alone sleeps, and consumes the byte that ends the sleep: a token, or the first byte of a kernel extent. That saves a system call.
-static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
+// DATA: the end was demoted meanwhile, and *b is the next byte.
+static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use, char *b) {
 	char c;
 	ssize_t n;
 	smcgw_unlock(e, &e->rl);
@@ -482,7 +499,10 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use) {
 	int err = errno;
 	smcgw_lock(e, &e->rl);
 	bool same = likely(get(&e->use) == use);
-	if (n > 0 && same && e->attached) { // its position tells token from data: a transition is published before the bytes after it move
+	if (unlikely(n > 0 && same && !e->attached)) {
+		*b = c;
+		n = DATA;
+	} else if (n > 0 && same && likely(place_of(e)->memory.own != 0)) { // its position tells token from data: a transition is published before the bytes after it move
 		uint64_t kr = get(&e->kr), base = e->kbase;
 		uint32_t i = get(&e->own->cx), end = get_acquire(&e->peer->nx);
 		if (end - i > SMCI_TRANSITIONS) end = i; // see smcgw_rx
@@ -811,8 +831,9 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	const uint32_t use = get(&e->use);
 	for (;;) {
 		if (unlikely(!smcgw_still(e, fd))) {
+			const bool back = all && !nowait && get(&e->use) == use && smcgw_has(e, fd);
 			smcgw_unlock(e, &e->rl);
-			if (done) return (ssize_t)done;
+			if (done) return back ? smcgw_go_on(fd, v, nv, done, want, flags, true) : (ssize_t)done;
 			return RETRY;
 		}
 		if (unlikely(e->repair)) repair(e, fd);
@@ -827,13 +848,15 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				thaw(e);
 				continue;
 			}
+			if (!until) until = smcgw_timeout_of(fd, SO_RCVTIMEO);
 			smcgw_unlock(e, &e->rl);
 			if (done) return (ssize_t)done;
-			if (nowait) {
-				errno = EAGAIN;
+			bool late = nowait || now() > until;
+			if (late || (SYS(nanosleep, &ts, 0) == -EINTR && (until != INT64_MAX || smcgw_interrupts()))) {
+				errno = late ? EAGAIN : EINTR;
 				return -1;
 			}
-			SYS(nanosleep, &ts, 0);
+			pthread_testcancel();
 			smcgw_lock(e, &e->rl);
 			continue;
 		}
@@ -910,7 +933,13 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			timed = who || owing || until != INT64_MAX; // one deadline for all sleeps of the call
 		}
 		if (!who && !peek && !timed && sleeps_alone(e)) { // a byte that is only peeked at stays in the kernel, which reports it to waits
-			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use);
+			char b;
+			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use, &b);
+			if (unlikely(n == DATA)) {
+				smcgw_unlock(e, &e->rl);
+				if (!smcgw_copy(&b, 0, 0, v, nv, done, 1, true)) return fault();
+				return smcgw_go_on(fd, v, nv, done + 1, want, all && !nowait ? flags : (flags & ~MSG_WAITALL) | MSG_DONTWAIT, true);
+			}
 		} else {
 			char c;
 			if (!nowait) smcgw_count_in(&e->raw_rx); // meanwhile nothing is deferred, and no thread sleeps alone
@@ -978,8 +1007,8 @@ uint32_t smcgw_beside(const struct end *e, int fd, bool room) {
 
 static bool settled(struct end *e, int fd) { // rl is held
 	bool r = false;
-	if (smcgw_still(e, fd) && e->attached) {
-		pass_read(e);
+	if (smcgw_still(e, fd)) {
+		catch_up(e, fd);
 		if (!(get(&e->own->cx) & 1)) smcgw_forget(e); // in a kernel extent there is nothing to settle
 		else if (smcgw_hot(e)) {
 			r = true;
@@ -1007,7 +1036,7 @@ bool smcgw_genuine(struct end *e, int fd, bool told) {
 	bool r = true;
 	if (unlikely(e->remote != 0)) return smcgw_remote_genuine(e, fd);
 	if (!smcgw_try(e, &e->rl)) return true; // a reader is inside
-	if (!smcgw_still(e, fd) || !e->attached || e->stashed || e->eof || e->rx_error) goto out;
+	if (!smcgw_still(e, fd) || e->stashed || e->eof || e->rx_error) goto out;
 	recalled(e, fd);
 	uint32_t cx = get(&e->own->cx);
 	if (!(cx & 1) && at_its_end(e, cx)) {
@@ -1125,7 +1154,7 @@ bool smcgw_room(struct end *e) { return unlikely(e->remote != 0) ? smcgw_remote_
 size_t smcgw_unsent(struct end *e) {
 	size_t n = 0;
 	smcgw_lock(e, &e->rl);
-	if (e->attached) {
+	if (e->attached && place_of(e)->memory.own) {
 		uint64_t tail = get_acquire(&e->peer->tail), head = get_acquire(&e->own->head);
 		n = head > tail ? (size_t)(head - tail) : 0;
 	}
@@ -1364,7 +1393,7 @@ static bool try_recalled(struct end *e) {
 	return smcgw_try(e, &e->wl);
 }
 static void go_back(struct end *e, int fd) {
-	if (!smcgw_still(e, fd) || !e->attached || !(get(&e->own->nx) & 1)) return;
+	if (!smcgw_still(e, fd) || !(get(&e->own->nx) & 1)) return;
 	if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
 	else spill(e, fd, false);
 }
@@ -1521,7 +1550,8 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 	struct iovec w[PARTS];
 	ssize_t n;
 	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
-	if (get(&e->own->cx) & 1) smcgw_settled(e, fd); // see at_stake
+	uint32_t cx = get(&e->own->cx);
+	if ((cx & 1) || get_acquire(&e->peer->nx) != cx) smcgw_settled(e, fd); // see at_stake
 	if (!v) {
 		atomic_store(&e->tx_blocked, nowait ? 0 : (int32_t)SYS(gettid));
 		pthread_cleanup_push(not_blocked, e);
@@ -1621,10 +1651,15 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			if (look(fd) != e) return RETRY;
 		}
 	}
+	const uint32_t use = get(&e->use);
 	while (done < want) {
 		if (unlikely(!smcgw_still(e, fd))) {
+			const bool back = get(&e->use) == use && smcgw_has(e, fd); // otherwise the number is closed, or another file's
 			smcgw_unlock(e, &e->wl);
-			return done ? (ssize_t)done : RETRY;
+			if (done) return back && v && !nowait ? smcgw_go_on(fd, v, nv, done, want, flags, false) : (ssize_t)done;
+			if (back || !until) return RETRY;
+			errno = EBADF;
+			return -1;
 		}
 		if (unlikely(e->repair)) repair(e, fd);
 		if (unlikely(get(&e->violated))) {
@@ -1819,14 +1854,23 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 		put(&e->kernel_news, true); // the next read finds the end
 	}
 	bool both = get(&e->read_ended) && (how != SHUT_RD || atomic_load(&e->write_ended));
-	if (both && smcgw_still(e, fd) && e->own) { // natively the kernel answers what comes now with a reset: let it
-		set_flag(e, SMCI_RECALL);
-		wake(e);
+	if (both) { // natively the kernel answers what comes now with a reset: let it
+		bool rl = smcgw_lock(e, &e->rl);
+		if (smcgw_still(e, fd)) {
+			set_flag(e, SMCI_RECALL);
+			wake(e);
+		}
+		if (rl) smcgw_unlock(e, &e->rl);
 	}
 	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
 	atomic_store(&e->write_ended, true);
 	// Wait for a writer inside, or the end would overtake what it publishes. The shutdown itself ends one that sleeps in the kernel's send.
-	if (!smcgw_lock_writer(e)) {
+	bool writes = smcgw_lock_writer(e);
+	if (!smcgw_still(e, fd)) { // closed or demoted meanwhile
+		if (writes) smcgw_unlock(e, &e->wl);
+		return true;
+	}
+	if (!writes) {
 		set_flag(e, SMCI_SHUT);
 		return true;
 	}
@@ -1858,12 +1902,11 @@ void smcgw_finish(struct end *e, int fd, bool writes) {
 	}
 	int rounds = get(&e->nonblock) ? 5 : 500; // on one host they arrive at once, unless the peer lies or has just been stopped
 	for (int i = 0; !reset && i < rounds && !e->eof && !e->rx_error; i++) {
-		pass_read(e);
+		catch_up(e, fd);
 		if (get(&e->own->cx) & 1) {
 			if (settle(e, fd) || get_acquire(&e->peer->ksent) <= get(&e->kr)) break;
-		} else {
-			eat(e, fd, e->kbase);
-			if (get(&e->kr) >= e->kbase) break;
+		} else if (get(&e->kr) >= e->kbase) {
+			break;
 		}
 		struct pollfd p = {fd, POLLIN, 0};
 		struct timespec ts = {0, 1000000};
@@ -1928,7 +1971,8 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 				if (get_acquire(&e->peer->nx) != cx) continue;
 				thaw(e);
 				eat_counted(e, fd);
-				return !available(e);
+				if (available(e)) return false;
+				if (get(&e->kr) >= get_acquire(&e->peer->ksent)) return true; // the program sees no token
 			}
 			// A peer that is ending takes nothing back.
 			bool late = asked && now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE));
@@ -1946,7 +1990,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 			// through the kernel since.
 			uint32_t left = get(&e->own->nx), at = get_acquire(&e->peer->cx);
 			bool nothing = left && at + 1 == left && get(&e->own->x[(left - 1) % SMCI_TRANSITIONS].k) == get(&e->ks);
-			if (!(left & 1) && !e->uncounted && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED && (at == left || nothing)) {
+			if (!(left & 1) && !e->urgent && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED && (at == left || nothing)) {
 				transition(e);
 				fence();
 				if (peer_flags(e) & SMCI_RECALL) transition(e); // as in send_any
@@ -1989,10 +2033,9 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 			if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
 			else transition(e);
 		}
-		e->uncounted = true;
 		smcgw_untune(e, fd);
 		if (writes && !last(e, fd, false)) done = false;
-		if (done && !e->eof && !e->rx_error && !e->tx_error && !smcgw_sleeps(e)) { // from now on it is an ordinary connection
+		if (done && !e->eof && !e->rx_error && !e->tx_error) { // from now on it is an ordinary connection, also to a thread asleep in sleep_alone
 			smcgw_forget(e);
 			smcgw_closed(e);
 			e->attached = false;

@@ -74,14 +74,16 @@ static bool make_slab(void) {
 static uint64_t owner(int32_t pid, uint32_t n) { return n ? (uint64_t)(uint32_t)pid << 32 | n : 0; }
 static int32_t owner_pid(uint64_t o) { return (int32_t)(o >> 32); }
 
-// prune removes processes that died without close().
-static void prune(struct end *e) {
+// prune removes processes that died without close(). It returns true if it has removed the last one.
+static bool prune(struct end *e) {
+	bool last = false;
 	for (int i = 0; i < OTHERS_AT; i++) {
 		uint64_t o = get(&e->owner[i]);
 		int32_t p = owner_pid(o);
 		if (p <= 0 || p == smcgw.pid || SYS(kill, p, 0) != -ESRCH) continue;
-		if (atomic_compare_exchange_strong(&e->owner[i], &o, 0)) atomic_fetch_sub(&e->refs, (int)(uint32_t)o);
+		if (atomic_compare_exchange_strong(&e->owner[i], &o, 0)) last = atomic_fetch_sub(&e->refs, (int)(uint32_t)o) == (int)(uint32_t)o;
 	}
+	return last;
 }
 
 // count adds by to the number of descriptors that a process has of an end. It returns false if the process has no place of its own: such
@@ -157,13 +159,13 @@ static void free_entry(struct end *e) {
 	if (likely(!inside)) put(&freed[atomic_fetch_add(&frees, 1) % 64], index_of(e) + 1);
 }
 
-// reclaim frees the entries whose processes have all died without close().
+// reclaim frees the entries whose processes have all died without close(). Whoever removes the last process frees the entry: one without
+// any may be one that another thread is just taking, or closing.
 static void reclaim(void) {
 	for (uint32_t i = 0; i < MAX_ENDS; i++) {
 		struct end *e = entry(i);
 		if (!(get(&e->use) & 1)) continue;
-		prune(e);
-		if (owners(e)) continue;
+		if (!prune(e)) continue;
 		put(&e->report.state, SMCI_FREE);
 		free_entry(e);
 	}
@@ -259,14 +261,14 @@ void smcgw_never(struct end *e, uint32_t why) {
 	if (atomic_compare_exchange_strong(&e->report.state, &s, SMCI_NEVER)) put(&e->report.why, why);
 }
 
-bool smcgw_still(struct end *e, int fd) {
-	return likely(get(&smcgw_table[fd]) == index_of(e) + 1) && (e->attached || state_of(e) == SMCI_MAPPED) && !get(&e->closing);
-}
+bool smcgw_has(struct end *e, int fd) { return likely(get(&smcgw_table[fd]) == index_of(e) + 1) && !get(&e->closing); }
+bool smcgw_still(struct end *e, int fd) { return smcgw_has(e, fd) && e->attached; }
 
 // taken handles the result of a lock: if its owner died, this thread has it, and repairs what it protects.
 static int taken(struct end *e, pthread_mutex_t *m, int r) {
 	if (likely(r != EOWNERDEAD)) return r;
 	pthread_mutex_consistent(m);
+	if (m == &e->wl) put(&e->tx_blocked, 0);
 	e->repair = true;
 	return 0;
 }
@@ -446,7 +448,7 @@ struct drop smcgw_drop(int fd) {
 		reads = smcgw_lock(e, &e->rl);
 		writes = reads && smcgw_lock_writer(e);
 	}
-	if (writes && smcgw_still(e, fd)) {
+	if (writes && smcgw_has(e, fd) && (e->attached || state_of(e) == SMCI_MAPPED)) {
 		if (state_of(e) == SMCI_PROMOTED && get(&e->refs) == 1) smcgw_finish(e, fd, true);
 		keeps = !waits(e, fd);
 	}
@@ -467,7 +469,7 @@ void smcgw_dropped(void *drop) {
 }
 
 void smcgw_same(int from, int to) {
-	struct end *e = look(from);
+	struct end *e = look_open(from);
 	if ((unsigned)to >= MAX_FD || from == to) return;
 	smcgw_wait_same(from, to);
 	if (unlikely(get(&smcgw_table[to]))) smcgw_stale(to);
@@ -668,7 +670,7 @@ __attribute__((destructor)) static void at_exit(void) {
 		if (!e || state_of(e) != SMCI_PROMOTED || get(&e->refs) != 1 || !smcgw_lock(e, &e->rl)) continue; // in a signal handler
 		// A writer asleep in the kernel's send has left the ring: a process that ends does not wait for it.
 		bool writes = smcgw_lock_writer(e);
-		if (writes || atomic_load(&e->tx_blocked)) smcgw_finish(e, fd, writes);
+		if (smcgw_still(e, fd) && (writes || atomic_load(&e->tx_blocked))) smcgw_finish(e, fd, writes);
 		if (writes) smcgw_unlock(e, &e->wl);
 		smcgw_unlock(e, &e->rl);
 	}

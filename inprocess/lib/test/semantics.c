@@ -4530,6 +4530,124 @@ static void recalled(void) { // a reader's bytes come by the kernel from now on,
 	reap(q);
 }
 
+static void no_children_signal(void) { // which would end reads, for all threads
+	sigset_t s;
+	sigemptyset(&s);
+	sigaddset(&s, SIGCHLD);
+	sigprocmask(SIG_BLOCK, &s, 0);
+}
+static void gives_late(int b) {
+	ms(2500);
+	give(b, "at last");
+	ms(500);
+}
+// timed_beside_program: a reader with a time-out sleeps while another thread runs a program, which inherits the connection.
+static void timed_beside_program(void) {
+	int a;
+	no_children_signal();
+	pid_t p = peer(&a, gives_late);
+	setsockopt(a, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 500000}, sizeof(struct timeval));
+	struct thread t = {.fd = a, .n = 100};
+	begin(&t, read_thread);
+	if (system("true")) die("system");
+	say("%s", finish(&t));
+	double at = now();
+	say("%s %s", res(read(a, in, 100)), about(at, 0.5));
+	while (read(a, in, 100) < 0) {}
+	say("%.7s", in);
+	reap(p);
+}
+// only_writes: an end that has only written closes after the other end has gone back to the kernel.
+static void only_writes(void) {
+	const size_t much = 200000;
+	int a, b, p[2];
+	cold(&a, &b);
+	if (pipe(p) < 0) die("pipe");
+	for (int i = 0, good = 0; good < 3; i++) {
+		good = moved(b, a) ? good + 1 : 0;
+		if (!getenv("SEMANTICS_PROMOTED") && i > 10) break;
+		if (i > 5000) {
+			say("NOT PROMOTED");
+			_exit(9);
+		}
+		if (i > 20) usleep(1000);
+	}
+	give(b, "unread");
+	say("%s", res(splice(a, 0, p[1], 0, 100, 0)));
+	struct thread t = {.fd = b, .n = much};
+	begin(&t, write_thread);
+	say("%zu right %d", take(a, 1000), !memcmp(in, big, 1000));
+	ms(100);
+	pthread_join(t.t, 0);
+	say("%ld", (long)t.r);
+	close(b);
+	ms(50);
+	say("%zu then %s", take(a, much), res(read(a, in, 1)));
+}
+static int urgent_fd;
+static void sends_urgent(int s) {
+	(void)s;
+	if (send(urgent_fd, "!", 1, MSG_OOB) != 1) die("urgent");
+}
+static void *gives_later(void *x) {
+	const struct thread *t = x;
+	ms(300);
+	give(t->fd, "whole");
+	return 0;
+}
+// urgent_in_handler: a handler that interrupts a read sends an urgent byte.
+static void urgent_in_handler(void) {
+	int a, b;
+	pair(&a, &b);
+	urgent_fd = a;
+	sigaction(SIGALRM, &(struct sigaction){.sa_handler = sends_urgent, .sa_flags = SA_RESTART}, 0);
+	setitimer(ITIMER_REAL, &(struct itimerval){{0, 0}, {0, 100000}}, 0);
+	struct thread t = {.fd = b};
+	pthread_create(&t.t, 0, gives_later, &t);
+	say("%s %.5s", res(read(a, in, 100)), in);
+	pthread_join(t.t, 0);
+}
+// whole_beside_program: a write and a read of all bytes are in progress while another thread runs a program.
+static void whole_beside_program(void) {
+	const size_t much = 3 << 20;
+	int a, b;
+	pair(&a, &b);
+	no_children_signal();
+	struct thread w = {.fd = a, .n = much}, r = {.fd = a, .n = 100, .flags = MSG_WAITALL};
+	begin(&w, write_thread);
+	if (system("true")) die("system");
+	say("%zu right %d", take(b, much), !memcmp(in, big, much));
+	say("%s", finish(&w));
+	close(a);
+	close(b);
+	pair(&a, &b);
+	r.fd = a;
+	begin(&r, read_thread);
+	give(b, "first");
+	ms(50);
+	if (system("true")) die("system");
+	if (write(b, big, 95) != 95) die("write");
+	say("%s %.5s right %d", finish(&r), in, !memcmp(in + 5, big, 95));
+}
+// kept_by_child: a thread sleeps in a read while its process closes a connection that a child keeps.
+static void kept_by_child(void) {
+	int a, b;
+	pair(&a, &b);
+	struct thread t = {.fd = a, .n = 1};
+	begin(&t, read_thread);
+	pid_t p = fork();
+	if (p == 0) {
+		close(b);
+		ms(400);
+		_exit(0);
+	}
+	ms(50);
+	close(a);
+	give(b, "xy");
+	pthread_join(t.t, 0);
+	reap(p);
+}
+
 static _Atomic int foreign;
 static void *own_data(void *x) { // a set must return the data that was registered
 	const struct thread *t = x;
@@ -5190,7 +5308,7 @@ static void left_by_many(void) {
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(timed_beside_program) X(whole_beside_program) X(only_writes) X(urgent_in_handler) X(kept_by_child) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \

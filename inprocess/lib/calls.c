@@ -731,7 +731,10 @@ int smcgw_kernel_select(int n, fd_set *r, fd_set *w, fd_set *x, const struct tim
 
 PUBLIC int epoll_create1(int flags) { return smcgw_epoll_create(REAL(epoll_create1)(flags)); }
 PUBLIC int epoll_create(int size) { return smcgw_epoll_create(REAL(epoll_create)(size)); }
-PUBLIC int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) { return smcgw_epoll_ctl(ep, op, fd, ev); }
+PUBLIC int epoll_ctl(int ep, int op, int fd, struct epoll_event *ev) {
+	if (unlikely(tracked(fd) && op != EPOLL_CTL_DEL && !smcgw_knows_set(ep))) to_kernel(fd, SMCI_WHY_OPTION); // another process has made the set
+	return smcgw_epoll_ctl(ep, op, fd, ev);
+}
 PUBLIC int epoll_pwait(int ep, struct epoll_event *v, int max, int ms, const sigset_t *mask) {
 	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
 	return smcgw_epoll_wait(ep, v, max, ms < 0 ? 0 : &t, mask);

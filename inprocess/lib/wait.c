@@ -105,6 +105,8 @@ static void let_go(void) {
 
 static struct set *set_of(int ep) { return (unsigned)ep < MAX_FD ? get_acquire(&sets[ep]) : 0; }
 
+bool smcgw_knows_set(int ep) { return set_of(ep); }
+
 static struct registration *registered(struct set *s, int fd) { return fd < s->n && s->r[fd].on ? &s->r[fd] : 0; }
 
 static void belongs(struct registration *r, struct end *e) {

@@ -3288,6 +3288,34 @@ static int receive_fd(int by) {
 	memcpy(&fd, CMSG_DATA(&c.h), sizeof fd);
 	return fd;
 }
+static void answers_each(int b) {
+	for (int i = 0; i < 20; i++)
+		if (take(b, 1) != 1 || write(b, "!", 1) != 1) _exit(7);
+}
+// set_of_another waits in a set that another process has made.
+static void set_of_another(void) {
+	int a, sv[2], got = 0;
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, sv) < 0) die("socketpair");
+	pid_t maker = fork();
+	if (maker == 0) {
+		send_fd(sv[1], epoll_create1(0));
+		_exit(0);
+	}
+	int ep = receive_fd(sv[0]);
+	reap(maker);
+	pid_t p = peer(&a, answers_each);
+	add(ep, a, EPOLLIN);
+	for (int i = 0; i < 20; i++) {
+		struct epoll_event v;
+		give(a, "?");
+		ms(2);
+		if (epoll_wait(ep, &v, 1, 2000) != 1) break;
+		got += read(a, in, 100) == 1;
+	}
+	say("answers %d", got);
+	close(a);
+	reap(p);
+}
 static void passed(void) {
 	int a, b, u[2];
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
@@ -5312,7 +5340,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \
-	X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(set_of_another) X(passed) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 
 int main(int argc, char **argv) {

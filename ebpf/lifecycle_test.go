@@ -29,7 +29,7 @@ func fileOf(fd int) *os.File { return os.NewFile(uintptr(fd), "test") }
 func (h *host) attachments() (out []string) {
 	h.t.Helper()
 	h.do(func() {
-		links, err := netlink.LinkList()
+		links, err := netdev.Whole(netlink.LinkList)
 		require.NoError(h.t, err)
 		for _, l := range links {
 			out = append(out, "link "+l.Attrs().Name)

@@ -54,6 +54,8 @@ func (h *Heart) Beat(now time.Time) {
 	if loops := h.loops.Load(); loops != nil {
 		for _, l := range *loops {
 			l.relieve(now)
+		}
+		for _, l := range *loops {
 			if l.Late(now) >= StuckAfter {
 				return
 			}

@@ -37,7 +37,7 @@ func (s *Shard) Outside(o Outsider) {
 
 // dismiss makes the calls that are due once there are no more turns.
 func (s *Shard) dismiss() {
-	for _, o := range s.outsiders {
+	for _, o := range s.outsiders[s.called:] {
 		if o.Ready() {
 			go func() {
 				o.Outside()
@@ -45,14 +45,14 @@ func (s *Shard) dismiss() {
 			}()
 		}
 	}
-	s.outsiders = nil
+	s.outsiders, s.called = nil, 0
 }
 
 // callOutsiders makes the calls that are due. It returns false if another goroutine has meanwhile taken over the shard.
 func (s *Shard) callOutsiders() bool {
-	for len(s.outsiders) > 0 {
-		o := s.outsiders[0]
-		s.outsiders = append(s.outsiders[:0], s.outsiders[1:]...)
+	for s.called < len(s.outsiders) {
+		o := s.outsiders[s.called]
+		s.called++
 		ready := false
 		s.tell(o, func(o Outsider) { ready = o.Ready() })
 		if !ready {
@@ -71,6 +71,8 @@ func (s *Shard) callOutsiders() bool {
 		}
 		s.tell(o, Outsider.Back)
 	}
+	clear(s.outsiders)
+	s.outsiders, s.called = s.outsiders[:0], 0
 	return true
 }
 
@@ -84,12 +86,11 @@ func (s *Shard) tell(o Outsider, what func(Outsider)) {
 // relieve has another goroutine take over the shard if a call is held up. Of that call the loop's goroutine then has
 // nothing left to do but to report its end.
 func (s *Shard) relieve(now time.Time) {
-	at := s.outsideAt.Load()
+	at, spent := s.outsideAt.Load(), int64(s.processorTime())
 	if at == 0 || now.Sub(s.made)-time.Duration(at) < heldAfter || s.held.Load() >= mostHeld || !s.outsideAt.CompareAndSwap(at, 0) {
 		return
 	}
 	s.held.Add(1)
-	spent := int64(s.processorTime())
 	s.spent.Store(spent)
 	s.tid.Store(0)
 	s.before.Store(spent)

@@ -57,6 +57,7 @@ type Shard struct {
 	about   Owner     // owner of the current work, see WorksFor
 
 	outsiders []Outsider   // whose calls are due
+	called    int          // how many of them were begun in this turn
 	outside   Outsider     // the latest whose call was begun
 	outsideAt atomic.Int64 // when, since made, while that call may be under way; whoever sets it to 0 has the shard
 	held      atomic.Int32 // calls that are held up

@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,33 +22,7 @@ type Desk struct {
 	rung   [inprocess.Slots]atomic.Uint32
 	rungAt [inprocess.Slots]atomic.Int64
 	made   time.Time
-
-	heldAt loop.Instant // when the process last held up a call on one of its sockets
-	once   sync.Once
-	aside  *loop.Reaper // makes such calls for a while after that
-}
-
-// slowFor is how long no shard makes calls on the sockets of a process that has held one up.
-const slowFor = 10 * time.Second
-
-// held notes that the process holds up a call of a shard. A nil desk has no process that does.
-func (d *Desk) held(now time.Time) {
-	if d != nil {
-		d.once.Do(func() { d.aside = loop.NewReaper() })
-		d.heldAt.Store(now)
-	}
-}
-
-// slow returns what makes the calls of a process that has held one up; nil: it has not, or not lately.
-func (d *Desk) slow(now time.Time) *loop.Reaper {
-	if d == nil {
-		return nil
-	}
-	at := d.heldAt.Load()
-	if at.IsZero() || now.Sub(at) > slowFor {
-		return nil
-	}
-	return d.aside
+	calls  aside
 }
 
 // OpenDesk maps a desk. The file stays the caller's.
@@ -63,9 +36,7 @@ func OpenDesk(fd int) (*Desk, error) {
 
 // Close unmaps the desk. All ends of the process must be closed, and their shards must have seen it.
 func (d *Desk) Close() error {
-	if d.aside != nil {
-		go d.aside.Close() // its last call may still be held up
-	}
+	d.calls.end()
 	return unix.Munmap(d.page)
 }
 
@@ -136,9 +107,11 @@ func (e *End) doorbell() {
 type knock struct {
 	e       *End
 	state   knockState
-	rings   bool // due: SO_RCVLOWAT 1
-	widens  bool // due: a larger send buffer
-	lingers bool // the end is closed: what is due is still done, then the socket lingers
+	rings   bool     // due: SO_RCVLOWAT 1
+	widens  bool     // due: a larger send buffer
+	lingers bool     // the end is closed: what is due is still done, then the socket lingers
+	held    bool     // the call under way is held up
+	then    []func() // to be called once it is idle
 
 	fd  int
 	now struct{ rings, widens bool } // what the call under way is for
@@ -167,25 +140,45 @@ func (k *knock) ask() {
 	}
 }
 
-// end ends the use of the descriptor, if it is not the end's any more.
+// end ends the use of the descriptor. Another one that the end has got meanwhile is next.
 func (k *knock) end() {
 	switch k.state = idle; {
 	case k.e.sock == k.fd:
 	case k.lingers:
+		k.lingers = false
 		k.e.cfg.Hub.linger(k.fd)
 	default:
 		shared.CloseSocket(&k.fd)
 	}
+	if k.rings || k.widens {
+		k.ask()
+	}
+	if k.state == idle {
+		for _, fn := range k.then {
+			k.e.shard.Post(fn)
+		}
+		k.then = nil
+	}
 }
+
+// mine reports whether the end, or its last will, has the same descriptor as the knock.
+func (k *knock) mine() bool { return k.e.sock == k.fd || k.lingers }
 
 // Owner implements loop.Work.
 func (k *knock) Owner() loop.Owner { return k.e.cfg.Owner }
 
 // Ready implements loop.Outsider. After the program has held up a call, the calls are not the shard's for a while.
 func (k *knock) Ready() bool {
+	if !k.mine() {
+		k.end()
+		return false
+	}
 	k.now.rings, k.now.widens = k.rings, k.widens
 	k.rings, k.widens = false, false
-	if k.e.sock != k.fd && !k.lingers {
+	if k.e.phase != closed && k.e.own.flags.Load()&inprocess.Gone != 0 { // meanwhile
+		k.now.rings = false
+	}
+	if !k.now.rings && !k.now.widens {
 		k.end()
 		return false
 	}
@@ -193,17 +186,7 @@ func (k *knock) Ready() bool {
 		k.e.doorbells.Add(1)
 	}
 	k.state = underWay
-	aside := k.e.cfg.Desk.slow(k.e.shard.Now())
-	if aside != nil {
-		aside.Put(func() {
-			k.Outside()
-			k.e.shard.Post(func() {
-				k.e.shard.WorksFor(k.Owner())
-				k.Back()
-			})
-		})
-	}
-	return aside == nil
+	return !k.e.calls().takes(k, k.e.shard)
 }
 
 // Outside implements loop.Outsider.
@@ -217,18 +200,36 @@ func (k *knock) Outside() {
 }
 
 // Held implements loop.Outsider.
-func (k *knock) Held() { k.e.cfg.Desk.held(k.e.shard.Now()) }
+func (k *knock) Held() {
+	k.held = true
+	k.e.calls().hold(k.e.shard.Now())
+}
 
 // Back implements loop.Outsider.
 func (k *knock) Back() {
-	if k.end(); k.rings || k.widens {
-		k.ask()
+	if k.held {
+		k.held = false
+		k.e.calls().release()
 	}
+	if (k.rings || k.widens) && k.mine() {
+		k.state = due
+		k.e.shard.Outside(k)
+		return
+	}
+	k.end()
+}
+
+// calls tells who makes the calls: all sockets of a process have that in common.
+func (e *End) calls() *aside {
+	if e.cfg.Desk != nil {
+		return &e.cfg.Desk.calls
+	}
+	return &e.cfg.Hub.calls
 }
 
 // letGo closes the duplicate of the socket.
 func (e *End) letGo() {
-	if e.knock.state != idle {
+	if e.knock.state != idle && e.knock.fd == e.sock {
 		e.sock = -1 // and the knock closes it
 	}
 	shared.CloseSocket(&e.sock)
@@ -238,9 +239,9 @@ func (e *End) letGo() {
 func (e *End) linger() {
 	fd := e.sock
 	e.sock = -1
-	if e.knock.state == idle {
-		e.cfg.Hub.linger(fd)
+	if e.knock.state != idle && e.knock.fd == fd {
+		e.knock.lingers = true
 		return
 	}
-	e.knock.lingers = fd >= 0
+	e.cfg.Hub.linger(fd)
 }

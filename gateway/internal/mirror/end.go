@@ -290,7 +290,13 @@ func (e *End) Lose() {
 // carrier has ended. Once the end touches nothing any more, then is called on the shard. The duplicate of a socket that
 // still has bytes to send before its FIN is kept until the peer's kernel has acknowledged them.
 func (e *End) Close(then func()) {
-	defer e.shard.Post(then)
+	defer e.shard.Post(func() {
+		if e.knock.state == idle {
+			then()
+			return
+		}
+		e.knock.then = append(e.knock.then, then)
+	})
 	e.post(func() {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
 		e.linger()

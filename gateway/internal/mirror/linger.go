@@ -26,6 +26,7 @@ type lingerer struct {
 	since    time.Time
 	stop     func()
 	looks    bool // a call is under way
+	held     bool // and is held up
 	released bool // and closes the socket when it is back
 
 	info *unix.TCPInfo // the answer to the call
@@ -54,7 +55,7 @@ func (*lingerer) Owner() loop.Owner { return nil }
 // Ready implements loop.Outsider.
 func (l *lingerer) Ready() bool {
 	l.looks = !l.released
-	return l.looks
+	return l.looks && !l.hub.calls.takes(l, l.hub.shard)
 }
 
 // Outside implements loop.Outsider.
@@ -63,12 +64,19 @@ func (l *lingerer) Outside() {
 }
 
 // Held implements loop.Outsider.
-func (*lingerer) Held() {}
+func (l *lingerer) Held() {
+	l.held = true
+	l.hub.calls.hold(l.hub.shard.Now())
+}
 
 // Back implements loop.Outsider.
 func (l *lingerer) Back() {
 	h, now := l.hub, l.hub.shard.Now()
 	l.looks = false
+	if l.held {
+		l.held = false
+		h.calls.release()
+	}
 	if l.released {
 		shared.CloseSocket(&l.fd)
 		return

@@ -88,10 +88,22 @@ static bool to_kernel_by(int fd, uint32_t why, int64_t until) {
 	}
 }
 static bool to_kernel(int fd, uint32_t why) { return to_kernel_by(fd, why, 0); }
+// to_kernel_anyway is for a call that is made even if the end could not leave its rings.
+static void to_kernel_anyway(int fd, uint32_t why) {
+	struct end *e = look(fd);
+	if (!to_kernel(fd, why) && e && state_of(e) == SMCI_PROMOTED) put(&e->around, true);
+}
 
-// smcgw_go_on ends a read or write, of which done bytes have moved, after the connection has gone back to the kernel.
+// smcgw_go_on ends a read or write, of which done bytes have moved, after the connection has gone back to the kernel. It leaves an error to
+// the program's next call.
 ssize_t smcgw_go_on(int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool reads) {
+	int64_t until = smcgw_timeout_of(fd, reads ? SO_RCVTIMEO : SO_SNDTIMEO);
 	while (done < want) {
+		struct pollfd p = {fd, reads ? POLLIN : POLLOUT, 0};
+		int64_t left = flags & MSG_DONTWAIT ? 0 : (until - now()) / 1000000;
+		int k = left < 0 ? 0 : REAL(poll)(&p, 1, left < INT_MAX ? (int)left : -1);
+		if (k < 0 && errno == EINTR && until == INT64_MAX && !smcgw_interrupts()) continue;
+		if (k <= 0 || (p.revents & POLLERR)) break;
 		struct iovec w[64];
 		struct msghdr h = {.msg_iov = w};
 		size_t asked = 0;
@@ -370,13 +382,13 @@ PUBLIC void closefrom(int from) {
 }
 // handed: the child of a vfork() duplicates a descriptor to a number that its next program knows.
 static void handed(int old) {
-	if (tracked(old) && !smcgw_ours()) to_kernel(old, SMCI_WHY_PASSED);
+	if (tracked(old) && !smcgw_ours()) to_kernel_anyway(old, SMCI_WHY_PASSED);
 }
 // same records a duplicate. A connection that becomes stdin, stdout or stderr goes back to the kernel, since libc itself reads and writes these;
 // so does one whose number the table has no room for.
 static void same(int old, int new) {
 	smcgw_same(old, new);
-	if (unlikely(new <= STDERR_FILENO || new >= MAX_FD) && tracked(old)) to_kernel(old, SMCI_WHY_OPTION);
+	if (unlikely(new <= STDERR_FILENO || new >= MAX_FD) && tracked(old)) to_kernel_anyway(old, SMCI_WHY_OPTION);
 }
 PUBLIC int dup(int old) {
 	handed(old);
@@ -686,7 +698,7 @@ PUBLIC int execle(const char *path, const char *arg, ...) {
 	return execve(path, argv, envp);
 }
 PUBLIC int posix_spawn_file_actions_adddup2(posix_spawn_file_actions_t *f, int fd, int new) {
-	if (tracked(fd)) to_kernel(fd, SMCI_WHY_PASSED);
+	if (tracked(fd)) to_kernel_anyway(fd, SMCI_WHY_PASSED);
 	return REAL(posix_spawn_file_actions_adddup2)(f, fd, new);
 }
 PUBLIC int posix_spawn(pid_t *restrict pid, const char *restrict path, const posix_spawn_file_actions_t *f, const posix_spawnattr_t *restrict attr,

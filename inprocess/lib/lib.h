@@ -121,6 +121,7 @@ struct end {
 	uint64_t back, back_end;           // ring bytes that were taken back and that the kernel has yet to take
 	_Atomic bool at_risk;              // while some remain, SO_LINGER is set to reset; linger holds the program's value
 	bool urgent;                       // an urgent byte was sent
+	_Atomic bool around;               // the program may send around the library
 	bool brief;                        // TCP_NOTSENT_LOWAT is low, to keep a spill short
 	bool touched;                      // more than the smallest ring was used: see smcgw_give_back
 	struct linger linger;

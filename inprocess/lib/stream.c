@@ -499,10 +499,13 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use, char 
 	int err = errno;
 	smcgw_lock(e, &e->rl);
 	bool same = likely(get(&e->use) == use);
-	if (unlikely(n > 0 && same && !e->attached)) {
+	if (unlikely(n > 0 && same && !e->attached && state_of(e) == SMCI_NEVER)) {
 		*b = c;
 		n = DATA;
-	} else if (n > 0 && same && likely(place_of(e)->memory.own != 0)) { // its position tells token from data: a transition is published before the bytes after it move
+	} else if (unlikely(n > 0 && same && e->attached && !place_of(e)->memory.own)) { // this process has closed the end, another has it
+		add(&e->kr, 1);
+		put(&e->ate, true);
+	} else if (n > 0 && same && e->attached) { // its position tells token from data: a transition is published before the bytes after it move
 		uint64_t kr = get(&e->kr), base = e->kbase;
 		uint32_t i = get(&e->own->cx), end = get_acquire(&e->peer->nx);
 		if (end - i > SMCI_TRANSITIONS) end = i; // see smcgw_rx
@@ -524,7 +527,8 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use, char 
 
 // sleep_until is recv() with MSG_PEEK and a deadline. RETRY: something may have come another way. It sleeps in rounds while something is
 // still to be sent, and while another thread is in sleep_alone, which may take the byte that would wake both and leave bytes in the ring.
-static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
+// If an end that has some bytes for the program is demoted meanwhile, an error is left to the program's next call.
+static ssize_t sleep_until(const struct end *e, int fd, int64_t until, bool rounds, bool some) {
 	struct pollfd p = {fd, POLLIN, 0};
 	char c;
 	int64_t left = (until - now()) / 1000000;
@@ -535,6 +539,7 @@ static ssize_t sleep_until(int fd, int64_t until, bool rounds) {
 	if (rounds && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
 	int k = REAL(poll)(&p, 1, left < INT_MAX ? (int)left + 1 : INT_MAX);
 	if (k < 0 && errno == EINTR && (until != INT64_MAX || smcgw_interrupts())) return -1;
+	if (unlikely(k > 0 && some && (p.revents & POLLERR) && !e->attached)) return RETRY;
 	ssize_t n = k > 0 ? REAL(recv)(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) : RETRY;
 	return n == -1 && errno == EAGAIN ? RETRY : n;
 }
@@ -850,11 +855,11 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			}
 			if (!until) until = smcgw_timeout_of(fd, SO_RCVTIMEO);
 			smcgw_unlock(e, &e->rl);
-			if (done) return (ssize_t)done;
+			if (done && !all) return (ssize_t)done;
 			bool late = nowait || now() > until;
 			if (late || (SYS(nanosleep, &ts, 0) == -EINTR && (until != INT64_MAX || smcgw_interrupts()))) {
 				errno = late ? EAGAIN : EINTR;
-				return -1;
+				return done ? (ssize_t)done : -1;
 			}
 			pthread_testcancel();
 			smcgw_lock(e, &e->rl);
@@ -930,21 +935,22 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		bool who = smcgw_sleeps(e), owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), timed = false;
 		if (!nowait && (who || owing || all)) {
 			if (!until) until = smcgw_timeout_of(fd, SO_RCVTIMEO);
-			timed = who || owing || until != INT64_MAX; // one deadline for all sleeps of the call
+			timed = who || owing || done || until != INT64_MAX; // one deadline for all sleeps of the call
 		}
 		if (!who && !peek && !timed && sleeps_alone(e)) { // a byte that is only peeked at stays in the kernel, which reports it to waits
 			char b;
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use, &b);
-			if (unlikely(n == DATA)) {
+			if (unlikely(n == DATA)) { // nothing is done yet: otherwise this would not be alone
+				if (!smcgw_has(e, fd)) fd = smcgw_number(e, -1);
 				smcgw_unlock(e, &e->rl);
 				if (!smcgw_copy(&b, 0, 0, v, nv, done, 1, true)) return fault();
-				return smcgw_go_on(fd, v, nv, done + 1, want, all && !nowait ? flags : (flags & ~MSG_WAITALL) | MSG_DONTWAIT, true);
+				return fd < 0 ? (ssize_t)done + 1 : smcgw_go_on(fd, v, nv, done + 1, want, all && !nowait ? flags : (flags & ~MSG_WAITALL) | MSG_DONTWAIT, true);
 			}
 		} else {
 			char c;
 			if (!nowait) smcgw_count_in(&e->raw_rx); // meanwhile nothing is deferred, and no thread sleeps alone
 			smcgw_unlock(e, &e->rl);
-			n = timed ? sleep_until(fd, until, who || owing) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
+			n = timed ? sleep_until(e, fd, until, who || owing, done) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
 			int err = errno;
 			if (!nowait) smcgw_count_out(&e->raw_rx);
 			if (n > 0 && who) sched_yield();
@@ -1854,24 +1860,21 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 		put(&e->kernel_news, true); // the next read finds the end
 	}
 	bool both = get(&e->read_ended) && (how != SHUT_RD || atomic_load(&e->write_ended));
-	if (both) { // natively the kernel answers what comes now with a reset: let it
-		bool rl = smcgw_lock(e, &e->rl);
-		if (smcgw_still(e, fd)) {
-			set_flag(e, SMCI_RECALL);
-			wake(e);
-		}
-		if (rl) smcgw_unlock(e, &e->rl);
-	}
-	if (how == SHUT_RD || !smcgw_still(e, fd)) return true;
-	atomic_store(&e->write_ended, true);
+	if ((how == SHUT_RD && !both) || !smcgw_still(e, fd)) return true;
+	if (how != SHUT_RD) atomic_store(&e->write_ended, true);
 	// Wait for a writer inside, or the end would overtake what it publishes. The shutdown itself ends one that sleeps in the kernel's send.
 	bool writes = smcgw_lock_writer(e);
 	if (!smcgw_still(e, fd)) { // closed or demoted meanwhile
 		if (writes) smcgw_unlock(e, &e->wl);
 		return true;
 	}
-	if (!writes) {
-		set_flag(e, SMCI_SHUT);
+	if (both) { // natively the kernel answers what comes now with a reset: let it
+		set_flag(e, SMCI_RECALL);
+		wake(e);
+	}
+	if (how == SHUT_RD || !writes) {
+		if (how != SHUT_RD) set_flag(e, SMCI_SHUT);
+		if (writes) smcgw_unlock(e, &e->wl);
 		return true;
 	}
 	set_flag(e, SMCI_SHUT); // before checking whether there is something to take back
@@ -1990,7 +1993,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 			// through the kernel since.
 			uint32_t left = get(&e->own->nx), at = get_acquire(&e->peer->cx);
 			bool nothing = left && at + 1 == left && get(&e->own->x[(left - 1) % SMCI_TRANSITIONS].k) == get(&e->ks);
-			if (!(left & 1) && !e->urgent && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED && (at == left || nothing)) {
+			if (!(left & 1) && !e->urgent && !get(&e->around) && (peer_flags(e) & (SMCI_ATTACHED | SMCI_RECALL)) == SMCI_ATTACHED && (at == left || nothing)) {
 				transition(e);
 				fence();
 				if (peer_flags(e) & SMCI_RECALL) transition(e); // as in send_any

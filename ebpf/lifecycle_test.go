@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -32,14 +33,19 @@ func (h *host) attachments() (out []string) {
 		links, err := netdev.Whole(netlink.LinkList)
 		require.NoError(h.t, err)
 		for _, l := range links {
-			out = append(out, "link "+l.Attrs().Name)
+			here := []string{"link " + l.Attrs().Name}
 			for _, at := range []bpf.AttachType{bpf.AttachTCXIngress, bpf.AttachTCXEgress} {
 				q, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: at})
+				if errors.Is(err, unix.ENODEV) { // gone since the listing
+					here = nil
+					break
+				}
 				require.NoError(h.t, err)
 				for _, p := range q.Programs {
-					out = append(out, fmt.Sprintf("tcx %s %v", l.Attrs().Name, p.ID))
+					here = append(here, fmt.Sprintf("tcx %s %v", l.Attrs().Name, p.ID))
 				}
 			}
+			out = append(out, here...)
 		}
 		for _, f := range netdev.Families() {
 			rules, err := netlink.RuleList(f)

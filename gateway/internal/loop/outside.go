@@ -9,8 +9,8 @@ import (
 // because its control group has used up its processor time.
 type Outsider interface {
 	Work
-	// Ready is called on the shard right before the call. It returns false if there is nothing to do any more; Back is
-	// then not called.
+	// Ready is called on the shard right before the call. It returns false if the shard is not to make it: there is
+	// nothing to do any more, or [Shard.Beside] does it.
 	Ready() bool
 	// Outside makes the call. It uses nothing that the shard may change before Back.
 	Outside()
@@ -39,13 +39,16 @@ func (s *Shard) Outside(o Outsider) {
 func (s *Shard) dismiss() {
 	for _, o := range s.outsiders[s.called:] {
 		if o.Ready() {
-			go func() {
-				o.Outside()
-				s.Post(o.Back)
-			}()
+			go s.Beside(o)
 		}
 	}
 	s.outsiders, s.called = nil, 0
+}
+
+// Beside makes o's call on the caller's goroutine, and reports its return on the shard.
+func (s *Shard) Beside(o Outsider) {
+	o.Outside()
+	s.Post(func() { s.tell(o, Outsider.Back) })
 }
 
 // callOutsiders makes the calls that are due. It returns false if another goroutine has meanwhile taken over the shard.

@@ -22,7 +22,7 @@ type Desk struct {
 	rung   [inprocess.Slots]atomic.Uint32
 	rungAt [inprocess.Slots]atomic.Int64
 	made   time.Time
-	calls  aside
+	calls  *aside
 }
 
 // OpenDesk maps a desk. The file stays the caller's.
@@ -31,14 +31,11 @@ func OpenDesk(fd int) (*Desk, error) {
 	if err != nil {
 		return nil, fmt.Errorf("map desk: %w", err)
 	}
-	return &Desk{page: page, made: time.Now()}, nil
+	return &Desk{page: page, made: time.Now(), calls: new(aside)}, nil
 }
 
 // Close unmaps the desk. All ends of the process must be closed, and their shards must have seen it.
-func (d *Desk) Close() error {
-	d.calls.end()
-	return unix.Munmap(d.page)
-}
+func (d *Desk) Close() error { return unix.Munmap(d.page) }
 
 // sleeps reports whether an end must ring for the set at a slot: the set sleeps, and this sleep has not been rung for,
 // or not for ringAgain. It records the ring for all ends at the slot; but not if still returns false, as the end has
@@ -105,13 +102,12 @@ func (e *End) doorbell() {
 
 // knock makes the calls on the socket of an end. Unless it is idle, it has the descriptor.
 type knock struct {
+	heldUp
 	e       *End
 	state   knockState
-	rings   bool     // due: SO_RCVLOWAT 1
-	widens  bool     // due: a larger send buffer
-	lingers bool     // the end is closed: what is due is still done, then the socket lingers
-	held    bool     // the call under way is held up
-	then    []func() // to be called once it is idle
+	rings   bool // due: SO_RCVLOWAT 1
+	widens  bool // due: a larger send buffer
+	lingers bool // the end is closed: what is due is still done, then the socket lingers
 
 	fd  int
 	now struct{ rings, widens bool } // what the call under way is for
@@ -135,29 +131,33 @@ var _ loop.Outsider = (*knock)(nil)
 // ask has what is due done.
 func (k *knock) ask() {
 	if k.state == idle && k.e.sock >= 0 {
-		k.fd, k.state = k.e.sock, due
-		k.e.shard.Outside(k)
+		k.fd = k.e.sock
+		k.again()
 	}
 }
 
-// end ends the use of the descriptor. Another one that the end has got meanwhile is next.
+func (k *knock) again() {
+	k.state = due
+	k.shard.Outside(k)
+}
+
+// end is called when nothing is under way: it does what was asked meanwhile, or gives the descriptor back. The end may
+// have got another one, which is next.
 func (k *knock) end() {
+	if (k.rings || k.widens) && k.mine() {
+		k.again()
+		return
+	}
 	switch k.state = idle; {
 	case k.e.sock == k.fd:
 	case k.lingers:
 		k.lingers = false
-		k.e.cfg.Hub.linger(k.fd)
+		k.e.cfg.Hub.linger(k.fd, k.calls)
 	default:
 		shared.CloseSocket(&k.fd)
 	}
 	if k.rings || k.widens {
 		k.ask()
-	}
-	if k.state == idle {
-		for _, fn := range k.then {
-			k.e.shard.Post(fn)
-		}
-		k.then = nil
 	}
 }
 
@@ -186,7 +186,7 @@ func (k *knock) Ready() bool {
 		k.e.doorbells.Add(1)
 	}
 	k.state = underWay
-	return !k.e.calls().takes(k, k.e.shard)
+	return !k.calls.takes(k, k.shard)
 }
 
 // Outside implements loop.Outsider.
@@ -199,32 +199,10 @@ func (k *knock) Outside() {
 	}
 }
 
-// Held implements loop.Outsider.
-func (k *knock) Held() {
-	k.held = true
-	k.e.calls().hold(k.e.shard.Now())
-}
-
 // Back implements loop.Outsider.
 func (k *knock) Back() {
-	if k.held {
-		k.held = false
-		k.e.calls().release()
-	}
-	if (k.rings || k.widens) && k.mine() {
-		k.state = due
-		k.e.shard.Outside(k)
-		return
-	}
+	k.returned()
 	k.end()
-}
-
-// calls tells who makes the calls: all sockets of a process have that in common.
-func (e *End) calls() *aside {
-	if e.cfg.Desk != nil {
-		return &e.cfg.Desk.calls
-	}
-	return &e.cfg.Hub.calls
 }
 
 // letGo closes the duplicate of the socket.
@@ -243,5 +221,5 @@ func (e *End) linger() {
 		e.knock.lingers = true
 		return
 	}
-	e.cfg.Hub.linger(fd)
+	e.cfg.Hub.linger(fd, e.knock.calls)
 }

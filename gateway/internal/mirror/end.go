@@ -159,7 +159,10 @@ func New(cfg Config) (*End, shared.Portion, error) {
 		cfg: cfg, shard: cfg.Hub.shard, mem: mem, lent: mem.lend(), own: wordsOf(mem.own), mir: wordsOf(mem.mirror),
 		bell: bell, sock: -1, size: 1 << cfg.Order,
 	}
-	e.knock.e = e
+	e.knock = knock{e: e, heldUp: heldUp{calls: new(aside), shard: e.shard}}
+	if cfg.Desk != nil {
+		e.knock.calls = cfg.Desk.calls
+	}
 	e.post(e.listen)
 	return e, portion, nil
 }
@@ -290,13 +293,7 @@ func (e *End) Lose() {
 // carrier has ended. Once the end touches nothing any more, then is called on the shard. The duplicate of a socket that
 // still has bytes to send before its FIN is kept until the peer's kernel has acknowledged them.
 func (e *End) Close(then func()) {
-	defer e.shard.Post(func() {
-		if e.knock.state == idle {
-			then()
-			return
-		}
-		e.knock.then = append(e.knock.then, then)
-	})
+	defer e.shard.Post(then)
 	e.post(func() {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
 		e.linger()

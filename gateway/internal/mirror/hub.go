@@ -21,7 +21,6 @@ type Hub struct {
 	hot       []*End
 	lingering map[int]*lingerer
 	stopped   bool
-	calls     aside // on lingering sockets
 }
 
 // NewHub makes the hub of a shard.
@@ -38,7 +37,6 @@ func (h *Hub) Stop() {
 		for _, l := range h.lingering {
 			h.release(l)
 		}
-		h.calls.end()
 		h.shard.DropDriver(h)
 	})
 }

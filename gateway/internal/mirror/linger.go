@@ -20,13 +20,13 @@ const (
 // the stream with a frame. If no process had the socket any more, the kernel would answer the frame with a reset, and
 // discard what it has not sent.
 type lingerer struct {
+	heldUp
 	hub      *Hub
 	fd       int
 	acked    uint64
 	since    time.Time
 	stop     func()
 	looks    bool // a call is under way
-	held     bool // and is held up
 	released bool // and closes the socket when it is back
 
 	info *unix.TCPInfo // the answer to the call
@@ -35,12 +35,12 @@ type lingerer struct {
 
 var _ loop.Outsider = (*lingerer)(nil)
 
-// linger closes a socket once its FIN is acknowledged; immediately, if it has sent none.
-func (h *Hub) linger(fd int) {
+// linger closes a socket once its FIN is acknowledged; immediately, if it has sent none. calls is its process's.
+func (h *Hub) linger(fd int, calls *aside) {
 	if fd < 0 {
 		return
 	}
-	l := &lingerer{hub: h, fd: fd, since: h.shard.Now()}
+	l := &lingerer{heldUp: heldUp{calls: calls, shard: h.shard}, hub: h, fd: fd, since: h.shard.Now()}
 	if h.stopped || len(h.lingering) >= mostLingering {
 		shared.CloseSocket(&fd)
 		return
@@ -55,7 +55,7 @@ func (*lingerer) Owner() loop.Owner { return nil }
 // Ready implements loop.Outsider.
 func (l *lingerer) Ready() bool {
 	l.looks = !l.released
-	return l.looks && !l.hub.calls.takes(l, l.hub.shard)
+	return l.looks && !l.calls.takes(l, l.shard)
 }
 
 // Outside implements loop.Outsider.
@@ -63,20 +63,11 @@ func (l *lingerer) Outside() {
 	l.info, l.err = unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 }
 
-// Held implements loop.Outsider.
-func (l *lingerer) Held() {
-	l.held = true
-	l.hub.calls.hold(l.hub.shard.Now())
-}
-
 // Back implements loop.Outsider.
 func (l *lingerer) Back() {
 	h, now := l.hub, l.hub.shard.Now()
 	l.looks = false
-	if l.held {
-		l.held = false
-		h.calls.release()
-	}
+	l.returned()
 	if l.released {
 		shared.CloseSocket(&l.fd)
 		return

@@ -46,7 +46,7 @@ func TestLingers(t *testing.T) {
 		dup, err := unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0)
 		require.NoError(t, err)
 		require.NoError(t, unix.Shutdown(dup, unix.SHUT_WR))
-		s.Post(func() { hub.linger(dup) })
+		s.Post(func() { hub.linger(dup, new(aside)) })
 	}))
 	require.NoError(t, client.Close())
 	_, err = server.Write([]byte("a frame"))

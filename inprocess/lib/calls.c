@@ -94,24 +94,30 @@ static void to_kernel_anyway(int fd, uint32_t why) {
 	if (!to_kernel(fd, why) && e && state_of(e) == SMCI_PROMOTED) put(&e->around, true);
 }
 
-// smcgw_go_on ends a read or write, of which done bytes have moved, after the connection has gone back to the kernel. It leaves an error to
-// the program's next call.
-ssize_t smcgw_go_on(int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool reads) {
-	int64_t until = smcgw_timeout_of(fd, reads ? SO_RCVTIMEO : SO_SNDTIMEO);
+// refuses sets err and returns true for a call that the rings cannot serve, on an end that could not leave them.
+static bool refuses(int fd, int err) {
+	if (!tracked(fd) || to_kernel(fd, SMCI_WHY_OPTION)) return false;
+	errno = err;
+	return true;
+}
+
+// smcgw_go_on ends a read or write, of which done bytes have moved, after the end has gone back to the kernel. It leaves an error to the
+// program's next call, so it must not sleep in a call that would return one. Another thread may give the number to another file meanwhile.
+ssize_t smcgw_go_on(struct end *e, uint32_t use, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool reads) {
+	int64_t until = smcgw_timeout_of(fd, reads ? SO_RCVTIMEO : SO_SNDTIMEO), left;
 	while (done < want) {
-		struct pollfd p = {fd, reads ? POLLIN : POLLOUT, 0};
-		int64_t left = flags & MSG_DONTWAIT ? 0 : (until - now()) / 1000000;
-		int k = left < 0 ? 0 : REAL(poll)(&p, 1, left < INT_MAX ? (int)left : -1);
-		if (k < 0 && errno == EINTR && until == INT64_MAX && !smcgw_interrupts()) continue;
-		if (k <= 0 || (p.revents & POLLERR)) break;
+		if (get(&e->use) != use || (!smcgw_has(e, fd) && (fd = smcgw_number(e, -1)) < 0) || (smcgw_polled(fd, 0) & POLLERR)) break;
 		struct iovec w[64];
 		struct msghdr h = {.msg_iov = w};
-		size_t asked = 0;
 		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
-		for (size_t i = 0; i < (size_t)h.msg_iovlen; i++) asked += w[i].iov_len;
-		ssize_t n = reads ? recvmsg(fd, &h, flags) : sendmsg(fd, &h, flags | MSG_NOSIGNAL);
-		if (n > 0) done += (size_t)n;
-		if (n < 0 || (size_t)n < asked) break;
+		ssize_t n = reads ? recvmsg(fd, &h, flags | MSG_DONTWAIT) : sendmsg(fd, &h, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (n > 0) {
+			done += (size_t)n;
+			continue;
+		}
+		if (!n || errno != EAGAIN || (flags & MSG_DONTWAIT) || (left = (until - now()) / 1000000) < 0) break;
+		struct pollfd p = {fd, reads ? POLLIN : POLLOUT, 0};
+		if (REAL(poll)(&p, 1, left < NUMBER_ROUND ? (int)left + 1 : NUMBER_ROUND) < 0 && (until != INT64_MAX || smcgw_interrupts())) break;
 	}
 	return (ssize_t)done;
 }
@@ -291,10 +297,7 @@ PUBLIC ssize_t sendfile(int fd, int from, off_t *at, size_t n) {
 	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, n < 0x7ffff000 ? n : 0x7ffff000));
 }
 PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags) {
-	if ((tracked(from) && !to_kernel(from, SMCI_WHY_OPTION)) || (tracked(to) && !to_kernel(to, SMCI_WHY_OPTION))) {
-		errno = EINVAL; // programs fall back to read() and write()
-		return -1;
-	}
+	if (refuses(from, EINVAL) || refuses(to, EINVAL)) return -1; // programs fall back to read() and write()
 	return REAL(splice)(from, from_at, to, to_at, n, flags);
 }
 
@@ -458,10 +461,7 @@ PUBLIC int ioctl(int fd, ioctl_request request, ...) {
 	return REAL(ioctl)(fd, request, p);
 }
 PUBLIC FILE *fdopen(int fd, const char *mode) { // stdio reads and writes within libc
-	if (tracked(fd) && !to_kernel(fd, SMCI_WHY_OPTION)) {
-		errno = EIO;
-		return 0;
-	}
+	if (refuses(fd, EIO)) return 0;
 	return REAL(fdopen)(fd, mode);
 }
 PUBLIC int fclose(FILE *f) { // it closes within libc
@@ -497,25 +497,14 @@ PUBLIC int dprintf(int fd, const char *format, ...) {
 	return r;
 }
 PUBLIC int aio_read(struct aiocb *c) {
-	if (tracked(c->aio_fildes) && !to_kernel(c->aio_fildes, SMCI_WHY_OPTION)) {
-		errno = EAGAIN;
-		return -1;
-	}
-	return REAL(aio_read)(c);
+	return refuses(c->aio_fildes, EAGAIN) ? -1 : REAL(aio_read)(c);
 }
 PUBLIC int aio_write(struct aiocb *c) {
-	if (tracked(c->aio_fildes) && !to_kernel(c->aio_fildes, SMCI_WHY_OPTION)) {
-		errno = EAGAIN;
-		return -1;
-	}
-	return REAL(aio_write)(c);
+	return refuses(c->aio_fildes, EAGAIN) ? -1 : REAL(aio_write)(c);
 }
 PUBLIC int lio_listio(int mode, CONTROL_BLOCKS, int n, struct sigevent *restrict sig) {
 	for (int i = 0; i < n; i++)
-		if (list[i] && tracked(list[i]->aio_fildes) && !to_kernel(list[i]->aio_fildes, SMCI_WHY_OPTION)) {
-			errno = EAGAIN;
-			return -1;
-		}
+		if (list[i] && refuses(list[i]->aio_fildes, EAGAIN)) return -1;
 	return REAL(lio_listio)(mode, list, n, sig);
 }
 
@@ -570,10 +559,7 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {
 	struct end *e = look_open(fd);
 	int *at = unlikely(e != 0) ? kept(e, level, option) : 0;
-	if (unlikely(e && level == IPPROTO_TCP && option == TCP_ZEROCOPY_RECEIVE) && !to_kernel(fd, SMCI_WHY_OPTION)) { // this option reads
-		errno = EINVAL;
-		return -1;
-	}
+	if (unlikely(e && level == IPPROTO_TCP && option == TCP_ZEROCOPY_RECEIVE) && refuses(fd, EINVAL)) return -1; // this option reads
 	socklen_t l = sizeof(int), had;
 	if (at && smcgw_move(&had, n, sizeof had) && had >= l)
 		return smcgw_move(v, at, l) && smcgw_move(n, &l, sizeof l) ? 0 : (int)fault();

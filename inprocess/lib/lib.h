@@ -395,7 +395,7 @@ void smcgw_later(struct end *e, int err); // keeps an error that the caller was 
 void smcgw_finish(struct end *e, int fd, bool writes);
 void smcgw_parts(struct end *e, int fd);   // call before connect() to AF_UNSPEC
 bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false if the FIN has to follow bytes that the kernel still refuses
-ssize_t smcgw_go_on(int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool reads);
+ssize_t smcgw_go_on(struct end *e, uint32_t use, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool reads);
 bool smcgw_demote(struct end *e, int fd, int64_t until); // moves both directions to the kernel; false if the peer does not answer
 void smcgw_give_back(struct end *e);
 extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is still to be sent

@@ -1226,12 +1226,9 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 	const uint32_t use = get(&e->use);
 	while (done < want) {
 		if (unlikely(!smcgw_still(e, fd))) {
-			const bool back = get(&e->use) == use && smcgw_has(e, fd); // see send_any
 			smcgw_unlock(e, &e->wl);
-			if (done) return back && !nowait ? smcgw_go_on(fd, v, nv, done, want, flags, false) : (ssize_t)done;
-			if (back || !until) return RETRY;
-			errno = EBADF;
-			return -1;
+			if (done) return nowait ? (ssize_t)done : smcgw_go_on(e, use, fd, v, nv, done, want, flags, false);
+			return smcgw_again(e, use, fd, until);
 		}
 		if (unlikely(e->repair)) repair(e, fd);
 		if (unlikely(get(&e->violated))) {

@@ -417,7 +417,11 @@ static bool pass_read(struct end *e) {
 	return true;
 }
 
-static bool at_its_end(const struct end *e, uint32_t cx);
+// at_its_end tells whether all of the kernel extent cx has been read. Ring bytes may follow, which a native read would return in the same call.
+static bool at_its_end(const struct end *e, uint32_t cx) {
+	return get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
+}
+
 // catch_up passes the transitions that have been read up to, and takes the tokens before the extent that is then being read.
 static void catch_up(struct end *e, int fd) {
 	for (unsigned i = 0; i <= SMCI_TRANSITIONS; i++) {
@@ -499,13 +503,14 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use, char 
 	int err = errno;
 	smcgw_lock(e, &e->rl);
 	bool same = likely(get(&e->use) == use);
-	if (unlikely(n > 0 && same && !e->attached && state_of(e) == SMCI_NEVER)) {
+	const bool took = n > 0 && same;
+	if (unlikely(took && !e->attached)) {
 		*b = c;
-		n = DATA;
-	} else if (unlikely(n > 0 && same && e->attached && !place_of(e)->memory.own)) { // this process has closed the end, another has it
+		if (state_of(e) == SMCI_NEVER) n = DATA;
+	} else if (unlikely(took && !place_of(e)->memory.own)) { // this process has closed the end, another has it
 		add(&e->kr, 1);
 		put(&e->ate, true);
-	} else if (n > 0 && same && e->attached) { // its position tells token from data: a transition is published before the bytes after it move
+	} else if (took) { // its position tells token from data: a transition is published before the bytes after it move
 		uint64_t kr = get(&e->kr), base = e->kbase;
 		uint32_t i = get(&e->own->cx), end = get_acquire(&e->peer->nx);
 		if (end - i > SMCI_TRANSITIONS) end = i; // see smcgw_rx
@@ -527,7 +532,8 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use, char 
 
 // sleep_until is recv() with MSG_PEEK and a deadline. RETRY: something may have come another way. It sleeps in rounds while something is
 // still to be sent, and while another thread is in sleep_alone, which may take the byte that would wake both and leave bytes in the ring.
-// If an end that has some bytes for the program is demoted meanwhile, an error is left to the program's next call.
+// With some bytes for the program it looks at the number now and then, which another thread may close, and leaves an error of an end that
+// is demoted meanwhile to the program's next call.
 static ssize_t sleep_until(const struct end *e, int fd, int64_t until, bool rounds, bool some) {
 	struct pollfd p = {fd, POLLIN, 0};
 	char c;
@@ -537,6 +543,7 @@ static ssize_t sleep_until(const struct end *e, int fd, int64_t until, bool roun
 		return -1;
 	}
 	if (rounds && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
+	if (some && left > NUMBER_ROUND) left = NUMBER_ROUND;
 	int k = REAL(poll)(&p, 1, left < INT_MAX ? (int)left + 1 : INT_MAX);
 	if (k < 0 && errno == EINTR && (until != INT64_MAX || smcgw_interrupts())) return -1;
 	if (unlikely(k > 0 && some && (p.revents & POLLERR) && !e->attached)) return RETRY;
@@ -544,13 +551,16 @@ static ssize_t sleep_until(const struct end *e, int fd, int64_t until, bool roun
 	return n == -1 && errno == EAGAIN ? RETRY : n;
 }
 
+// smcgw_again is for a read or write that has moved nothing when it finds its end not promoted any more. RETRY begins anew by the number. If
+// the call has waited, the number may be another file by now: EBADF.
+ssize_t smcgw_again(struct end *e, uint32_t use, int fd, bool waited) {
+	if (!waited || (get(&e->use) == use && smcgw_has(e, fd))) return RETRY;
+	errno = EBADF;
+	return -1;
+}
+
 #define FAULT (-3)
 #define STOP (-4)
-
-// at_its_end tells whether all of the kernel extent cx has been read. Ring bytes may follow, which a native read would return in the same call.
-static bool at_its_end(const struct end *e, uint32_t cx) {
-	return get_acquire(&e->peer->nx) != cx && get(&e->kr) >= get(&e->peer->x[cx % SMCI_TRANSITIONS].k);
-}
 
 // from_kernel reads from the kernel extent. It returns bytes; 0: nothing yet; -1: the extent has ended, or failed; FAULT; STOP.
 // As natively, a read that has bytes stops at an urgent byte, and one that has none yet passes it, whatever follows. SIOCINQ stops there, too.
@@ -834,12 +844,13 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		return -1;
 	}
 	const uint32_t use = get(&e->use);
+	const int asked = fd;
+	bool waited = false;
 	for (;;) {
 		if (unlikely(!smcgw_still(e, fd))) {
-			const bool back = all && !nowait && get(&e->use) == use && smcgw_has(e, fd);
 			smcgw_unlock(e, &e->rl);
-			if (done) return back ? smcgw_go_on(fd, v, nv, done, want, flags, true) : (ssize_t)done;
-			return RETRY;
+			if (done) return all && !nowait ? smcgw_go_on(e, use, fd, v, nv, done, want, flags, true) : (ssize_t)done;
+			return smcgw_again(e, use, asked, waited);
 		}
 		if (unlikely(e->repair)) repair(e, fd);
 		uint32_t cx = get(&e->own->cx);
@@ -863,6 +874,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			}
 			pthread_testcancel();
 			smcgw_lock(e, &e->rl);
+			waited = true;
 			continue;
 		}
 		if (cx & 1) {
@@ -941,10 +953,9 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			char b;
 			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use, &b);
 			if (unlikely(n == DATA)) { // nothing is done yet: otherwise this would not be alone
-				if (!smcgw_has(e, fd)) fd = smcgw_number(e, -1);
 				smcgw_unlock(e, &e->rl);
-				if (!smcgw_copy(&b, 0, 0, v, nv, done, 1, true)) return fault();
-				return fd < 0 ? (ssize_t)done + 1 : smcgw_go_on(fd, v, nv, done + 1, want, all && !nowait ? flags : (flags & ~MSG_WAITALL) | MSG_DONTWAIT, true);
+				if (!smcgw_copy(&b, 0, 0, v, nv, 0, 1, true)) return fault();
+				return smcgw_go_on(e, use, fd, v, nv, 1, want, all && !nowait ? flags : flags | MSG_DONTWAIT, true);
 			}
 		} else {
 			char c;
@@ -959,12 +970,14 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			errno = err;
 		}
 		// Another thread may have closed the number meanwhile: it may be another file, and the entry another connection.
-		bool closed = get(&e->use) != use || (!smcgw_still(e, fd) && (n <= 0 || (fd = smcgw_number(e, -1)) < 0));
+		const bool heard = n <= 0 && n != RETRY; // the kernel's answer
+		bool closed = get(&e->use) != use || (!smcgw_still(e, fd) && (heard || (!smcgw_has(e, fd) && (fd = smcgw_number(e, -1)) < 0)));
+		waited = true;
 		if (unlikely(closed)) {
-			int err = n > 0 ? EBADF : errno; // if there is no number left, errno is the kernel's answer
+			int err = heard ? errno : EBADF;
 			smcgw_unlock(e, &e->rl);
 			errno = err;
-			return done ? (ssize_t)done : n > 0 ? -1 : n;
+			return done ? (ssize_t)done : heard ? n : -1;
 		}
 		if (n > 0 || n == RETRY) continue;
 		if (n == 0) {
@@ -1660,12 +1673,9 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	const uint32_t use = get(&e->use);
 	while (done < want) {
 		if (unlikely(!smcgw_still(e, fd))) {
-			const bool back = get(&e->use) == use && smcgw_has(e, fd); // otherwise the number is closed, or another file's
 			smcgw_unlock(e, &e->wl);
-			if (done) return back && v && !nowait ? smcgw_go_on(fd, v, nv, done, want, flags, false) : (ssize_t)done;
-			if (back || !until) return RETRY;
-			errno = EBADF;
-			return -1;
+			if (done) return v && !nowait ? smcgw_go_on(e, use, fd, v, nv, done, want, flags, false) : (ssize_t)done;
+			return smcgw_again(e, use, fd, until);
 		}
 		if (unlikely(e->repair)) repair(e, fd);
 		if (unlikely(get(&e->violated))) {
@@ -1872,12 +1882,11 @@ bool smcgw_ended(struct end *e, int fd, int how) {
 		set_flag(e, SMCI_RECALL);
 		wake(e);
 	}
+	if (how != SHUT_RD) set_flag(e, SMCI_SHUT); // before checking whether there is something to take back
 	if (how == SHUT_RD || !writes) {
-		if (how != SHUT_RD) set_flag(e, SMCI_SHUT);
 		if (writes) smcgw_unlock(e, &e->wl);
 		return true;
 	}
-	set_flag(e, SMCI_SHUT); // before checking whether there is something to take back
 	fence();
 	bool done = last(e, fd, true);
 	// Natively the kernel would have those bytes, and the FIN after them: waits of this process send both.

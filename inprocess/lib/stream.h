@@ -4,6 +4,7 @@
 
 #include "lib.h"
 
+#define NUMBER_ROUND 100               // milliseconds between looks at a number that another thread may close
 #define WAY_BYTES (16 << 10)           // a call of this many bytes may be part of a bulk transfer
 #define WAY_CALL (1 << 20)             // a call that sends more also yields on its way
 #define WAY_EVERY 200000LL             // nanoseconds between yields
@@ -20,6 +21,7 @@ bool smcgw_told(struct end *e);
 int smcgw_reports(struct end *e, int fd);
 long smcgw_peek(int fd);
 short smcgw_polled(int fd, short events);
+ssize_t smcgw_again(struct end *e, uint32_t use, int fd, bool waited);
 void smcgw_untune(struct end *e, int fd);
 void smcgw_widen(int fd, int n);
 bool smcgw_resets(const struct end *e, int fd);

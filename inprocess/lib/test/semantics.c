@@ -4605,21 +4605,36 @@ static void reset_beside_program(void) {
 	say("%s", res(read(a, in, 1)));
 	reap(p);
 }
-// renumbered_beside_program: the number of a reader is another file's when its bytes come.
+// renumbered_beside_program: the number of a reader or writer is another file's when its bytes can move. That file has bytes, or room.
 static void renumbered_beside_program(void) {
-	int a, b, c, d;
-	pair(&a, &b);
-	pair(&c, &d);
+	enum { READS, READS_ALL, READS_MORE, WRITES };
+	const size_t much = 3 << 20;
 	no_children_signal();
-	int other = dup(a);
-	struct thread t = {.fd = a, .n = 5};
-	begin(&t, read_thread);
-	if (system("true")) die("system");
-	if (dup2(d, a) != a) die("dup2");
-	give(c, "wrong");
-	give(b, "right");
-	say("%s %.5s", finish(&t), in);
-	close(other);
+	for (int how = READS; how <= WRITES; how++) {
+		int a, b, p[2], of = how == WRITES;
+		pair(&a, &b);
+		if (pipe(p) < 0) die("pipe");
+		int other = dup(a), small = 16384;
+		struct thread t = {.fd = a, .n = how == WRITES ? much : 5, .flags = how == READS || how == WRITES ? 0 : MSG_WAITALL};
+		setsockopt(a, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+		size_t before = 0;
+		for (ssize_t k; how == WRITES && (k = send(a, big, 100000, MSG_DONTWAIT)) > 0;) before += (size_t)k;
+		begin(&t, how == WRITES ? write_thread : read_thread);
+		if (how == READS_MORE) give(b, "r");
+		ms(50);
+		if (how != READS_MORE && system("true")) die("system");
+		if (how == READS_ALL) give(b, "r");
+		for (size_t n = 0; how == WRITES && n < before; n += take(b, before - n < sizeof in ? before - n : sizeof in)) {}
+		ms(50);
+		if (dup2(p[of], a) != a) die("dup2");
+		if (how == READS_ALL) give(p[1], "wrong");
+		if (how == WRITES) say("%zu right %d", take(b, much), !memcmp(in, big, much));
+		else give(b, how == READS ? "right" : "ight");
+		say("%d %s other %d", how, finish(&t), queued(p[0]));
+		if (how != WRITES) say("%.5s", in);
+		close(a);
+		close(other);
+	}
 }
 // only_writes: an end that has only written closes after the other end has gone back to the kernel.
 static void only_writes(void) {

@@ -47,6 +47,7 @@ struct set {
 	int fd;                 // one of its descriptors, or CLOSED or SPARE
 	int numbers;            // its descriptors in this process: duplicates refer to the same set
 	unsigned returns;
+	int64_t asked;          // when the kernel last had its turn before the rings, by now_coarse
 	uint64_t round;         // counts answers to waits
 	struct list list;
 	struct end *ends[LISTED]; // the storage of list
@@ -948,8 +949,11 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			return smcgw_epoll_wait(ep, v, max, timeout ? &left : 0, mask);
 		}
 		if (unlikely(get(&strays)) && !poll_only) settle_strays(s);
-		// The kernel's turn comes before the rings', or with room for one event it would never come.
-		if (unlikely((s->returns + 1) % KERNEL_EVERY == 0) && any_fresh(s)) {
+		// The kernel has its turn before the rings, or with room for one event it would never come. After a tick it has it anyway: what
+		// it has may have come long before.
+		int64_t tick = now_coarse();
+		if ((tick != s->asked || unlikely((s->returns + 1) % KERNEL_EVERY == 0)) && any_fresh(s)) {
+			s->asked = tick;
 			let_go();
 			if ((n = smcgw_kernel_epoll(ep, v, max, &zero, 0)) < 0) n = 0;
 			s = hold_open(s, ep);

@@ -37,7 +37,9 @@ func (s *Shard) Outside(o Outsider) {
 
 // dismiss makes the calls that are due once there are no more turns.
 func (s *Shard) dismiss() {
-	for _, o := range s.outsiders[s.called:] {
+	for s.called < len(s.outsiders) { // Ready may add one
+		o := s.outsiders[s.called]
+		s.called++
 		if o.Ready() {
 			go s.Beside(o)
 		}

@@ -108,6 +108,7 @@ type knock struct {
 	rings   bool // due: SO_RCVLOWAT 1
 	widens  bool // due: a larger send buffer
 	lingers bool // the end is closed: what is due is still done, then the socket lingers
+	then    func()
 
 	fd  int
 	now struct{ rings, widens bool } // what the call under way is for
@@ -158,6 +159,10 @@ func (k *knock) end() {
 	}
 	if k.rings || k.widens {
 		k.ask()
+	}
+	if k.state == idle && k.then != nil {
+		k.shard.Post(k.then)
+		k.then = nil
 	}
 }
 

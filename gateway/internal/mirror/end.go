@@ -290,10 +290,17 @@ func (e *End) Lose() {
 }
 
 // Close ends the end: its links, and its memory once no device uses it. A library that is still there learns that the
-// carrier has ended. Once the end touches nothing any more, then is called on the shard. The duplicate of a socket that
-// still has bytes to send before its FIN is kept until the peer's kernel has acknowledged them.
+// carrier has ended. Once the end touches nothing any more, and no program holds up a call of its, then is called on the
+// shard. The duplicate of a socket that still has bytes to send before its FIN is kept until the peer's kernel has
+// acknowledged them.
 func (e *End) Close(then func()) {
-	defer e.shard.Post(then)
+	defer e.shard.Post(func() {
+		if e.knock.state == idle {
+			then()
+			return
+		}
+		e.knock.then = then
+	})
 	e.post(func() {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
 		e.linger()

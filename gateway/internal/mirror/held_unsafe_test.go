@@ -55,7 +55,8 @@ func TestHeldUpByProgram(t *testing.T) {
 	defer cancel()
 	all.Go(func() { h.Run(ctx) })
 	bad, good := connect(t, gws, negotiate.CarrierSoft, 16), connect(t, gws, negotiate.CarrierSoft, 16)
-	for i := range 2 { // the shard makes the call, then another goroutine does
+	sent := uint64(0)
+	held := func(meanwhile func()) {
 		lib := bad[1].lib
 		lib.alone = true
 		read := make(chan error)
@@ -64,12 +65,23 @@ func TestHeldUpByProgram(t *testing.T) {
 		require.Eventually(t, func() bool { return word32(lib.own, inprocess.EndArm).Load() != 0 }, patience, time.Millisecond)
 		release := hold(t, lib.sock)
 		require.NoError(t, bad[0].send(to, 100, func() {}))
-		require.NoError(t, errors.Join(exchange(good, uint64(i+1)<<20, 9999, func() {})...))
+		meanwhile()
+		sent += 1 << 20
+		require.NoError(t, errors.Join(exchange(good, sent, 9999, func() {})...))
 		require.Empty(t, read)
 		release()
 		require.NoError(t, expect(t, read, "end of the read"))
 	}
+	held(func() {}) // the shard makes the call
+	held(func() {}) // another goroutine makes it
 	bad[1].lib.alone = false
 	require.NoError(t, errors.Join(exchange(bad, 1<<20, 9999, func() {})...))
 	require.Empty(t, bad[1].lost)
+
+	gone := make(chan struct{}, 1)
+	held(func() {
+		bad[1].Close(func() { gone <- struct{}{} })
+		require.Never(t, func() bool { return len(gone) > 0 }, 50*time.Millisecond, 10*time.Millisecond, "it still has a call")
+	})
+	expect(t, gone, "end of the end")
 }

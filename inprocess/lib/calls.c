@@ -101,27 +101,6 @@ static bool refuses(int fd, int err) {
 	return true;
 }
 
-// smcgw_go_on ends a read or write, of which done bytes have moved, after the end has gone back to the kernel. It leaves an error to the
-// program's next call, so it must not sleep in a call that would return one. Another thread may give the number to another file meanwhile.
-ssize_t smcgw_go_on(struct end *e, uint32_t use, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool reads) {
-	int64_t until = smcgw_timeout_of(fd, reads ? SO_RCVTIMEO : SO_SNDTIMEO), left;
-	while (done < want) {
-		if (get(&e->use) != use || (!smcgw_has(e, fd) && (fd = smcgw_number(e, -1)) < 0) || (smcgw_polled(fd, 0) & POLLERR)) break;
-		struct iovec w[64];
-		struct msghdr h = {.msg_iov = w};
-		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
-		ssize_t n = reads ? recvmsg(fd, &h, flags | MSG_DONTWAIT) : sendmsg(fd, &h, flags | MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n > 0) {
-			done += (size_t)n;
-			continue;
-		}
-		if (!n || errno != EAGAIN || (flags & MSG_DONTWAIT) || (left = (until - now()) / 1000000) < 0) break;
-		struct pollfd p = {fd, reads ? POLLIN : POLLOUT, 0};
-		if (REAL(poll)(&p, 1, left < NUMBER_ROUND ? (int)left + 1 : NUMBER_ROUND) < 0 && (until != INT64_MAX || smcgw_interrupts())) break;
-	}
-	return (ssize_t)done;
-}
-
 // ---- reading
 
 PUBLIC ssize_t read(int fd, void *b, size_t n) { RX(REAL(read)(fd, b, n), smcgw_rx(e, fd, ONE(b, n), 1, 0)); }

@@ -299,6 +299,9 @@ void smcgw_dropped(void *drop);           // call after it was closed
 int smcgw_top(void);                      // highest descriptor that was ever a connection or a set
 void smcgw_seen(int fd);
 int smcgw_number(const struct end *e, int but); // a number of this end in this process, other than but; -1: none
+// smcgw_keeps is called with a lock held by a call that has waited since it found the end by fd. It finds another number if that is not the
+// end's any more, and returns false if this process has none, or the entry is another connection's.
+bool smcgw_keeps(struct end *e, uint32_t use, int *fd);
 void smcgw_same(int from, int to);        // to is a duplicate of from
 void smcgw_never(struct end *e, uint32_t why);
 bool smcgw_alone(struct end *e);          // whether no other process has it
@@ -395,7 +398,6 @@ void smcgw_later(struct end *e, int err); // keeps an error that the caller was 
 void smcgw_finish(struct end *e, int fd, bool writes);
 void smcgw_parts(struct end *e, int fd);   // call before connect() to AF_UNSPEC
 bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false if the FIN has to follow bytes that the kernel still refuses
-ssize_t smcgw_go_on(struct end *e, uint32_t use, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool reads);
 bool smcgw_demote(struct end *e, int fd, int64_t until); // moves both directions to the kernel; false if the peer does not answer
 void smcgw_give_back(struct end *e);
 extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is still to be sent

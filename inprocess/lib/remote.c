@@ -680,13 +680,17 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		return -1;
 	}
 	struct remote *m = e->remote;
+	const uint32_t use = get(&e->use);
 	while (done < want) {
 		struct iovec w[PARTS];
 		struct msghdr h = {.msg_iov = w};
 		if (unlikely(!smcgw_still(e, fd))) {
+			if ((done || until) && smcgw_keeps(e, use, &fd) && e->attached) continue;
 			smcgw_unlock(e, &e->rl);
-			return done ? (ssize_t)done : RETRY;
+			if (done ? !all || nowait : !until) return done ? (ssize_t)done : RETRY;
+			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), true, use, until});
 		}
+		m = e->remote; // promoted once more, it has another
 		if (unlikely(e->repair)) repair(e, fd);
 		enum step s = step(e, fd, b, want - done, &n);
 		if (s == FROM_RING) {
@@ -754,7 +758,6 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (left > ROUND) left = ROUND;
 		if (ending || m->unsure_until) left = 1;
 		struct pollfd p = {ending ? -1 : fd, POLLIN | POLLRDHUP, 0};
-		const uint32_t use = get(&e->use);
 		try_native(e, fd);
 		atomic_fetch_add(&m->asleep, 1);
 		smcgw_unlock(e, &e->rl);
@@ -766,15 +769,15 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		bool stop = k < 0 && errno == EINTR && (until != INT64_MAX || smcgw_interrupts());
 		smcgw_remote_round();
 		if (k > 0) smcgw_remote_calm(++woken);
-		if (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) told = true;
 		smcgw_lock(e, &e->rl);
+		if ((p.revents & (POLLRDHUP | POLLHUP | POLLERR)) && smcgw_has(e, fd)) told = true;
 		if (place_of(e)->memory.remote == m) atomic_fetch_sub(&m->asleep, 1); // m may be released by now
-		if (get(&e->use) != use || (!smcgw_still(e, fd) && (fd = smcgw_number(e, -1)) < 0)) { // another thread has closed the number
+		if (!smcgw_keeps(e, use, &fd)) { // another thread has closed the number
 			smcgw_unlock(e, &e->rl);
 			errno = EBADF;
 			return done ? (ssize_t)done : told ? 0 : -1;
 		}
-		if (k > 0) {
+		if (k > 0 && smcgw_still(e, fd) && e->remote == m) {
 			m->lowat_head = UINT64_MAX;
 			if (!told && woken > 3) squeezed(e, fd);
 		}
@@ -1226,10 +1229,12 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 	const uint32_t use = get(&e->use);
 	while (done < want) {
 		if (unlikely(!smcgw_still(e, fd))) {
+			if ((done || until) && smcgw_keeps(e, use, &fd) && e->attached) continue;
 			smcgw_unlock(e, &e->wl);
-			if (done) return nowait ? (ssize_t)done : smcgw_go_on(e, use, fd, v, nv, done, want, flags, false);
-			return smcgw_again(e, use, fd, until);
+			if (done ? nowait : !until) return done ? (ssize_t)done : RETRY;
+			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), false, use, until});
 		}
+		m = e->remote; // promoted once more, it has another
 		if (unlikely(e->repair)) repair(e, fd);
 		if (unlikely(get(&e->violated))) {
 			err = e->tx_error ? e->tx_error : EPIPE;

@@ -543,7 +543,7 @@ static ssize_t sleep_until(const struct end *e, int fd, int64_t until, bool roun
 		return -1;
 	}
 	if (rounds && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
-	if (some && left > NUMBER_ROUND) left = NUMBER_ROUND;
+	if (some && left > NUMBER_ROUND / 1000000) left = NUMBER_ROUND / 1000000;
 	int k = REAL(poll)(&p, 1, left < INT_MAX ? (int)left + 1 : INT_MAX);
 	if (k < 0 && errno == EINTR && (until != INT64_MAX || smcgw_interrupts())) return -1;
 	if (unlikely(k > 0 && some && (p.revents & POLLERR) && !e->attached)) return RETRY;
@@ -551,11 +551,68 @@ static ssize_t sleep_until(const struct end *e, int fd, int64_t until, bool roun
 	return n == -1 && errno == EAGAIN ? RETRY : n;
 }
 
-// smcgw_again is for a read or write that has moved nothing when it finds its end not promoted any more. RETRY begins anew by the number. If
-// the call has waited, the number may be another file by now: EBADF.
-ssize_t smcgw_again(struct end *e, uint32_t use, int fd, bool waited) {
-	if (!waited || (get(&e->use) == use && smcgw_has(e, fd))) return RETRY;
-	errno = EBADF;
+// stops tells whether a read or write that has moved bytes returns them: at an urgent byte, and before an error, which the next call reports.
+static bool stops(int fd, bool reads) {
+	int q = 0, urgent = 0;
+	if (reads) SYS(ioctl, fd, SIOCINQ, &q);
+	if (q) return false;
+	if (reads) SYS(ioctl, fd, SIOCATMARK, &urgent);
+	return urgent || ((smcgw_polled(fd, 0) & POLLERR) && smcgw_over(fd));
+}
+
+// smcgw_go_on ends a read or write that has waited, or moved bytes, and then finds its end in the kernel. Natively a call keeps the file that
+// it began with, but this one keeps only a number, which other threads may give to another file. So it moves bytes only under the lock that
+// close() and dup2() take, never sleeps in a call that moves any, and looks for the end's number again after each round.
+ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
+	const bool more = !r.reads || ((r.flags & MSG_WAITALL) && !(r.flags & MSG_PEEK));
+	pthread_mutex_t *lock = r.reads ? &e->rl : &e->wl;
+	const int flags = r.flags | MSG_DONTWAIT | (r.reads ? 0 : MSG_NOSIGNAL);
+	int err = 0;
+	while (r.done < r.want) {
+		struct iovec w[PARTS];
+		struct msghdr h = {.msg_iov = w};
+		h.msg_iovlen = (size_t)smcgw_part(w, r.v, r.nv, r.done, r.want - r.done);
+		bool locked = r.reads ? smcgw_lock(e, lock) : !smcgw_writer(e); // another thread may sleep in the kernel's send
+		bool same = smcgw_keeps(e, r.use, &fd), again = same && e->attached;
+		bool over = same && r.done && !again && stops(fd, r.reads);
+		ssize_t n = -EAGAIN;
+		if (locked && same && !again && !over) {
+			n = r.reads ? SYS(recvmsg, fd, &h, flags) : SYS(sendmsg, fd, &h, flags);
+			if (n > 0 && !(r.flags & MSG_PEEK)) atomic_fetch_add(r.reads ? &e->kr : &e->ks, (uint64_t)n); // see smcgw_left
+		}
+		if (locked) smcgw_unlock(e, lock);
+		if (!same) err = EBADF;
+		if (!same || over) break;
+		if (again) { // promoted once more
+			n = r.reads ? smcgw_rx(e, fd, w, (int)h.msg_iovlen, flags) : smcgw_tx(e, fd, w, (int)h.msg_iovlen, flags);
+			if (n == RETRY) continue;
+			if (n < 0) n = -errno;
+		}
+		if (n > 0) {
+			r.done += (size_t)n;
+			if (!more) break;
+			continue;
+		}
+		if (n != -EAGAIN) {
+			err = (int)-n;
+			break;
+		}
+		if (!r.until) r.until = smcgw_timeout_of(fd, r.reads ? SO_RCVTIMEO : SO_SNDTIMEO);
+		int64_t left = r.flags & MSG_DONTWAIT ? 0 : r.until - now();
+		if (left <= 0) {
+			err = EAGAIN;
+			break;
+		}
+		struct pollfd p = {fd, r.reads ? POLLIN : POLLOUT, 0};
+		struct timespec ts = {0, left < NUMBER_ROUND ? left : NUMBER_ROUND};
+		if (smcgw_ppoll(&p, 1, &ts, 0) < 0 && (r.until != INT64_MAX || smcgw_interrupts())) {
+			err = EINTR;
+			break;
+		}
+	}
+	if (r.done || !err) return (ssize_t)r.done;
+	if (err == EPIPE && !r.reads && !(r.flags & MSG_NOSIGNAL)) raise(SIGPIPE);
+	errno = err;
 	return -1;
 }
 
@@ -844,13 +901,13 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		return -1;
 	}
 	const uint32_t use = get(&e->use);
-	const int asked = fd;
 	bool waited = false;
 	for (;;) {
 		if (unlikely(!smcgw_still(e, fd))) {
+			if ((done || waited) && smcgw_keeps(e, use, &fd) && e->attached) continue;
 			smcgw_unlock(e, &e->rl);
-			if (done) return all && !nowait ? smcgw_go_on(e, use, fd, v, nv, done, want, flags, true) : (ssize_t)done;
-			return smcgw_again(e, use, asked, waited);
+			if (done ? !all || nowait : !waited) return done ? (ssize_t)done : RETRY;
+			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), true, use, until});
 		}
 		if (unlikely(e->repair)) repair(e, fd);
 		uint32_t cx = get(&e->own->cx);
@@ -955,7 +1012,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (unlikely(n == DATA)) { // nothing is done yet: otherwise this would not be alone
 				smcgw_unlock(e, &e->rl);
 				if (!smcgw_copy(&b, 0, 0, v, nv, 0, 1, true)) return fault();
-				return smcgw_go_on(e, use, fd, v, nv, 1, want, all && !nowait ? flags : flags | MSG_DONTWAIT, true);
+				return smcgw_go_on(e, fd, (struct rest){v, nv, 1, want, flags | (all && !nowait ? 0 : MSG_DONTWAIT), true, use, until});
 			}
 		} else {
 			char c;
@@ -967,11 +1024,12 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
 			if (n > 0 && smcgw_still(e, fd)) unannounced(e, fd);
+			if (timed && n <= 0 && err != EINTR && !smcgw_has(e, fd)) n = RETRY; // another file's answer
 			errno = err;
 		}
 		// Another thread may have closed the number meanwhile: it may be another file, and the entry another connection.
 		const bool heard = n <= 0 && n != RETRY; // the kernel's answer
-		bool closed = get(&e->use) != use || (!smcgw_still(e, fd) && (heard || (!smcgw_has(e, fd) && (fd = smcgw_number(e, -1)) < 0)));
+		bool closed = get(&e->use) != use || (!smcgw_still(e, fd) && (heard || !smcgw_keeps(e, use, &fd)));
 		waited = true;
 		if (unlikely(closed)) {
 			int err = heard ? errno : EBADF;
@@ -1143,7 +1201,7 @@ ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 	while (done < n) {
 		size_t want = n - done < sizeof b ? n - done : sizeof b;
 		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, want}, 1, (flags & ~MSG_TRUNC) | (done && !(flags & MSG_WAITALL) ? MSG_DONTWAIT : 0));
-		if (k < 0 && done) smcgw_later(e, errno);
+		if (k == -1 && done) smcgw_later(e, errno);
 		if (k <= 0) return done ? (ssize_t)done : k;
 		done += (size_t)k;
 		if ((size_t)k < want) break; // the next call reports what ended this one
@@ -1653,29 +1711,35 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	size_t done = 0;
 	int64_t until = 0;
 	int err = 0;
-	bool stop = false;
+	bool stop = false, waited = false;
+	uint32_t use = get(&e->use);
 	// A write of no bytes moves nothing, but reports an error.
 	if (!want) return v ? result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0)) : 0;
 	if (!smcgw_try(e, &e->wl)) {
 		int32_t who = atomic_load(&e->tx_blocked);
 		if (unlikely(who && who == (int32_t)SYS(gettid))) return beside(e, fd, v, nv, want, flags, nowait, file, at);
 		// If a writer sleeps in the kernel, wait as it does, interruptibly. The kernel's buffer is full, and POLLOUT tells when it is not.
-		for (int r; (r = smcgw_writer(e));) {
+		for (int r; (r = smcgw_writer(e)); waited = true) {
 			struct pollfd p = {fd, POLLOUT, 0};
 			if (nowait || r != EAGAIN) {
 				errno = EAGAIN;
 				return -1;
 			}
 			if (REAL(poll)(&p, 1, 100) < 0 && smcgw_interrupts()) return -1;
-			if (look(fd) != e) return RETRY;
+			if (!smcgw_keeps(e, use, &fd)) {
+				errno = EBADF;
+				return -1;
+			}
 		}
 	}
-	const uint32_t use = get(&e->use);
+	if (!waited) use = get(&e->use);
 	while (done < want) {
 		if (unlikely(!smcgw_still(e, fd))) {
+			waited = waited || until;
+			if ((done || waited) && smcgw_keeps(e, use, &fd) && e->attached) continue;
 			smcgw_unlock(e, &e->wl);
-			if (done) return v && !nowait ? smcgw_go_on(e, use, fd, v, nv, done, want, flags, false) : (ssize_t)done;
-			return smcgw_again(e, use, fd, until);
+			if (done ? nowait || !v : !waited || !v) return done ? (ssize_t)done : RETRY;
+			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), false, use, until});
 		}
 		if (unlikely(e->repair)) repair(e, fd);
 		if (unlikely(get(&e->violated))) {

@@ -4,7 +4,7 @@
 
 #include "lib.h"
 
-#define NUMBER_ROUND 100               // milliseconds between looks at a number that another thread may close
+#define NUMBER_ROUND 100000000LL       // nanoseconds between looks at a number that another thread may close
 #define WAY_BYTES (16 << 10)           // a call of this many bytes may be part of a bulk transfer
 #define WAY_CALL (1 << 20)             // a call that sends more also yields on its way
 #define WAY_EVERY 200000LL             // nanoseconds between yields
@@ -21,7 +21,18 @@ bool smcgw_told(struct end *e);
 int smcgw_reports(struct end *e, int fd);
 long smcgw_peek(int fd);
 short smcgw_polled(int fd, short events);
-ssize_t smcgw_again(struct end *e, uint32_t use, int fd, bool waited);
+
+// A rest is what is left of a read or write: bytes done to want of v, by the caller's flags and deadline (0: not known yet).
+struct rest {
+	const struct iovec *v;
+	int nv;
+	size_t done, want;
+	int flags;
+	bool reads;
+	uint32_t use; // of the entry, when the call began
+	int64_t until;
+};
+ssize_t smcgw_go_on(struct end *e, int fd, struct rest r);
 void smcgw_untune(struct end *e, int fd);
 void smcgw_widen(int fd, int n);
 bool smcgw_resets(const struct end *e, int fd);

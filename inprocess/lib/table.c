@@ -404,6 +404,12 @@ int smcgw_number(const struct end *e, int but) {
 	return -1;
 }
 
+bool smcgw_keeps(struct end *e, uint32_t use, int *fd) {
+	if (get(&e->use) != use) return false;
+	if (!smcgw_has(e, *fd)) *fd = smcgw_number(e, -1);
+	return *fd >= 0 && smcgw_has(e, *fd);
+}
+
 // only tells whether this process has no other descriptor of an end.
 static bool only(const struct end *e, int fd) { return get(&e->refs) == 1 || smcgw_number(e, fd) < 0; }
 

@@ -4648,7 +4648,7 @@ static void renumbered_beside_program(void) {
 		for (size_t n = 0; how == WRITES && n < before; n += take(b, before - n < sizeof in ? before - n : sizeof in)) {}
 		ms(50);
 		if (dup2(p[of], a) != a) die("dup2");
-		if (how == READS_ALL) give(p[1], "wrong");
+		if (how != READS && how != WRITES) give(p[1], "wrong");
 		if (how == WRITES) say("%zu right %d", take(b, much), !memcmp(in, big, much));
 		else give(b, how == READS ? "right" : "ight");
 		say("%d %s other %d", how, finish(&t), queued(p[0]));
@@ -4656,6 +4656,43 @@ static void renumbered_beside_program(void) {
 		close(a);
 		close(other);
 	}
+}
+// urgent_beside_program: an urgent byte ends a read of a connection that went back to the kernel in the middle of the call.
+static void urgent_beside_program(void) {
+	int a, b;
+	pair(&a, &b);
+	no_children_signal();
+	struct thread t = {.fd = a, .n = 10, .flags = MSG_WAITALL};
+	begin(&t, read_thread);
+	give(b, "a");
+	ms(50);
+	if (system("true")) die("system");
+	give(b, "bc");
+	ms(50);
+	if (send(b, "!", 1, MSG_OOB) != 1) die("send");
+	give(b, "de");
+	say("%s %.3s", finish(&t), in);
+	say("urgent %s %c", res(recv(a, in, 1, MSG_OOB)), in[0]);
+	say("%zu %.2s", take(a, 2), in);
+}
+static void slowly(void) { // one call to read and one to write, which last a second
+	const size_t much = 3 << 20;
+	int a, b, small = 16384;
+	pair(&a, &b);
+	setsockopt(a, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+	struct thread r = {.fd = a, .n = 10, .flags = MSG_WAITALL}, w = {.fd = a, .n = much};
+	begin(&r, read_thread);
+	for (int i = 0; i < 10; i++, ms(100)) give(b, "x");
+	say("read %s", finish(&r));
+	size_t before = 0, n = 0;
+	for (ssize_t k; (k = send(a, big, 100000, MSG_DONTWAIT)) > 0;) before += (size_t)k;
+	begin(&w, write_thread);
+	for (; n < before; n += take(b, before - n < 300000 ? before - n : 300000)) ms(50);
+	for (n = 0; n < much; n += 300000, ms(50)) {
+		size_t k = much - n < 300000 ? much - n : 300000;
+		if (take(b, k) != k || memcmp(in, big + n, k)) say("wrong at %zu", n);
+	}
+	say("written %s", finish(&w));
 }
 // only_writes: an end that has only written closes after the other end has gone back to the kernel.
 static void only_writes(void) {
@@ -5408,7 +5445,7 @@ static void left_by_many(void) {
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(timed_beside_program) X(whole_beside_program) X(only_writes) X(reset_beside_program) X(renumbered_beside_program) X(urgent_in_handler) X(kept_by_child) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(came_before) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(timed_beside_program) X(whole_beside_program) X(only_writes) X(reset_beside_program) X(renumbered_beside_program) X(slowly) X(urgent_beside_program) X(urgent_in_handler) X(kept_by_child) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(came_before) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \

@@ -48,7 +48,7 @@ func build(t *testing.T) *world.Build {
 
 func open(t *testing.T, f Faults) *Hosts {
 	t.Helper()
-	h, err := Open(f, matrix.Seed(t))
+	h, err := Open(f, matrix.Rand(t).Uint64())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, h.Close()) })
 	return h
@@ -171,6 +171,21 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 				}
 			}
 			require.NoError(t, err, want)
+			require.Equal(t, want, got)
+		})
+	}
+}
+
+// TestCallsAreWhole checks that a call in which the stream goes back to the kernel does not come back short.
+func TestCallsAreWhole(t *testing.T) {
+	want, err := run(t, nil, time.Minute, "semantics", "4", "slowly")
+	require.NoError(t, err, want)
+	for i := range 8 {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			h := open(t, Faults{Recall: 1, Both: true, Within: 2 * time.Second, Delay: time.Millisecond})
+			got, err := run(t, h, time.Minute, "semantics", "4", "slowly")
+			require.NoError(t, err, got)
 			require.Equal(t, want, got)
 		})
 	}

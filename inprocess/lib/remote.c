@@ -628,6 +628,7 @@ static void native(struct end *e, int fd) {
 	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
 	e->again = get(&e->ops) > UINT32_MAX - AGAIN ? UINT32_MAX : get(&e->ops) + AGAIN;
 	put_release(&place_of(e)->back, again);
+	if (!again) put(&e->passed, true);
 	put_release(&e->report.state, again ? SMCI_NATIVE : SMCI_NEVER);
 }
 // smcgw_remote_again is called before an end asks. It returns false while a thread still uses the memory from before the end went back.
@@ -766,12 +767,12 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			if (left > 10) left = 10;
 		}
 		int k = REAL(poll)(&p, 1, (int)left + (left != ROUND));
-		bool stop = k < 0 && errno == EINTR && (until != INT64_MAX || smcgw_interrupts());
+		bool stop = k < 0 && errno == EINTR && (done || until != INT64_MAX || smcgw_interrupts());
 		smcgw_remote_round();
 		if (k > 0) smcgw_remote_calm(++woken);
 		smcgw_lock(e, &e->rl);
 		if ((p.revents & (POLLRDHUP | POLLHUP | POLLERR)) && smcgw_has(e, fd)) told = true;
-		if (place_of(e)->memory.remote == m) atomic_fetch_sub(&m->asleep, 1); // m may be released by now
+		if (get(&e->use) == use && place_of(e)->memory.remote == m) atomic_fetch_sub(&m->asleep, 1); // m may be released by now
 		if (!smcgw_keeps(e, use, &fd)) { // another thread has closed the number
 			smcgw_unlock(e, &e->rl);
 			errno = EBADF;
@@ -1142,7 +1143,7 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 static void awake(struct end *e, uint32_t use) {
 	if (get(&e->use) == use && place_of(e)->memory.remote) atomic_fetch_sub(&e->remote->asleep, 1);
 }
-static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) { // without wl; false: the call ends
+static bool wait_tx(struct end *e, int fd, int64_t *until, bool some, long most, int *err) { // without wl; false: the call ends
 	struct pollfd p = {fd, POLLOUT, 0};
 	const uint32_t use = get(&e->use);
 	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
@@ -1155,7 +1156,7 @@ static bool wait_tx(struct end *e, int fd, int64_t *until, long most, int *err) 
 	atomic_fetch_add(&e->remote->asleep, 1);
 	smcgw_unlock(e, &e->wl);
 	int k = REAL(poll)(&p, 1, (int)left + 1);
-	bool stop = k < 0 && errno == EINTR && (*until != INT64_MAX || smcgw_interrupts());
+	bool stop = k < 0 && errno == EINTR && (some || *until != INT64_MAX || smcgw_interrupts());
 	smcgw_remote_round();
 	smcgw_lock(e, &e->wl);
 	awake(e, use);
@@ -1168,7 +1169,7 @@ static void wants(struct end *e) {
 	put(&e->own->want, get(&e->own->want) + 1);
 	fence();
 }
-static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *full) {
+static bool wait_room(struct end *e, int fd, int64_t *until, bool done, int *err, bool *full) {
 	uint32_t r = get_acquire(&e->peer->room);
 	const uint32_t use = get(&e->use);
 	*full = false;
@@ -1186,7 +1187,7 @@ static bool wait_room(struct end *e, int fd, int64_t *until, int *err, bool *ful
 	atomic_fetch_add(&e->remote->asleep, 1);
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
-	bool stop = n == -EINTR && (*until != INT64_MAX || smcgw_interrupts());
+	bool stop = n == -EINTR && (done || *until != INT64_MAX || smcgw_interrupts());
 	pthread_testcancel();
 	smcgw_remote_round();
 	smcgw_lock(e, &e->wl);
@@ -1228,7 +1229,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 	struct remote *m = e->remote;
 	const uint32_t use = get(&e->use);
 	while (done < want) {
-		if (unlikely(!smcgw_still(e, fd))) {
+		if (unlikely(!smcgw_still(e, fd) || get(&e->use) != use)) {
 			if ((done || until) && smcgw_keeps(e, use, &fd) && e->attached) continue;
 			smcgw_unlock(e, &e->wl);
 			if (done ? nowait : !until) return done ? (ssize_t)done : RETRY;
@@ -1318,11 +1319,11 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 				err = EAGAIN;
 				break;
 			}
-			if (!paid ? wait_tx(e, fd, &until, 100, &err) : wait_room(e, fd, &until, &err, &full)) continue;
+			if (!paid ? wait_tx(e, fd, &until, done, 100, &err) : wait_room(e, fd, &until, done, &err, &full)) continue;
 			break;
 		}
 		if (!paid) {
-			if (!nowait && wait_tx(e, fd, &until, 100, &err)) continue;
+			if (!nowait && wait_tx(e, fd, &until, done, 100, &err)) continue;
 			if (!err) err = EAGAIN;
 			break;
 		}
@@ -1330,7 +1331,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 		struct msghdr h = {.msg_iov = w};
 		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
 		long n = SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, ROUND, &err)) continue;
+		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, done, ROUND, &err)) continue;
 		bool answered = n == -EPIPE && m->raw_last; // the reset came after a FIN; other resets are news for both directions
 		if (n != -EAGAIN) m->raw_last = false;
 		if (answered) {

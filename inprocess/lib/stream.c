@@ -178,8 +178,11 @@ static void attach(struct end *e, int fd) {
 	struct tcp_info t;
 	bool done = false;
 	if (get(&e->raw_rx) || get(&e->raw_tx) || switched_off()) return; // try again later
-	smcgw_lock(e, &e->rl);
-	smcgw_lock(e, &e->wl);
+	if (!smcgw_lock(e, &e->rl)) return; // in a signal handler
+	if (!smcgw_lock(e, &e->wl)) {
+		smcgw_unlock(e, &e->rl);
+		return;
+	}
 	if (state_of(e) == SMCI_MAPPED && smcgw_has(e, fd)) {
 		atomic_store(&e->report.state, SMCI_PROMOTED); // sequentially consistent, and before raw_rx and raw_tx are read: see smcgw_enter
 		fence();
@@ -545,7 +548,7 @@ static ssize_t sleep_until(const struct end *e, int fd, int64_t until, bool roun
 	if (rounds && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
 	if (some && left > NUMBER_ROUND / 1000000) left = NUMBER_ROUND / 1000000;
 	int k = REAL(poll)(&p, 1, left < INT_MAX ? (int)left + 1 : INT_MAX);
-	if (k < 0 && errno == EINTR && (until != INT64_MAX || smcgw_interrupts())) return -1;
+	if (k < 0 && errno == EINTR && (some || until != INT64_MAX || smcgw_interrupts())) return -1;
 	if (unlikely(k > 0 && some && (p.revents & POLLERR) && !e->attached)) return RETRY;
 	ssize_t n = k > 0 ? REAL(recv)(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) : RETRY;
 	return n == -1 && errno == EAGAIN ? RETRY : n;
@@ -605,7 +608,7 @@ ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
 		}
 		struct pollfd p = {fd, r.reads ? POLLIN : POLLOUT, 0};
 		struct timespec ts = {0, left < NUMBER_ROUND ? left : NUMBER_ROUND};
-		if (smcgw_ppoll(&p, 1, &ts, 0) < 0 && (r.until != INT64_MAX || smcgw_interrupts())) {
+		if (smcgw_ppoll(&p, 1, &ts, 0) < 0 && (r.done || r.until != INT64_MAX || smcgw_interrupts())) {
 			err = EINTR;
 			break;
 		}
@@ -925,7 +928,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			smcgw_unlock(e, &e->rl);
 			if (done && !all) return (ssize_t)done;
 			bool late = nowait || now() > until;
-			if (late || (SYS(nanosleep, &ts, 0) == -EINTR && (until != INT64_MAX || smcgw_interrupts()))) {
+			if (late || (SYS(nanosleep, &ts, 0) == -EINTR && (done || until != INT64_MAX || smcgw_interrupts()))) {
 				errno = late ? EAGAIN : EINTR;
 				return done ? (ssize_t)done : -1;
 			}
@@ -1024,7 +1027,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (n > 0 && who) sched_yield();
 			smcgw_lock(e, &e->rl);
 			if (n > 0 && smcgw_still(e, fd)) unannounced(e, fd);
-			if (timed && n <= 0 && err != EINTR && !smcgw_has(e, fd)) n = RETRY; // another file's answer
+			if (timed && (n == 0 || (n < 0 && err != EINTR)) && !smcgw_has(e, fd)) n = RETRY; // another file's answer
 			errno = err;
 		}
 		// Another thread may have closed the number meanwhile: it may be another file, and the entry another connection.
@@ -1192,6 +1195,7 @@ void smcgw_later(struct end *e, int err) {
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 	char b[4096];
 	size_t done = 0;
+	const uint32_t use = get(&e->use);
 	if (flags & MSG_PEEK) { // no more than is there
 		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, 1}, 1, flags & ~MSG_TRUNC);
 		if (k <= 0) return k;
@@ -1201,7 +1205,8 @@ ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 	while (done < n) {
 		size_t want = n - done < sizeof b ? n - done : sizeof b;
 		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, want}, 1, (flags & ~MSG_TRUNC) | (done && !(flags & MSG_WAITALL) ? MSG_DONTWAIT : 0));
-		if (k == -1 && done) smcgw_later(e, errno);
+		if (k == RETRY && done && (flags & MSG_WAITALL)) k = smcgw_go_on(e, fd, (struct rest){&(struct iovec){b, want}, 1, 0, want, flags & ~MSG_TRUNC, true, use, 0});
+		else if (k == -1 && done) smcgw_later(e, errno);
 		if (k <= 0) return done ? (ssize_t)done : k;
 		done += (size_t)k;
 		if ((size_t)k < want) break; // the next call reports what ended this one
@@ -1561,8 +1566,9 @@ bool smcgw_interrupts(void) {
 
 enum waited { AGAIN, BY_KERNEL, GAVE_UP };
 
-// wait_room waits for the consumer, without wl. GAVE_UP: errno is set, and the call ends.
-static enum waited wait_room(struct end *e, int fd, int64_t *until) {
+// wait_room waits for the consumer, without wl. GAVE_UP: errno is set, and the call ends. Natively any signal handler ends a call that has
+// moved some bytes.
+static enum waited wait_room(struct end *e, int fd, int64_t *until, bool some) {
 	uint32_t r = get_acquire(&e->peer->room);
 	put(&e->own->want, get(&e->own->want) + 1);
 	fence();
@@ -1577,7 +1583,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until) {
 	full(e);
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
-	bool stop = n == -EINTR && (*until != INT64_MAX || smcgw_interrupts());
+	bool stop = n == -EINTR && (some || *until != INT64_MAX || smcgw_interrupts());
 	pthread_testcancel();
 	smcgw_lock(e, &e->wl);
 	if (stop) {
@@ -1603,7 +1609,7 @@ static void not_blocked(void *p) {
 
 // wait_kernel waits, without wl, until the kernel reports POLLOUT. The kernel may have a little room sooner, which natively wakes no
 // writer, either. GAVE_UP: errno is set, and the call ends.
-static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *until) {
+static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *until, bool some) {
 	struct pollfd p = {fd, POLLOUT, 0};
 	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
 	int64_t left;
@@ -1612,7 +1618,7 @@ static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *unti
 		smcgw_unlock(e, &e->wl);
 		int round = unlikely(get(&smcgw_owing)) && smcgw_pay() ? SLEEPER_ROUND : 100;
 		n = REAL(poll)(&p, 1, left < round ? (int)left + 1 : round);
-		bool stop = n < 0 && (*until != INT64_MAX || smcgw_interrupts());
+		bool stop = n < 0 && (some || *until != INT64_MAX || smcgw_interrupts());
 		smcgw_lock(e, &e->wl);
 		if (stop) break;
 		if (n || !smcgw_still(e, fd) || get(&e->violated)) return AGAIN;
@@ -1621,7 +1627,8 @@ static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *unti
 	return GAVE_UP;
 }
 
-// by_kernel sends one part through the kernel. A writer that may wait does so in the kernel's call, which handles signals and time-outs.
+// by_kernel sends one part through the kernel. A writer that may wait, and has sent nothing yet, does so in the kernel's call, which handles
+// signals and time-outs.
 static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool nowait,
                          int file, off_t *at, int64_t *until, bool *stop) {
 	struct iovec w[PARTS];
@@ -1641,7 +1648,7 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, left);
 		n = result(SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
 		if (n < 0 && errno == EAGAIN && !nowait && !*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
-		if (n < 0 && errno == EAGAIN && !nowait && *until == INT64_MAX && likely(!get(&smcgw_owing))) {
+		if (n < 0 && errno == EAGAIN && !nowait && !done && *until == INT64_MAX && likely(!get(&smcgw_owing))) {
 			atomic_store(&e->tx_blocked, (int32_t)SYS(gettid));
 			pthread_cleanup_push(not_blocked, e);
 			n = REAL(sendmsg)(fd, &h, (flags & ~(MSG_MORE | MSG_DONTWAIT)) | MSG_NOSIGNAL);
@@ -1713,6 +1720,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	int err = 0;
 	bool stop = false, waited = false;
 	uint32_t use = get(&e->use);
+	const int asked = fd;
 	// A write of no bytes moves nothing, but reports an error.
 	if (!want) return v ? result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0)) : 0;
 	if (!smcgw_try(e, &e->wl)) {
@@ -1734,11 +1742,16 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	}
 	if (!waited) use = get(&e->use);
 	while (done < want) {
-		if (unlikely(!smcgw_still(e, fd))) {
+		if (unlikely(!smcgw_still(e, fd) || get(&e->use) != use)) {
 			waited = waited || until;
-			if ((done || waited) && smcgw_keeps(e, use, &fd) && e->attached) continue;
+			bool has = smcgw_keeps(e, use, &fd);
+			if ((done || waited) && has && e->attached) continue;
 			smcgw_unlock(e, &e->wl);
-			if (done ? nowait || !v : !waited || !v) return done ? (ssize_t)done : RETRY;
+			if (done ? nowait || !v : !waited || (!v && has && fd == asked)) return done ? (ssize_t)done : RETRY;
+			if (!v) { // a file cannot go on by another number
+				errno = EBADF;
+				return -1;
+			}
 			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), false, use, until});
 		}
 		if (unlikely(e->repair)) repair(e, fd);
@@ -1799,7 +1812,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				if (!extend(e, get(&e->own->order) + 1)) spill(e, fd, true);
 				continue;
 			}
-			enum waited w = wait_room(e, fd, &until);
+			enum waited w = wait_room(e, fd, &until, done);
 			if (w == GAVE_UP) {
 				err = errno;
 				break;
@@ -1820,16 +1833,16 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			continue;
 		}
 		if (unlikely(!pay(e, fd))) {
-			if (wait_kernel(e, fd, nowait, &until) == AGAIN) continue;
+			if (wait_kernel(e, fd, nowait, &until, done) == AGAIN) continue;
 			err = errno;
 			break;
 		}
 		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &until, &stop);
 		if (n <= 0) {
 			err = n < 0 ? errno : 0;
-			// Wait here if there is a time-out, which the kernel would apply to each part, or if something is owed.
+			// Wait here if there is a time-out, or some bytes have moved: the kernel looks only at this part. Also if something is owed.
 			if (err == EAGAIN && !nowait && v) {
-				if (wait_kernel(e, fd, nowait, &until) == AGAIN) continue;
+				if (wait_kernel(e, fd, nowait, &until, done) == AGAIN) continue;
 				err = errno;
 			}
 			if (done && err == ECONNRESET) e->tx_error = err;

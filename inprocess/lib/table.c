@@ -400,14 +400,17 @@ void smcgw_unmap(struct end *e) {
 
 int smcgw_number(const struct end *e, int but) {
 	for (int fd = 0, top = get(&highest); fd <= top; fd++)
-		if (fd != but && look(fd) == e) return fd;
+		if (fd != but && look_open(fd) == e) return fd;
 	return -1;
 }
 
 bool smcgw_keeps(struct end *e, uint32_t use, int *fd) {
 	if (get(&e->use) != use) return false;
-	if (!smcgw_has(e, *fd)) *fd = smcgw_number(e, -1);
-	return *fd >= 0 && smcgw_has(e, *fd);
+	if (smcgw_has(e, *fd)) return true;
+	if (get(&smcgw.apart)) return e->report.cookie && smcgw_is(e, *fd);
+	int other = smcgw_number(e, -1);
+	if (other >= 0) *fd = other;
+	return other >= 0 && smcgw_has(e, other);
 }
 
 // only tells whether this process has no other descriptor of an end.
@@ -450,7 +453,8 @@ struct drop smcgw_drop(int fd) {
 	bool reads = false, writes = false, keeps = false;
 	if (unlikely(get(&e->refs) > 1)) prune(e);
 	if (get(&e->refs) == 1 && state_of(e) == SMCI_ASKED) smcgw_released(e);
-	if (state_of(e) == SMCI_PROMOTED || state_of(e) == SMCI_MAPPED || get(&e->passed)) {
+	// If it has gone back, too: see smcgw_go_on.
+	if (state_of(e) == SMCI_PROMOTED || state_of(e) == SMCI_MAPPED || get(&e->passed) || get(&place_of(e)->back)) {
 		reads = smcgw_lock(e, &e->rl);
 		writes = reads && smcgw_lock_writer(e);
 	}

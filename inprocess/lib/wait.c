@@ -48,6 +48,7 @@ struct set {
 	int numbers;            // its descriptors in this process: duplicates refer to the same set
 	unsigned returns;
 	int64_t asked;          // when the kernel last had its turn before the rings, by now_coarse
+	bool filled;            // its answer left no room for theirs: the next turn is theirs
 	uint64_t round;         // counts answers to waits
 	struct list list;
 	struct end *ends[LISTED]; // the storage of list
@@ -952,7 +953,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		// The kernel has its turn before the rings, or with room for one event it would never come. After a tick it has it anyway: what
 		// it has may have come long before.
 		int64_t tick = now_coarse();
-		if ((tick != s->asked || unlikely((s->returns + 1) % KERNEL_EVERY == 0)) && any_fresh(s)) {
+		if (((tick != s->asked && !s->filled) || unlikely((s->returns + 1) % KERNEL_EVERY == 0)) && any_fresh(s)) {
 			s->asked = tick;
 			let_go();
 			if ((n = smcgw_kernel_epoll(ep, v, max, &zero, 0)) < 0) n = 0;
@@ -960,6 +961,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			if (n > 0) sleep_anew(s); // an edge reported to this thread wakes no other
 			n = translate(s, v, n);
 		}
+		s->filled = n == max;
 		n = emit(s, v, max, n);
 		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
 		if (n) {

@@ -1331,6 +1331,17 @@ static void one_at_a_time(void) { // one connection always has bytes: a set that
 		else told++;
 	}
 	say("told %d", told > 0);
+	while (recv(b, in, sizeof in, MSG_DONTWAIT) > 0) {}
+	take(p[0], 1);
+	leave_hot(ep, a, b);
+	if (write(p[1], "x", 1) != 1) die("write");
+	told = 0;
+	for (int i = 0; i < 20; i++, ms(15)) { // the pipe still has its byte
+		struct epoll_event v;
+		if (epoll_wait(ep, &v, 1, 1000) != 1) die("epoll_wait");
+		told += v.data.fd == b;
+	}
+	say("told often %d", told > 5);
 }
 static void set_polled(void) { // another loop waits for the set, as GLib does
 	for (int i = 0; i < 6; i++) {
@@ -4694,6 +4705,31 @@ static void slowly(void) { // one call to read and one to write, which last a se
 	}
 	say("written %s", finish(&w));
 }
+// A signal ends a call that has moved some bytes, even if its handler restarts others.
+static void signalled_midway(void) {
+	const size_t much = sizeof big;
+	int a, b, small = 16384;
+	pair(&a, &b);
+	signal(SIGUSR1, on_alarm); // with SA_RESTART
+	setsockopt(a, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+	struct thread r = {.fd = a, .n = 10, .flags = MSG_WAITALL}, w = {.fd = a, .n = much};
+	begin(&r, read_thread);
+	ms(50);
+	pthread_kill(r.t, SIGUSR1);
+	ms(50);
+	give(b, "abc");
+	ms(50);
+	pthread_kill(r.t, SIGUSR1);
+	say("read %s", finish(&r));
+	while (send(a, big, 100000, MSG_DONTWAIT) > 0) {}
+	begin(&w, write_thread);
+	ms(50);
+	take(b, 100000);
+	ms(50);
+	pthread_kill(w.t, SIGUSR1);
+	pthread_join(w.t, 0);
+	say("written %d", w.r > 0 && w.r < (ssize_t)much);
+}
 // only_writes: an end that has only written closes after the other end has gone back to the kernel.
 static void only_writes(void) {
 	const size_t much = 200000;
@@ -5445,7 +5481,7 @@ static void left_by_many(void) {
 }
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(waitall) X(timeouts) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
-	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(timed_beside_program) X(whole_beside_program) X(only_writes) X(reset_beside_program) X(renumbered_beside_program) X(slowly) X(urgent_beside_program) X(urgent_in_handler) X(kept_by_child) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(came_before) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
+	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(timed_beside_program) X(whole_beside_program) X(only_writes) X(reset_beside_program) X(renumbered_beside_program) X(slowly) X(signalled_midway) X(urgent_beside_program) X(urgent_in_handler) X(kept_by_child) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(came_before) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(inherits_from_stopped) \

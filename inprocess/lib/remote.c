@@ -1214,7 +1214,8 @@ static bool may_go(struct end *e) {
 	return room(e) || e->remote->spilled - e->remote->kept < SMCI_SPILL;
 }
 
-ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+// send_any sends v; some: the call has already moved other bytes.
+static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, int flags, bool some) {
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
 	size_t want, done = 0;
 	int64_t until = 0;
@@ -1319,19 +1320,20 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 				err = EAGAIN;
 				break;
 			}
-			if (!paid ? wait_tx(e, fd, &until, done, 100, &err) : wait_room(e, fd, &until, done, &err, &full)) continue;
+			if (!paid ? wait_tx(e, fd, &until, done || some, 100, &err) : wait_room(e, fd, &until, done || some, &err, &full)) continue;
 			break;
 		}
 		if (!paid) {
-			if (!nowait && wait_tx(e, fd, &until, done, 100, &err)) continue;
+			if (!nowait && wait_tx(e, fd, &until, done || some, 100, &err)) continue;
 			if (!err) err = EAGAIN;
 			break;
 		}
 		struct iovec w[PARTS];
 		struct msghdr h = {.msg_iov = w};
 		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, want - done);
+		if (done && unlikely(smcgw_stops(fd, false))) break;
 		long n = SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL);
-		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, done, ROUND, &err)) continue;
+		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, done || some, ROUND, &err)) continue;
 		bool answered = n == -EPIPE && m->raw_last; // the reset came after a FIN; other resets are news for both directions
 		if (n != -EAGAIN) m->raw_last = false;
 		if (answered) {
@@ -1358,6 +1360,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 	return -1;
 }
 
+ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) { return send_any(e, fd, v, nv, flags, false); }
 ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
 	char b[LOOKED];
 	size_t done = 0;
@@ -1366,7 +1369,7 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 	if (!at) pos = SYS(lseek, from, 0, SEEK_CUR);
 	while (done < n) {
 		long k = SYS(pread64, from, b, n - done < sizeof b ? n - done : sizeof b, pos);
-		ssize_t r = k > 0 ? smcgw_remote_tx(e, fd, &(struct iovec){b, (size_t)k}, 1, 0) : result(k);
+		ssize_t r = k > 0 ? send_any(e, fd, &(struct iovec){b, (size_t)k}, 1, 0, done) : result(k);
 		if (r < 0 && !done) return r;
 		if (r <= 0) break;
 		pos += r;

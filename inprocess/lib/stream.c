@@ -554,8 +554,8 @@ static ssize_t sleep_until(const struct end *e, int fd, int64_t until, bool roun
 	return n == -1 && errno == EAGAIN ? RETRY : n;
 }
 
-// stops tells whether a read or write that has moved bytes returns them: at an urgent byte, and before an error, which the next call reports.
-static bool stops(int fd, bool reads) {
+// smcgw_stops tells whether a read or write that has moved bytes returns them: at an urgent byte, and before an error, which the next call reports.
+bool smcgw_stops(int fd, bool reads) {
 	int q = 0, urgent = 0;
 	if (reads) SYS(ioctl, fd, SIOCINQ, &q);
 	if (q) return false;
@@ -571,13 +571,14 @@ ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
 	pthread_mutex_t *lock = r.reads ? &e->rl : &e->wl;
 	const int flags = r.flags | MSG_DONTWAIT | (r.reads ? 0 : MSG_NOSIGNAL);
 	int err = 0;
+	bool told = false; // by poll, which also reports what is of no use here
 	while (r.done < r.want) {
 		struct iovec w[PARTS];
 		struct msghdr h = {.msg_iov = w};
 		h.msg_iovlen = (size_t)smcgw_part(w, r.v, r.nv, r.done, r.want - r.done);
 		bool locked = r.reads ? smcgw_lock(e, lock) : !smcgw_writer(e); // another thread may sleep in the kernel's send
 		bool same = smcgw_keeps(e, r.use, &fd), again = same && e->attached;
-		bool over = same && r.done && !again && stops(fd, r.reads);
+		bool over = same && r.done && !again && smcgw_stops(fd, r.reads);
 		ssize_t n = -EAGAIN;
 		if (locked && same && !again && !over) {
 			n = r.reads ? SYS(recvmsg, fd, &h, flags) : SYS(sendmsg, fd, &h, flags);
@@ -593,6 +594,7 @@ ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
 		}
 		if (n > 0) {
 			r.done += (size_t)n;
+			told = false;
 			if (!more) break;
 			continue;
 		}
@@ -606,12 +608,15 @@ ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
 			err = EAGAIN;
 			break;
 		}
-		struct pollfd p = {fd, r.reads ? POLLIN : POLLOUT, 0};
-		struct timespec ts = {0, left < NUMBER_ROUND ? left : NUMBER_ROUND};
-		if (smcgw_ppoll(&p, 1, &ts, 0) < 0 && (r.done || r.until != INT64_MAX || smcgw_interrupts())) {
+		struct pollfd p = {told ? -1 : fd, r.reads ? POLLIN : POLLOUT, 0};
+		const int64_t most = told ? 1000000 : NUMBER_ROUND;
+		struct timespec ts = {0, left < most ? left : most};
+		int k = smcgw_ppoll(&p, 1, &ts, 0);
+		if (k < 0 && (r.done || r.until != INT64_MAX || smcgw_interrupts())) {
 			err = EINTR;
 			break;
 		}
+		told = k > 0;
 	}
 	if (r.done || !err) return (ssize_t)r.done;
 	if (err == EPIPE && !r.reads && !(r.flags & MSG_NOSIGNAL)) raise(SIGPIPE);
@@ -1564,7 +1569,21 @@ bool smcgw_interrupts(void) {
 	return false;
 }
 
-enum waited { AGAIN, BY_KERNEL, GAVE_UP };
+enum waited { AGAIN, BY_KERNEL, GAVE_UP, LEFT }; // LEFT: GAVE_UP, without wl
+
+// writes_again takes wl back after a wait, interruptibly if another writer sleeps in the kernel meanwhile. It returns false, with errno and
+// without wl, if the call ends; stop: it does so anyway.
+static bool writes_again(struct end *e, int fd, int64_t until, bool some, bool stop) {
+	while (smcgw_writer(e)) {
+		struct pollfd p = {fd, POLLOUT, 0};
+		if (!stop) stop = REAL(poll)(&p, 1, 100) < 0 && (some || until != INT64_MAX || smcgw_interrupts());
+		if (stop || now() > until) {
+			errno = stop ? EINTR : EAGAIN;
+			return false;
+		}
+	}
+	return true;
+}
 
 // wait_room waits for the consumer, without wl. GAVE_UP: errno is set, and the call ends. Natively any signal handler ends a call that has
 // moved some bytes.
@@ -1585,7 +1604,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until, bool some) {
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
 	bool stop = n == -EINTR && (some || *until != INT64_MAX || smcgw_interrupts());
 	pthread_testcancel();
-	smcgw_lock(e, &e->wl);
+	if (!writes_again(e, fd, *until, some, stop)) return LEFT;
 	if (stop) {
 		errno = EINTR;
 		return GAVE_UP;
@@ -1619,7 +1638,7 @@ static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *unti
 		int round = unlikely(get(&smcgw_owing)) && smcgw_pay() ? SLEEPER_ROUND : 100;
 		n = REAL(poll)(&p, 1, left < round ? (int)left + 1 : round);
 		bool stop = n < 0 && (some || *until != INT64_MAX || smcgw_interrupts());
-		smcgw_lock(e, &e->wl);
+		if (!writes_again(e, fd, *until, some, stop)) return LEFT;
 		if (stop) break;
 		if (n || !smcgw_still(e, fd) || get(&e->violated)) return AGAIN;
 	}
@@ -1718,7 +1737,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	size_t done = 0;
 	int64_t until = 0;
 	int err = 0;
-	bool stop = false, waited = false;
+	bool stop = false, waited = false, held = true;
 	uint32_t use = get(&e->use);
 	const int asked = fd;
 	// A write of no bytes moves nothing, but reports an error.
@@ -1813,14 +1832,16 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				continue;
 			}
 			enum waited w = wait_room(e, fd, &until, done);
-			if (w == GAVE_UP) {
+			if (w == GAVE_UP || w == LEFT) {
 				err = errno;
+				held = w != LEFT;
 				break;
 			}
 			if (w == BY_KERNEL && smcgw_still(e, fd) && (get(&e->own->nx) & 1) && !extend(e, e->order_max)) spill(e, fd, false);
 			continue;
 		}
 		if (e->tx_error) {
+			if (done) break; // the next call reports it
 			err = e->tx_error;
 			e->tx_error = 0; // once; later errors are the kernel's
 			break;
@@ -1833,8 +1854,18 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			continue;
 		}
 		if (unlikely(!pay(e, fd))) {
-			if (wait_kernel(e, fd, nowait, &until, done) == AGAIN) continue;
+			enum waited w = wait_kernel(e, fd, nowait, &until, done);
+			if (w == AGAIN) continue;
 			err = errno;
+			held = w != LEFT;
+			break;
+		}
+		if (done && unlikely(smcgw_stops(fd, false))) break;
+		if (done && !v && !(smcgw_polled(fd, POLLOUT) & POLLOUT)) { // sendfile() would sleep, and start anew after a signal
+			enum waited w = wait_kernel(e, fd, nowait, &until, done);
+			if (w == AGAIN) continue;
+			err = errno;
+			held = w != LEFT;
 			break;
 		}
 		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &until, &stop);
@@ -1842,8 +1873,10 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			err = n < 0 ? errno : 0;
 			// Wait here if there is a time-out, or some bytes have moved: the kernel looks only at this part. Also if something is owed.
 			if (err == EAGAIN && !nowait && v) {
-				if (wait_kernel(e, fd, nowait, &until, done) == AGAIN) continue;
+				enum waited w = wait_kernel(e, fd, nowait, &until, done);
+				if (w == AGAIN) continue;
 				err = errno;
+				held = w != LEFT;
 			}
 			if (done && err == ECONNRESET) e->tx_error = err;
 			break;
@@ -1851,7 +1884,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		done += (size_t)n;
 		if (stop) break;
 	}
-	smcgw_unlock(e, &e->wl);
+	if (likely(held)) smcgw_unlock(e, &e->wl);
 	smcgw_give_way(done);
 	if (done || !err) return (ssize_t)done;
 	if (err == EPIPE && takes_reset(e, fd)) err = ECONNRESET;

@@ -32,6 +32,7 @@ struct rest {
 	uint32_t use; // of the entry, when the call began
 	int64_t until;
 };
+bool smcgw_stops(int fd, bool reads);
 ssize_t smcgw_go_on(struct end *e, int fd, struct rest r);
 void smcgw_untune(struct end *e, int fd);
 void smcgw_widen(int fd, int n);

@@ -407,10 +407,10 @@ int smcgw_number(const struct end *e, int but) {
 bool smcgw_keeps(struct end *e, uint32_t use, int *fd) {
 	if (get(&e->use) != use) return false;
 	if (smcgw_has(e, *fd)) return true;
-	if (get(&smcgw.apart)) return e->report.cookie && smcgw_is(e, *fd);
 	int other = smcgw_number(e, -1);
-	if (other >= 0) *fd = other;
-	return other >= 0 && smcgw_has(e, other);
+	if (other < 0) return smcgw.disabled && e->report.cookie && smcgw_is(e, *fd); // see smcgw_apart
+	*fd = other;
+	return smcgw_has(e, other);
 }
 
 // only tells whether this process has no other descriptor of an end.

@@ -4710,6 +4710,7 @@ static void signalled_midway(void) {
 	const size_t much = sizeof big;
 	int a, b, small = 16384;
 	pair(&a, &b);
+	signal(SIGPIPE, SIG_IGN);
 	signal(SIGUSR1, on_alarm); // with SA_RESTART
 	setsockopt(a, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
 	struct thread r = {.fd = a, .n = 10, .flags = MSG_WAITALL}, w = {.fd = a, .n = much};
@@ -4726,9 +4727,14 @@ static void signalled_midway(void) {
 	ms(50);
 	take(b, 100000);
 	ms(50);
+	struct thread other = {.fd = a, .n = much}; // behind it
+	begin(&other, write_thread);
+	ms(150);
 	pthread_kill(w.t, SIGUSR1);
 	pthread_join(w.t, 0);
 	say("written %d", w.r > 0 && w.r < (ssize_t)much);
+	close(b);
+	pthread_join(other.t, 0);
 }
 // only_writes: an end that has only written closes after the other end has gone back to the kernel.
 static void only_writes(void) {

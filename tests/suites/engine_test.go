@@ -42,8 +42,8 @@ type suite struct {
 	root  bool          // run as root, not as nobody
 	short bool          // its connections end before their rings are used
 	// ordered are tests for which a server must read from one connection before it reads from another, to which the
-	// same client has written later. Natively epoll mostly has that order; TCP does not promise it, and bytes in
-	// rings are reported first.
+	// same client has written later. Natively epoll mostly has that order; TCP does not promise it, and the library
+	// keeps it only between events that are milliseconds apart.
 	ordered []string
 	stays   inprocess.Why // why all of its connections stay native by design; empty: they are promoted
 	// unscanned admits programs that make system calls of their own: such a row shows the library, not what a daemon

@@ -244,6 +244,7 @@ func (e *End) Where(done func(Opening)) { e.post(func() { done(e.opening()) }) }
 func (e *End) PeerEnded(bytes uint64) {
 	e.post(func() {
 		e.final, e.finished = bytes, true
+		e.takeIn()
 		e.shut()
 	})
 }
@@ -367,8 +368,8 @@ func (e *End) lose(err error) {
 func (e *End) takeIn() {
 	if e.phase == carrying {
 		e.shard.Collect()
-		e.arrive()
 		e.free()
+		e.arrive()
 	}
 }
 

@@ -101,8 +101,8 @@ func (e *End) pump() {
 		e.fail(err)
 		return
 	}
+	e.free() // first: at the end of the peer's process the library looks whether that had read all
 	e.arrive()
-	e.free()
 	if err := e.ep.Err(); err != nil {
 		e.fail(err)
 		return

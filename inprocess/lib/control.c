@@ -7,6 +7,7 @@
 #include <sys/auxv.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -55,7 +56,27 @@ bool smcgw_broker_there(void) {
 
 bool smcgw_hidden(int fd) { return fd >= 0 && (fd == smcgw.socket || fd == smcgw.slab_fd || fd == smcgw.nudge || (fd <= get(&top_bell) && get(&bells[fd]))); }
 
+// above_limit duplicates a descriptor where it takes no number from the program: above its soft limit. It returns -1 if there is none.
+static int above_limit(int fd) {
+	struct rlimit had, all, was;
+	if (getrlimit(RLIMIT_NOFILE, &had) < 0 || had.rlim_cur >= had.rlim_max || had.rlim_cur >= MAX_FD / 2) return -1;
+	all = (struct rlimit){had.rlim_max, had.rlim_max};
+	bool held = smcgw_numbers(); // a child must not inherit the limit
+	long n = SYS(prlimit64, 0, RLIMIT_NOFILE, &all, 0);
+	if (n == 0) {
+		n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, (long)had.rlim_cur);
+		if (SYS(prlimit64, 0, RLIMIT_NOFILE, &had, &was) == 0 && was.rlim_cur != all.rlim_cur) SYS(prlimit64, 0, RLIMIT_NOFILE, &was, 0); // the program's
+	}
+	smcgw_numbers_go(held);
+	return n < 0 ? -1 : (int)n;
+}
+
 int smcgw_move_away(int fd) {
+	int above = above_limit(fd);
+	if (above >= 0) {
+		SYS(close, fd);
+		return above;
+	}
 	for (int from = 1000; from >= 60; from /= 4) {
 		long n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, from);
 		if (n < 0) continue;
@@ -116,11 +137,18 @@ void smcgw_hide_from(int fd) {
 	smcgw_let_control(mask);
 }
 
-void smcgw_bell_is(struct end *e, int fd) {
-	int n = smcgw_move_away(fd);
-	if (n < MAX_FD) bell_at(n, index_of(e) + 1);
-	put(&place_of(e)->memory.bell, n);
+// smcgw_bell_is takes fd. Bells take at most a sixteenth of the program's numbers, the highest: false if none of them is free.
+bool smcgw_bell_is(struct end *e, int fd) {
+	struct rlimit r;
+	long n = above_limit(fd);
+	if (n < 0 && getrlimit(RLIMIT_NOFILE, &r) == 0) n = SYS(fcntl, fd, F_DUPFD_CLOEXEC, (long)(r.rlim_cur - r.rlim_cur / 16));
+	if (n < 0) return false;
+	SYS(close, fd);
+	if (n < MAX_FD) bell_at((int)n, index_of(e) + 1);
+	put(&place_of(e)->memory.bell, (int)n);
+	return true;
 }
+
 static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic uintptr_t has_numbers; // the thread that holds it
 
@@ -314,6 +342,7 @@ static void granted(const struct smci_record *r, int fd[3]) {
 	put(&own->order, e->usual = SMCI_ORDER_MIN);
 	if (!r->a) { // the peer is on another host: the gateway moves the bytes
 		if (fd[2] < 0 || !smcgw_remote_grant(e, fd[2])) {
+			why = SMCI_WHY_LIMIT;
 			smcgw_unmap(e);
 			own = 0;
 			peer = 0;

@@ -353,7 +353,7 @@ void smcgw_desk_put(struct peer_desk *d);
 void smcgw_describe(struct end *e, int fd); // fills the report for the broker's views
 void smcgw_heed(void);                    // now and then: checks that the broker is still there
 extern _Atomic uint32_t smcgw_talk;       // counts conversations with brokers
-void smcgw_bell_is(struct end *e, int fd);
+bool smcgw_bell_is(struct end *e, int fd);
 int smcgw_top_bell(void);                 // no bell has a higher number
 void smcgw_bell_goes(int fd);
 static inline bool switched_off(void) { return smcgw.news && (get(&smcgw.news->off) & SMCI_OFF_ALL); }

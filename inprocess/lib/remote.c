@@ -128,13 +128,16 @@ static bool carrier_gone(struct end *e) { return lost(e) || (get_acquire(&e->pee
 bool smcgw_remote_grant(struct end *e, int bell_fd) {
 	struct remote *m = mmap(0, sizeof *m, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (m == MAP_FAILED) return false;
+	if (!smcgw_bell_is(e, bell_fd)) {
+		munmap(m, sizeof *m);
+		return false;
+	}
 	m->talk = get(&smcgw_talk);
 	m->pid = smcgw.pid;
 	m->size = 1ull << e->order_max;
 	m->lowat = 1;
 	e->remote = m;
 	place_of(e)->memory.remote = m;
-	smcgw_bell_is(e, bell_fd);
 	return true;
 }
 void smcgw_remote_unmap(void *m) { munmap(m, sizeof(struct remote)); }

@@ -1574,15 +1574,26 @@ enum waited { AGAIN, BY_KERNEL, GAVE_UP, LEFT }; // LEFT: GAVE_UP, without wl
 // writes_again takes wl back after a wait, interruptibly if another writer sleeps in the kernel meanwhile. It returns false, with errno and
 // without wl, if the call ends; stop: it does so anyway.
 static bool writes_again(struct end *e, int fd, int64_t until, bool some, bool stop) {
-	while (smcgw_writer(e)) {
-		struct pollfd p = {fd, POLLOUT, 0};
-		if (!stop) stop = REAL(poll)(&p, 1, 100) < 0 && (some || until != INT64_MAX || smcgw_interrupts());
-		if (stop || now() > until) {
+	for (int k = 0; smcgw_writer(e);) {
+		struct pollfd p = {k > 0 || look(fd) != e ? -1 : fd, POLLOUT, 0};
+		int64_t left = (until - now()) / 1000000, most = k > 0 ? 1 : 100; // room, and the other one still has the lock
+		if (!stop && left >= 0) k = REAL(poll)(&p, 1, (int)(left < most ? left + 1 : most));
+		stop = stop || (k < 0 && (some || until != INT64_MAX || smcgw_interrupts()));
+		if (stop || left < 0) {
 			errno = stop ? EINTR : EAGAIN;
 			return false;
 		}
 	}
 	return true;
+}
+
+// no_more tells whether a file has no more bytes to send.
+static bool no_more(int file, off_t *at) {
+	off_t from = 0;
+	char c;
+	if (at && !smcgw_move(&from, at, sizeof from)) return true;
+	if (!at) from = SYS(lseek, file, 0, SEEK_CUR);
+	return SYS(pread64, file, &c, 1, from) <= 0;
 }
 
 // wait_room waits for the consumer, without wl. GAVE_UP: errno is set, and the call ends. Natively any signal handler ends a call that has
@@ -1860,8 +1871,10 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			held = w != LEFT;
 			break;
 		}
+		if (e->tx_error) continue;
 		if (done && unlikely(smcgw_stops(fd, false))) break;
 		if (done && !v && !(smcgw_polled(fd, POLLOUT) & POLLOUT)) { // sendfile() would sleep, and start anew after a signal
+			if (no_more(file, at)) break;
 			enum waited w = wait_kernel(e, fd, nowait, &until, done);
 			if (w == AGAIN) continue;
 			err = errno;
@@ -1882,6 +1895,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			break;
 		}
 		done += (size_t)n;
+		if (!v) until = 0; // natively each part has the whole time-out
 		if (stop) break;
 	}
 	if (likely(held)) smcgw_unlock(e, &e->wl);

@@ -133,12 +133,12 @@ func TestTopOnAPty(t *testing.T) {
 		}
 		require.NoError(t, cmd.Wait())
 		require.Equal(t, before, x.mode(t), "%q", ends)
-		close(done)
-		_, _ = io.WriteString(x.far, "\n") // wakes the reader
 		require.Eventually(t, func() bool {
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			return strings.Contains(x.shown, "\x1b[?25h\x1b[?1049l")
 		}, 30*time.Second, 10*time.Millisecond)
+		close(done)
+		_, _ = io.WriteString(x.far, "\n") // wakes the reader
 	}
 }

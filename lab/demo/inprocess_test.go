@@ -12,7 +12,7 @@ import (
 func TestCompareInProcess(t *testing.T) {
 	testnet.Require(t, "redis-server", "redis-benchmark")
 	s := &processShow{Options: Options{Out: t.Output(), Executable: testnet.Program(t), Rounds: 1}, ctx: t.Context(), dir: t.TempDir()}
-	w := redisPair("redis GET", "-c", "5", "-n", "5000")
+	w := redisPair("redis GET", "-c", "5", "-n", "50000")
 	t.Setenv("SMCGW_LIBRARY", testnet.Library(t))
 	l, err := s.compare(w)
 	require.NoError(t, err)

@@ -1748,7 +1748,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 	size_t done = 0;
 	int64_t until = 0;
 	int err = 0;
-	bool stop = false, waited = false, held = true;
+	bool stop = false, waited = false;
+	enum waited w = AGAIN;
 	uint32_t use = get(&e->use);
 	const int asked = fd;
 	// A write of no bytes moves nothing, but reports an error.
@@ -1757,18 +1758,13 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		int32_t who = atomic_load(&e->tx_blocked);
 		if (unlikely(who && who == (int32_t)SYS(gettid))) return beside(e, fd, v, nv, want, flags, nowait, file, at);
 		// If a writer sleeps in the kernel, wait as it does, interruptibly. The kernel's buffer is full, and POLLOUT tells when it is not.
-		for (int r; (r = smcgw_writer(e)); waited = true) {
-			struct pollfd p = {fd, POLLOUT, 0};
-			if (nowait || r != EAGAIN) {
-				errno = EAGAIN;
-				return -1;
-			}
-			if (REAL(poll)(&p, 1, 100) < 0 && smcgw_interrupts()) return -1;
-			if (!smcgw_keeps(e, use, &fd)) {
-				errno = EBADF;
-				return -1;
-			}
+		int r = smcgw_writer(e);
+		waited = r == EAGAIN && !nowait;
+		if (r && !waited) {
+			errno = EAGAIN;
+			return -1;
 		}
+		if (waited && !writes_again(e, fd, INT64_MAX, false, false)) return -1;
 	}
 	if (!waited) use = get(&e->use);
 	while (done < want) {
@@ -1842,10 +1838,9 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				if (!extend(e, get(&e->own->order) + 1)) spill(e, fd, true);
 				continue;
 			}
-			enum waited w = wait_room(e, fd, &until, done);
+			w = wait_room(e, fd, &until, done);
 			if (w == GAVE_UP || w == LEFT) {
 				err = errno;
-				held = w != LEFT;
 				break;
 			}
 			if (w == BY_KERNEL && smcgw_still(e, fd) && (get(&e->own->nx) & 1) && !extend(e, e->order_max)) spill(e, fd, false);
@@ -1865,20 +1860,16 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			continue;
 		}
 		if (unlikely(!pay(e, fd))) {
-			enum waited w = wait_kernel(e, fd, nowait, &until, done);
-			if (w == AGAIN) continue;
+			if ((w = wait_kernel(e, fd, nowait, &until, done)) == AGAIN) continue;
 			err = errno;
-			held = w != LEFT;
 			break;
 		}
 		if (e->tx_error) continue;
 		if (done && unlikely(smcgw_stops(fd, false))) break;
 		if (done && !v && !(smcgw_polled(fd, POLLOUT) & POLLOUT)) { // sendfile() would sleep, and start anew after a signal
 			if (no_more(file, at)) break;
-			enum waited w = wait_kernel(e, fd, nowait, &until, done);
-			if (w == AGAIN) continue;
+			if ((w = wait_kernel(e, fd, nowait, &until, done)) == AGAIN) continue;
 			err = errno;
-			held = w != LEFT;
 			break;
 		}
 		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &until, &stop);
@@ -1886,10 +1877,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			err = n < 0 ? errno : 0;
 			// Wait here if there is a time-out, or some bytes have moved: the kernel looks only at this part. Also if something is owed.
 			if (err == EAGAIN && !nowait && v) {
-				enum waited w = wait_kernel(e, fd, nowait, &until, done);
-				if (w == AGAIN) continue;
+				if ((w = wait_kernel(e, fd, nowait, &until, done)) == AGAIN) continue;
 				err = errno;
-				held = w != LEFT;
 			}
 			if (done && err == ECONNRESET) e->tx_error = err;
 			break;
@@ -1898,7 +1887,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 		if (!v) until = 0; // natively each part has the whole time-out
 		if (stop) break;
 	}
-	if (likely(held)) smcgw_unlock(e, &e->wl);
+	if (likely(w != LEFT)) smcgw_unlock(e, &e->wl);
 	smcgw_give_way(done);
 	if (done || !err) return (ssize_t)done;
 	if (err == EPIPE && takes_reset(e, fd)) err = ECONNRESET;

@@ -33,6 +33,8 @@ type control struct {
 
 func (c *control) available() bool { return c.posted-c.done < ControlSlots }
 
+func (c *control) idle() bool { return c.posted == c.done }
+
 // Control is a control message to post: always signaled, with a payload of at most 16 bytes.
 type Control struct {
 	Write
@@ -72,8 +74,25 @@ func (s *Stream) creditsWanted() bool {
 	if s.peerShut || !s.readable && !s.writable {
 		return false
 	}
-	return s.recv.grantable() > 0 || s.recv.creditsDue(int(s.set.credits))
+	d := &s.recv
+	return d.grantable() > 0 || d.creditsDue(int(s.set.credits)) || d.early && s.ctrl.idle()
 }
+
+// owesCredits reports whether credits may be returned early: to a gateway that does not know that we have consumed all
+// that has arrived.
+func (s *Stream) owesCredits() bool {
+	d := &s.recv
+	return s.live() && !s.peerShut && s.set.dialect == Gateway && d.consumed == d.messages && d.returned != d.consumed
+}
+
+// ReturnCredits makes the next control message return credits if any are due, so that the peer's [Stream.FreedOffset]
+// becomes exact, unless the peer is a stock one or not all has been consumed. It waits until no other is in flight. It
+// is for a stream at rest: a peer that handles nothing between several of them would run out of receives, and the rest
+// of them would have to wait for it.
+func (s *Stream) ReturnCredits() { s.recv.early = s.owesCredits() }
+
+// creditsSettled reports whether the credits that ReturnCredits returns have arrived.
+func (s *Stream) creditsSettled() bool { return s.ctrl.idle() && !(s.recv.early && s.owesCredits()) }
 
 func (s *Stream) controlMessage(kind uint64, imm Imm) Control {
 	c := Control{Slot: int(s.ctrl.posted % ControlSlots)}
@@ -86,7 +105,7 @@ func (s *Stream) controlMessage(kind uint64, imm Imm) Control {
 // creditMessage returns credits, and a grant if one is due (rs_send_credits).
 func (s *Stream) creditMessage() Control {
 	d := &s.recv
-	d.returned = d.consumed
+	d.returned, d.early = d.consumed, false
 	d.limit = d.consumed + uint64(s.set.credits)
 	c := s.controlMessage(workSGL, MakeImm(OpSGL, uint32(uint16(d.limit))))
 	n := d.grantable()
@@ -112,7 +131,7 @@ func (s *Stream) Completed(id uint64) Events {
 	switch kind := workKind(id); {
 	case kind == workIOMap:
 		s.announced()
-	case kind == workData, kind == workDirect, s.ctrl.done == s.ctrl.posted:
+	case kind == workData, kind == workDirect, s.ctrl.idle():
 	default:
 		s.ctrl.done++
 		if kind == workDisconnect && !s.disconnected {
@@ -140,7 +159,7 @@ func (s *Stream) Settled() bool {
 	if s.err != nil || s.down || s.peerGone {
 		return true
 	}
-	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect && s.ctrl.posted == s.ctrl.done
+	return s.disconnected && !s.ctrl.shutdown && !s.ctrl.disconnect && s.ctrl.idle()
 }
 
 // placed reports whether every send but control messages has completed.

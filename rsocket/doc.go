@@ -40,8 +40,8 @@
 //
 //   - An entry is rewritten only when all bytes that it last granted have been received.
 //   - An entry is read only after an SGL completion with 16 bytes, and only once.
-//   - A credit limit is absolute modulo 65536. It is raised when half of the credits have been consumed, or with a
-//     grant.
+//   - A credit limit is absolute modulo 65536. It is raised when half of the credits have been consumed, with a
+//     grant, or by [Stream.ReturnCredits].
 //   - Grants are at least an eighth of the ring (half when the peer's list has two entries, as a stock one has), so
 //     that bulk data moves in large pieces and small messages cost one credit message per half queue. A peer that has
 //     filled all its grants gets a smaller one sooner.

@@ -25,6 +25,18 @@ func (e *Endpoint) CreditsDue() bool {
 	return e.stream.recv.messages-e.stream.recv.returned >= uint64(e.stream.set.credits/2)
 }
 
+// OwesCredits reports whether everything received was consumed, and the peer is not being told.
+func (e *Endpoint) OwesCredits() bool { return !e.stream.recv.early && e.stream.owesCredits() }
+
+// ReturnCredits is [Stream.ReturnCredits]. It posts the message if that can go now.
+func (e *Endpoint) ReturnCredits() error {
+	e.stream.ReturnCredits()
+	return e.postControls()
+}
+
+// CreditsSettled reports whether the credits that were due, or returned by [Endpoint.ReturnCredits], have reached the peer.
+func (e *Endpoint) CreditsSettled() bool { return e.stream.creditsSettled() }
+
 // Disconnected reports whether both directions have ended.
 func (e *Endpoint) Disconnected() bool { return e.stream.disconnected }
 

@@ -124,6 +124,14 @@ func (s *side) control() {
 	}
 }
 
+// rest returns credits early, as an owner does whose peer has handled what it was sent.
+func (s *side) rest() {
+	if len(s.peer.arrived) == 0 {
+		s.ReturnCredits()
+		s.control()
+	}
+}
+
 // transfer moves the oldest posted write into the peer's memory and completion queue, as a queue pair does.
 func (s *side) transfer() bool {
 	if len(s.posted) == 0 {

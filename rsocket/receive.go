@@ -12,6 +12,8 @@ type recvSide struct {
 	spent bool
 	// retired reports that the old ring of an exchange is free and not reported yet.
 	retired bool
+	// early asks for credits to be returned before half of them are used.
+	early bool
 
 	messages    uint64 // data messages received
 	consumed    uint64 // messages consumed entirely (rseq_no)
@@ -122,6 +124,7 @@ func (s *Stream) receiveData(imm Imm, length uint32) (Events, error) {
 	}
 	d.ends.put(d.messages, d.filling().Produced())
 	d.messages++
+	d.early = false
 	if *d.pending.oldest() == d.filling().Produced() {
 		d.pending.drop()
 		d.spent = d.spent || d.pending.len == 0

@@ -57,7 +57,8 @@ func TestStreamModel(t *testing.T) {
 				s.Keepalive()
 				s.control()
 			},
-			"": func(t *rapid.T) { checkInvariants(t, a); checkInvariants(t, b) },
+			"rest": func(t *rapid.T) { pick(t).rest() },
+			"":     func(t *rapid.T) { checkInvariants(t, a); checkInvariants(t, b) },
 		})
 		settle(a, b)
 		for _, s := range []*side{a, b} {
@@ -66,6 +67,14 @@ func TestStreamModel(t *testing.T) {
 			require.Zero(t, s.sent.Len())
 			_, why := s.Window()
 			require.Equal(t, NotBlocked, why, "%s is blocked for ever", s.name)
+			s.rest()
+		}
+		settle(a, b)
+		for _, s := range []*side{a, b} {
+			require.True(t, s.creditsSettled())
+			if dialect == Gateway {
+				require.Equal(t, s.SentOffset(), s.FreedOffset(), "%s does not know what its peer has read", s.name)
+			}
 		}
 	})
 }

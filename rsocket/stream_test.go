@@ -179,6 +179,61 @@ func TestNothingAfterDisconnect(t *testing.T) {
 	require.Len(t, a.posted, last)
 }
 
+// At rest a gateway tells all that it has consumed, once, and only when it has consumed everything. What is said on the
+// way there is not said again.
+func TestCreditsReturnedAtRest(t *testing.T) {
+	a, b := gatewayPair(t, 64)
+	rest := func(told uint64, messages int) {
+		t.Helper()
+		had := len(b.posted)
+		b.ReturnCredits()
+		b.control()
+		require.Len(t, b.posted, had+messages)
+		settled := b.creditsSettled()
+		require.Equal(t, messages == 0, settled)
+		for b.transfer() {
+		}
+		for a.receive() {
+		}
+		require.Equal(t, told, a.FreedOffset())
+		for b.complete() {
+		}
+		require.True(t, b.creditsSettled())
+	}
+	rest(0, 0)
+	require.Equal(t, 5, a.write(5))
+	require.Equal(t, 2, a.write(2))
+	for a.transfer() {
+	}
+	for b.receive() {
+	}
+	b.read(6)
+	rest(0, 0)
+	b.read(1)
+	rest(7, 1)
+	rest(7, 0)
+
+	require.Equal(t, 1, a.write(1))
+	settle(a, b)
+	b.Keepalive() // which is on its way
+	b.control()
+	b.ReturnCredits()
+	b.control()
+	require.Len(t, b.posted, 1)
+	require.False(t, b.creditsSettled())
+	settle(a, b)
+	require.EqualValues(t, 8, a.FreedOffset())
+	require.True(t, b.creditsSettled())
+
+	require.Equal(t, 1, a.write(1))
+	settle(a, b)
+	a.Shutdown()
+	a.control()
+	settle(a, b)
+	b.ReturnCredits()
+	require.True(t, b.creditsSettled(), "a peer that sends no more needs no credits")
+}
+
 // A SHUTDOWN that waits for a control slot still goes out when the peer's crosses it.
 func TestShutdownWaitsForSlot(t *testing.T) {
 	a, b := gatewayPair(t, 64)

@@ -31,6 +31,7 @@
 #define SHUT_WITHIN 2000000000LL        // nanoseconds to wait, after the kernel's end of the stream, for news of the peer's process
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks meanwhile
 #define LAST_WITHIN 2000000000LL
+#define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
 #define AGAIN 1024                     // calls after which an end that has gone back asks again
 
@@ -510,10 +511,11 @@ static bool died(struct end *e, int fd) {
 	kept_up(e);
 	bool read_all = get_acquire(&e->peer->tail) == get(&e->own->head) && m->spilled == m->kept;
 	if (shut && !more && read_all) {
-		int reset = ECONNRESET;
+		int reset = ECONNRESET, had;
 		e->rx_error = 0;
 		e->eof = true;
 		put(&e->forgives, smcgw_polled(fd, 0) & POLLHUP); // the kernel has the reset
+		if (get(&e->forgives)) SYS(getsockopt, fd, SOL_SOCKET, SO_ERROR, &had, &(socklen_t){sizeof had}); // later writes meet EPIPE
 		atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
 	} else {
 		e->rx_error = ECONNRESET;
@@ -1415,13 +1417,13 @@ static bool last(struct end *e, int fd, int64_t within) {
 static bool end_it(struct end *e, int fd, int64_t within) {
 	struct remote *m = e->remote;
 	if (!last(e, fd, within)) return false;
-	// After a FIN nothing can be repeated, so END requires that the peer has everything. Mostly it has, or the news of that is on its way.
-	for (int64_t until = now() + KEPT_WITHIN; m->tx == OPENED && !must_leave(e) && get(&e->own->head) != get_acquire(&e->peer->tail);) {
+	// After a FIN nothing can be repeated, so END requires that the peer has everything, and has said so.
+	for (int64_t until = now() + KEPT_WITHIN; m->tx == OPENED && !must_leave(e) && get(&e->own->head) - get_acquire(&e->peer->tail) > REPEATED;) {
 		uint32_t room = get_acquire(&e->peer->room);
 		struct timespec ts = left_until(until);
 		if (!ts.tv_sec && !ts.tv_nsec) break;
 		wants(e);
-		if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
+		if (get(&e->own->head) - get_acquire(&e->peer->tail) > REPEATED) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
 	}
 	if (m->tx == OPENED) ends(e, fd);
 	return last(e, fd, within);

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"testing"
@@ -61,6 +62,29 @@ func TestBetweenHosts(t *testing.T) {
 		require.Equal(t, "stream", e.Program.Name)
 	}
 	f.whole(bytes)
+}
+
+// TestBetweenHostsAtRest checks that a sender knows, as natively, that its peer has everything, and that the death of a
+// peer that has read everything is the end of the stream.
+func TestBetweenHostsAtRest(t *testing.T) {
+	t.Parallel()
+	w := newBetweenWorld(t, settings{Carriers: "soft"})
+	for _, library := range []bool{false, true} {
+		w.library = library
+		server := w.start(w.h1, filepath.Join(w.dir, "rest"), "serve", fmt.Sprint(transferPort))
+		ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
+		defer cancel()
+		require.NoError(t, server.WaitOutput(ctx, "serving"))
+		client := w.start(w.h2, filepath.Join(w.dir, "rest"), "ask", w.h1.Addr4.String(), fmt.Sprint(transferPort), "300")
+		defer func() { _, _ = client.Kill(), server.Kill() }()
+		require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
+		if library {
+			w.promoted()
+		}
+		require.NoError(t, server.Kill())
+		require.NoError(t, client.WaitOutput(ctx, "then the end\n"))
+		_ = server.Wait()
+	}
 }
 
 // native waits until no end is in rings.

@@ -24,14 +24,14 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
-// inProcessPrograms builds the library and the programs stream, stress and smcgw-load once.
+// inProcessPrograms builds the library and the programs stream, rest, stress and smcgw-load once.
 var inProcessPrograms = sync.OnceValues(func() (dir string, err error) {
 	dir = filepath.Dir(built)
 	if os.Getenv(ProgramsVariable) != "" {
 		return dir, nil
 	}
 	for name, source := range map[string]string{
-		"stream": "testdata/inprocess/stream.c", "stress": "../../inprocess/lib/test/stress.c", "smcgw-load": "../../cmd/smcgw/internal/bench/program/load.c",
+		"stream": "testdata/inprocess/stream.c", "rest": "testdata/inprocess/rest.c", "stress": "../../inprocess/lib/test/stress.c", "smcgw-load": "../../cmd/smcgw/internal/bench/program/load.c",
 	} {
 		out, err := exec.Command("gcc", "-O1", "-pthread", "-o", filepath.Join(dir, name), source).CombinedOutput()
 		if err != nil {

@@ -719,7 +719,7 @@ func (t *talk) alone(_ time.Time, e *end) {
 	t.settle(e)
 }
 
-// drained handles that the peer has everything that an ended process had written.
+// drained handles that the peer has everything that an ended process had written, and knows what that had read.
 func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
 	reset := e.latest().Flags&inprocess.Reset != 0 // a deliberate reset discards what it has written
 	t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, !reset, bytes) })
@@ -727,7 +727,9 @@ func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
 
 // left ends an end whose library has left the ring, after telling the peer how far the library got.
 func (t *talk) left(e *end) {
-	t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, false, 0) })
+	e.mir.Load().Settle(func() {
+		t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, false, 0) })
+	})
 }
 
 // leave tells the peer that an end has ended, and drops it.

@@ -29,7 +29,7 @@ type Owner interface {
 	// Said reports that the library has changed its flags, or opened its direction.
 	Said(s Said)
 	// Drained reports, after [End.ProcessEnded] and the last Said, that the peer gateway has everything that the
-	// process wrote; bytes is the total since the beginning.
+	// process wrote, and knows how much it read; bytes is what it wrote in total.
 	Drained(bytes uint64)
 	// Lost reports that the carrier has failed, and that the library has been told.
 	Lost(why negotiate.Reason, err error)
@@ -116,7 +116,9 @@ type End struct {
 	room        uint32 // the latest want of own that was answered
 
 	hot, queued bool
-	until       time.Time
+	until       time.Time  // hot until then, unless something happens
+	rests       loop.Timer // tells the peer what the library has read
+	settled     func()     // called once the peer knows it
 	ended       ended
 	final       uint64 // total that the peer's process has written
 	finished    bool   // whether final is known
@@ -159,6 +161,7 @@ func New(cfg Config) (*End, shared.Portion, error) {
 		cfg: cfg, shard: cfg.Hub.shard, mem: mem, lent: mem.lend(), own: wordsOf(mem.own), mir: wordsOf(mem.mirror),
 		bell: bell, sock: -1, size: 1 << cfg.Order,
 	}
+	e.rests = loop.NewTimer(e.rested)
 	e.knock = knock{e: e, heldUp: heldUp{calls: new(aside), shard: e.shard}}
 	if cfg.Desk != nil {
 		e.knock.calls = cfg.Desk.calls
@@ -239,6 +242,15 @@ func (e *End) TellOpening(o Opening, answers uint32, last bool) {
 // Where reads from the library's words how far it is, and calls done on the shard.
 func (e *End) Where(done func(Opening)) { e.post(func() { done(e.opening()) }) }
 
+// Settle calls then on the shard once the peer gateway knows how much the library has read, if that is everything, or
+// the carrier has ended. It takes the place of an earlier one that is not done.
+func (e *End) Settle(then func()) {
+	e.post(func() {
+		e.settled = then
+		e.later()
+	})
+}
+
 // PeerEnded reports that the peer's process has ended, and how many bytes it had written in total. The library learns
 // of the end once they have all come.
 func (e *End) PeerEnded(bytes uint64) {
@@ -306,6 +318,7 @@ func (e *End) Close(then func()) {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
 		e.linger()
 		e.cfg.Hub.drop(e)
+		e.shard.SetTimer(&e.rests, time.Time{})
 		e.leave()
 		e.phase = closed
 		e.shard.Unwatch(e.bell)
@@ -378,6 +391,7 @@ func (e *End) part() {
 	e.phase = lost
 	e.leave()
 	e.say(e.mir.flags.Load() | inprocess.Gone)
+	e.settle()
 }
 
 // say sets the flags of the mirror, and wakes the library if they have changed.

@@ -8,3 +8,6 @@ func (e *End) Bells() uint64 { return e.bells.Load() }
 
 // Doorbells returns how often the end has rung for a reader.
 func (e *End) Doorbells() uint64 { return e.doorbells.Load() }
+
+// HotFor is how long an end stays hot.
+const HotFor = hotFor

@@ -11,6 +11,10 @@ import (
 // and it is short, so that the shard examines few ends in each turn.
 const hotFor = time.Millisecond
 
+// restFor is how long after an end has got cold the peer is told what the library has read. It is less than a kernel
+// may wait with its ACK, and spares a stream with pauses a message for each.
+const restFor = 10 * time.Millisecond
+
 // Hub is the driver of one shard's ends. It has work when the words of a hot end have changed.
 //
 //	cold, with its bell ── bell, a completion ──► hot ── shard sleeps ──► hot, with its bell
@@ -68,8 +72,9 @@ func (h *Hub) Progress(now time.Time) (worked bool, next time.Time) {
 			e.until = now.Add(hotFor)
 			e.later()
 			worked = true
-		case now.After(e.until) && e.arm():
+		case now.After(e.until) && e.arm(true):
 			e.hot = false
+			e.rest(now)
 			last := len(h.hot) - 1
 			h.hot[i], h.hot[last] = h.hot[last], nil
 			h.hot = h.hot[:last]
@@ -86,7 +91,7 @@ func (*Hub) Flush() {}
 // Arm implements verbs.Driver.
 func (h *Hub) Arm() bool {
 	for i, e := range h.hot {
-		if !e.arm() {
+		if !e.arm(false) {
 			for _, armed := range h.hot[:i] {
 				armed.disarm()
 			}

@@ -155,6 +155,86 @@ func TestProcessEnds(t *testing.T) {
 	}
 }
 
+// TestTailAtRest: once nothing happens any more, each library knows that the other has read all, whether that reads at
+// once or after its gateway has left the end with its bell; while something happens nothing is said for that.
+func TestTailAtRest(t *testing.T) {
+	for name, kind := range kinds {
+		for _, late := range []time.Duration{0, 2 * mirror.HotFor, 20 * mirror.HotFor} {
+			t.Run(name+"/"+late.String(), func(t *testing.T) {
+				sides := connect(t, newGateways(t), kind, 16)
+				for range 20 {
+					for i, s := range sides {
+						peer := sides[1-i]
+						total := s.lib.head + 1 + rand.Uint64N(1000)
+						require.NoError(t, s.send(total, 300, func() {}))
+						require.Eventually(t, func() bool { return peer.lib.arrived() == total }, patience, time.Millisecond/10)
+						time.Sleep(late)
+						require.NoError(t, peer.receive(total, 300, func() {}))
+					}
+					for _, s := range sides {
+						require.Eventually(t, func() bool { return s.lib.freed() == s.lib.head }, patience, time.Millisecond/10)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestTailAtEnd: what a library reads last is known at the peer when that hears of its end.
+func TestTailAtEnd(t *testing.T) {
+	for name, kind := range kinds {
+		for how, end := range map[string]func(s *side) (over chan struct{}){
+			"process": func(s *side) chan struct{} {
+				over := make(chan struct{})
+				go func() {
+					<-s.drained
+					close(over)
+				}()
+				s.ProcessEnded()
+				return over
+			},
+			"settled": func(s *side) chan struct{} {
+				over := make(chan struct{})
+				s.Settle(func() { close(over) })
+				return over
+			},
+		} {
+			t.Run(name+"/"+how, func(t *testing.T) {
+				sides := connect(t, newGateways(t), kind, 16)
+				a, b := sides[0], sides[1]
+				require.NoError(t, errors.Join(exchange(sides, 1000, 100, func() {})...))
+				require.NoError(t, a.send(1300, 300, func() {}))
+				require.NoError(t, b.receive(1300, 300, func() {}))
+				expect(t, end(b), "end")
+				a.PeerEnded(1000)
+				require.Eventually(t, func() bool { return a.lib.flags()&inprocess.Shut != 0 }, patience, time.Millisecond/10)
+				require.EqualValues(t, 1300, a.lib.freed())
+			})
+		}
+	}
+}
+
+// TestSettleWithoutCarrier: nobody waits for a carrier that ends, or has ended.
+func TestSettleWithoutCarrier(t *testing.T) {
+	gws := newGateways(t)
+	sides := connect(t, gws, negotiate.CarrierSoft, 16)
+	a, b := sides[0], sides[1]
+	require.NoError(t, a.send(100, 100, func() {}))
+	require.Eventually(t, func() bool { return b.lib.arrived() == 100 }, patience, time.Millisecond/10)
+	silent := make(chan struct{})
+	gws[0].shard.Post(func() { <-silent })
+	defer close(silent)
+	require.NoError(t, b.receive(100, 100, func() {}))
+	settled := make(chan string, 2)
+	b.Settle(func() { settled <- "with it" })
+	gws[1].shard.Call(func() {})
+	require.Empty(t, settled)
+	b.Lose()
+	require.Equal(t, "with it", expect(t, settled, "settled"))
+	b.Settle(func() { settled <- "without it" })
+	require.Equal(t, "without it", expect(t, settled, "settled"))
+}
+
 // TestPeerEndsBefore: a peer that says that less was written than has come says nonsense.
 func TestPeerEndsBefore(t *testing.T) {
 	sides := connect(t, newGateways(t), negotiate.CarrierSoft, 16)

@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/smcgw/smcgw/inprocess"
 )
@@ -19,11 +20,12 @@ func (e *End) stirred() bool {
 		o.flags.Load()&said != e.said.Flags || o.nx.Load() == 1 && !e.said.Opening.Opened
 }
 
-// arm asks the library to ring the bell for the next change. It returns false if a word has changed already. If credits
-// are due to the peer, it asks to be rung for any read: reading returns credits, and the peer may be out of them.
-func (e *End) arm() bool {
+// arm asks the library to ring the bell for the next change. It returns false if a word has changed already. It asks to
+// be rung for any read, too, if credits are due, since the peer may be out of them, and once the end gets cold with
+// something unread.
+func (e *End) arm(cold bool) bool {
 	kind := uint32(inprocess.ArmSelf)
-	if e.phase == carrying && e.ep.CreditsDue() {
+	if e.phase == carrying && (cold && e.tail != e.told || e.ep.CreditsDue()) {
 		kind = inprocess.ArmRead
 	}
 	e.arms++
@@ -68,6 +70,33 @@ func (e *End) Service() {
 	if e.phase < lost && e.failure != nil {
 		e.lose(e.failure)
 	}
+	e.settle()
+}
+
+// rest has the peer told what the library has read, unless something happens before.
+func (e *End) rest(now time.Time) {
+	if e.phase == carrying && e.ep.OwesCredits() {
+		e.shard.SetTimer(&e.rests, now.Add(restFor))
+	}
+}
+
+func (e *End) rested() {
+	e.shard.WorksFor(e.cfg.Owner)
+	if e.phase != carrying || e.hot {
+		return
+	}
+	if err := e.ep.ReturnCredits(); err != nil {
+		e.fail(err)
+	}
+}
+
+// settle calls what waits for the peer to know how much the library has read.
+func (e *End) settle() {
+	if e.settled != nil && (e.phase != carrying || e.ep.CreditsSettled()) {
+		then := e.settled
+		e.settled = nil
+		then()
+	}
 }
 
 // hear tells the owner what is new in the library's words.
@@ -100,6 +129,12 @@ func (e *End) pump() {
 	if err := e.send(); err != nil {
 		e.fail(err)
 		return
+	}
+	if e.ended != lives || e.settled != nil {
+		if err := e.ep.ReturnCredits(); err != nil {
+			e.fail(err)
+			return
+		}
 	}
 	e.free() // first: at the end of the peer's process the library looks whether that had read all
 	e.arrive()
@@ -211,9 +246,10 @@ func (e *End) shut() {
 	}
 }
 
-// drain reports to the owner, once, that the peer gateway has everything that the process had written.
+// drain reports to the owner, once, that the peer gateway has everything that the process had written, and knows what
+// that had read.
 func (e *End) drain() {
-	if e.ended == died && !e.queued && e.ep.Unposted() == 0 && e.ep.Placed() {
+	if e.ended == died && !e.queued && e.ep.Unposted() == 0 && e.ep.Placed() && e.ep.CreditsSettled() {
 		e.ended = drained
 		e.cfg.Owner.Drained(e.head)
 	}

@@ -183,7 +183,7 @@ func TestCallsAreWhole(t *testing.T) {
 	for i := range 8 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()
-			h := open(t, Faults{Recall: 1, Both: true, Within: 2 * time.Second, Delay: time.Millisecond})
+			h := open(t, Faults{Recall: 1, Both: true, Within: 2 * time.Second, After: 400, Delay: time.Millisecond})
 			got, err := run(t, h, time.Minute, "semantics", "4", "slowly")
 			require.NoError(t, err, got)
 			require.Equal(t, want, got)
@@ -194,7 +194,7 @@ func TestCallsAreWhole(t *testing.T) {
 // cases cover processes that share an end, what ends a stream, and which side ends it.
 var cases = []string{
 	"answered_by_reset", "edge_drained", "room", "closed_full", "closed_much", "closed_unsent", "range_above", "shut_full", "daemons", "ends_after_spill", "ends_unasked", "exits_writing", "fork_server", "half", "half_read", "half_written", "inherits",
-	"killed", "killed_after_writing", "numbers_left", "lingers", "lingers_at_exit", "oob_last", "reads_by_closed", "reset_half", "shut_reader", "unread", "writes_to_closed",
+	"counts", "killed", "killed_after_writing", "killed_after_reading", "numbers_left", "lingers", "lingers_at_exit", "oob_last", "reads_by_closed", "reset_half", "shut_reader", "unread", "writes_to_closed",
 }
 
 // TestSanitizers checks that the sanitizers find nothing in the library.

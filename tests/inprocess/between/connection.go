@@ -26,7 +26,7 @@ type connection struct {
 
 	queue           [2][]flight // in order
 	taken           [2]uint64   // ring bytes of a side that are on their way or have arrived
-	tail            [2]uint64   // the last tail that was sent on
+	tail, told      [2]uint64   // the last tail that was seen, and the last that was sent on
 	flags, nx       [2]uint32
 	asked           [2]bool
 	over            [2]bool
@@ -36,6 +36,7 @@ type connection struct {
 	recallAt        time.Time
 	gateway         int // the side whose gateway dies, or recalls
 	carrier, broken bool
+	rests           bool // nothing happens
 	arms            uint32
 }
 
@@ -124,6 +125,10 @@ func (k *connection) collect(i int) bool {
 	}
 	if tail := s.own.w64(inprocess.EndTail).Load(); tail != k.tail[i] {
 		k.tail[i] = tail
+		any = true
+	}
+	if tail := k.tail[i]; tail != k.told[i] && (k.rests || closed || ended || tail-k.told[i] >= k.size/8) {
+		k.told[i] = tail
 		k.put(flight{from: i, set: func() {
 			t.mirror.w64(inprocess.EndTail).Store(tail)
 			k.wake(t)
@@ -200,7 +205,10 @@ func (k *connection) deliver(i int, t time.Time) bool {
 }
 
 func (k *connection) strike(t time.Time) {
-	if !k.lossAt.IsZero() && t.After(k.lossAt) {
+	due := func(at time.Time) bool {
+		return !at.IsZero() && t.After(at) && k.taken[0]+k.taken[1] >= k.h.faults.After
+	}
+	if due(k.lossAt) {
 		k.lossAt = time.Time{}
 		k.h.Struck.Add(1)
 		k.broken = true
@@ -217,7 +225,7 @@ func (k *connection) strike(t time.Time) {
 			s.c.kill()
 		}
 	}
-	if !k.recallAt.IsZero() && t.After(k.recallAt) {
+	if due(k.recallAt) {
 		k.recallAt = time.Time{}
 		k.h.Struck.Add(1)
 		k.flag(k.side[k.gateway], inprocess.Recall)
@@ -309,6 +317,7 @@ func (k *connection) run() {
 			any = k.deliver(i, time.Now()) || any
 		}
 		k.strike(t)
+		k.rests = false
 		if any {
 			idle = 0
 			continue
@@ -320,7 +329,9 @@ func (k *connection) run() {
 			time.Sleep(50 * time.Microsecond)
 			continue
 		}
-		k.sleep()
+		if k.rests = k.told != k.tail; !k.rests {
+			k.sleep()
+		}
 	}
 }
 
@@ -328,8 +339,12 @@ func (k *connection) run() {
 func (k *connection) sleep() {
 	k.arms++
 	var p []unix.PollFd
-	for _, s := range k.side {
-		s.mirror.w32(inprocess.EndArm).Store(k.arms<<8 | inprocess.ArmSelf)
+	for i, s := range k.side {
+		kind := uint32(inprocess.ArmSelf)
+		if s.mirror.w64(inprocess.EndHead).Load() != k.tail[i] { // what it reads later is to be told, too
+			kind = inprocess.ArmRead
+		}
+		s.mirror.w32(inprocess.EndArm).Store(k.arms<<8 | kind)
 		p = append(p, unix.PollFd{Fd: int32(s.bell), Events: unix.POLLIN})
 	}
 	if !(k.collect(0) || k.collect(1)) {

@@ -26,6 +26,7 @@ type Faults struct {
 	Carrier, Gateway, Recall float64       // probability for each connection
 	Both                     bool          // recall both directions, not just one now and then
 	Within                   time.Duration // time after the promotion
+	After                    uint64        // ring bytes before them
 	Delay                    time.Duration // the longest delay of ring bytes and words
 	Whole                    bool          // deliver small messages whole, as most programs expect
 }

@@ -1,0 +1,85 @@
+// A connection at rest:
+//   rest serve PORT                   answers each 64 bytes by as many, one connection at a time
+//   rest ask ADDRESS PORT ROUNDS      asks that often, waits for the peer's kernel to have everything, and then for the end
+//   rest close ADDRESS PORT ROUNDS    asks that often and closes, 20 times, and tells how long close() took
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/sockios.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+static char b[64];
+
+static void die(const char *what) {
+	printf("error %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+static double now(void) {
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+static struct sockaddr_in address(const char *ip, const char *port) {
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((unsigned short)atoi(port))};
+	if (inet_pton(AF_INET, ip, &a.sin_addr) != 1) die("address");
+	return a;
+}
+static void serve(const char *port) {
+	struct sockaddr_in a = address("0.0.0.0", port);
+	int one = 1, l = socket(AF_INET, SOCK_STREAM, 0);
+	setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+	if (bind(l, (void *)&a, sizeof a) < 0 || listen(l, 8) < 0) die("listen");
+	puts("serving");
+	for (;;) {
+		int s = accept(l, 0, 0);
+		if (s < 0) die("accept");
+		while (recv(s, b, sizeof b, MSG_WAITALL) == sizeof b)
+			if (write(s, b, sizeof b) != sizeof b) break;
+		close(s);
+	}
+}
+static int ask(struct sockaddr_in a, int rounds) {
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+	if (connect(s, (void *)&a, sizeof a) < 0) die("connect");
+	while (rounds-- > 0) {
+		if (write(s, b, sizeof b) != sizeof b) die("write");
+		if (recv(s, b, sizeof b, MSG_WAITALL) != sizeof b) die("read");
+		usleep(500);
+	}
+	return s;
+}
+static int by_value(const void *x, const void *y) { return *(const double *)x > *(const double *)y ? 1 : -1; }
+
+int main(int argc, char **argv) {
+	setvbuf(stdout, 0, _IOLBF, 0);
+	if (argc == 3) serve(argv[2]);
+	if (argc != 5) return 2;
+	struct sockaddr_in a = address(argv[2], argv[3]);
+	int rounds = atoi(argv[4]), left = 1;
+	if (!strcmp(argv[1], "close")) {
+		double took[20];
+		for (int i = 0; i < 20; i++) {
+			int s = ask(a, rounds);
+			double t = now();
+			close(s);
+			took[i] = now() - t;
+		}
+		qsort(took, 20, sizeof *took, by_value);
+		printf("median %.0f us, most %.0f us\n", took[10], took[19]);
+		return 0;
+	}
+	int s = ask(a, rounds);
+	for (int i = 0; i < 2000 && left; i++) {
+		usleep(1000);
+		if (ioctl(s, SIOCOUTQ, &left) < 0) die("SIOCOUTQ");
+	}
+	printf("owes %d\n", left);
+	ssize_t n = read(s, b, sizeof b);
+	printf("then %s\n", n < 0 ? strerror(errno) : n ? "bytes" : "the end");
+}

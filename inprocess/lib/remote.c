@@ -68,7 +68,9 @@ struct remote {
 	uint64_t lowat_head;    // the mirror's head and flags at that time
 	uint32_t lowat_flags;
 	int64_t unsure_until, ended_at;
+	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	bool asked;             // the gateway was asked after RECALL: see opens_no_more
+	_Atomic bool follows;   // the peer has left the rings, and more is to come from it: so does this end, whose gateway may not know why
 	uint64_t freed;         // tail when the bell was last rung for it
 	// As the producer: wl. The reader also looks at the atomic words.
 	_Atomic int tx;         // enum way
@@ -274,6 +276,7 @@ static void inquire(struct end *e) {
 static void sure(struct end *e) {
 	if (!e->remote->unsure_until) return;
 	e->remote->unsure_until = 0;
+	e->remote->unsure_at = 0;
 	e->remote->asked = false;
 	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
 	bell(e); // so that the gateway sees the next question as a new one
@@ -325,11 +328,16 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 		return -1;
 	}
 	if (kr + (uint64_t)n <= get_acquire(&e->peer->ksent) || heard) return n;
-	if (!m->unsure_until) {
-		m->unsure_until = now() + UNSURE_WITHIN;
-		if (!(get(&e->own->flags) & SMCI_ASKS)) inquire(e);
-	} else if (now() > m->unsure_until) {
-		return n;
+	uint32_t flags = get_acquire(&e->peer->flags); // loaded before nx
+	if (m->unsure_at > kr && (flags & SMCI_ASKS) && !get_acquire(&e->peer->nx)) { // it had not opened when it was asked
+		i = (long)(m->unsure_at - kr);
+		return i < n ? i : n;
+	}
+	if (!m->unsure_until) m->unsure_until = now() + UNSURE_WITHIN;
+	else if (now() > m->unsure_until) return n;
+	if (!m->unsure_at && !((flags | get(&e->own->flags)) & SMCI_ASKS)) { // no other question is on its way
+		m->unsure_at = kr + (uint64_t)n;
+		inquire(e);
 	}
 	return -1;
 }
@@ -353,7 +361,8 @@ static bool header(struct end *e, int fd) {
 	uint32_t n4 = (uint32_t)number(f + 4, 4);
 	if (!f[1] && !f[2] && !f[3]) switch (f[0]) {
 	case RAW:
-		if (r > m->got || n4) break;
+		if (r > m->got || n4 > 1) break;
+		put(&m->follows, !n4);
 		m->drop = m->got - r;
 		m->rx = BACK;
 		m->type = NO_FRAME;
@@ -839,6 +848,7 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 			break;
 		}
 		if (m->rx != FRAMED && !m->unsure_until && m->lowat != 1) readable(e, fd); // any may have taken RAW
+		if (get(&m->follows)) heed(e, fd);
 	}
 	smcgw_unlock(e, &e->rl);
 	return r;
@@ -910,13 +920,14 @@ bool smcgw_remote_room(struct end *e) { return e->remote->tx == OPENED && room(e
 bool smcgw_remote_full(struct end *e, uint64_t *tail) {
 	const struct remote *m = e->remote;
 	*tail = get_acquire(&e->peer->tail);
-	return m->tx == OPENED && room(e) < m->size / 4 && !(get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) && !get(&e->violated) &&
+	return m->tx == OPENED && room(e) < m->size / 4 && !(get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) && !get(&m->follows) && !get(&e->violated) &&
 	       !get(&e->passed) && !atomic_load(&e->write_ended);
 }
 
 static bool must_leave(struct end *e) {
 	struct remote *m = e->remote;
-	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || lost(e) || sent_back(e) || get(&e->passed) || m->pid != smcgw.pid;
+	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&m->follows) || lost(e) || sent_back(e) || get(&e->passed) ||
+	       m->pid != smcgw.pid;
 }
 // leaves_now is must_leave for when the program does not write. A peer that may have closed, and has everything, is sent nothing until
 // there is more: its kernel would answer with a reset, which the program would meet without having written.
@@ -972,9 +983,9 @@ static bool open_it(struct end *e, int fd) {
 	return true;
 }
 
-// leave makes the direction go back by RAW: all that the peer may lack is sent once more. It
+// leave makes the direction go back by RAW: all that the peer may lack is sent once more, and perhaps that is the last. It
 // returns false if it has left already, or still owes a frame.
-static bool leave(struct end *e, int fd) {
+static bool leave_by(struct end *e, int fd, bool last) {
 	struct remote *m = e->remote;
 	if (m->tx != OPENED) return false;
 	if (m->out_at < m->out_n || m->payload || m->out_rest) return false; // what is owed of a frame goes first
@@ -984,7 +995,7 @@ static bool leave(struct end *e, int fd) {
 		smcgw_violated(e);
 		return false;
 	}
-	frame(m->out, RAW, 0, tail + m->kept);
+	frame(m->out, RAW, last, tail + m->kept);
 	m->out_at = 0;
 	m->out_n = FRAME;
 	m->back_r = tail;
@@ -999,10 +1010,12 @@ static bool leave(struct end *e, int fd) {
 	return true;
 }
 
+static bool leave(struct end *e, int fd) { return leave_by(e, fd, false); }
+
 // ends frames END if the peer has passed all that it was sent, and otherwise RAW: after a FIN nothing can be repeated.
 static void ends(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave(e, fd);
+	if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave_by(e, fd, true);
 	if (m->tx != OPENED) return;
 	frame(m->out, END, 0, get(&e->own->head));
 	m->out_at = 0;

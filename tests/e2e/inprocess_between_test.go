@@ -87,6 +87,28 @@ func TestBetweenHostsAtRest(t *testing.T) {
 	}
 }
 
+// TestBetweenHostsGatewayStops checks that programs that ask and answer go on while a gateway stands still.
+func TestBetweenHostsGatewayStops(t *testing.T) {
+	t.Parallel()
+	for i, side := range []string{"server", "client"} {
+		t.Run(side, func(t *testing.T) {
+			w := newBetweenWorld(t, settings{Carriers: "soft"})
+			server := w.start(w.h1, filepath.Join(w.dir, "rest"), "serve", fmt.Sprint(transferPort))
+			ctx, cancel := context.WithTimeout(t.Context(), slowed(30*time.Second))
+			defer cancel()
+			require.NoError(t, server.WaitOutput(ctx, "serving"))
+			client := w.start(w.h2, filepath.Join(w.dir, "rest"), "ask", w.h1.Addr4.String(), fmt.Sprint(transferPort), "5000")
+			defer func() { _, _ = client.Kill(), server.Kill() }()
+			w.promoted()
+			for _, pid := range w.gs[i].processes() {
+				w.gs[i].signal(pid, syscall.SIGSTOP)
+				defer w.gs[i].signal(pid, syscall.SIGCONT)
+			}
+			require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
+		})
+	}
+}
+
 // native waits until no end is in rings.
 func (w *betweenWorld) native() {
 	w.t.Helper()

@@ -47,11 +47,15 @@ static void serve(const char *port) {
 static int ask(struct sockaddr_in a, int rounds) {
 	int s = socket(AF_INET, SOCK_STREAM, 0);
 	if (connect(s, (void *)&a, sizeof a) < 0) die("connect");
+	double slowest = 0;
 	while (rounds-- > 0) {
+		double t = now();
 		if (write(s, b, sizeof b) != sizeof b) die("write");
 		if (recv(s, b, sizeof b, MSG_WAITALL) != sizeof b) die("read");
+		if (now() - t > slowest) slowest = now() - t;
 		usleep(500);
 	}
+	printf("slowest answer %.0f ms\n", slowest / 1e3);
 	return s;
 }
 static int by_value(const void *x, const void *y) { return *(const double *)x > *(const double *)y ? 1 : -1; }

@@ -410,6 +410,7 @@ bool smcgw_remote_grant(struct end *e, int bell);
 void smcgw_remote_unmap(void *m);
 bool smcgw_remote_again(struct end *e);
 void smcgw_remote_attached(struct end *e);
+void smcgw_remote_leaves(struct end *e, int fd);
 void smcgw_remote_left(struct end *e);
 int smcgw_remote_error(struct end *e);    // for SO_ERROR
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);

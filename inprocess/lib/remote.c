@@ -144,13 +144,6 @@ bool smcgw_remote_grant(struct end *e, int bell_fd) {
 	return true;
 }
 void smcgw_remote_unmap(void *m) { munmap(m, sizeof(struct remote)); }
-// smcgw_remote_left is called before this process gives up its last descriptor while other processes go on. The gateway knows the end from
-// the process that was granted it, so that process says CLOSED.
-void smcgw_remote_left(struct end *e) {
-	if (e->remote->pid != smcgw.pid || !e->attached) return;
-	smcgw_closed(e);
-	atomic_fetch_sub(&smcgw_remotes, 1);
-}
 // smcgw_remote_error returns an error for the program that the kernel has already reported to the library.
 int smcgw_remote_error(struct end *e) {
 	int err = 0;
@@ -1409,6 +1402,18 @@ static bool pay_all(struct end *e, int fd) {
 	smcgw_widen(fd, (int)(e->remote->size + SMCI_SPILL));
 	return advance(e, fd);
 }
+// smcgw_remote_leaves is called before this process closes its last descriptor of an end while other processes go on, with wl held. They may
+// never use the end, so what the carrier need not deliver any more goes by the kernel.
+void smcgw_remote_leaves(struct end *e, int fd) {
+	if (e->remote->pid == smcgw.pid && pay_all(e, fd) && leave(e, fd)) pay_all(e, fd);
+}
+// smcgw_remote_left is called after that. The gateway knows the end from the process that was granted it, so that process says CLOSED.
+void smcgw_remote_left(struct end *e) {
+	if (e->remote->pid != smcgw.pid || !e->attached) return;
+	smcgw_closed(e);
+	atomic_fetch_sub(&smcgw_remotes, 1);
+}
+
 // last gives the kernel what is owed, before a FIN or before another program may send. It goes on for as long as the peer takes any within
 // some nanoseconds.
 static bool last(struct end *e, int fd, int64_t within) {

@@ -460,6 +460,7 @@ struct drop smcgw_drop(int fd) {
 	}
 	if (writes && smcgw_has(e, fd) && (e->attached || state_of(e) == SMCI_MAPPED)) {
 		if (state_of(e) == SMCI_PROMOTED && get(&e->refs) == 1) smcgw_finish(e, fd, true);
+		else if (unlikely(e->attached && e->remote != 0) && only(e, fd)) smcgw_remote_leaves(e, fd);
 		keeps = !waits(e, fd);
 	}
 	bool mine = atomic_compare_exchange_strong(&smcgw_table[fd], &i, keeps ? i | GOING : 0);

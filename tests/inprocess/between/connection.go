@@ -2,6 +2,7 @@ package between
 
 import (
 	mrand "math/rand/v2"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -154,6 +155,9 @@ func (k *connection) collect(i int) bool {
 	if (ended || closed) && !k.over[i] { // ENDED
 		k.over[i] = true
 		says := uint32(inprocess.Gone | inprocess.Left)
+		if closed && !ended { // the gateway need not deliver what is on its way
+			k.queue[i] = slices.DeleteFunc(k.queue[i], func(f flight) bool { return f.b != nil })
+		}
 		if ended && k.flags[i]&inprocess.Reset == 0 {
 			says = inprocess.Shut
 		}

@@ -25,8 +25,9 @@ const (
 	// grantParts is the fraction of the ring that a grant covers if the peer's list has room for that many.
 	grantParts = 8
 	// ExtraRecvs is the number of receives posted beyond the credits, because control messages and probes use a receive
-	// but no credit. At most the grants that the peer's list allows, four bare credit messages, two of them early, one
-	// shutdown, one disconnect and the probes can be unread at a time.
+	// but no credit. At most the grants that the peer's list allows, two bare credit messages, one shutdown, one
+	// disconnect and the probes can be unread at a time; and two early credit messages, if the peer handles what has
+	// arrived before the next [Stream.ReturnCredits].
 	ExtraRecvs = MaxTargets + 6 + maxProbes
 )
 

@@ -33,9 +33,10 @@
 #define LAST_WITHIN 2000000000LL
 #define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
+#define SHOWN_EACH 10000000000LL        // nanoseconds between frames of a stream whose bytes all go by the ring
 #define AGAIN 1024                     // calls after which an end that has gone back asks again
 
-enum type { NO_FRAME, OPEN, DATA, END, RAW };
+enum type { NO_FRAME, OPEN, DATA, END, RAW, NOP };
 
 enum look { LOOK, FRAMED, BACK };
 
@@ -70,7 +71,7 @@ struct remote {
 	int64_t unsure_until, ended_at;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	bool asked;             // the gateway was asked after RECALL: see opens_no_more
-	_Atomic bool follows;   // the peer has left the rings, and more is to come from it: so does this end, whose gateway may not know why
+	_Atomic bool follows;   // the peer has left the ring, but not to end its direction: this end leaves its own, since the gateway may not say why
 	uint64_t freed;         // tail when the bell was last rung for it
 	// As the producer: wl. The reader also looks at the atomic words.
 	_Atomic int tx;         // enum way
@@ -87,6 +88,8 @@ struct remote {
 	_Atomic uint32_t belled;
 	uint64_t moved;         // the mirror's tail when moves() last looked, and since when
 	int64_t moved_at;
+	uint64_t shown, shown_head; // ks and head when shown() last saw the kernel move, or the ring stand still
+	int64_t shown_at;
 	struct frame frame[FRAMES];
 	char spill[SMCI_SPILL];
 };
@@ -260,19 +263,32 @@ static bool blocks(struct end *e, int fd, int n) {
 	return r;
 }
 
-// inquire asks the gateway where the peer's library is. An answer is final only if the peer had seen RECALL: see opens_no_more.
-static void inquire(struct end *e) {
-	e->remote->asked = get(&e->own->flags) & SMCI_RECALL;
-	say(e, SMCI_ASKS);
+// inquire asks the gateway where the peer's library is. It returns false if it cannot yet: an earlier question must have been answered and
+// taken back, and the gateway must have taken its answer back, or that could pass for the answer to this one. An answer is final only if the
+// peer had seen RECALL: see opens_no_more.
+static bool inquire(struct end *e) {
+	uint32_t answered = get_acquire(&e->peer->flags) & SMCI_ASKS, own = get(&e->own->flags);
+	if (!(own & SMCI_ASKS) && !answered) {
+		e->remote->asked = own & SMCI_RECALL;
+		say(e, SMCI_ASKS);
+		return true;
+	}
+	if ((own & SMCI_ASKS) && answered) {
+		atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
+		bell(e);
+	}
+	return false;
 }
-// sure takes an open question back.
+// sure ends a doubt. The answer to its question, if that is still to come, means nothing.
 static void sure(struct end *e) {
 	if (!e->remote->unsure_until) return;
 	e->remote->unsure_until = 0;
 	e->remote->unsure_at = 0;
 	e->remote->asked = false;
-	atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
-	bell(e); // so that the gateway sees the next question as a new one
+}
+// settled tells whether the peer had not opened its direction when it was asked about what begins at kr.
+static bool settled(struct end *e, uint64_t kr) {
+	return e->remote->unsure_at > kr && (get_acquire(&e->peer->flags) & SMCI_ASKS) && !get_acquire(&e->peer->nx); // flags before nx
 }
 // left_unopened tells whether the peer will never open its direction; never_opens then ends the look for OPEN.
 static bool left_unopened(struct end *e) { return unlikely(get_acquire(&e->peer->flags) & SMCI_LEFT) && !get_acquire(&e->peer->nx); }
@@ -321,23 +337,20 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 		return -1;
 	}
 	if (kr + (uint64_t)n <= get_acquire(&e->peer->ksent) || heard) return n;
-	uint32_t flags = get_acquire(&e->peer->flags); // loaded before nx
-	if (m->unsure_at > kr && (flags & SMCI_ASKS) && !get_acquire(&e->peer->nx)) { // it had not opened when it was asked
+	if (settled(e, kr)) {
 		i = (long)(m->unsure_at - kr);
 		return i < n ? i : n;
 	}
 	if (!m->unsure_until) m->unsure_until = now() + UNSURE_WITHIN;
 	else if (now() > m->unsure_until) return n;
-	if (!m->unsure_at && !((flags | get(&e->own->flags)) & SMCI_ASKS)) { // no other question is on its way
-		m->unsure_at = kr + (uint64_t)n;
-		inquire(e);
-	}
+	if (!m->unsure_at && !m->asked && inquire(e)) m->unsure_at = kr + (uint64_t)n;
 	return -1;
 }
 
 // header consumes the next frame's header once all of it is there. It returns false if none of it is.
 static bool header(struct end *e, int fd) {
 	struct remote *m = e->remote;
+again:;
 	unsigned char *b = m->in, *f = b + m->rest;
 	long had = m->in_n, need = FRAME + m->rest - had, n = SYS(recvfrom, fd, b + had, need, MSG_PEEK | MSG_DONTWAIT);
 	smcgw_says(e, n);
@@ -367,6 +380,10 @@ static bool header(struct end *e, int fd) {
 		m->left = n4;
 		m->r = r;
 		return true;
+	case NOP:
+		if (n4 || r) break;
+		m->rest = true;
+		goto again;
 	}
 	smcgw_violated(e);
 	return true;
@@ -534,6 +551,7 @@ static bool armed(struct end *e, int fd) {
 	for (;;) {
 		uint32_t flags = get_acquire(&e->peer->flags);
 		int q = queued(fd), lowat = m->rx == BACK || !q ? 1 : q + 1, of = q + (int)m->in_n;
+		if (m->rx == LOOK && settled(e, get(&e->kr))) return true;
 		if (m->rx == LOOK && !m->unsure_until && q < (int)(NONCE + FRAME)) lowat = q ? q + 1 : 1;
 		uint64_t upto = get_acquire(&e->peer->head);
 		if (m->rx == FRAMED) {
@@ -1487,9 +1505,8 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 // after that, and reports the answer. Without a gateway there is no way to know.
 static bool opens_no_more(struct end *e) {
 	struct remote *m = e->remote;
-	uint32_t answered = get_acquire(&e->peer->flags) & SMCI_ASKS; // loaded before nx
-	if (!m->asked && !answered && !(get(&e->own->flags) & SMCI_ASKS)) inquire(e); // no other question is on its way
-	return m->asked && answered && !get_acquire(&e->peer->nx);
+	if (!m->asked) return inquire(e), false;
+	return (get_acquire(&e->peer->flags) & SMCI_ASKS) && !get_acquire(&e->peer->nx); // flags before nx
 }
 
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
@@ -1539,6 +1556,28 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	return done;
 }
 
+// shown sends a frame that says nothing if bytes have gone by the ring, and none by the kernel, for a while: firewalls forget a connection
+// that they do not see.
+static void shown(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	uint64_t head = get(&e->own->head);
+	int64_t t = now_coarse();
+	if (m->shown != get(&e->ks) || m->shown_head == head) {
+		m->shown = get(&e->ks);
+		m->shown_head = head;
+		m->shown_at = t;
+	}
+	if (t - m->shown_at < SHOWN_EACH || m->tx != OPENED || !smcgw_try(e, &e->wl)) return;
+	if (smcgw_still(e, fd) && m->tx == OPENED && !owes(m) && !must_leave(e)) {
+		frame(m->out, NOP, 0, 0);
+		m->out_at = 0;
+		m->out_n = FRAME;
+		m->out_rest = true;
+		advance(e, fd);
+	}
+	smcgw_unlock(e, &e->wl);
+}
+
 // smcgw_remote_round looks after the ends between hosts of this process, whose gateway may have died or whose carrier may be gone. It
 // returns for how many nanoseconds a wait may last.
 long smcgw_remote_round(void) {
@@ -1555,6 +1594,7 @@ long smcgw_remote_round(void) {
 		if (smcgw_still(e, fd)) {
 			bool ends = e->remote->ended_at && !e->died;
 			heed(e, fd);
+			shown(e, fd);
 			if (carrier_gone(e) || e->remote->unsure_until || ends) readable(e, fd); // so that waits look
 			if (ends && any(e, fd)) smcgw_remind(e); // the kernel will report nothing more
 		}

@@ -703,6 +703,7 @@ func (t *talk) ended(_ time.Time, e *end, closed bool) {
 	e.later = time.AfterFunc(aloneTime, func() { // the process lives, and goes on by the kernel
 		t.post(func(now time.Time) {
 			if !e.dropped && !e.alone {
+				e.mir.Load().Lose() // it may not know yet: from now on it opens its direction no more
 				t.left(e)
 			}
 		})

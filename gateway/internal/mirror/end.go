@@ -242,11 +242,13 @@ func (e *End) TellOpening(o Opening, answers uint32, last bool) {
 // Where reads from the library's words how far it is, and calls done on the shard.
 func (e *End) Where(done func(Opening)) { e.post(func() { done(e.opening()) }) }
 
-// Settle calls then on the shard once the peer gateway knows how much the library has read, if that is everything, or
-// the carrier has ended. It takes the place of an earlier one that is not done.
+// Settle calls then on the shard once the peer gateway has everything that the library has written, and knows that it
+// has read everything, if it has; at the latest after a second, or when the carrier or the peer's process has ended. It
+// takes the place of an earlier call that is not done.
 func (e *End) Settle(then func()) {
 	e.post(func() {
 		e.settled = then
+		e.shard.SetTimer(&e.rests, e.shard.Now().Add(settleFor))
 		e.later()
 	})
 }

@@ -15,6 +15,9 @@ const hotFor = time.Millisecond
 // may wait with its ACK, and spares a stream with pauses a message for each.
 const restFor = 10 * time.Millisecond
 
+// settleFor is how long an end that is to be closed waits for the peer gateway at most.
+const settleFor = time.Second
+
 // Hub is the driver of one shard's ends. It has work when the words of a hot end have changed.
 //
 //	cold, with its bell ── bell, a completion ──► hot ── shard sleeps ──► hot, with its bell

@@ -75,28 +75,41 @@ func (e *End) Service() {
 
 // rest has the peer told what the library has read, unless something happens before.
 func (e *End) rest(now time.Time) {
-	if e.phase == carrying && e.ep.OwesCredits() {
+	if e.phase == carrying && e.settled == nil && !e.finished && e.ep.OwesCredits() {
 		e.shard.SetTimer(&e.rests, now.Add(restFor))
 	}
 }
 
 func (e *End) rested() {
 	e.shard.WorksFor(e.cfg.Owner)
-	if e.phase != carrying || e.hot {
-		return
-	}
-	if err := e.ep.ReturnCredits(); err != nil {
-		e.fail(err)
+	switch {
+	case e.settled != nil:
+		e.settles()
+	case e.phase != carrying || e.finished || e.hot:
+	default:
+		if err := e.ep.ReturnCredits(); err != nil {
+			e.fail(err)
+		}
 	}
 }
 
-// settle calls what waits for the peer to know how much the library has read.
+// through reports whether the peer gateway has everything that the library has written, and knows what it has read, if
+// anyone there still wants to know.
+func (e *End) through() bool {
+	return !e.queued && e.ep.Unposted() == 0 && e.ep.Placed() && (e.finished || e.ep.CreditsSettled())
+}
+
+// settle calls what waits for that.
 func (e *End) settle() {
-	if e.settled != nil && (e.phase != carrying || e.ep.CreditsSettled()) {
-		then := e.settled
-		e.settled = nil
-		then()
+	if e.settled != nil && (e.phase != carrying || e.finished || e.through()) {
+		e.settles()
 	}
+}
+
+func (e *End) settles() {
+	then := e.settled
+	e.settled = nil
+	then()
 }
 
 // hear tells the owner what is new in the library's words.
@@ -130,7 +143,7 @@ func (e *End) pump() {
 		e.fail(err)
 		return
 	}
-	if e.ended != lives || e.settled != nil {
+	if (e.ended != lives || e.settled != nil) && !e.finished {
 		if err := e.ep.ReturnCredits(); err != nil {
 			e.fail(err)
 			return
@@ -249,7 +262,7 @@ func (e *End) shut() {
 // drain reports to the owner, once, that the peer gateway has everything that the process had written, and knows what
 // that had read.
 func (e *End) drain() {
-	if e.ended == died && !e.queued && e.ep.Unposted() == 0 && e.ep.Placed() && e.ep.CreditsSettled() {
+	if e.ended == died && e.through() {
 		e.ended = drained
 		e.cfg.Owner.Drained(e.head)
 	}

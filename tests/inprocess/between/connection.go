@@ -152,10 +152,10 @@ func (k *connection) collect(i int) bool {
 		k.put(flight{from: i, b: b})
 		any = true
 	}
-	if (ended || closed) && !k.over[i] { // ENDED
+	if (ended || closed) && !k.over[i] && !s.c.dead.Load() { // ENDED: of a process whose gateway is dead nobody says where it is
 		k.over[i] = true
 		says := uint32(inprocess.Gone | inprocess.Left)
-		if closed && !ended { // the gateway need not deliver what is on its way
+		if closed && !ended && k.flags[i]&inprocess.Reset == 0 { // the gateway need not deliver what is on its way
 			k.queue[i] = slices.DeleteFunc(k.queue[i], func(f flight) bool { return f.b != nil })
 		}
 		if ended && k.flags[i]&inprocess.Reset == 0 {

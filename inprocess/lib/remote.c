@@ -30,6 +30,7 @@
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL        // nanoseconds to wait, after the kernel's end of the stream, for news of the peer's process
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks meanwhile
+#define SAID_WITHIN 1000000000LL        // nanoseconds in which the gateway is to say why the peer has left
 #define LAST_WITHIN 2000000000LL
 #define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
@@ -71,7 +72,7 @@ struct remote {
 	int64_t unsure_until, ended_at;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	bool asked;             // the gateway was asked after RECALL: see opens_no_more
-	_Atomic bool follows;   // the peer has left the ring, but not to end its direction: this end leaves its own, since the gateway may not say why
+	_Atomic int64_t follows; // when the peer left the ring, but not to end its direction: this end leaves its own, too, as the gateway may stand still
 	uint64_t freed;         // tail when the bell was last rung for it
 	// As the producer: wl. The reader also looks at the atomic words.
 	_Atomic int tx;         // enum way
@@ -368,7 +369,7 @@ again:;
 	if (!f[1] && !f[2] && !f[3]) switch (f[0]) {
 	case RAW:
 		if (r > m->got || n4 > 1) break;
-		put(&m->follows, !n4);
+		if (!n4) put(&m->follows, now());
 		m->drop = m->got - r;
 		m->rx = BACK;
 		m->type = NO_FRAME;
@@ -643,6 +644,7 @@ static void native(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int one = 1;
 	if (!e->attached || m->rx != BACK || m->drop || (m->tx != RETURNED && m->tx != NATIVE) || e->eof || e->rx_error || e->tx_error) return;
+	if (get(&m->follows) && !(get(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_LEFT)) && now() - get(&m->follows) < SAID_WITHIN) return;
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	smcgw_untune(e, fd);
 	say(e, SMCI_GONE);

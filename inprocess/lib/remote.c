@@ -264,6 +264,10 @@ static bool blocks(struct end *e, int fd, int n) {
 	return r;
 }
 
+// take_back ends a question that is answered.
+static void take_back(struct end *e) {
+	if (atomic_fetch_and(&e->own->flags, ~SMCI_ASKS) & SMCI_ASKS) bell(e);
+}
 // inquire asks the gateway where the peer's library is. It returns false if it cannot yet: an earlier question must have been answered and
 // taken back, and the gateway must have taken its answer back, or that could pass for the answer to this one. An answer is final only if the
 // peer had seen RECALL: see opens_no_more.
@@ -274,10 +278,7 @@ static bool inquire(struct end *e) {
 		say(e, SMCI_ASKS);
 		return true;
 	}
-	if ((own & SMCI_ASKS) && answered) {
-		atomic_fetch_and(&e->own->flags, ~SMCI_ASKS);
-		bell(e);
-	}
+	if (answered) take_back(e);
 	return false;
 }
 // sure ends a doubt. The answer to its question, if that is still to come, means nothing.
@@ -286,6 +287,7 @@ static void sure(struct end *e) {
 	e->remote->unsure_until = 0;
 	e->remote->unsure_at = 0;
 	e->remote->asked = false;
+	if (get(&e->peer->flags) & SMCI_ASKS) take_back(e);
 }
 // settled tells whether the peer had not opened its direction when it was asked about what begins at kr.
 static bool settled(struct end *e, uint64_t kr) {
@@ -638,13 +640,20 @@ static void left_as(struct end *e, int fd) {
 	}
 }
 
+// unexplained tells whether this end goes back only because the peer has, and its gateway may be about to say why.
+static bool unexplained(struct end *e) {
+	const struct remote *m = e->remote;
+	return get(&m->follows) && !(get(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_LEFT)) && !(get(&e->own->flags) & SMCI_RECALL) && !lost(e) &&
+	       !sent_back(e) && !get(&e->passed) && now() - get(&m->follows) < SAID_WITHIN;
+}
+
 // native turns an end whose directions have both gone back into an ordinary one, which may ask again. Both locks are held. Its memory stays
 // until it asks: a thread may be asleep with it.
 static void native(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int one = 1;
 	if (!e->attached || m->rx != BACK || m->drop || (m->tx != RETURNED && m->tx != NATIVE) || e->eof || e->rx_error || e->tx_error) return;
-	if (get(&m->follows) && !(get(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_LEFT)) && now() - get(&m->follows) < SAID_WITHIN) return;
+	if (unexplained(e)) return;
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	smcgw_untune(e, fd);
 	say(e, SMCI_GONE);
@@ -771,8 +780,9 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		heed(e, fd);
 		bool ending = told || e->eof || e->rx_error; // the kernel has no more to report
 		if (m->rx == FRAMED && armed(e, fd)) continue;
-		if (m->rx == LOOK && m->unsure_until) armed(e, fd);
-		else if (m->rx != FRAMED && m->lowat != 1) readable(e, fd);
+		if (m->rx == LOOK && m->unsure_until) {
+			if (armed(e, fd)) continue;
+		} else if (m->rx != FRAMED && m->lowat != 1) readable(e, fd);
 		if (nowait) {
 			err = EAGAIN;
 			break;
@@ -1119,7 +1129,7 @@ static bool advance(struct end *e, int fd) {
 		n -= p;
 		if (n) {
 			m->out_rest = false;
-			m->frame_end = get(&e->ks);
+			if (m->frame_end == UINT64_MAX) m->frame_end = get(&e->ks); // of DATA
 		}
 	}
 }
@@ -1423,9 +1433,11 @@ static bool pay_all(struct end *e, int fd) {
 	return advance(e, fd);
 }
 // smcgw_remote_leaves is called before this process closes its last descriptor of an end while other processes go on, with wl held. They may
-// never use the end, so what the carrier need not deliver any more goes by the kernel.
+// never use the end, so what the carrier may no longer deliver goes by the kernel.
 void smcgw_remote_leaves(struct end *e, int fd) {
-	if (e->remote->pid == smcgw.pid && pay_all(e, fd) && leave(e, fd)) pay_all(e, fd);
+	const struct remote *m = e->remote;
+	if (m->pid != smcgw.pid || !pay_all(e, fd)) return;
+	if ((get(&e->own->head) != get_acquire(&e->peer->tail) || m->spilled != m->kept) && leave(e, fd)) pay_all(e, fd);
 }
 // smcgw_remote_left is called after that. The gateway knows the end from the process that was granted it, so that process says CLOSED.
 void smcgw_remote_left(struct end *e) {
@@ -1494,6 +1506,7 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 		reset = s == FROM_RING || s == FROM_LOOK || (s == FROM_KERNEL && unread(e, fd));
 	}
 	if (writes && !reset && e->fin != FIN_SENT && !(e->fin == FIN_OWED ? last(e, fd, CLOSE_WITHIN) : end_it(e, fd, CLOSE_WITHIN)) && !e->tx_error) reset = true;
+	if (!reset && m->rx == FRAMED && m->type == NO_FRAME && queued(fd) > m->rest) header(e, fd); // a NOP may have come
 	if (!reset && m->rx == FRAMED && m->type == NO_FRAME && m->rest && queued(fd) == 1) SYS(recvfrom, fd, b, 1, MSG_DONTWAIT);
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	// Before GONE: the gateway keeps its duplicate until the FIN is acknowledged, and would close a socket without one at once.
@@ -1553,7 +1566,10 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	}
 	done = done || state_of(e) == SMCI_NATIVE || state_of(e) == SMCI_NEVER; // by another thread
 	smcgw_unlock(e, &e->wl);
-	if (!done) left_as(e, fd);
+	if (!done) {
+		m->asked = false;
+		left_as(e, fd);
+	}
 	smcgw_unlock(e, &e->rl);
 	return done;
 }
@@ -1570,7 +1586,7 @@ static void shown(struct end *e, int fd) {
 		m->shown_at = t;
 	}
 	if (t - m->shown_at < SHOWN_EACH || m->tx != OPENED || !smcgw_try(e, &e->wl)) return;
-	if (smcgw_still(e, fd) && m->tx == OPENED && !owes(m) && !must_leave(e)) {
+	if (smcgw_still(e, fd) && m->tx == OPENED && !owes(m) && !must_leave(e) && !smcgw_heard(fd)) { // a peer that has closed would answer with a reset
 		frame(m->out, NOP, 0, 0);
 		m->out_at = 0;
 		m->out_n = FRAME;
@@ -1596,6 +1612,11 @@ long smcgw_remote_round(void) {
 		if (smcgw_still(e, fd)) {
 			bool ends = e->remote->ended_at && !e->died;
 			heed(e, fd);
+			try_native(e, fd);
+			if (!smcgw_still(e, fd)) {
+				smcgw_unlock(e, &e->rl);
+				continue;
+			}
 			shown(e, fd);
 			if (carrier_gone(e) || e->remote->unsure_until || ends) readable(e, fd); // so that waits look
 			if (ends && any(e, fd)) smcgw_remind(e); // the kernel will report nothing more

@@ -703,7 +703,6 @@ func (t *talk) ended(_ time.Time, e *end, closed bool) {
 	e.later = time.AfterFunc(aloneTime, func() { // the process lives, and goes on by the kernel
 		t.post(func(now time.Time) {
 			if !e.dropped && !e.alone {
-				e.mir.Load().Lose() // it may not know yet: from now on it opens its direction no more
 				t.left(e)
 			}
 		})
@@ -729,6 +728,7 @@ func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
 // left ends an end whose library has left the ring, after telling the peer how far the library got.
 func (t *talk) left(e *end) {
 	e.mir.Load().Settle(func() {
+		e.mir.Load().Lose() // a library that lives without the broker may not know yet: from now on it opens its direction no more
 		t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, false, 0) })
 	})
 }

@@ -260,6 +260,7 @@ func (e *End) PeerEnded(bytes uint64) {
 		e.final, e.finished = bytes, true
 		e.takeIn()
 		e.shut()
+		e.settle()
 	})
 }
 

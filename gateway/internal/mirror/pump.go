@@ -125,6 +125,7 @@ func (e *End) hear() {
 	}
 	if s.Flags&inprocess.Asks == 0 && e.mir.flags.Load()&inprocess.Asks != 0 {
 		e.mir.flags.Store(e.mir.flags.Load() &^ inprocess.Asks)
+		e.announce() // it may wait for that with its next question
 	}
 	if s != e.said {
 		e.said = s

@@ -72,7 +72,7 @@ struct remote {
 	int64_t unsure_until, ended_at;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	bool asked;             // the gateway was asked after RECALL: see opens_no_more
-	_Atomic int64_t follows; // when the peer left the ring, but not to end its direction: this end leaves its own, too, as the gateway may stand still
+	_Atomic int64_t follows; // when a RAW came after which this end leaves, too: its own gateway may stand still
 	uint64_t freed;         // tail when the bell was last rung for it
 	// As the producer: wl. The reader also looks at the atomic words.
 	_Atomic int tx;         // enum way
@@ -288,6 +288,11 @@ static void sure(struct end *e) {
 	e->remote->unsure_at = 0;
 	e->remote->asked = false;
 	if (get(&e->peer->flags) & SMCI_ASKS) take_back(e);
+}
+// may_ask tells whether a doubt waits to be asked about, and no longer for an earlier question.
+static bool may_ask(struct end *e) {
+	const struct remote *m = e->remote;
+	return m->unsure_until && !m->unsure_at && !m->asked && !((get_acquire(&e->peer->flags) | get(&e->own->flags)) & SMCI_ASKS);
 }
 // settled tells whether the peer had not opened its direction when it was asked about what begins at kr.
 static bool settled(struct end *e, uint64_t kr) {
@@ -554,7 +559,7 @@ static bool armed(struct end *e, int fd) {
 	for (;;) {
 		uint32_t flags = get_acquire(&e->peer->flags);
 		int q = queued(fd), lowat = m->rx == BACK || !q ? 1 : q + 1, of = q + (int)m->in_n;
-		if (m->rx == LOOK && settled(e, get(&e->kr))) return true;
+		if (m->rx == LOOK && (settled(e, get(&e->kr)) || may_ask(e))) return true;
 		if (m->rx == LOOK && !m->unsure_until && q < (int)(NONCE + FRAME)) lowat = q ? q + 1 : 1;
 		uint64_t upto = get_acquire(&e->peer->head);
 		if (m->rx == FRAMED) {
@@ -952,13 +957,12 @@ static bool must_leave(struct end *e) {
 	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&m->follows) || lost(e) || sent_back(e) || get(&e->passed) ||
 	       m->pid != smcgw.pid;
 }
+static bool has_all(struct end *e) { return get(&e->own->head) == get_acquire(&e->peer->tail) && e->remote->spilled == e->remote->kept; }
 // leaves_now is must_leave for when the program does not write. A peer that may have closed, and has everything, is sent nothing until
 // there is more: its kernel would answer with a reset, which the program would meet without having written.
 static bool leaves_now(struct end *e, int fd) {
-	const struct remote *m = e->remote;
 	if (!must_leave(e)) return false;
-	bool has_all = m->tx == OPENED && get(&e->own->head) == get_acquire(&e->peer->tail) && m->spilled == m->kept;
-	return !has_all || get_acquire(&e->peer->flags) & SMCI_RECALL || get(&e->passed) || !smcgw_heard(fd);
+	return e->remote->tx != OPENED || !has_all(e) || get_acquire(&e->peer->flags) & SMCI_RECALL || get(&e->passed) || !smcgw_heard(fd);
 }
 static bool may_open(struct end *e) {
 	return (get_acquire(&e->peer->flags) & (SMCI_ATTACHED | SMCI_RECALL | SMCI_GONE)) == SMCI_ATTACHED && !must_leave(e) &&
@@ -1006,9 +1010,9 @@ static bool open_it(struct end *e, int fd) {
 	return true;
 }
 
-// leave makes the direction go back by RAW: all that the peer may lack is sent once more, and perhaps that is the last. It
-// returns false if it has left already, or still owes a frame.
-static bool leave_by(struct end *e, int fd, bool last) {
+// leave makes the direction go back by RAW: all that the peer may lack is sent once more. The peer leaves its own, too, unless alone is set.
+// It returns false if it has left already, or still owes a frame.
+static bool leave_by(struct end *e, int fd, bool alone) {
 	struct remote *m = e->remote;
 	if (m->tx != OPENED) return false;
 	if (m->out_at < m->out_n || m->payload || m->out_rest) return false; // what is owed of a frame goes first
@@ -1018,7 +1022,7 @@ static bool leave_by(struct end *e, int fd, bool last) {
 		smcgw_violated(e);
 		return false;
 	}
-	frame(m->out, RAW, last, tail + m->kept);
+	frame(m->out, RAW, alone, tail + m->kept);
 	m->out_at = 0;
 	m->out_n = FRAME;
 	m->back_r = tail;
@@ -1340,7 +1344,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				if (n) {
 					waited = false;
 				} else if (waited && !moves(e)) {
-					leave(e, fd); // through the kernel, for good
+					leave_by(e, fd, true); // through the kernel, for good
 				} else {
 					// The copy is full. The peer has read its ring bytes, or the kernel would be full by now: the
 					// gateway is about to report that.
@@ -1437,7 +1441,7 @@ static bool pay_all(struct end *e, int fd) {
 void smcgw_remote_leaves(struct end *e, int fd) {
 	const struct remote *m = e->remote;
 	if (m->pid != smcgw.pid || !pay_all(e, fd)) return;
-	if ((get(&e->own->head) != get_acquire(&e->peer->tail) || m->spilled != m->kept) && leave(e, fd)) pay_all(e, fd);
+	if (!(has_all(e) && smcgw_heard(fd)) && leave(e, fd)) pay_all(e, fd);
 }
 // smcgw_remote_left is called after that. The gateway knows the end from the process that was granted it, so that process says CLOSED.
 void smcgw_remote_left(struct end *e) {
@@ -1534,14 +1538,22 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 		smcgw_unlock(e, &e->rl);
 		return false;
 	}
-	struct remote *m = e->remote;
-	sure(e); // the peer may still open after an answer to that question
-	say(e, SMCI_RECALL);
+	if (smcgw_still(e, fd)) {
+		sure(e); // the peer may still open after an answer to that question
+		say(e, SMCI_RECALL);
+	}
 	while (smcgw_still(e, fd)) {
+		struct remote *m = e->remote;
 		if (pay_all(e, fd) && m->tx == OPENED) leave(e, fd);
 		bool paid = pay_all(e, fd);
 		enum step s = step(e, fd, b, 1, &n);
 		if (paid && m->rx == LOOK && opens_no_more(e)) m->rx = BACK;
+		if (paid && m->tx != OPENED && s == AT_END && e->eof && !e->died && !e->rx_error && !get(&e->violated)) { // the kernel reports the end, too
+			m->rx = BACK;
+			m->type = NO_FRAME;
+			m->drop = 0;
+			e->eof = false;
+		}
 		if (paid && m->rx == BACK && !m->drop) {
 			native(e, fd);
 			done = true;
@@ -1566,8 +1578,8 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	}
 	done = done || state_of(e) == SMCI_NATIVE || state_of(e) == SMCI_NEVER; // by another thread
 	smcgw_unlock(e, &e->wl);
-	if (!done) {
-		m->asked = false;
+	if (!done && smcgw_still(e, fd)) {
+		e->remote->asked = false;
 		left_as(e, fd);
 	}
 	smcgw_unlock(e, &e->rl);
@@ -1586,7 +1598,8 @@ static void shown(struct end *e, int fd) {
 		m->shown_at = t;
 	}
 	if (t - m->shown_at < SHOWN_EACH || m->tx != OPENED || !smcgw_try(e, &e->wl)) return;
-	if (smcgw_still(e, fd) && m->tx == OPENED && !owes(m) && !must_leave(e) && !smcgw_heard(fd)) { // a peer that has closed would answer with a reset
+	// A peer that may have closed, and has everything, would answer with a reset.
+	if (smcgw_still(e, fd) && m->tx == OPENED && !owes(m) && !must_leave(e) && !(has_all(e) && smcgw_heard(fd))) {
 		frame(m->out, NOP, 0, 0);
 		m->out_at = 0;
 		m->out_n = FRAME;

@@ -728,7 +728,6 @@ func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
 // left ends an end whose library has left the ring, after telling the peer how far the library got.
 func (t *talk) left(e *end) {
 	e.mir.Load().Settle(func() {
-		e.mir.Load().Lose() // a library that lives without the broker may not know yet: from now on it opens its direction no more
 		t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, false, 0) })
 	})
 }

@@ -243,8 +243,8 @@ func (e *End) TellOpening(o Opening, answers uint32, last bool) {
 func (e *End) Where(done func(Opening)) { e.post(func() { done(e.opening()) }) }
 
 // Settle calls then on the shard once the peer gateway has everything that the library has written, and knows that it
-// has read everything, if it has; at the latest after a second, or when the carrier or the peer's process has ended. It
-// takes the place of an earlier call that is not done.
+// has read everything, if it has; at the latest after a second, or when the carrier or the peer's process has ended.
+// Before, it tells the library that the carrier has ended. It takes the place of an earlier call that is not done.
 func (e *End) Settle(then func()) {
 	e.post(func() {
 		e.settled = then

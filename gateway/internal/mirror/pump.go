@@ -106,7 +106,9 @@ func (e *End) settle() {
 	}
 }
 
+// settles calls it. A library that lives without the broker may not know that it is to open its direction no more.
 func (e *End) settles() {
+	e.say(e.mir.flags.Load() | inprocess.Gone)
 	then := e.settled
 	e.settled = nil
 	then()

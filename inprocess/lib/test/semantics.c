@@ -3472,6 +3472,30 @@ static void passed_on(void) { // while the other end is in a process of its own
 	reap(c);
 	reap(p);
 }
+static void asks_and_shuts(int b) {
+	give(b, "request");
+	shutdown(b, SHUT_WR);
+	size_t n = take(b, 100);
+	_exit(n == 6 && !memcmp(in, "answer", 6) ? 0 : 5);
+}
+static void passed_at_end(void) { // after the end of the other direction was read
+	int a, u[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
+	pid_t c = fork();
+	if (c == 0) {
+		int fd = receive_fd(u[1]);
+		ms(100);
+		say("%s", res(read(fd, in, 10)));
+		give(fd, "answer");
+		_exit(0);
+	}
+	pid_t p = peer(&a, asks_and_shuts);
+	say("%zu", take(a, 100));
+	send_fd(u[0], a);
+	close(a);
+	reap(c);
+	reap(p);
+}
 static void passed_full(void) { // while the kernel has no room for more of what the peer sends
 	int a, b, u[2], small = 4096;
 	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
@@ -5600,7 +5624,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing) X(killed_after_reading)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(left_to_child) X(inherits_from_stopped) \
-	X(set_of_another) X(passed) X(passed_on) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 
 int main(int argc, char **argv) {

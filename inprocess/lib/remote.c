@@ -204,6 +204,8 @@ static bool leaves_now(struct end *e, int fd);
 static bool advance(struct end *e, int fd);
 static bool acked(struct end *e, int fd);
 
+// has_all tells whether the peer has read everything; see kept_up.
+static bool has_all(struct end *e) { return get_acquire(&e->peer->tail) == get(&e->own->head) && e->remote->spilled == e->remote->kept; }
 // kept_up brings the copy of frames up to date: what a reader decides depends on whether the peer has passed all.
 static void kept_up(struct end *e) {
 	struct remote *m = e->remote;
@@ -264,22 +266,25 @@ static bool blocks(struct end *e, int fd, int n) {
 	return r;
 }
 
-// take_back ends a question that is answered.
+// take_back ends a question if it is answered.
 static void take_back(struct end *e) {
-	if (atomic_fetch_and(&e->own->flags, ~SMCI_ASKS) & SMCI_ASKS) bell(e);
+	if ((get_acquire(&e->peer->flags) & SMCI_ASKS) && (atomic_fetch_and(&e->own->flags, ~SMCI_ASKS) & SMCI_ASKS)) bell(e);
 }
+// unasked tells whether there is neither a question nor an answer.
+static bool unasked(struct end *e) { return !((get_acquire(&e->peer->flags) | get(&e->own->flags)) & SMCI_ASKS); }
+// was_unopened tells whether the question is answered, and the peer had not opened its direction.
+static bool was_unopened(struct end *e) { return (get_acquire(&e->peer->flags) & SMCI_ASKS) && !get_acquire(&e->peer->nx); } // flags before nx
 // inquire asks the gateway where the peer's library is. It returns false if it cannot yet: an earlier question must have been answered and
 // taken back, and the gateway must have taken its answer back, or that could pass for the answer to this one. An answer is final only if the
 // peer had seen RECALL: see opens_no_more.
 static bool inquire(struct end *e) {
-	uint32_t answered = get_acquire(&e->peer->flags) & SMCI_ASKS, own = get(&e->own->flags);
-	if (!(own & SMCI_ASKS) && !answered) {
-		e->remote->asked = own & SMCI_RECALL;
-		say(e, SMCI_ASKS);
-		return true;
+	if (!unasked(e)) {
+		take_back(e);
+		return false;
 	}
-	if (answered) take_back(e);
-	return false;
+	e->remote->asked = get(&e->own->flags) & SMCI_RECALL;
+	say(e, SMCI_ASKS);
+	return true;
 }
 // sure ends a doubt. The answer to its question, if that is still to come, means nothing.
 static void sure(struct end *e) {
@@ -287,17 +292,15 @@ static void sure(struct end *e) {
 	e->remote->unsure_until = 0;
 	e->remote->unsure_at = 0;
 	e->remote->asked = false;
-	if (get(&e->peer->flags) & SMCI_ASKS) take_back(e);
+	take_back(e);
 }
 // may_ask tells whether a doubt waits to be asked about, and no longer for an earlier question.
 static bool may_ask(struct end *e) {
 	const struct remote *m = e->remote;
-	return m->unsure_until && !m->unsure_at && !m->asked && !((get_acquire(&e->peer->flags) | get(&e->own->flags)) & SMCI_ASKS);
+	return m->unsure_until && !m->unsure_at && !m->asked && unasked(e);
 }
 // settled tells whether the peer had not opened its direction when it was asked about what begins at kr.
-static bool settled(struct end *e, uint64_t kr) {
-	return e->remote->unsure_at > kr && (get_acquire(&e->peer->flags) & SMCI_ASKS) && !get_acquire(&e->peer->nx); // flags before nx
-}
+static bool settled(struct end *e, uint64_t kr) { return e->remote->unsure_at > kr && was_unopened(e); }
 // left_unopened tells whether the peer will never open its direction; never_opens then ends the look for OPEN.
 static bool left_unopened(struct end *e) { return unlikely(get_acquire(&e->peer->flags) & SMCI_LEFT) && !get_acquire(&e->peer->nx); }
 static bool never_opens(struct end *e) {
@@ -536,8 +539,7 @@ static bool died(struct end *e, int fd) {
 	bool more = m->rx == LOOK ? get(&e->peer->nx) || get(&e->kr) != get(&e->peer->ksent) : left || m->type != NO_FRAME;
 	e->died = true;
 	kept_up(e);
-	bool read_all = get_acquire(&e->peer->tail) == get(&e->own->head) && m->spilled == m->kept;
-	if (shut && !more && read_all) {
+	if (shut && !more && has_all(e)) {
 		int reset = ECONNRESET, had;
 		e->rx_error = 0;
 		e->eof = true;
@@ -945,19 +947,19 @@ static uint64_t room(struct end *e) {
 	return room_of(e->remote->size, used);
 }
 bool smcgw_remote_room(struct end *e) { return e->remote->tx == OPENED && room(e); }
+// told_to_leave tells whether the gateway or the peer has ended the use of the ring.
+static bool told_to_leave(struct end *e) {
+	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&e->remote->follows);
+}
 bool smcgw_remote_full(struct end *e, uint64_t *tail) {
 	const struct remote *m = e->remote;
 	*tail = get_acquire(&e->peer->tail);
-	return m->tx == OPENED && room(e) < m->size / 4 && !(get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) && !get(&m->follows) && !get(&e->violated) &&
-	       !get(&e->passed) && !atomic_load(&e->write_ended);
+	return m->tx == OPENED && room(e) < m->size / 4 && !told_to_leave(e) && !get(&e->violated) && !get(&e->passed) && !atomic_load(&e->write_ended);
 }
 
 static bool must_leave(struct end *e) {
-	struct remote *m = e->remote;
-	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&m->follows) || lost(e) || sent_back(e) || get(&e->passed) ||
-	       m->pid != smcgw.pid;
+	return told_to_leave(e) || lost(e) || sent_back(e) || get(&e->passed) || e->remote->pid != smcgw.pid;
 }
-static bool has_all(struct end *e) { return get(&e->own->head) == get_acquire(&e->peer->tail) && e->remote->spilled == e->remote->kept; }
 // leaves_now is must_leave for when the program does not write. A peer that may have closed, and has everything, is sent nothing until
 // there is more: its kernel would answer with a reset, which the program would meet without having written.
 static bool leaves_now(struct end *e, int fd) {
@@ -986,6 +988,15 @@ static void keep(struct end *e) {
 		m->kept += f->n;
 		m->frame_first++;
 	}
+}
+
+// owe has a frame sent, whose payload is the last n bytes of the copy.
+static void owe(struct remote *m, enum type t, uint64_t n, uint64_t r) {
+	frame(m->out, t, n, r);
+	m->out_at = 0;
+	m->out_n = FRAME;
+	m->payload = t == DATA ? (uint32_t)n : 0;
+	m->out_rest = t != RAW;
 }
 
 static bool open_it(struct end *e, int fd) {
@@ -1022,9 +1033,7 @@ static bool leave_by(struct end *e, int fd, bool alone) {
 		smcgw_violated(e);
 		return false;
 	}
-	frame(m->out, RAW, alone, tail + m->kept);
-	m->out_at = 0;
-	m->out_n = FRAME;
+	owe(m, RAW, alone, tail + m->kept);
 	m->back_r = tail;
 	m->back_s = m->kept;
 	m->back_frame = m->frame_first;
@@ -1044,10 +1053,7 @@ static void ends(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave_by(e, fd, true);
 	if (m->tx != OPENED) return;
-	frame(m->out, END, 0, get(&e->own->head));
-	m->out_at = 0;
-	m->out_n = FRAME;
-	m->out_rest = true;
+	owe(m, END, 0, get(&e->own->head));
 	m->ends = true;
 }
 
@@ -1171,11 +1177,7 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	uint64_t head = get(&e->own->head);
 	m->frame[m->frame_last++ % FRAMES] = (struct frame){head, (uint32_t)n};
 	m->spilled += n;
-	frame(m->out, DATA, n, head);
-	m->out_at = 0;
-	m->out_n = FRAME;
-	m->payload = (uint32_t)n;
-	m->out_rest = true;
+	owe(m, DATA, n, head);
 	m->frame_end = UINT64_MAX;
 	atomic_fetch_or(&e->own->flags, SMCI_RESET); // see at_risk
 	add(&e->report.tx_kernel, n);
@@ -1524,8 +1526,9 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 // after that, and reports the answer. Without a gateway there is no way to know.
 static bool opens_no_more(struct end *e) {
 	struct remote *m = e->remote;
-	if (!m->asked) return inquire(e), false;
-	return (get_acquire(&e->peer->flags) & SMCI_ASKS) && !get_acquire(&e->peer->nx); // flags before nx
+	if (m->asked) return was_unopened(e);
+	inquire(e);
+	return false;
 }
 
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
@@ -1600,10 +1603,7 @@ static void shown(struct end *e, int fd) {
 	if (t - m->shown_at < SHOWN_EACH || m->tx != OPENED || !smcgw_try(e, &e->wl)) return;
 	// A peer that may have closed, and has everything, would answer with a reset.
 	if (smcgw_still(e, fd) && m->tx == OPENED && !owes(m) && !must_leave(e) && !(has_all(e) && smcgw_heard(fd))) {
-		frame(m->out, NOP, 0, 0);
-		m->out_at = 0;
-		m->out_n = FRAME;
-		m->out_rest = true;
+		owe(m, NOP, 0, 0);
 		advance(e, fd);
 	}
 	smcgw_unlock(e, &e->wl);
@@ -1623,13 +1623,11 @@ long smcgw_remote_round(void) {
 		struct end *e = look(fd);
 		if (!e || state_of(e) != SMCI_PROMOTED || !e->remote || !smcgw_try(e, &e->rl)) continue;
 		if (smcgw_still(e, fd)) {
-			bool ends = e->remote->ended_at && !e->died;
 			heed(e, fd);
 			try_native(e, fd);
-			if (!smcgw_still(e, fd)) {
-				smcgw_unlock(e, &e->rl);
-				continue;
-			}
+		}
+		if (smcgw_still(e, fd)) {
+			bool ends = e->remote->ended_at && !e->died;
 			shown(e, fd);
 			if (carrier_gone(e) || e->remote->unsure_until || ends) readable(e, fd); // so that waits look
 			if (ends && any(e, fd)) smcgw_remind(e); // the kernel will report nothing more

@@ -65,6 +65,17 @@ func TestBetweenHosts(t *testing.T) {
 	f.whole(bytes)
 }
 
+// asks starts a server on h1, and a client on h2 that asks it some number of times.
+func (w *betweenWorld) asks(ctx context.Context, times int) (server, client *testnet.Proc) {
+	w.t.Helper()
+	program, port := filepath.Join(w.dir, "rest"), fmt.Sprint(transferPort)
+	server = w.start(w.h1, program, "serve", port)
+	require.NoError(w.t, server.WaitOutput(ctx, "serving"))
+	client = w.start(w.h2, program, "ask", w.h1.Addr4.String(), port, fmt.Sprint(times))
+	w.t.Cleanup(func() { _, _ = client.Kill(), server.Kill() })
+	return server, client
+}
+
 // TestBetweenHostsAtRest checks that a sender knows, as natively, that its peer has everything, and that the death of a
 // peer that has read everything is the end of the stream.
 func TestBetweenHostsAtRest(t *testing.T) {
@@ -72,12 +83,9 @@ func TestBetweenHostsAtRest(t *testing.T) {
 	w := newBetweenWorld(t, settings{Carriers: "soft"})
 	for _, library := range []bool{false, true} {
 		w.library = library
-		server := w.start(w.h1, filepath.Join(w.dir, "rest"), "serve", fmt.Sprint(transferPort))
 		ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
 		defer cancel()
-		require.NoError(t, server.WaitOutput(ctx, "serving"))
-		client := w.start(w.h2, filepath.Join(w.dir, "rest"), "ask", w.h1.Addr4.String(), fmt.Sprint(transferPort), "300")
-		defer func() { _, _ = client.Kill(), server.Kill() }()
+		server, client := w.asks(ctx, 300)
 		require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
 		if library {
 			w.promoted()
@@ -94,12 +102,9 @@ func TestBetweenHostsGatewayStops(t *testing.T) {
 	for i, side := range []string{"server", "client"} {
 		t.Run(side, func(t *testing.T) {
 			w := newBetweenWorld(t, settings{Carriers: "soft"})
-			server := w.start(w.h1, filepath.Join(w.dir, "rest"), "serve", fmt.Sprint(transferPort))
 			ctx, cancel := context.WithTimeout(t.Context(), slowed(30*time.Second))
 			defer cancel()
-			require.NoError(t, server.WaitOutput(ctx, "serving"))
-			client := w.start(w.h2, filepath.Join(w.dir, "rest"), "ask", w.h1.Addr4.String(), fmt.Sprint(transferPort), "5000")
-			defer func() { _, _ = client.Kill(), server.Kill() }()
+			_, client := w.asks(ctx, 5000)
 			w.promoted()
 			for _, pid := range w.gs[i].processes() {
 				w.gs[i].signal(pid, syscall.SIGSTOP)

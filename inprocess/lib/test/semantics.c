@@ -3392,6 +3392,20 @@ static int receive_fd(int by) {
 	memcpy(&fd, CMSG_DATA(&c.h), sizeof fd);
 	return fd;
 }
+// taker forks a process that receives a descriptor by the socket that is returned in by, and runs f with it.
+static pid_t taker(int *by, void (*f)(int fd)) {
+	int u[2];
+	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
+	pid_t p = fork();
+	if (p == 0) {
+		int fd = receive_fd(u[1]);
+		if (fd < 0) _exit(3);
+		f(fd);
+		_exit(0);
+	}
+	*by = u[0];
+	return p;
+}
 static void answers_each(int b) {
 	for (int i = 0; i < 20; i++)
 		if (take(b, 1) != 1 || write(b, "!", 1) != 1) _exit(7);
@@ -3420,21 +3434,19 @@ static void set_of_another(void) {
 	close(a);
 	reap(p);
 }
+static void echoes_all(int b) {
+	char c[100];
+	ssize_t n;
+	while ((n = read(b, c, sizeof c)) > 0)
+		if (write(b, c, (size_t)n) != n) _exit(4);
+	if (n < 0) _exit(5);
+}
 static void passed(void) {
-	int a, b, u[2];
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
-	pid_t p = fork(); // before the connection is made
-	if (p == 0) {
-		int fd = receive_fd(u[1]);
-		if (fd < 0) _exit(3);
-		ssize_t n;
-		while ((n = read(fd, in, 100)) > 0)
-			if (write(fd, in, (size_t)n) != n) _exit(4);
-		_exit((int)n);
-	}
+	int a, b, by;
+	pid_t p = taker(&by, echoes_all); // before the connection is made
 	pair(&a, &b);
 	give(a, "before");
-	send_fd(u[0], b);
+	send_fd(by, b);
 	close(b);
 	give(a, "after");
 	say("%zu %.11s", take(a, 11), in);
@@ -3446,28 +3458,19 @@ static void passed(void) {
 	say("%s", res(read(a, in, 10)));
 	reap(p);
 }
-static void echoes_all(int b) {
-	char c[100];
-	for (ssize_t n; (n = read(b, c, sizeof c)) > 0;)
-		if (write(b, c, (size_t)n) != n) _exit(4);
+static void asks_often(int fd) {
+	ms(100);
+	for (int i = 0; i < 20; i++) {
+		give(fd, "after");
+		if (take(fd, 5) != 5) _exit(3);
+	}
 }
 static void passed_on(void) { // while the other end is in a process of its own
-	int a, u[2];
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
-	pid_t c = fork();
-	if (c == 0) {
-		int fd = receive_fd(u[1]);
-		ms(100);
-		for (int i = 0; i < 20; i++) {
-			give(fd, "after");
-			if (take(fd, 5) != 5) _exit(3);
-		}
-		_exit(0);
-	}
-	pid_t p = peer(&a, echoes_all);
+	int a, by;
+	pid_t c = taker(&by, asks_often), p = peer(&a, echoes_all);
 	give(a, "before");
 	say("%zu", take(a, 6));
-	send_fd(u[0], a);
+	send_fd(by, a);
 	close(a);
 	reap(c);
 	reap(p);
@@ -3478,36 +3481,28 @@ static void asks_and_shuts(int b) {
 	size_t n = take(b, 100);
 	_exit(n == 6 && !memcmp(in, "answer", 6) ? 0 : 5);
 }
+static void answers_at_end(int fd) {
+	ms(100);
+	say("%s", res(read(fd, in, 10)));
+	give(fd, "answer");
+}
 static void passed_at_end(void) { // after the end of the other direction was read
-	int a, u[2];
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
-	pid_t c = fork();
-	if (c == 0) {
-		int fd = receive_fd(u[1]);
-		ms(100);
-		say("%s", res(read(fd, in, 10)));
-		give(fd, "answer");
-		_exit(0);
-	}
-	pid_t p = peer(&a, asks_and_shuts);
+	int a, by;
+	pid_t c = taker(&by, answers_at_end), p = peer(&a, asks_and_shuts);
 	say("%zu", take(a, 100));
-	send_fd(u[0], a);
+	send_fd(by, a);
 	close(a);
 	reap(c);
 	reap(p);
 }
+static void takes_unread(int fd) {
+	if (take(fd, 6) != 6 || memcmp(in, "unread", 6)) _exit(4);
+	take(fd, 2);
+	give(fd, "after");
+}
 static void passed_full(void) { // while the kernel has no room for more of what the peer sends
-	int a, b, u[2], small = 4096;
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
-	pid_t p = fork();
-	if (p == 0) {
-		int fd = receive_fd(u[1]);
-		if (fd < 0) _exit(3);
-		if (take(fd, 6) != 6 || memcmp(in, "unread", 6)) _exit(4);
-		take(fd, 2);
-		give(fd, "after");
-		_exit(0);
-	}
+	int a, b, by, small = 4096;
+	pid_t p = taker(&by, takes_unread);
 	cold(&a, &b);
 	setsockopt(a, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
 	setsockopt(b, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -3518,25 +3513,21 @@ static void passed_full(void) { // while the kernel has no room for more of what
 		if (moved(b, a) && i > 10) break;
 	if (must && !moved(b, a)) say("NOT PROMOTED");
 	give(b, "unread");
-	send_fd(u[0], a);
+	send_fd(by, a);
 	close(a);
 	say("%d", take(b, full) == full);
 	give(b, "go");
 	say("%zu %.5s", take(b, 5), in);
 	reap(p);
 }
+static void takes_much(int fd) {
+	for (size_t n = 0; n < 400000; n += 10000)
+		if (take(fd, 10000) != 10000 || memcmp(in, big, 10000)) _exit(4);
+	give(fd, "after");
+}
 static void passed_much(void) { // with more unread than the first size of the ring
-	int a, b, u[2];
-	if (socketpair(AF_UNIX, SOCK_STREAM, 0, u) < 0) die("socketpair");
-	pid_t p = fork();
-	if (p == 0) {
-		int fd = receive_fd(u[1]);
-		if (fd < 0) _exit(3);
-		for (size_t n = 0; n < 400000; n += 10000)
-			if (take(fd, 10000) != 10000 || memcmp(in, big, 10000)) _exit(4);
-		give(fd, "after");
-		_exit(0);
-	}
+	int a, b, by;
+	pid_t p = taker(&by, takes_much);
 	pair(&a, &b);
 	for (int i = 0; i < 3; i++) { // so that both rings have grown
 		if (send(a, big, 100000, 0) != 100000 || take(b, 100000) != 100000) die("large");
@@ -3546,7 +3537,7 @@ static void passed_much(void) { // with more unread than the first size of the r
 		if (k <= 0) die("unread");
 		n += (size_t)k;
 	}
-	send_fd(u[0], b);
+	send_fd(by, b);
 	close(b);
 	say("%zu %.5s", take(a, 5), in);
 	reap(p);

@@ -1,11 +1,9 @@
 // A connection at rest:
 //   rest serve PORT                   answers each 64 bytes by as many, one connection at a time
 //   rest ask ADDRESS PORT ROUNDS      asks that often, waits for the peer's kernel to have everything, and then for the end
-//   rest close ADDRESS PORT ROUNDS    asks that often and closes, 20 times, and tells how long close() took
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,27 +56,13 @@ static int ask(struct sockaddr_in a, int rounds) {
 	printf("slowest answer %.0f ms\n", slowest / 1e3);
 	return s;
 }
-static int by_value(const void *x, const void *y) { return *(const double *)x > *(const double *)y ? 1 : -1; }
 
 int main(int argc, char **argv) {
 	setvbuf(stdout, 0, _IOLBF, 0);
 	if (argc == 3) serve(argv[2]);
 	if (argc != 5) return 2;
 	struct sockaddr_in a = address(argv[2], argv[3]);
-	int rounds = atoi(argv[4]), left = 1;
-	if (!strcmp(argv[1], "close")) {
-		double took[20];
-		for (int i = 0; i < 20; i++) {
-			int s = ask(a, rounds);
-			double t = now();
-			close(s);
-			took[i] = now() - t;
-		}
-		qsort(took, 20, sizeof *took, by_value);
-		printf("median %.0f us, most %.0f us\n", took[10], took[19]);
-		return 0;
-	}
-	int s = ask(a, rounds);
+	int left = 1, s = ask(a, atoi(argv[4]));
 	for (int i = 0; i < 2000 && left; i++) {
 		usleep(1000);
 		if (ioctl(s, SIOCOUTQ, &left) < 0) die("SIOCOUTQ");

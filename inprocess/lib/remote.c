@@ -39,6 +39,8 @@
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW, NOP };
 
+enum raw { BOTH, LAST, ALONE }; // length of RAW: the other direction must leave, too; FIN follows; the other direction may stay
+
 enum look { LOOK, FRAMED, BACK };
 
 enum way { NATIVE, OPENED, RETURNS, RETURNED };
@@ -72,7 +74,8 @@ struct remote {
 	int64_t unsure_until, ended_at;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	bool asked;             // the gateway was asked after RECALL: see opens_no_more
-	_Atomic int64_t follows; // when a RAW came after which this end leaves, too: its own gateway may stand still
+	_Atomic int64_t follows; // when a RAW for BOTH came, after which this end leaves, too: its own gateway may stand still
+	bool last;              // RAW was the LAST: the end is not native, it ends
 	uint64_t freed;         // tail when the bell was last rung for it
 	// As the producer: wl. The reader also looks at the atomic words.
 	_Atomic int tx;         // enum way
@@ -378,8 +381,9 @@ again:;
 	uint32_t n4 = (uint32_t)number(f + 4, 4);
 	if (!f[1] && !f[2] && !f[3]) switch (f[0]) {
 	case RAW:
-		if (r > m->got || n4 > 1) break;
-		if (!n4) put(&m->follows, now());
+		if (r > m->got || n4 > ALONE) break;
+		if (n4 == BOTH) put(&m->follows, now());
+		m->last = n4 == LAST;
 		m->drop = m->got - r;
 		m->rx = BACK;
 		m->type = NO_FRAME;
@@ -660,7 +664,8 @@ static void native(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int one = 1;
 	if (!e->attached || m->rx != BACK || m->drop || (m->tx != RETURNED && m->tx != NATIVE) || e->eof || e->rx_error || e->tx_error) return;
-	if (unexplained(e)) return;
+	if (unexplained(e) || (m->last && !get(&e->passed) && !lost(e) && !sent_back(e))) return;
+	if (!get(&e->report.why)) put(&e->report.why, switched_off() ? SMCI_WHY_OFF : SMCI_WHY_RECALLED);
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	smcgw_untune(e, fd);
 	say(e, SMCI_GONE);
@@ -990,7 +995,7 @@ static void keep(struct end *e) {
 	}
 }
 
-// owe has a frame sent, whose payload is the last n bytes of the copy.
+// owe has a frame sent. The payload of DATA is the last n bytes of the copy.
 static void owe(struct remote *m, enum type t, uint64_t n, uint64_t r) {
 	frame(m->out, t, n, r);
 	m->out_at = 0;
@@ -1021,9 +1026,9 @@ static bool open_it(struct end *e, int fd) {
 	return true;
 }
 
-// leave makes the direction go back by RAW: all that the peer may lack is sent once more. The peer leaves its own, too, unless alone is set.
-// It returns false if it has left already, or still owes a frame.
-static bool leave_by(struct end *e, int fd, bool alone) {
+// leave makes the direction go back by RAW: all that the peer may lack is sent once more. It returns false if it has left already, or still
+// owes a frame.
+static bool leave_by(struct end *e, int fd, enum raw which) {
 	struct remote *m = e->remote;
 	if (m->tx != OPENED) return false;
 	if (m->out_at < m->out_n || m->payload || m->out_rest) return false; // what is owed of a frame goes first
@@ -1033,7 +1038,7 @@ static bool leave_by(struct end *e, int fd, bool alone) {
 		smcgw_violated(e);
 		return false;
 	}
-	owe(m, RAW, alone, tail + m->kept);
+	owe(m, RAW, which, tail + m->kept);
 	m->back_r = tail;
 	m->back_s = m->kept;
 	m->back_frame = m->frame_first;
@@ -1046,12 +1051,12 @@ static bool leave_by(struct end *e, int fd, bool alone) {
 	return true;
 }
 
-static bool leave(struct end *e, int fd) { return leave_by(e, fd, false); }
+static bool leave(struct end *e, int fd) { return leave_by(e, fd, BOTH); }
 
 // ends frames END if the peer has passed all that it was sent, and otherwise RAW: after a FIN nothing can be repeated.
 static void ends(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave_by(e, fd, true);
+	if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave_by(e, fd, LAST);
 	if (m->tx != OPENED) return;
 	owe(m, END, 0, get(&e->own->head));
 	m->ends = true;
@@ -1095,7 +1100,6 @@ static bool advance(struct end *e, int fd) {
 				m->tx = RETURNED;
 				m->raw_last = true;
 				smcgw_no_risk(e, fd);
-				put(&e->report.why, get(&e->report.why) ? get(&e->report.why) : SMCI_WHY_RECALLED);
 			}
 		}
 		if (!h.msg_iovlen) {
@@ -1346,7 +1350,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				if (n) {
 					waited = false;
 				} else if (waited && !moves(e)) {
-					leave_by(e, fd, true); // through the kernel, for good
+					put(&e->report.why, SMCI_WHY_STALLED);
+					leave_by(e, fd, ALONE); // through the kernel, for good
 				} else {
 					// The copy is full. The peer has read its ring bytes, or the kernel would be full by now: the
 					// gateway is about to report that.

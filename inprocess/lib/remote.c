@@ -1350,7 +1350,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				if (n) {
 					waited = false;
 				} else if (waited && !moves(e)) {
-					put(&e->report.why, SMCI_WHY_STALLED);
+					put(&e->report.why, SMCI_WHY_SLOW);
 					leave_by(e, fd, ALONE); // through the kernel, for good
 				} else {
 					// The copy is full. The peer has read its ring bytes, or the kernel would be full by now: the

@@ -132,13 +132,13 @@ func TestAnswers(t *testing.T) {
 	}
 	// The option anywhere is found.
 	for lead := range 30 {
-		syn, tuple := c.offered(ghost4 + ":6379")
-		_, nonce, _ := syn.offer()
 		opts := make([]byte, lead)
 		for i := range opts {
 			opts[i] = 1
 		}
-		c.h2.send(c.h1, syn.reply(flagSYN|flagACK, 7000, pad(opts, smgw(roleAccept, nonce))).bytes(t))
+		_, tuple := c.answered(ghost4+":6379", func(syn segment, nonce uint16) segment {
+			return syn.reply(flagSYN|flagACK, 7000, pad(opts, smgw(roleAccept, nonce)))
+		})
 		require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, 30*time.Second, time.Millisecond, "%d", lead)
 	}
 }

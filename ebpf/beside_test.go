@@ -2,10 +2,12 @@ package ebpf
 
 import (
 	"net"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // carriedPair is the two ends of a carried connection in tests of two datapaths in
@@ -109,8 +111,7 @@ func TestSideBySide(t *testing.T) {
 			for _, d := range []*Datapath{d1, d2} {
 				require.NoError(t, d.Retire())
 			}
-			old.works()
-			third := sa.third(smgw(roleConfirm, f.Nonce))
+			third := sa.third(smgw(roleConfirm, f.Nonce)) // at once: soon the negotiation is overdue
 			third.payload = proposal
 			writeTUN(t, d1.WireTUN(), third)
 			readTUN(t, d2.WireTUN(), func(s segment) bool { return s.src == third.src && len(s.payload) > 0 })
@@ -121,6 +122,7 @@ func TestSideBySide(t *testing.T) {
 			require.NoError(t, gone.err)
 			require.NoError(t, gone.c.Close())
 			require.NoError(t, h1.dial(target, patience), "between the two a connection is native")
+			old.works()
 			for _, d := range []*Datapath{e1, e2} {
 				require.NoError(t, d.Activate())
 			}
@@ -214,9 +216,16 @@ func TestLingering(t *testing.T) {
 		return n
 	}
 	require.Zero(t, lingering())
-	require.NoError(t, p.leg1.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
-	for err := error(nil); err == nil; { // until the application's buffer is full
-		_, err = p.leg1.Write(make([]byte, 1<<20))
+	for full := false; !full; { // until the application's buffer is full: what is on its way stays there
+		require.NoError(t, p.leg1.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+		var err error
+		for err == nil {
+			_, err = p.leg1.Write(make([]byte, 1<<20))
+		}
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		n := onItsWay(t, p.leg1)
+		time.Sleep(50 * time.Millisecond)
+		full = n > 0 && onItsWay(t, p.leg1) == n
 	}
 	require.NoError(t, p.leg1.(*net.TCPConn).SetLinger(-1))
 	require.NoError(t, p.leg1.Close())
@@ -228,6 +237,18 @@ func TestLingering(t *testing.T) {
 	}
 	require.NoError(t, p.app.Close())
 	require.Eventually(t, func() bool { return lingering() == 0 }, patience, 10*time.Millisecond)
+}
+
+// onItsWay returns how many bytes the other end of a connection has not acknowledged.
+func onItsWay(t *testing.T, c net.Conn) (n int) {
+	t.Helper()
+	rc, err := c.(*net.TCPConn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, rc.Control(func(fd uintptr) {
+		n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		require.NoError(t, err)
+	}))
+	return n
 }
 
 // A neighbour is described by another process.

@@ -29,7 +29,7 @@ func TestCarryAndCount(t *testing.T) {
 	h1, h2 := newPair(t)
 	h2.echo("6379")
 	d1, d2 := h1.open(withLegs(t, countingConfig(accelerate(6379)))), h2.open(withLegs(t, countingConfig(accelerate(6379))))
-	before := h1.attachments()
+	before, there := h1.attachments(), h2.attachments()
 	for round := range 2 {
 		counted, stop, connected := decidedBy(t, d1), make(chan struct{}), make(chan int)
 		go func() {
@@ -84,6 +84,7 @@ func TestCarryAndCount(t *testing.T) {
 			require.NoError(t, d.Count())
 		}
 		h1.attached(t, before)
+		h2.attached(t, there) // or the next round may find a device of this one in use
 	}
 }
 

@@ -82,7 +82,7 @@ func TestCompared(t *testing.T) {
 	sum.ended(t, d, 0)
 
 	require.NoError(t, d.SetCompare(true))
-	c, err := h1.connect("10.77.0.2:9000", time.Second)
+	c, err := h1.connect("10.77.0.2:9000", patience)
 	require.NoError(t, err)
 	require.NoError(t, d.SetPolicy(cfg.Policy[:2]))
 	require.NoError(t, c.Close())

@@ -123,10 +123,10 @@ func TestDatagramsManyPeers(t *testing.T) {
 	require.NoError(t, c.d1.SetDatagramPeer(DatagramPeer{Addr: peers[1].Addr(), Port: 9000, Reason: 33})) // the port goes first
 	require.NoError(t, c.d1.SetDatagramPeer(DatagramPeer{Addr: peers[2].Addr(), Port: 9000, Capable: true}))
 	app := c.h1.udp("0.0.0.0:0", "")
-	require.NoError(t, app.SetDeadline(time.Now().Add(patience)))
 	for round := range 4 {
 		for i, p := range peers {
 			text := fmt.Sprintf("%d to %d", round, i)
+			require.NoError(t, app.SetDeadline(time.Now().Add(patience)))
 			_, err := app.WriteToUDPAddrPort([]byte(text), p)
 			require.NoError(t, err)
 			b := make([]byte, 100)

@@ -253,7 +253,7 @@ func accelerate(ports ...uint16) []Rule {
 // config enforces a policy on w0. A heart that stops on a busy machine is none
 // that a test stopped.
 func config(policy []Rule) Config {
-	return Config{Devices: []string{"w0"}, Mode: ModeEnforce, Policy: policy, HeartbeatTimeout: 5 * time.Second}
+	return Config{Devices: []string{"w0"}, Mode: ModeEnforce, Policy: policy, HeartbeatTimeout: patience}
 }
 
 // stat reads one counter.

@@ -90,7 +90,7 @@ func TestCounting(t *testing.T) {
 	}
 	echoed(t, h1, "10.77.0.2:9001", small)
 	echoed(t, h1, "[fd77::2]:9000", small)
-	require.NoError(t, h2.dial("10.77.0.2:9000", time.Second), "to itself")
+	require.NoError(t, h2.dial("10.77.0.2:9000", patience), "to itself")
 
 	client, server := Seen{Side: SideClient, Host: a2, Port: 9000, Rule: 0, Carries: true}, Seen{Side: SideServer, Host: a1, Port: 9000, Rule: 1, Carries: true}
 	one, two := seenSum{}, seenSum{}
@@ -119,7 +119,7 @@ func TestCounting(t *testing.T) {
 	require.EqualValues(t, 3, nativeCount(t, d2, SideServer, ReasonMode))
 	require.EqualValues(t, 1, nativeCount(t, d1, SideClient, ReasonPolicy))
 
-	c, err := h1.connect("10.77.0.2:9000", time.Second)
+	c, err := h1.connect("10.77.0.2:9000", patience)
 	require.NoError(t, err)
 	require.NoError(t, d1.SetPolicy(rules[2:]))
 	require.NoError(t, c.Close())
@@ -134,7 +134,7 @@ func TestCounting(t *testing.T) {
 // echoed has n bytes echoed, and ends the connection from the client's side.
 func echoed(t *testing.T, h *host, to string, n int) {
 	t.Helper()
-	c, err := h.connect(to, 5*time.Second)
+	c, err := h.connect(to, patience)
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
@@ -159,7 +159,7 @@ func TestRollout(t *testing.T) {
 		require.NoError(t, d.SetRollout(r))
 		inside, wants := 0, map[netip.AddrPort]uint8{}
 		for range 60 {
-			c, err := h1.connect("10.77.0.2:9000", 5*time.Second)
+			c, err := h1.connect("10.77.0.2:9000", patience)
 			require.NoError(t, err)
 			local := addrPort(c.LocalAddr().String())
 			remote := addrPort(c.RemoteAddr().String())

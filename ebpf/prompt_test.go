@@ -68,7 +68,7 @@ func TestPrompt(t *testing.T) {
 		select {
 		case err := <-done:
 			assert.NoError(t, err, name)
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			assert.Fail(t, "waits", name)
 			t.Cleanup(func() { <-done })
 		}

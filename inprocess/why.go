@@ -23,7 +23,7 @@ const (
 	WhyDescriptor            // no descriptor was free for the control socket
 	WhySandbox               // the program has denied itself system calls (seccomp)
 	WhyUnseen                // the broker cannot see the program
-	WhySlow                  // the carrier delivered nothing although the peer's program reads
+	WhySlow                  // the carrier, or the gateway, delivered nothing
 	whyEnd
 )
 
@@ -47,7 +47,7 @@ var whys = [whyEnd]struct{ name, meaning, fix string }{
 	WhyRecalled:   {"recalled", "the peer asked for it", "None: its own end has the reason."},
 	WhyDescriptor: {"descriptor", "the process had no descriptor left for the broker's socket", "Raise its limit (ulimit -n)."},
 	WhySandbox:    {"sandbox", "the program has the kernel refuse it system calls that the library needs (seccomp)", "None: the connection works as it does natively."},
-	WhySlow:       {"slow_carrier", "the carrier between the hosts delivered nothing for a while, although the peer's program reads", "Look at the load of both hosts and the loss between them (smcgw peers, smcgw devices)."},
+	WhySlow:       {"slow_carrier", "the carrier between the hosts, or the gateway, delivered nothing for a while", "Look at the load of both hosts and the loss between them (smcgw peers, smcgw devices)."},
 	WhyUnseen:     {"unseen", "the daemon cannot see the program: it is in a PID namespace beside its own", "Start the daemon in the PID namespace of the host (--pid host, hostPID)."},
 }
 

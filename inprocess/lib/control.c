@@ -495,6 +495,7 @@ void smcgw_ask(struct end *e, int fd) {
 	if (!(++tags & 0x7fff)) tags++;
 	e->tag = (tags & 0x7fff) << 17 | index_of(e);
 	e->grants_seen = get_acquire(&smcgw.news->grants);
+	put(&e->report.why, SMCI_WHY_NONE);
 	if (!atomic_compare_exchange_strong(&e->report.state, &native, SMCI_ASKED)) goto out;
 	struct smci_record r = {.what = SMCI_ASK, .tag = e->tag, .side = !e->client, .a = get(&e->kr), .b = get(&e->ks)};
 	put(&e->question, questions + 1);

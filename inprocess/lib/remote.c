@@ -30,16 +30,15 @@
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL        // nanoseconds to wait, after the kernel's end of the stream, for news of the peer's process
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks meanwhile
-#define SAID_WITHIN 1000000000LL        // nanoseconds in which the gateway is to say why the peer has left
+#define WAKES_WITHIN 2000000000LL       // nanoseconds in which a gateway that runs changes arm: it needs milliseconds
 #define LAST_WITHIN 2000000000LL
 #define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
 #define SHOWN_EACH 10000000000LL        // nanoseconds between frames of a stream whose bytes all go by the ring
+#define NOPS 65536                     // those of a week
 #define AGAIN 1024                     // calls after which an end that has gone back asks again
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW, NOP };
-
-enum raw { BOTH, LAST, ALONE }; // length of RAW: the other direction must leave, too; FIN follows; the other direction may stay
 
 enum look { LOOK, FRAMED, BACK };
 
@@ -74,9 +73,12 @@ struct remote {
 	int64_t unsure_until, ended_at;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	bool asked;             // the gateway was asked after RECALL: see opens_no_more
-	_Atomic int64_t follows; // when a RAW for BOTH came, after which this end leaves, too: its own gateway may stand still
-	bool last;              // RAW was the LAST: the end is not native, it ends
+	bool last;              // FIN follows RAW: the end is not native, it ends
 	uint64_t freed;         // tail when the bell was last rung for it
+	uint32_t wakes_arm;     // the mirror's arm, and the sum of all positions, since when, and when stands last looked
+	uint64_t wakes_sum;
+	int64_t wakes_since, wakes_at;
+	_Atomic bool stood;     // the gateway stands still, and the peer lacks bytes
 	// As the producer: wl. The reader also looks at the atomic words.
 	_Atomic int tx;         // enum way
 	unsigned char out[NONCE + FRAME + 1]; // the frame being sent: these bytes, then payload bytes of the copy, then the rest
@@ -112,14 +114,16 @@ static void put_number(unsigned char *p, uint64_t v, int n) {
 
 static const unsigned char *nonce(const struct end *e, int which) { return (const unsigned char *)e->peer + SMCI_NONCES_AT + which * NONCE; }
 
+static void ring(struct end *e, uint32_t a) {
+	uint64_t one = 1;
+	put(&e->remote->belled, a); // written under either lock: at worst the bell rings twice
+	SYS(write, place_of(e)->memory.bell, &one, sizeof one);
+}
 // bell wakes the gateway if it sleeps. It announces that in arm, by a new value each time.
 static void bell(struct end *e) {
 	fence();
 	uint32_t a = get(&e->peer->arm);
-	uint64_t one = 1;
-	if (likely(!a || a == e->remote->belled)) return;
-	e->remote->belled = a; // written under either lock: at worst the bell rings twice
-	SYS(write, place_of(e)->memory.bell, &one, sizeof one);
+	if (unlikely(a && a != e->remote->belled)) ring(e, a);
 }
 static void say(struct end *e, uint32_t f) {
 	atomic_fetch_or(&e->own->flags, f);
@@ -202,7 +206,7 @@ static void freed(struct end *e, uint64_t tail) {
 }
 
 static void keep(struct end *e);
-static bool leave(struct end *e, int fd);
+static bool leave(struct end *e, int fd, bool last);
 static bool leaves_now(struct end *e, int fd);
 static bool advance(struct end *e, int fd);
 static bool acked(struct end *e, int fd);
@@ -225,7 +229,7 @@ static void heed(struct end *e, int fd) {
 	if (likely(!leaves && !risks) || !smcgw_try(e, &e->wl)) return;
 	if (risks && smcgw_still(e, fd)) acked(e, fd);
 	if (leaves && smcgw_still(e, fd)) {
-		leave(e, fd);
+		leave(e, fd, false);
 		advance(e, fd);
 	}
 	smcgw_unlock(e, &e->wl);
@@ -346,6 +350,7 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 		opens = true;
 	}
 	if (opens) {
+		sure(e);
 		if (heard) e->eof = true; // the peer's process died while it opened
 		else if (blocks(e, fd, (int)n)) take_open(e, fd);
 		return -1;
@@ -364,6 +369,7 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 // header consumes the next frame's header once all of it is there. It returns false if none of it is.
 static bool header(struct end *e, int fd) {
 	struct remote *m = e->remote;
+	unsigned nops = 0;
 again:;
 	unsigned char *b = m->in, *f = b + m->rest;
 	long had = m->in_n, need = FRAME + m->rest - had, n = SYS(recvfrom, fd, b + had, need, MSG_PEEK | MSG_DONTWAIT);
@@ -381,9 +387,8 @@ again:;
 	uint32_t n4 = (uint32_t)number(f + 4, 4);
 	if (!f[1] && !f[2] && !f[3]) switch (f[0]) {
 	case RAW:
-		if (r > m->got || n4 > ALONE) break;
-		if (n4 == BOTH) put(&m->follows, now());
-		m->last = n4 == LAST;
+		if (r > m->got || n4 > 1) break;
+		m->last = n4;
 		m->drop = m->got - r;
 		m->rx = BACK;
 		m->type = NO_FRAME;
@@ -396,7 +401,7 @@ again:;
 		m->r = r;
 		return true;
 	case NOP:
-		if (n4 || r) break;
+		if (n4 || r || ++nops > NOPS) break;
 		m->rest = true;
 		goto again;
 	}
@@ -543,7 +548,8 @@ static bool died(struct end *e, int fd) {
 	bool more = m->rx == LOOK ? get(&e->peer->nx) || get(&e->kr) != get(&e->peer->ksent) : left || m->type != NO_FRAME;
 	e->died = true;
 	kept_up(e);
-	if (shut && !more && has_all(e)) {
+	// Once the direction is native, tail stands still, and the kernel would have a reset if the peer had left bytes unread.
+	if (shut && !more && (has_all(e) || (m->tx == RETURNED && !err && !(smcgw_polled(fd, 0) & POLLERR)))) {
 		int reset = ECONNRESET, had;
 		e->rx_error = 0;
 		e->eof = true;
@@ -651,20 +657,13 @@ static void left_as(struct end *e, int fd) {
 	}
 }
 
-// unexplained tells whether this end goes back only because the peer has, and its gateway may be about to say why.
-static bool unexplained(struct end *e) {
-	const struct remote *m = e->remote;
-	return get(&m->follows) && !(get(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_LEFT)) && !(get(&e->own->flags) & SMCI_RECALL) && !lost(e) &&
-	       !sent_back(e) && !get(&e->passed) && now() - get(&m->follows) < SAID_WITHIN;
-}
-
 // native turns an end whose directions have both gone back into an ordinary one, which may ask again. Both locks are held. Its memory stays
 // until it asks: a thread may be asleep with it.
 static void native(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int one = 1;
 	if (!e->attached || m->rx != BACK || m->drop || (m->tx != RETURNED && m->tx != NATIVE) || e->eof || e->rx_error || e->tx_error) return;
-	if (unexplained(e) || (m->last && !get(&e->passed) && !lost(e) && !sent_back(e))) return;
+	if (m->last && !get(&e->passed) && !lost(e) && !sent_back(e)) return;
 	if (!get(&e->report.why)) put(&e->report.why, switched_off() ? SMCI_WHY_OFF : SMCI_WHY_RECALLED);
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	smcgw_untune(e, fd);
@@ -883,7 +882,6 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 			break;
 		}
 		if (m->rx != FRAMED && !m->unsure_until && m->lowat != 1) readable(e, fd); // any may have taken RAW
-		if (get(&m->follows)) heed(e, fd);
 	}
 	smcgw_unlock(e, &e->rl);
 	return r;
@@ -936,6 +934,8 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 		default:;
 		}
 		if ((!all && get(&e->edge)) || (m->rx == BACK && m->lowat != 1)) readable(e, fd);
+	} else { // native by now
+		r = (size_t)queued(fd);
 	}
 	smcgw_unlock(e, &e->rl);
 	return r;
@@ -954,7 +954,7 @@ static uint64_t room(struct end *e) {
 bool smcgw_remote_room(struct end *e) { return e->remote->tx == OPENED && room(e); }
 // told_to_leave tells whether the gateway or the peer has ended the use of the ring.
 static bool told_to_leave(struct end *e) {
-	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&e->remote->follows);
+	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&e->remote->stood);
 }
 bool smcgw_remote_full(struct end *e, uint64_t *tail) {
 	const struct remote *m = e->remote;
@@ -1026,9 +1026,9 @@ static bool open_it(struct end *e, int fd) {
 	return true;
 }
 
-// leave makes the direction go back by RAW: all that the peer may lack is sent once more. It returns false if it has left already, or still
-// owes a frame.
-static bool leave_by(struct end *e, int fd, enum raw which) {
+// leave makes the direction go back by RAW: all that the peer may lack is sent once more. If last, FIN will follow. It returns false if the
+// direction has left already, or still owes a frame.
+static bool leave(struct end *e, int fd, bool last) {
 	struct remote *m = e->remote;
 	if (m->tx != OPENED) return false;
 	if (m->out_at < m->out_n || m->payload || m->out_rest) return false; // what is owed of a frame goes first
@@ -1038,7 +1038,7 @@ static bool leave_by(struct end *e, int fd, enum raw which) {
 		smcgw_violated(e);
 		return false;
 	}
-	owe(m, RAW, which, tail + m->kept);
+	owe(m, RAW, last, tail + m->kept);
 	m->back_r = tail;
 	m->back_s = m->kept;
 	m->back_frame = m->frame_first;
@@ -1051,12 +1051,10 @@ static bool leave_by(struct end *e, int fd, enum raw which) {
 	return true;
 }
 
-static bool leave(struct end *e, int fd) { return leave_by(e, fd, BOTH); }
-
 // ends frames END if the peer has passed all that it was sent, and otherwise RAW: after a FIN nothing can be repeated.
 static void ends(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave_by(e, fd, LAST);
+	if (must_leave(e) || get(&e->own->head) != get_acquire(&e->peer->tail)) leave(e, fd, true);
 	if (m->tx != OPENED) return;
 	owe(m, END, 0, get(&e->own->head));
 	m->ends = true;
@@ -1151,7 +1149,7 @@ bool smcgw_remote_pay(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (m->tx == OPENED && leaves_now(e, fd)) {
 		if (!advance(e, fd)) return false;
-		leave(e, fd);
+		leave(e, fd, false);
 	}
 	return advance(e, fd);
 }
@@ -1313,7 +1311,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 		bool paid = !owes(m) || advance(e, fd);
 		if (e->tx_error) continue;
 		if (m->tx == OPENED && paid && unlikely(must_leave(e))) {
-			leave(e, fd);
+			leave(e, fd, false);
 			continue;
 		}
 		if (m->tx == NATIVE && may_open(e) && open_it(e, fd)) continue;
@@ -1351,7 +1349,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 					waited = false;
 				} else if (waited && !moves(e)) {
 					put(&e->report.why, SMCI_WHY_SLOW);
-					leave_by(e, fd, ALONE); // through the kernel, for good
+					leave(e, fd, false); // through the kernel, for good
 				} else {
 					// The copy is full. The peer has read its ring bytes, or the kernel would be full by now: the
 					// gateway is about to report that.
@@ -1404,7 +1402,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 	}
 	if (smcgw_still(e, fd)) all_back(e, fd);
 	smcgw_unlock(e, &e->wl);
-	if (err == EAGAIN) smcgw_remote_round();
+	if (done || err == EAGAIN) smcgw_remote_round(); // a program that only writes never waits
 	smcgw_give_way(done);
 	if (done || !err) return (ssize_t)done;
 	if (err == EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
@@ -1448,7 +1446,7 @@ static bool pay_all(struct end *e, int fd) {
 void smcgw_remote_leaves(struct end *e, int fd) {
 	const struct remote *m = e->remote;
 	if (m->pid != smcgw.pid || !pay_all(e, fd)) return;
-	if (!(has_all(e) && smcgw_heard(fd)) && leave(e, fd)) pay_all(e, fd);
+	if (!(has_all(e) && smcgw_heard(fd)) && leave(e, fd, false)) pay_all(e, fd);
 }
 // smcgw_remote_left is called after that. The gateway knows the end from the process that was granted it, so that process says CLOSED.
 void smcgw_remote_left(struct end *e) {
@@ -1552,11 +1550,11 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	}
 	while (smcgw_still(e, fd)) {
 		struct remote *m = e->remote;
-		if (pay_all(e, fd) && m->tx == OPENED) leave(e, fd);
+		if (pay_all(e, fd) && m->tx == OPENED) leave(e, fd, false);
 		bool paid = pay_all(e, fd);
 		enum step s = step(e, fd, b, 1, &n);
 		if (paid && m->rx == LOOK && opens_no_more(e)) m->rx = BACK;
-		if (paid && m->tx != OPENED && s == AT_END && e->eof && !e->died && !e->rx_error && !get(&e->violated)) { // the kernel reports the end, too
+		if (paid && m->tx != OPENED && s == AT_END && e->eof && !e->died && !e->rx_error && !get(&e->violated) && !(m->rx == LOOK && queued(fd))) { // the kernel reports the end, too
 			m->rx = BACK;
 			m->type = NO_FRAME;
 			m->drop = 0;
@@ -1567,7 +1565,7 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 			done = true;
 			break;
 		}
-		if (s == AT_END) {
+		if (s == AT_END && (paid || e->died || e->rx_error || e->tx_error || get(&e->violated))) {
 			done = true;
 			break;
 		}
@@ -1592,6 +1590,29 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	}
 	smcgw_unlock(e, &e->rl);
 	return done;
+}
+
+// stands finds out that the gateway stands still while the peer lacks bytes: it has been rung for, and has not woken up. The peer may be
+// unable to say so, since it has ended its direction or never opened it. rl is held.
+static void stands(struct end *e) {
+	struct remote *m = e->remote;
+	const uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail), sum = head + tail + get(&e->own->tail) + get_acquire(&e->peer->head);
+	const uint32_t a = get(&e->peer->arm);
+	const int64_t t = now_coarse(), looked = m->wakes_at;
+	m->wakes_at = t;
+	if (m->tx != OPENED || head == tail || a != m->wakes_arm || sum != m->wakes_sum || t - looked > WAKES_WITHIN / 2) {
+		m->wakes_arm = a;
+		m->wakes_sum = sum;
+		m->wakes_since = t;
+	} else if (t - m->wakes_since < WAKES_WITHIN / 2) {
+		return;
+	} else if (a && a != get(&m->belled)) { // it sleeps, since it has taken all; or it was stopped in its sleep
+		ring(e, a);
+		m->wakes_since = t;
+	} else if (t - m->wakes_since >= WAKES_WITHIN) {
+		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW);
+		put(&m->stood, true);
+	}
 }
 
 // shown sends a frame that says nothing if bytes have gone by the ring, and none by the kernel, for a while: firewalls forget a connection
@@ -1628,6 +1649,7 @@ long smcgw_remote_round(void) {
 		struct end *e = look(fd);
 		if (!e || state_of(e) != SMCI_PROMOTED || !e->remote || !smcgw_try(e, &e->rl)) continue;
 		if (smcgw_still(e, fd)) {
+			stands(e);
 			heed(e, fd);
 			try_native(e, fd);
 		}

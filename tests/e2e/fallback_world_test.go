@@ -227,14 +227,20 @@ func fallbacksSince(before, now report.Status) map[string]uint64 {
 	return more
 }
 
-// carried makes a connection that must be carried. One that finds a gateway late, on a machine too busy for it,
-// proves nothing: it makes the gateways forget that, and makes another.
+// carried makes a connection that must be carried, as carriedApp does.
 func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event {
 	t.Helper()
-	e := w.mustApp(from, "ping", "-count", "3", "-to", to)
+	return w.carriedApp(t, from, "ping", "-count", "3", "-to", to)
+}
+
+// carriedApp runs a client app whose connection must be carried. One that finds a gateway late, on a machine too busy
+// for it, proves nothing: it makes the gateways forget that, and runs the app again.
+func (w *world) carriedApp(t *testing.T, from *testnet.Host, args ...string) apps.Event {
+	t.Helper()
+	e := w.mustApp(from, args...)
 	for try := 0; try < lateTries && w.foundLate(e); try++ {
 		w.flush()
-		e = w.mustApp(from, "ping", "-count", "3", "-to", to)
+		e = w.mustApp(from, args...)
 	}
 	w.carriedBy(e, w.via)
 	return e

@@ -65,13 +65,13 @@ func TestBetweenHosts(t *testing.T) {
 	f.whole(bytes)
 }
 
-// asks starts a server on h1, and a client on h2 that asks it some number of times.
-func (w *betweenWorld) asks(ctx context.Context, times int) (server, client *testnet.Proc) {
+// asks starts a server on h1, and a client on h2 that asks it some number of times, and then does as its verb says.
+func (w *betweenWorld) asks(ctx context.Context, verb string, times int) (server, client *testnet.Proc) {
 	w.t.Helper()
 	program, port := filepath.Join(w.dir, "rest"), fmt.Sprint(transferPort)
 	server = w.start(w.h1, program, "serve", port)
 	require.NoError(w.t, server.WaitOutput(ctx, "serving"))
-	client = w.start(w.h2, program, "ask", w.h1.Addr4.String(), port, fmt.Sprint(times))
+	client = w.start(w.h2, program, verb, w.h1.Addr4.String(), port, fmt.Sprint(times))
 	w.t.Cleanup(func() { _, _ = client.Kill(), server.Kill() })
 	return server, client
 }
@@ -85,7 +85,7 @@ func TestBetweenHostsAtRest(t *testing.T) {
 		w.library = library
 		ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
 		defer cancel()
-		server, client := w.asks(ctx, 300)
+		server, client := w.asks(ctx, "ask", 300)
 		require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
 		if library {
 			w.promoted()
@@ -104,14 +104,34 @@ func TestBetweenHostsGatewayStops(t *testing.T) {
 			w := newBetweenWorld(t, settings{Carriers: "soft"})
 			ctx, cancel := context.WithTimeout(t.Context(), slowed(30*time.Second))
 			defer cancel()
-			_, client := w.asks(ctx, 5000)
+			_, client := w.asks(ctx, "ask", 5000)
 			w.promoted()
-			for _, pid := range w.gs[i].processes() {
-				w.gs[i].signal(pid, syscall.SIGSTOP)
-				defer w.gs[i].signal(pid, syscall.SIGCONT)
-			}
+			defer w.gs[i].freeze()()
 			require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
 		})
+		t.Run(side+" after the client's end", func(t *testing.T) {
+			w := newBetweenWorld(t, settings{Carriers: "soft"})
+			ctx, cancel := context.WithTimeout(t.Context(), slowed(30*time.Second))
+			defer cancel()
+			server, client := w.asks(ctx, "end", 300)
+			w.promoted()
+			require.NoError(t, server.WaitOutput(ctx, "no more questions\n"))
+			defer w.gs[i].freeze()()
+			require.NoError(t, client.WaitOutput(ctx, "answered\n"))
+		})
+	}
+}
+
+// freeze stops the processes of the gateway until resume is called.
+func (g *gw) freeze() (resume func()) {
+	pids := g.processes()
+	for _, pid := range pids {
+		g.signal(pid, syscall.SIGSTOP)
+	}
+	return func() {
+		for _, pid := range pids {
+			g.signal(pid, syscall.SIGCONT)
+		}
 	}
 }
 

@@ -118,7 +118,7 @@ var scenarios = slices.Concat(
 		p.closes(other)
 		p.gets(one)
 		p.note("first write %s", errno(send(one.c, 10)))
-		time.Sleep(moment)
+		awaitClosed(one.c) // by the reset that answers it
 		p.note("second write %s", errno(send(one.c, 10)))
 	}),
 	mirrored("idle and half closed by the ONE", report.EndClosed, func(p *pair, one, other side) {
@@ -190,6 +190,17 @@ func TestSemanticsOfOneConnection(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.upBoth(ownSettings())
 	played := w.playAll(scenarios)
+	// A connection that found a gateway late, and those after it to the same address, say nothing of the gateways.
+	for try, late := 0, played; try < lateTries; try++ {
+		late = slices.DeleteFunc(slices.Clone(late), func(p *performance) bool {
+			return p.carried.err != nil || !w.foundLate(p.carried.conn)
+		})
+		if len(late) == 0 {
+			break
+		}
+		w.flush()
+		w.perform(late)
+	}
 	relayed := 0
 	for _, p := range played {
 		t.Run(p.family+"/"+p.name, func(t *testing.T) {
@@ -223,21 +234,26 @@ type outcome struct {
 
 // playAll plays scenarios with the plain host and with the one that has a gateway.
 func (w *world) playAll(list []scenario) []*performance {
-	var all sync.WaitGroup
 	var played []*performance
 	for i, sc := range list {
 		port := uint16(ownPort + i)
-		for _, p := range []*performance{
-			{scenario: sc, family: "ipv4", addr: func(h *testnet.Host) netip.AddrPort { return h.AddrPort4(port) }},
-			{scenario: sc, family: "ipv6", addr: func(h *testnet.Host) netip.AddrPort { return h.AddrPort6(port) }},
-		} {
-			played = append(played, p)
-			all.Go(func() { p.native = w.play(p, w.h3) })
-			all.Go(func() { p.carried = w.play(p, w.h2) })
-		}
+		played = append(played,
+			&performance{scenario: sc, family: "ipv4", addr: func(h *testnet.Host) netip.AddrPort { return h.AddrPort4(port) }},
+			&performance{scenario: sc, family: "ipv6", addr: func(h *testnet.Host) netip.AddrPort { return h.AddrPort6(port) }},
+		)
+	}
+	w.perform(played)
+	return played
+}
+
+// perform plays all of them at once.
+func (w *world) perform(list []*performance) {
+	var all sync.WaitGroup
+	for _, p := range list {
+		all.Go(func() { p.native = w.play(p, w.h3) })
+		all.Go(func() { p.carried = w.play(p, w.h2) })
 	}
 	all.Wait()
-	return played
 }
 
 func (w *world) play(p *performance, h *testnet.Host) (o outcome) {

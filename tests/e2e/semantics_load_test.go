@@ -96,8 +96,10 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 		if strings.HasPrefix(addr(w.h2, 1), "[") {
 			to = w.h2.AddrPort6(ownPort)
 		}
-		p, err := newPair(w.h1, w.h2, to)
+		ln, err := w.h2.Listen("tcp", to.String())
 		require.NoError(t, err)
+		defer ln.Close()
+		p := w.carriedPair(t, ln, to)
 		defer p.close()
 		before := []usage{w.usage(t, g1), w.usage(t, g2)}
 		for _, end := range []struct{ from, to *net.TCPConn }{{p.c, p.s}, {p.s, p.c}} {
@@ -110,6 +112,7 @@ func TestSemanticsOfSlowReader(t *testing.T) {
 					150*time.Second, time.Second, "%+v", before[i]) // except for garbage
 			}
 			require.NoError(t, end.from.CloseWrite())
+			require.NoError(t, end.to.SetDeadline(time.Now().Add(socketPatience)))
 			require.Equal(t, fmt.Sprintf("%d bytes, EOF", n), receive(end.to))
 		}
 		require.False(t, w.ended(t, p.event(), w.via, report.EndClosed), "relayed")
@@ -148,11 +151,12 @@ func TestSemanticsOfKilledApps(t *testing.T) {
 			require.NoError(t, holder.Kill())
 			saw[h] = append(saw[h], closedAs(t, ctx, server, connected[0]))
 
-			deaf, err := w.h1.StartApp("connect", "-gap", "20s", "-to", addr(h, firstPort))
+			deaf, err := w.h1.StartApp("connect", "-gap", "1m", "-to", addr(h, firstPort))
 			require.NoError(t, err)
 			accepted, err := server.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "accepted" && e.Local == addr(h, firstPort) })
 			require.NoError(t, err)
-			time.Sleep(moment)
+			require.Eventually(t, func() bool { return w.unread(t, w.h1, accepted[0].Remote) == len(apps.Banner) },
+				30*time.Second, 50*time.Millisecond)
 			require.NoError(t, deaf.Kill())
 			saw[h] = append(saw[h], closedAs(t, ctx, server, apps.Event{Local: accepted[0].Remote, Remote: accepted[0].Local}))
 		}
@@ -186,6 +190,20 @@ func closedAs(t *testing.T, ctx context.Context, server *testnet.Proc, client ap
 		return "end"
 	}
 	return closed[0].Errno
+}
+
+// unread returns how many bytes the application's end of a connection has that were not read, as ss tells.
+func (w *world) unread(t *testing.T, h *testnet.Host, local string) (n int) {
+	t.Helper()
+	out, err := h.Run(t.Context(), "ss", "-tnH", "state", "established")
+	require.NoError(t, err)
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) >= 4 && f[2] == local {
+			n, err = strconv.Atoi(f[0])
+			require.NoError(t, err)
+		}
+	}
+	return n
 }
 
 // usage is what a daemon uses of its host.

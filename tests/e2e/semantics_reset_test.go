@@ -153,5 +153,12 @@ func (w *world) carries(t *testing.T, way string) {
 // closed tells whether the kernel has closed a connection, which means a reset unless this end has closed it.
 func closed(c *net.TCPConn) bool { return tcpInfo(c).State == tcpClose }
 
+// awaitClosed waits until the kernel has closed a connection.
+func awaitClosed(c *net.TCPConn) {
+	for end := time.Now().Add(socketPatience); !closed(c) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 // tcpClose is TCP_CLOSE from the kernel's tcp_states.h.
 const tcpClose = 7

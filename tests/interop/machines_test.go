@@ -40,6 +40,7 @@ const (
 	guestApps    = "/bin/smcgw-lab"
 )
 
+// machineConfig is the configuration of both. An emulated machine needs more time for handshakes.
 const machineConfig = `schema: smcgw/v1
 mode: enforce
 admin: %[1]s/admin.sock
@@ -51,7 +52,7 @@ carriers: [soft]
 shm_dir: %[1]s/shm
 in_process: { socket: %[1]s/in-process.sock }
 state_dir: %[1]s/state
-limits: { memory: 128MiB, handshake_timeout: 5s }
+limits: { memory: 128MiB, handshake_timeout: 10s }
 `
 
 // newMachines starts both machines with servers. The guest keeps its RDMA device, or loses it together with its module.

@@ -12,9 +12,9 @@ import (
 // blocking is shared with the peer: a peer that clears it and fills the counter blocks the ringing goroutine. A ring
 // that takes longer than wardenTurn ends the peer, and the warden drains the counter until the ring returns.
 type warden struct {
-	dev   *Device
-	stop  chan struct{}
-	ended sync.WaitGroup
+	ringers []*ringing
+	stop    chan struct{}
+	ended   sync.WaitGroup
 }
 
 // wardenTurn is how often the warden looks, wardenPause how long it waits after freeing a loop.
@@ -29,8 +29,9 @@ type ringing struct {
 	at atomic.Pointer[target]
 }
 
+// newWarden starts the warden of a device that has its janitor and all its vectors.
 func newWarden(d *Device) *warden {
-	w := &warden{dev: d, stop: make(chan struct{})}
+	w := &warden{ringers: d.ringers(), stop: make(chan struct{})}
 	w.ended.Go(w.run)
 	return w
 }
@@ -50,7 +51,7 @@ func (w *warden) run() {
 			return
 		case <-tick.C:
 		}
-		for _, r := range w.dev.ringers() {
+		for _, r := range w.ringers {
 			t := r.at.Load()
 			if t != nil && last[r] == t {
 				w.free(r, t)

@@ -32,6 +32,7 @@ type end struct {
 	said    mirror.Said                  // what the peer was last told
 	granted bool
 	lost    bool // the carrier has ended
+	leaving bool // the library has left the ring, so the carrier is about to end
 	heard   bool // the peer has said its last, but for the end of its process
 	alone   bool // no process has the end's memory any more
 	ended   bool // so it is with the peer's

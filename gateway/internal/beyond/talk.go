@@ -612,7 +612,7 @@ func (t *talk) settle(e *end) {
 
 // lostBy handles a carrier, or one being set up, that a device has lost.
 func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
-	if e.dropped || e.lost {
+	if e.dropped || e.lost || e.leaving {
 		return
 	}
 	if e.ended { // the peer gateway has given up the carrier, too
@@ -727,6 +727,7 @@ func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
 
 // left ends an end whose library has left the ring, after telling the peer how far the library got.
 func (t *talk) left(e *end) {
+	e.leaving = true
 	e.mir.Load().Settle(func() {
 		t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, false, 0) })
 	})

@@ -192,14 +192,18 @@ func (e *End) listen() {
 // Owner implements loop.Work.
 func (e *End) Owner() loop.Owner { return e.cfg.Owner }
 
-// ProcessEnded reports that no process has the end's memory any more. What was written is still sent on; the duplicate
-// of the socket is closed, so that the kernel connection can end.
+// ProcessEnded reports that no process has the end's memory any more. What was written is still sent on. The duplicate
+// of the socket is closed, so that the kernel connection can end, or, if the library has ended it, lingers as in Close.
 func (e *End) ProcessEnded() {
 	e.post(func() {
 		if e.ended != lives {
 			return
 		}
-		e.letGo()
+		if e.own.flags.Load()&inprocess.Gone != 0 {
+			e.linger()
+		} else {
+			e.letGo()
+		}
 		e.cfg.Hub.drop(e)
 		e.ended = died
 		e.later() // for its last words

@@ -9,5 +9,8 @@ func (e *End) Bells() uint64 { return e.bells.Load() }
 // Doorbells returns how often the end has rung for a reader.
 func (e *End) Doorbells() uint64 { return e.doorbells.Load() }
 
-// HotFor is how long an end stays hot.
-const HotFor = hotFor
+// HotFor is how long an end stays hot, SettleFor how long one that is settled waits at most.
+const (
+	HotFor    = hotFor
+	SettleFor = settleFor
+)

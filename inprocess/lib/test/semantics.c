@@ -43,7 +43,7 @@
 #include "promoted.h"
 #include "rounds.h"
 
-#define WITHIN 20 // seconds for one case
+#define WITHIN 50 // seconds for one case, on a busy machine
 
 extern char **environ;
 static const char *name;
@@ -134,10 +134,11 @@ static bool moved(int from, int to) { // moves 64 bytes; false if the kernel car
 	}
 	return received(to) - had < sizeof b;
 }
+#define PROMOTED_WITHIN 15 // seconds
 // warm moves bytes until both directions are promoted, or for a while if they need not be.
 static void warm(int a, int b) {
 	bool must = getenv("SEMANTICS_PROMOTED") != 0;
-	double until = now() + 5;
+	double until = now() + PROMOTED_WITHIN;
 	for (int i = 0, good = 0; good < 3 && i < (must ? 1 << 30 : 10); i++) {
 		bool ab = moved(a, b), ba = moved(b, a);
 		good = ab && ba ? good + 1 : 0;
@@ -161,12 +162,19 @@ static void pair(int *a, int *b) {
 	cold(a, b);
 	warm(*a, *b);
 }
+// stage is 1 once the peer's process has read all that came before its f. f may say more.
+static _Atomic int *stage;
+static void reached(int n) {
+	while (*stage < n) ms(1);
+}
 // peer forks a process at the other end, which runs f once both ends are warm.
 static pid_t peer(int *a, void (*f)(int b)) {
 	struct sockaddr_storage s;
 	socklen_t l;
 	int from = listener(&s, &l);
 	bool must = getenv("SEMANTICS_PROMOTED") != 0;
+	if (!stage && (stage = mmap(0, sizeof *stage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) == MAP_FAILED) die("mmap");
+	*stage = 0;
 	pid_t p = fork();
 	if (p == 0) {
 		int b = accept(from, 0, 0);
@@ -178,6 +186,7 @@ static pid_t peer(int *a, void (*f)(int b)) {
 			if (c[0] == '!') break;
 			if (write(b, c, (size_t)n) != n) _exit(8);
 		}
+		*stage = 1;
 		f(b);
 		_exit(0);
 	}
@@ -185,7 +194,7 @@ static pid_t peer(int *a, void (*f)(int b)) {
 	if (connect(*a, (struct sockaddr *)&s, l) < 0) die("connect");
 	close(from);
 	char c[64] = "warm";
-	double until = now() + 5;
+	double until = now() + PROMOTED_WITHIN;
 	for (int i = 0, good = 0; good < 3 && i < (must ? 1 << 30 : 10); i++) {
 		uint64_t had = received(*a);
 		if (write(*a, c, sizeof c) != sizeof c) die("write");
@@ -202,6 +211,7 @@ static pid_t peer(int *a, void (*f)(int b)) {
 		if (must && i > 20) usleep(1000);
 	}
 	if (write(*a, "!", 1) != 1) die("write");
+	reached(1);
 	ms(30);
 	return p;
 }
@@ -274,11 +284,11 @@ static size_t fill(int fd) {
 		n += (size_t)k;
 	}
 }
-// drain reads until nothing has come for 100 ms. It does not compare the bytes.
+// drain reads until nothing has come for 300 ms. It does not compare the bytes.
 static size_t drain(int fd) {
 	size_t n = 0;
 	ssize_t k;
-	for (int idle = 0; idle < 10;) {
+	for (int idle = 0; idle < 30;) {
 		while ((k = recv(fd, in, sizeof in, MSG_DONTWAIT)) > 0) n += (size_t)k, idle = 0;
 		if (k == 0 || errno != EAGAIN) break;
 		ms(10);
@@ -411,10 +421,10 @@ static void counts(void) {
 	pair(&a, &b);
 	say("%d %d", queued(a), queued(b));
 	give(a, "12345");
-	ms(100);
+	for (int i = 0; i < 500 && queued(b) < 5; i++) ms(10);
 	say("%d", queued(b));
 	take(b, 5);
-	ms(100);
+	for (int i = 0; i < 500 && !ioctl(a, SIOCOUTQ, &q) && q; i++) ms(10);
 	say("%d out %s %d", queued(b), res(ioctl(a, SIOCOUTQ, &q)), q);
 	size_t n = fill(a);
 	ioctl(a, SIOCOUTQ, &q);
@@ -2114,11 +2124,13 @@ static void killed(void) {
 }
 static void writes_and_waits(int b) {
 	give(b, "01234567890123456789");
+	*stage = 2;
 	pause();
 }
 static void killed_after_writing(void) {
 	int a;
 	pid_t p = peer(&a, writes_and_waits);
+	reached(2);
 	ms(50);
 	kill(p, SIGKILL);
 	reap(p);
@@ -2126,6 +2138,7 @@ static void killed_after_writing(void) {
 }
 static void reads_and_waits(int b) {
 	take(b, 7);
+	*stage = 2;
 	pause();
 }
 static void reads_and_dies(int b) {
@@ -2138,8 +2151,11 @@ static void killed_after_reading(void) { // all: that is an end of the stream
 		int a;
 		pid_t p = peer(&a, i ? reads_and_dies : reads_and_waits);
 		give(a, "request");
-		ms(i ? 0 : 50);
-		if (!i) kill(p, SIGKILL);
+		if (!i) {
+			reached(2);
+			ms(50);
+			kill(p, SIGKILL);
+		}
 		reap(p);
 		say("%s %s", res(read(a, in, 10)), res(read(a, in, 10)));
 		say("write %s", res(write(a, "x", 1)));
@@ -2715,7 +2731,7 @@ static void cancelled_busy(void) {
 		if (!i) drain(b);
 		pthread_create(&t, 0, i == 0 ? always_writes : i == 1 ? always_reads : always_waits, (void *)(long)(i == 0 ? a : i == 1 ? b : ep));
 		double at = now();
-		for (bool told = false; pthread_tryjoin_np(t, &r) && now() < at + 2;) {
+		for (bool told = false; pthread_tryjoin_np(t, &r) && now() < at + 10;) {
 			if (now() > at + 0.2 && !told) told = !pthread_cancel(t);
 			if (!i) recv(b, in, sizeof in, MSG_DONTWAIT);
 		}
@@ -2972,7 +2988,7 @@ static void forks_in_handler(int s) {
 	if (p == 0) _exit(0);
 	if (p > 0) waitpid(p, 0, 0);
 	forked_in_handler++;
-	forks_soon(); // not before: a busy machine would do nothing else
+	if (forked_in_handler < 30) forks_soon(); // not before, and no more: a busy machine would do nothing else
 	errno = err;
 }
 static void fork_in_handler(void) { // while the program forks, too
@@ -4159,7 +4175,6 @@ static void refill(void) { // promoted while its buffers are full, with both end
 	int file = memfd_create("file", 0);
 	if (write(file, big, sizeof big) != sizeof big) die("file");
 	for (int round = 0; round < 4; round++) {
-		double began = now();
 		int a, b;
 		cold(&a, &b);
 		nonblocking(a);
@@ -4179,7 +4194,7 @@ static void refill(void) { // promoted while its buffers are full, with both end
 			right = !memcmp(in, big + at, (size_t)k);
 			r += (size_t)k;
 		}
-		say("right %d all %d %s", right, r == w, about(began, 0));
+		say("right %d all %d", right, r == w);
 		fcntl(a, F_SETFL, 0);
 		fcntl(b, F_SETFL, 0);
 		warm(a, b);
@@ -4835,6 +4850,7 @@ static void signalled_midway(void) {
 	ms(50);
 	give(b, "abc");
 	ms(50);
+	while (queued(a)) ms(1);
 	pthread_kill(r.t, SIGUSR1);
 	say("read %s", finish(&r));
 	while (send(a, big, 100000, MSG_DONTWAIT) > 0) {}
@@ -5426,7 +5442,7 @@ static void timed_while_promoted(void) { // in a wait that began before anything
 }
 static void *small_thread(void *x) {
 	struct thread *t = x;
-	ms(100);
+	ms(600);
 	give(t->fd, "0123456789");
 	return 0;
 }
@@ -5442,7 +5458,7 @@ static void nothing_asked(void) { // reads of 0 bytes
 		begin(&t, small_thread);
 		double at = now();
 		say("%s", i == 0 ? res(recv(b, in, 0, 0)) : i == 1 ? res(recvmsg(b, &h, 0)) : res(read(b, in, 0)));
-		say("soon %d", now() - at < 0.03);
+		say("soon %d", now() - at < 0.3);
 		pthread_join(t.t, 0);
 		say("%zu", take(b, 10));
 	}

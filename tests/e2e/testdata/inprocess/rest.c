@@ -1,9 +1,11 @@
 // A connection at rest:
-//   rest serve PORT                   answers each 64 bytes by as many, one connection at a time
+//   rest serve PORT                   answers each 64 bytes by as many, one connection at a time; and the end of the questions, later
 //   rest ask ADDRESS PORT ROUNDS      asks that often, waits for the peer's kernel to have everything, and then for the end
+//   rest end ADDRESS PORT ROUNDS      asks that often, ends its direction, and waits for the answer to that
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,8 +39,14 @@ static void serve(const char *port) {
 	for (;;) {
 		int s = accept(l, 0, 0);
 		if (s < 0) die("accept");
-		while (recv(s, b, sizeof b, MSG_WAITALL) == sizeof b)
+		ssize_t n;
+		while ((n = recv(s, b, sizeof b, MSG_WAITALL)) == sizeof b)
 			if (write(s, b, sizeof b) != sizeof b) break;
+		if (!n) {
+			puts("no more questions");
+			sleep(1);
+			if (write(s, b, sizeof b) == sizeof b) poll(&(struct pollfd){s, 0, 0}, 1, 60000); // until the peer is gone
+		}
 		close(s);
 	}
 }
@@ -63,6 +71,12 @@ int main(int argc, char **argv) {
 	if (argc != 5) return 2;
 	struct sockaddr_in a = address(argv[2], argv[3]);
 	int left = 1, s = ask(a, atoi(argv[4]));
+	if (!strcmp(argv[1], "end")) {
+		if (shutdown(s, SHUT_WR) < 0) die("shutdown");
+		if (recv(s, b, sizeof b, MSG_WAITALL) != sizeof b) die("answer");
+		puts("answered");
+		return 0;
+	}
 	for (int i = 0; i < 2000 && left; i++) {
 		usleep(1000);
 		if (ioctl(s, SIOCOUTQ, &left) < 0) die("SIOCOUTQ");

@@ -156,5 +156,5 @@ enum smci_why {
 	SMCI_WHY_DESCRIPTOR,   // no descriptor was free for the control socket
 	SMCI_WHY_SANDBOX,      // the program has denied itself system calls that the library needs (seccomp)
 	SMCI_WHY_UNSEEN,       // the broker cannot see the program
-	SMCI_WHY_SLOW,         // the carrier, or the gateway, delivered nothing
+	SMCI_WHY_SLOW_CARRIER, // the carrier, or the gateway, delivered nothing
 };

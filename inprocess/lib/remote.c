@@ -1348,7 +1348,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				if (n) {
 					waited = false;
 				} else if (waited && !moves(e)) {
-					put(&e->report.why, SMCI_WHY_SLOW);
+					put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
 					leave(e, fd, false); // through the kernel, for good
 				} else {
 					// The copy is full. The peer has read its ring bytes, or the kernel would be full by now: the
@@ -1610,7 +1610,7 @@ static void stands(struct end *e) {
 		ring(e, a);
 		m->wakes_since = t;
 	} else if (t - m->wakes_since >= WAKES_WITHIN) {
-		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW);
+		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
 		put(&m->stood, true);
 	}
 }

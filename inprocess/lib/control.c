@@ -479,7 +479,7 @@ void smcgw_ask(struct end *e, int fd) {
 	if (!smcgw_remote_again(e)) return;
 	smcgw_hold_control(&mask);
 	uint32_t native = SMCI_NATIVE;
-	uint32_t ops = get(&e->ops);
+	uint32_t ops = get(&e->ops), why = get(&e->report.why);
 	if (state_of(e) != SMCI_NATIVE || !smcgw_ours()) goto out; // a vfork() child's sockets are not its parent's
 	e->again = ops > UINT32_MAX / 4 ? UINT32_MAX : ops * 4;
 	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
@@ -495,8 +495,8 @@ void smcgw_ask(struct end *e, int fd) {
 	if (!(++tags & 0x7fff)) tags++;
 	e->tag = (tags & 0x7fff) << 17 | index_of(e);
 	e->grants_seen = get_acquire(&smcgw.news->grants);
-	put(&e->report.why, SMCI_WHY_NONE);
 	if (!atomic_compare_exchange_strong(&e->report.state, &native, SMCI_ASKED)) goto out;
+	atomic_compare_exchange_strong(&e->report.why, &why, SMCI_WHY_NONE); // unless it has given up since
 	struct smci_record r = {.what = SMCI_ASK, .tag = e->tag, .side = !e->client, .a = get(&e->kr), .b = get(&e->ks)};
 	put(&e->question, questions + 1);
 	long n = put_record(&r, fd);

@@ -75,9 +75,9 @@ struct remote {
 	bool asked;             // the gateway was asked after RECALL: see opens_no_more
 	bool last;              // FIN follows RAW: the end is not native, it ends
 	uint64_t freed;         // tail when the bell was last rung for it
-	uint32_t wakes_arm;     // the mirror's arm, and the sum of all positions, since when, and when stands last looked
-	uint64_t wakes_sum;
-	int64_t wakes_since, wakes_at;
+	uint32_t stands_arm;    // arm, what else the gateway writes, and head, when stands last looked; and for how long the first two were the same
+	uint64_t stands_by, stands_head;
+	int64_t stands_at, stands_for;
 	_Atomic bool stood;     // the gateway stands still, and the peer lacks bytes
 	// As the producer: wl. The reader also looks at the atomic words.
 	_Atomic int tx;         // enum way
@@ -1038,6 +1038,7 @@ static bool leave(struct end *e, int fd, bool last) {
 		smcgw_violated(e);
 		return false;
 	}
+	if (get(&m->stood) || (sent_back(e) && !switched_off())) say(e, SMCI_RECALL); // nothing else tells the peer, and one direction cannot ask again
 	owe(m, RAW, last, tail + m->kept);
 	m->back_r = tail;
 	m->back_s = m->kept;
@@ -1554,7 +1555,7 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 		bool paid = pay_all(e, fd);
 		enum step s = step(e, fd, b, 1, &n);
 		if (paid && m->rx == LOOK && opens_no_more(e)) m->rx = BACK;
-		if (paid && m->tx != OPENED && s == AT_END && e->eof && !e->died && !e->rx_error && !get(&e->violated) && !(m->rx == LOOK && queued(fd))) { // the kernel reports the end, too
+		if (paid && m->tx != OPENED && s == AT_END && e->eof && !e->died && !e->rx_error && !get(&e->violated) && !(m->rx == LOOK && queued(fd) && !get(&e->read_ended))) { // the kernel reports the end, too
 			m->rx = BACK;
 			m->type = NO_FRAME;
 			m->drop = 0;
@@ -1596,20 +1597,20 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 // unable to say so, since it has ended its direction or never opened it. rl is held.
 static void stands(struct end *e) {
 	struct remote *m = e->remote;
-	const uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail), sum = head + tail + get(&e->own->tail) + get_acquire(&e->peer->head);
+	const uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail), by_it = tail + get_acquire(&e->peer->head);
 	const uint32_t a = get(&e->peer->arm);
-	const int64_t t = now_coarse(), looked = m->wakes_at;
-	m->wakes_at = t;
-	if (m->tx != OPENED || head == tail || a != m->wakes_arm || sum != m->wakes_sum || t - looked > WAKES_WITHIN / 2) {
-		m->wakes_arm = a;
-		m->wakes_sum = sum;
-		m->wakes_since = t;
-	} else if (t - m->wakes_since < WAKES_WITHIN / 2) {
-		return;
-	} else if (a && a != get(&m->belled)) { // it sleeps, since it has taken all; or it was stopped in its sleep
+	const int64_t t = now_coarse(), since = t - m->stands_at < ROUND * 1000000L ? t - m->stands_at : ROUND * 1000000L;
+	const bool busy = !a && head != m->stands_head; // it may look all the time at a program that writes to a peer that reads nothing
+	if (m->tx != OPENED || head == tail || a != m->stands_arm || by_it != m->stands_by) m->stands_for = 0;
+	else m->stands_for += busy ? since / 5 : since;
+	m->stands_at = t;
+	m->stands_arm = a;
+	m->stands_by = by_it;
+	m->stands_head = head;
+	if (m->stands_for >= WAKES_WITHIN / 2 && a && a != get(&m->belled)) { // it sleeps, since it has taken all; or it was stopped in its sleep
 		ring(e, a);
-		m->wakes_since = t;
-	} else if (t - m->wakes_since >= WAKES_WITHIN) {
+		m->stands_for = 0;
+	} else if (m->stands_for >= WAKES_WITHIN) {
 		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
 		put(&m->stood, true);
 	}

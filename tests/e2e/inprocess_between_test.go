@@ -109,6 +109,16 @@ func TestBetweenHostsGatewayStops(t *testing.T) {
 			defer w.gs[i].freeze()()
 			require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
 		})
+		t.Run(side+" while the client only writes", func(t *testing.T) {
+			w := newBetweenWorld(t, settings{Carriers: "soft"})
+			ctx, cancel := context.WithTimeout(t.Context(), slowed(30*time.Second))
+			defer cancel()
+			server, client := w.asks(ctx, "tell", 300)
+			require.NoError(t, client.WaitOutput(ctx, "slowest answer"))
+			w.promoted()
+			defer w.gs[i].freeze()()
+			require.NoError(t, server.WaitOutput(ctx, "told\n"))
+		})
 		t.Run(side+" after the client's end", func(t *testing.T) {
 			w := newBetweenWorld(t, settings{Carriers: "soft"})
 			ctx, cancel := context.WithTimeout(t.Context(), slowed(30*time.Second))

@@ -22,7 +22,7 @@ var clockJumps = []string{
 
 // lateTries is how often all of it is done again where a machine was late: on a busy one that proves nothing about
 // clocks.
-const lateTries = 4
+const lateTries = 2
 
 // TestFaultClock makes the clock of one of two machines jump back and forth repeatedly while applications connect,
 // talk and rest. None may notice, everything must be carried, and nothing may be given up too early or too late.

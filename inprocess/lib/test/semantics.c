@@ -4175,6 +4175,7 @@ static void refill(void) { // promoted while its buffers are full, with both end
 	int file = memfd_create("file", 0);
 	if (write(file, big, sizeof big) != sizeof big) die("file");
 	for (int round = 0; round < 4; round++) {
+		double began = now();
 		int a, b;
 		cold(&a, &b);
 		nonblocking(a);
@@ -4194,7 +4195,7 @@ static void refill(void) { // promoted while its buffers are full, with both end
 			right = !memcmp(in, big + at, (size_t)k);
 			r += (size_t)k;
 		}
-		say("right %d all %d", right, r == w);
+		say("right %d all %d in time %d", right, r == w, now() - began < 20);
 		fcntl(a, F_SETFL, 0);
 		fcntl(b, F_SETFL, 0);
 		warm(a, b);

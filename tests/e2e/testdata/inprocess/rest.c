@@ -1,6 +1,7 @@
 // A connection at rest:
 //   rest serve PORT                   answers each 64 bytes by as many, one connection at a time; and the end of the questions, later
 //   rest ask ADDRESS PORT ROUNDS      asks that often, waits for the peer's kernel to have everything, and then for the end
+//   rest tell ADDRESS PORT ROUNDS     asks that often, and after a while only writes, now and then
 //   rest end ADDRESS PORT ROUNDS      asks that often, ends its direction, and waits for the answer to that
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,7 +42,8 @@ static void serve(const char *port) {
 		if (s < 0) die("accept");
 		ssize_t n;
 		while ((n = recv(s, b, sizeof b, MSG_WAITALL)) == sizeof b)
-			if (write(s, b, sizeof b) != sizeof b) break;
+			if (b[0] == 't') puts("told");
+			else if (write(s, b, sizeof b) != sizeof b) break;
 		if (!n) {
 			puts("no more questions");
 			sleep(1);
@@ -71,6 +73,10 @@ int main(int argc, char **argv) {
 	if (argc != 5) return 2;
 	struct sockaddr_in a = address(argv[2], argv[3]);
 	int left = 1, s = ask(a, atoi(argv[4]));
+	if (!strcmp(argv[1], "tell")) {
+		sleep(2);
+		for (b[0] = 't'; write(s, b, sizeof b) == sizeof b;) usleep(300000);
+	}
 	if (!strcmp(argv[1], "end")) {
 		if (shutdown(s, SHUT_WR) < 0) die("shutdown");
 		if (recv(s, b, sizeof b, MSG_WAITALL) != sizeof b) die("answer");

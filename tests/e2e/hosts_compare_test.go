@@ -18,7 +18,7 @@ const (
 	laterCosts = 5 * time.Millisecond
 	// mostRetries is how often a slow target is measured again, alone and from the beginning, since the machine is
 	// shared. One that is too slow by hopeless, twice, is not slow because of that.
-	mostRetries = 4
+	mostRetries = 8
 	hopeless    = 100 * time.Millisecond
 )
 

@@ -190,16 +190,16 @@ func TestSemanticsOfOneConnection(t *testing.T) {
 	w := newWorld(t, testnet.Config{})
 	w.upBoth(ownSettings())
 	played := w.playAll(scenarios)
-	// A connection that found a gateway late, and those after it to the same address, say nothing of the gateways.
-	for try, late := 0, played; try < lateTries; try++ {
+	// A connection that found a gateway late, and those after it to the same address, say nothing of the gateways. Played
+	// again by a few, they find the machine less busy.
+	for try, late := 0, played; try < lateTries && len(late) > 0; try++ {
 		late = slices.DeleteFunc(slices.Clone(late), func(p *performance) bool {
-			return p.carried.err != nil || !w.foundLate(p.carried.conn)
+			return p.carried.err != nil || !w.foundLate(p.carried.conn) && w.gateways[w.h1].closedConn(from(p.carried.conn)).Carrier != report.CarrierRelay
 		})
-		if len(late) == 0 {
-			break
+		for some := range slices.Chunk(late, 4) {
+			w.flush()
+			w.perform(some)
 		}
-		w.flush()
-		w.perform(late)
 	}
 	relayed := 0
 	for _, p := range played {

@@ -155,18 +155,24 @@ func (b *Build) beside(ctx context.Context, seed uint64, length time.Duration, l
 	for i, lane := range lanes {
 		first := seed%1_000_000 + uint64(i)<<32 // each lane has rounds of its own
 		all.Go(func() {
-			r, err := lane.run(b, ctx, rand.New(rand.NewPCG(seed, uint64(i))), func(w *World) (Result, error) {
-				if lane.how == "" {
-					return b.crowds(ctx, w, first, length)
+			var r Result
+			err := errNative
+			for try := 0; try < 3 && errors.Is(err, errNative); try++ { // a busy machine may have no time for a promotion
+				var o Result
+				o, err = lane.run(b, ctx, rand.New(rand.NewPCG(seed, uint64(i))), func(w *World) (Result, error) {
+					if lane.how == "" {
+						return b.crowds(ctx, w, first, length)
+					}
+					return b.rounds(ctx, w, lane.seconds, first, lane.how, 1<<30, length)
+				})
+				r.add(o)
+				if err == nil && r.Promoted == 0 {
+					err = errNative
 				}
-				return b.rounds(ctx, w, lane.seconds, first, lane.how, 1<<30, length)
-			})
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			total.add(r)
-			if err == nil && r.Promoted == 0 {
-				err = errNative
-			}
 			if err != nil {
 				errs = append(errs, fmt.Errorf("sequence %d: %w", i, err))
 				cancel()

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -159,6 +160,9 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	app, err := b.h1.StartApp(to...)
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { a := b.look(); return a.port != 0 && a.answered }, 20*time.Second, 10*time.Millisecond)
+	if !busy { // however long the sweep takes
+		require.NoError(t, app.Signal(syscall.SIGSTOP))
+	}
 	time.Sleep(300 * time.Millisecond)
 	before := b.counters()
 	begun := time.Now()
@@ -178,6 +182,7 @@ func (b *blind) try(t *testing.T, n *tally, g guess, busy bool) {
 	require.Len(t, live, 1)
 	require.Empty(t, live[0].Demoted)
 	local := live[0].Remote
+	require.NoError(t, app.Signal(syscall.SIGCONT))
 	require.NoError(t, app.Wait(), "the application")
 	after := b.counters()
 	dropped := after[g.drop] - before[g.drop]

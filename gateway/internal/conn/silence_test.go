@@ -181,11 +181,11 @@ func TestBytesThatNothingTakesAnswerProbes(t *testing.T) {
 			c := p.dial(t, kind)
 			defer c.closeApps()
 			w := newWatch(c, ebpf.SocketOptions{Kept: true})
-			require.NoError(t, c.app[0].SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
-			for err := error(nil); err == nil; {
-				_, err = c.app[0].Write(make([]byte, 1<<16))
-			}
 			require.Eventually(t, func() (holds bool) {
+				_ = c.app[0].SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+				for err := error(nil); err == nil; {
+					_, err = c.app[0].Write(make([]byte, 1<<16))
+				}
 				w.f.call(func() { holds = w.f.holds() })
 				return holds
 			}, patience, time.Millisecond)

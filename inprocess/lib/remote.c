@@ -1451,7 +1451,7 @@ void smcgw_remote_leaves(struct end *e, int fd) {
 }
 // smcgw_remote_left is called after that. The gateway knows the end from the process that was granted it, so that process says CLOSED.
 void smcgw_remote_left(struct end *e) {
-	if (e->remote->pid != smcgw.pid || !e->attached) return;
+	if (!e->attached || e->remote->pid != smcgw.pid) return;
 	smcgw_closed(e);
 	atomic_fetch_sub(&smcgw_remotes, 1);
 }

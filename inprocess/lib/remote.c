@@ -537,8 +537,8 @@ static bool died(struct end *e, int fd) {
 	if (e->died || hard || get(&e->violated)) return true;
 	if (m->rx == BACK || (m->rx == LOOK && (e->eof || m->tx == NATIVE))) return err || e->eof || !kernel_due(e, fd);
 	if (!m->ended_at) m->ended_at = now();
-	if (!err && kernel_due(e, fd)) return false;
-	if (!told_how(e, fd)) return false;
+	bool told = told_how(e, fd); // first: once the carrier has gone, what the kernel has is due
+	if ((!err && kernel_due(e, fd)) || !told) return false;
 	uint64_t head;
 	bool shut = get_acquire(&e->peer->flags) & SMCI_SHUT, left = ring_left(e, &head);
 	if (m->rx == FRAMED && shut && left && m->type == NO_FRAME) {

@@ -3,6 +3,7 @@ package conn
 import (
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,13 +30,15 @@ func sendAround(t require.TestingT, c *net.TCPConn) {
 }
 
 // TestUrgentBytesStopNothing: a read ends in front of an urgent byte although more
-// has arrived, and nothing else tells of what is after it.
+// has arrived, and nothing else tells of what is after it. Signals, as the runtime sends
+// them for preemption, change nothing.
 func TestUrgentBytesStopNothing(t *testing.T) {
 	p := newPair(t)
 	for _, kind := range allCarriers {
 		t.Run(kind.String(), func(t *testing.T) {
 			c := p.dial(t, kind)
 			defer c.closeApps()
+			defer signalled(c.flow[0], c.flow[1])()
 			for round := range 200 {
 				from := round % 2
 				f := c.flow[from]
@@ -50,6 +53,31 @@ func TestUrgentBytesStopNothing(t *testing.T) {
 				require.Equal(t, "abcde", string(got))
 			}
 		})
+	}
+}
+
+// signalled sends SIGURG to the threads of flows again and again, until the function that it
+// returns is called.
+func signalled(flows ...*Flow) (stop func()) {
+	var all sync.WaitGroup
+	over := make(chan struct{})
+	for _, f := range flows {
+		var tid int
+		f.Shard.Call(func() { tid = unix.Gettid() })
+		all.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(50 * time.Microsecond):
+					_ = unix.Tgkill(unix.Getpid(), tid, unix.SIGURG)
+				}
+			}
+		})
+	}
+	return func() {
+		close(over)
+		all.Wait()
 	}
 }
 

@@ -74,6 +74,13 @@ func (e *legEdges) read(fd int, b []byte, now time.Time) (int, legRead) {
 		switch {
 		case errno == unix.EINTR:
 		case errno == unix.EAGAIN:
+			// In front of an urgent byte any pending signal, such as the runtime's for preemption, is EAGAIN, too,
+			// whatever has come; and no edge follows.
+			if e.urgent {
+				if unread, err := unix.IoctlGetInt(fd, unix.SIOCINQ); err == nil && unread > 0 {
+					continue
+				}
+			}
 			e.readable, e.urgent = false, false
 			return 0, legNothing
 		case errno != 0, n == 0 && e.failed && !e.ended(fd): // once the error was reported, a read returns 0

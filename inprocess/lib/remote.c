@@ -712,6 +712,11 @@ static void all_back(struct end *e, int fd) {
 	smcgw_unlock(e, &e->rl);
 }
 
+// awake is called after a sleep without the lock, during which m may have been released, and the entry may have become another connection's.
+static void awake(struct end *e, struct remote *m, uint32_t use) {
+	if (get(&e->use) == use && place_of(e)->memory.remote == m) atomic_fetch_sub(&m->asleep, 1);
+}
+
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	char b[LOOKED];
 	size_t want, done = 0, n;
@@ -820,7 +825,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (k > 0) smcgw_remote_calm(++woken);
 		smcgw_lock(e, &e->rl);
 		if ((p.revents & (POLLRDHUP | POLLHUP | POLLERR)) && smcgw_has(e, fd)) told = true;
-		if (get(&e->use) == use && place_of(e)->memory.remote == m) atomic_fetch_sub(&m->asleep, 1); // m may be released by now
+		awake(e, m, use);
 		if (!smcgw_keeps(e, use, &fd)) { // another thread has closed the number
 			smcgw_unlock(e, &e->rl);
 			errno = EBADF;
@@ -1189,13 +1194,10 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	return (long)n;
 }
 
-// awake is called after a sleep without wl, during which the entry may have become another connection's.
-static void awake(struct end *e, uint32_t use) {
-	if (get(&e->use) == use && place_of(e)->memory.remote) atomic_fetch_sub(&e->remote->asleep, 1);
-}
 static bool wait_tx(struct end *e, int fd, int64_t *until, bool some, long most, int *err) { // without wl; false: the call ends
 	struct pollfd p = {fd, POLLOUT, 0};
 	const uint32_t use = get(&e->use);
+	struct remote *m = e->remote;
 	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
 	int64_t left = *until == INT64_MAX ? most : (*until - now()) / 1000000;
 	if (left < 0) {
@@ -1203,13 +1205,13 @@ static bool wait_tx(struct end *e, int fd, int64_t *until, bool some, long most,
 		return false;
 	}
 	if (left > most) left = most;
-	atomic_fetch_add(&e->remote->asleep, 1);
+	atomic_fetch_add(&m->asleep, 1);
 	smcgw_unlock(e, &e->wl);
 	int k = REAL(poll)(&p, 1, (int)left + 1);
 	bool stop = k < 0 && errno == EINTR && (some || *until != INT64_MAX || smcgw_interrupts());
 	smcgw_remote_round();
 	smcgw_lock(e, &e->wl);
-	awake(e, use);
+	awake(e, m, use);
 	if (stop) *err = EINTR;
 	return !stop;
 }
@@ -1222,6 +1224,7 @@ static void wants(struct end *e) {
 static bool wait_room(struct end *e, int fd, int64_t *until, bool done, int *err, bool *full) {
 	uint32_t r = get_acquire(&e->peer->room);
 	const uint32_t use = get(&e->use);
+	struct remote *m = e->remote;
 	*full = false;
 	wants(e);
 	bool some = room(e);
@@ -1234,14 +1237,14 @@ static bool wait_room(struct end *e, int fd, int64_t *until, bool done, int *err
 		return false;
 	}
 	struct timespec ts = {0, left < most ? left : most};
-	atomic_fetch_add(&e->remote->asleep, 1);
+	atomic_fetch_add(&m->asleep, 1);
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
 	bool stop = n == -EINTR && (done || *until != INT64_MAX || smcgw_interrupts());
 	pthread_testcancel();
 	smcgw_remote_round();
 	smcgw_lock(e, &e->wl);
-	awake(e, use);
+	awake(e, m, use);
 	if (stop) *err = EINTR;
 	else *full = n == -ETIMEDOUT && !some;
 	return !stop;
@@ -1451,7 +1454,7 @@ void smcgw_remote_leaves(struct end *e, int fd) {
 }
 // smcgw_remote_left is called after that. The gateway knows the end from the process that was granted it, so that process says CLOSED.
 void smcgw_remote_left(struct end *e) {
-	if (!e->attached || e->remote->pid != smcgw.pid) return;
+	if (e->remote->pid != smcgw.pid) return;
 	smcgw_closed(e);
 	atomic_fetch_sub(&smcgw_remotes, 1);
 }

@@ -540,14 +540,14 @@ void smcgw_released(const struct end *e) {
 	}
 }
 
-void smcgw_closed(struct end *e) {
+void smcgw_closed_as(struct end *e, uint32_t tag, uint64_t id) {
 	uint64_t mask;
 	smcgw_hold_control(&mask);
-	struct smci_record r = {.what = SMCI_CLOSED, .tag = e->tag, .id = get(&e->report.id), .why = get(&e->report.why),
-	                        .a = get(&e->report.rx_ring), .b = get(&e->report.tx_ring)};
+	struct smci_record r = {.what = SMCI_CLOSED, .tag = tag, .id = id, .why = get(&e->report.why), .a = get(&e->report.rx_ring), .b = get(&e->report.tx_ring)};
 	tell(&r, -1);
 	smcgw_let_control(mask);
 }
+void smcgw_closed(struct end *e) { smcgw_closed_as(e, e->tag, get(&e->report.id)); }
 
 // smcgw_rings sends the socket of an end between hosts that is being attached. Both locks are held, so the number refers to its socket.
 void smcgw_rings(const struct end *e, int fd) {
@@ -568,7 +568,8 @@ void smcgw_answered(void) {
 // smcgw_leave makes an end that is not attached yet native for good. Both locks are held.
 void smcgw_leave(struct end *e, uint32_t why) {
 	put(&e->report.why, why);
-	put_release(&e->own->flags, SMCI_GONE);
+	if (e->remote) smcgw_remote_never(e);
+	else put_release(&e->own->flags, SMCI_GONE);
 	put_release(&e->report.state, SMCI_NEVER);
 	smcgw_closed(e);
 	smcgw_unmap(e);

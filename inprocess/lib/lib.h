@@ -337,6 +337,7 @@ void smcgw_let_control(uint64_t mask);
 void smcgw_ask(struct end *e, int fd);    // the threshold has been reached
 void smcgw_answers(struct end *e);         // takes what the broker has sent
 void smcgw_closed(struct end *e);         // tells the broker
+void smcgw_closed_as(struct end *e, uint32_t tag, uint64_t id);
 void smcgw_rings(const struct end *e, int fd); // gives the gateway the socket
 void smcgw_answered(void);                // returns once no thread is still processing an earlier answer
 void smcgw_released(const struct end *e); // call before the last close() of an end that has asked
@@ -411,7 +412,8 @@ void smcgw_remote_unmap(void *m);
 bool smcgw_remote_again(struct end *e);
 void smcgw_remote_attached(struct end *e);
 void smcgw_remote_leaves(struct end *e, int fd);
-void smcgw_remote_left(struct end *e);
+void smcgw_remote_left(struct end *e, void *memory);
+void smcgw_remote_never(struct end *e);
 int smcgw_remote_error(struct end *e);    // for SO_ERROR
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);

@@ -52,7 +52,10 @@ struct frame {
 // State of an end between hosts beyond struct end, in memory that fork() shares.
 struct remote {
 	uint32_t talk;          // the conversation with the gateway that granted the end
-	int32_t pid;            // and the process that had it
+	int32_t pid;            // and the process that had it, which alone can say CLOSED,
+	uint32_t tag;           // of this end
+	uint64_t id;
+	bool told;              // and has done so
 	_Atomic bool gone;      // the gateway is gone
 	_Atomic int asleep;     // sleeping threads that will come back to this memory
 	uint64_t size;          // of the ring
@@ -148,6 +151,8 @@ bool smcgw_remote_grant(struct end *e, int bell_fd) {
 	}
 	m->talk = get(&smcgw_talk);
 	m->pid = smcgw.pid;
+	m->tag = e->tag;
+	m->id = get(&e->report.id);
 	m->size = 1ull << e->order_max;
 	m->lowat = 1;
 	e->remote = m;
@@ -657,6 +662,12 @@ static void left_as(struct end *e, int fd) {
 	}
 }
 
+// tell says CLOSED, unless that is for another process to say.
+static void tell(struct end *e, struct remote *m) {
+	if (m->told || m->pid != smcgw.pid) return;
+	m->told = true;
+	smcgw_closed_as(e, m->tag, m->id);
+}
 // native turns an end whose directions have both gone back into an ordinary one, which may ask again. Both locks are held. Its memory stays
 // until it asks: a thread may be asleep with it.
 static void native(struct end *e, int fd) {
@@ -668,7 +679,7 @@ static void native(struct end *e, int fd) {
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	smcgw_untune(e, fd);
 	say(e, SMCI_GONE);
-	smcgw_closed(e);
+	tell(e, m);
 	e->attached = false;
 	atomic_fetch_sub(&smcgw_remotes, 1);
 	bool again = m->pid == smcgw.pid && smcgw_alone(e) && !get(&e->passed);
@@ -1452,12 +1463,16 @@ void smcgw_remote_leaves(struct end *e, int fd) {
 	if (m->pid != smcgw.pid || !pay_all(e, fd)) return;
 	if (!(has_all(e) && smcgw_heard(fd)) && leave(e, fd, false)) pay_all(e, fd);
 }
-// smcgw_remote_left is called after that. The gateway knows the end from the process that was granted it, so that process says CLOSED.
-void smcgw_remote_left(struct end *e) {
-	if (e->remote->pid != smcgw.pid) return;
-	smcgw_closed(e);
-	atomic_fetch_sub(&smcgw_remotes, 1);
+// smcgw_remote_left is called before this process unmaps the memory m of an end. Other processes may have the end still, or have made it native.
+void smcgw_remote_left(struct end *e, void *memory) {
+	struct remote *m = memory;
+	uint32_t s = state_of(e);
+	if (get(&e->refs) == 1 && s != SMCI_NATIVE && s != SMCI_NEVER) return; // the end of the last descriptor is told
+	tell(e, m);
+	if (e->attached && e->remote == m) atomic_fetch_sub(&smcgw_remotes, 1);
 }
+// smcgw_remote_never is called for an end that is not attached, and will not be.
+void smcgw_remote_never(struct end *e) { say(e, SMCI_GONE); }
 
 // last gives the kernel what is owed, before a FIN or before another program may send. It goes on for as long as the peer takes any within
 // some nanoseconds.

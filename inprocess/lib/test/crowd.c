@@ -86,7 +86,7 @@ struct plan {
 static struct shared {
 	struct flow flow[SLOTS];
 	_Atomic uint32_t serial;
-	_Atomic bool failed, quit, no_more[2];
+	_Atomic bool fails, failed, quit, no_more[2]; // failed: and has said why
 	_Atomic uint64_t connections, bytes, resets, acts, forks, reused;
 	double until;
 } *shared;
@@ -99,13 +99,14 @@ static uint64_t seed;
 static void fail(const struct flow *f, const char *format, ...) {
 	int err = errno;
 	va_list a;
-	if (atomic_exchange(&shared->failed, true)) _exit(1);
+	if (atomic_exchange(&shared->fails, true)) _exit(1);
 	char b[300];
 	va_start(a, format);
 	vsnprintf(b, sizeof b, format, a);
 	va_end(a);
 	printf("FAIL %s (%s), connection %u, pid %d\nin %s\n", b, strerror(err), f ? f->id : 0, getpid(), plan.text);
 	fflush(stdout);
+	shared->failed = true;
 	if (getenv("CROWD_STOP")) pause();
 	_exit(1);
 }
@@ -1145,9 +1146,9 @@ static void describe(void) {
 	}
 }
 static void stop(const pid_t pid[2], const char *why) {
-	if (!atomic_exchange(&shared->failed, true)) {
-		printf("FAIL %s\nin %s\n", why, plan.text);
-	}
+	if (!atomic_exchange(&shared->fails, true)) printf("FAIL %s\nin %s\n", why, plan.text);
+	else
+		for (int i = 0; i < 1000 && !shared->failed; i++) usleep(1000);
 	describe();
 	fflush(stdout);
 	if (getenv("CROWD_STOP")) pause();
@@ -1195,7 +1196,7 @@ static void round_of(uint64_t s) {
 			}
 		}
 		siginfo_t g = {0};
-		if (waitid(P_ALL, 0, &g, WEXITED | WNOHANG | WNOWAIT) == 0 && g.si_pid) stop(pid, shared->failed ? "" : "a process has died");
+		if (waitid(P_ALL, 0, &g, WEXITED | WNOHANG | WNOWAIT) == 0 && g.si_pid) stop(pid, "a process has died");
 	}
 	shared->quit = true;
 	if (write(quit_pipe[1], "", 1) != 1) exit(2);

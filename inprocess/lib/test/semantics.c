@@ -4456,6 +4456,8 @@ static void forked_early(void) { // after some calls: the parent closes what its
 		close(d);
 		if (waitpid(p, &status, 0) != p || status) bad++;
 	}
+	close(a);
+	close(b);
 	say("%d failed", bad);
 }
 static void looked_asleep(void) { // a reader that was woken leaves bytes, which a later wait must find

@@ -865,6 +865,7 @@ static void connection(const struct plan *plan) {
 			when = 0;
 			if (how == 'i') {
 				if (!kill_at_instruction(pid[victim], draw(&x))) pid[victim] = 0;
+				at = now(); // the steps may have taken long
 			} else if (how == 'k') {
 				shared->left[victim] = true;
 				kill(-pid[victim], SIGKILL);

@@ -176,6 +176,15 @@ func TestCallsDoWhatTheyDoNatively(t *testing.T) {
 	}
 }
 
+// TestEveryEndIsTold checks that a process says CLOSED for each end that it was granted, even if a child has made the end
+// native: until then the gateway keeps its memory.
+func TestEveryEndIsTold(t *testing.T) {
+	h := open(t, Faults{Delay: 3 * time.Millisecond})
+	got, err := run(t, h, time.Minute, "semantics", "4", "forked_early")
+	require.NoError(t, err, got)
+	require.Eventually(t, func() bool { return h.Closed.Load() == 2*h.Promoted.Load() }, 5*time.Second, time.Millisecond, "%d of twice %d", &h.Closed, &h.Promoted)
+}
+
 // TestCallsAreWhole checks that a call in which the stream goes back to the kernel does not come back short.
 func TestCallsAreWhole(t *testing.T) {
 	want, err := run(t, nil, time.Minute, "semantics", "4", "slowly")

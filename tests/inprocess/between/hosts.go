@@ -45,6 +45,7 @@ type Hosts struct {
 	done    chan struct{}
 
 	Promoted, Moved, Missed, Struck atomic.Int64
+	Closed                          atomic.Int64 // ends of which CLOSED has come
 }
 
 // client is a process that uses the broker.
@@ -293,6 +294,7 @@ func (c *client) closed(tag uint32) {
 	c.mu.Unlock()
 	if s != nil {
 		s.closed.Store(true)
+		c.h.Closed.Add(1)
 		return
 	}
 	c.h.mu.Lock()

@@ -568,6 +568,7 @@ void smcgw_answered(void) {
 // smcgw_leave makes an end that is not attached yet native for good. Both locks are held.
 void smcgw_leave(struct end *e, uint32_t why) {
 	put(&e->report.why, why);
+	put(&e->passed, true); // so that close() takes the locks, also in a process that still has its memory
 	if (e->remote) smcgw_remote_never(e);
 	else put_release(&e->own->flags, SMCI_GONE);
 	put_release(&e->report.state, SMCI_NEVER);

@@ -458,7 +458,7 @@ struct drop smcgw_drop(int fd) {
 	if (unlikely(get(&e->refs) > 1)) prune(e);
 	if (get(&e->refs) == 1 && state_of(e) == SMCI_ASKED) smcgw_released(e);
 	// If it has gone back, too: see smcgw_go_on.
-	if (state_of(e) == SMCI_PROMOTED || state_of(e) == SMCI_MAPPED || get(&e->passed) || place_of(e)->memory.own) {
+	if (state_of(e) == SMCI_PROMOTED || state_of(e) == SMCI_MAPPED || get(&e->passed) || get(&place_of(e)->back)) {
 		reads = smcgw_lock(e, &e->rl);
 		writes = reads && smcgw_lock_writer(e);
 	}

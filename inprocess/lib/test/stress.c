@@ -793,6 +793,19 @@ static bool too_long(double since, double limit, const pid_t pid[2]) {
 	return d > BUSY * limit || (d > limit && !busy(shared->one ? own : pid));
 }
 
+// show prints what the processes of a stalled connection wait for, and their sockets.
+static void show(const pid_t pid[2]) {
+	const struct sockaddr_in *at = (struct sockaddr_in *)&shared->at; // the port has the same place in both families
+	int port = ntohs(at->sin_port);
+	for (int i = 0; i < 2; i++) {
+		char command[512];
+		snprintf(command, sizeof command, "unset LD_PRELOAD; for p in $(pgrep -g %d); do echo process $p: $(cat /proc/$p/wchan) $(cat /proc/$p/syscall); done; %s%s ss -Htnmie sport = :%d or dport = :%d", pid[i],
+		         hosts.apart ? "nsenter --net=" : "", hosts.namespace[i], port, port);
+		fflush(stdout);
+		if (system(command)) printf("no more is known of side %d\n", i);
+	}
+}
+
 // start connects or accepts an end.
 static void start(struct end *e) {
 	struct sockaddr *at = (struct sockaddr *)&shared->at;
@@ -898,6 +911,7 @@ static void connection(const struct plan *plan) {
 		if (!too_long(at, STALL, pid)) continue;
 		errno = 0;
 		printf("sent %lu %lu got %lu %lu pids %d %d\n", shared->sent[0], shared->sent[1], shared->got[0], shared->got[1], one ? getpid() : pid[0], one ? 0 : pid[1]);
+		show(one ? (pid_t[]){getpgid(0), 0} : pid);
 		fail("stall", 0, last, 0);
 	}
 	int by = left(0) ? 0 : left(1) ? 1 : -1;

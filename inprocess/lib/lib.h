@@ -184,6 +184,7 @@ struct place {
 	_Atomic bool stray;                // no token announces its bytes, and any set or poll of this process may wait for them
 	_Atomic bool late;                 // a settle was due while a reader was inside
 	_Atomic bool sought;               // a thread has waited for it in poll or select
+	_Atomic bool counted;              // in smcgw_remotes
 	_Atomic bool back;                 // it came back from a connection between hosts, with memory that is no longer needed
 	int fd;                            // one of its numbers, while it is listed
 	struct set *_Atomic set;           // the set whose slot serves it; 0: none
@@ -408,11 +409,12 @@ void smcgw_recalled(struct end *e);       // call by a writer that has left
 
 // ---- remote.c
 bool smcgw_remote_grant(struct end *e, int bell);
-void smcgw_remote_unmap(void *m);
+bool smcgw_remote_ours(const struct end *e); // whether this process was granted it: no other can give the gateway its socket
+void smcgw_remote_unmap(const struct end *e);
 bool smcgw_remote_again(struct end *e);
 void smcgw_remote_attached(struct end *e);
 void smcgw_remote_leaves(struct end *e, int fd);
-void smcgw_remote_left(struct end *e, void *memory);
+void smcgw_remote_left(struct end *e);
 void smcgw_remote_never(struct end *e);
 int smcgw_remote_error(struct end *e);    // for SO_ERROR
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);

@@ -159,7 +159,17 @@ bool smcgw_remote_grant(struct end *e, int bell_fd) {
 	place_of(e)->memory.remote = m;
 	return true;
 }
-void smcgw_remote_unmap(void *m) { munmap(m, sizeof(struct remote)); }
+bool smcgw_remote_ours(const struct end *e) { return e->remote->pid == smcgw.pid; }
+static void uncount(const struct end *e) {
+	if (atomic_exchange(&place_of(e)->counted, false)) atomic_fetch_sub(&smcgw_remotes, 1);
+}
+void smcgw_remote_unmap(const struct end *e) {
+	struct memory *m = &place_of(e)->memory;
+	uncount(e);
+	munmap(m->remote, sizeof(struct remote));
+	m->remote = 0;
+	smcgw_bell_goes(m->bell);
+}
 // smcgw_remote_error returns an error for the program that the kernel has already reported to the library.
 int smcgw_remote_error(struct end *e) {
 	int err = 0;
@@ -171,8 +181,9 @@ int smcgw_remote_error(struct end *e) {
 	smcgw_unlock(e, &e->rl);
 	return err;
 }
-void smcgw_remote_attached(struct end *e) {
+void smcgw_remote_attached(struct end *e) { // both locks are held
 	atomic_fetch_add(&smcgw_remotes, 1);
+	atomic_store(&place_of(e)->counted, true);
 	bell(e);
 }
 
@@ -681,7 +692,7 @@ static void native(struct end *e, int fd) {
 	say(e, SMCI_GONE);
 	tell(e, m);
 	e->attached = false;
-	atomic_fetch_sub(&smcgw_remotes, 1);
+	uncount(e);
 	bool again = m->pid == smcgw.pid && smcgw_alone(e) && !get(&e->passed);
 	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
 	e->again = get(&e->ops) > UINT32_MAX - AGAIN ? UINT32_MAX : get(&e->ops) + AGAIN;
@@ -1463,13 +1474,10 @@ void smcgw_remote_leaves(struct end *e, int fd) {
 	if (m->pid != smcgw.pid || !pay_all(e, fd)) return;
 	if (!(has_all(e) && smcgw_heard(fd)) && leave(e, fd, false)) pay_all(e, fd);
 }
-// smcgw_remote_left is called before this process unmaps the memory m of an end. Other processes may have the end still, or have made it native.
-void smcgw_remote_left(struct end *e, void *memory) {
-	struct remote *m = memory;
+// smcgw_remote_left is called before this process unmaps an end. Other processes may have the end still, or have made it native.
+void smcgw_remote_left(struct end *e) {
 	uint32_t s = state_of(e);
-	if (get(&e->refs) == 1 && s != SMCI_NATIVE && s != SMCI_NEVER) return; // the end of the last descriptor is told
-	tell(e, m);
-	if (e->attached && e->remote == m) atomic_fetch_sub(&smcgw_remotes, 1);
+	if (get(&e->refs) > 1 || s == SMCI_NATIVE || s == SMCI_NEVER) tell(e, place_of(e)->memory.remote); // otherwise the end of the last descriptor is told
 }
 // smcgw_remote_never is called for an end that is not attached, and will not be.
 void smcgw_remote_never(struct end *e) { say(e, SMCI_GONE); }
@@ -1541,7 +1549,7 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	if (!reset) SYS(shutdown, fd, SHUT_WR);
 	say(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
 	if (reset) SYS(connect, fd, &nobody, sizeof nobody);
-	atomic_fetch_sub(&smcgw_remotes, 1);
+	uncount(e);
 }
 
 // opens_no_more tells whether the peer will not open its direction any more. It may do so until it has seen RECALL. The gateway asks it

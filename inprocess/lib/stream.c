@@ -188,7 +188,7 @@ static void attach(struct end *e, int fd) {
 		fence();
 		if (get(&e->raw_rx) || get(&e->raw_tx)) {
 			put_release(&e->report.state, SMCI_MAPPED);
-		} else if (!smcgw_alone(e)) {
+		} else if (!smcgw_alone(e) || (e->remote && !smcgw_remote_ours(e))) {
 			smcgw_leave(e, SMCI_WHY_SHARED);
 		} else if (!counts_equal(e, fd, &t)) {
 			smcgw_leave(e, SMCI_WHY_COUNTS);
@@ -205,11 +205,11 @@ static void attach(struct end *e, int fd) {
 			if (smcgw_resets(e, fd)) set_flag(e, SMCI_RESET);
 			if (unlikely(e->remote != 0)) smcgw_rings(e, fd);
 			set_flag(e, SMCI_ATTACHED);
+			if (unlikely(e->remote != 0)) smcgw_remote_attached(e);
 		}
 	}
 	smcgw_unlock(e, &e->wl);
 	smcgw_unlock(e, &e->rl);
-	if (done && unlikely(e->remote != 0)) smcgw_remote_attached(e);
 	if (done) smcgw_attached(e, fd);
 }
 

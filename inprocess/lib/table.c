@@ -211,11 +211,7 @@ static void unmap_here(const struct end *e) {
 	unmap(&m->own, m->mapped);
 	unmap(&m->peer, m->mapped);
 	if (m->desk) smcgw_desk_put(m->desk);
-	if (m->remote) {
-		smcgw_remote_unmap(m->remote);
-		m->remote = 0;
-		smcgw_bell_goes(m->bell);
-	}
+	if (m->remote) smcgw_remote_unmap(e);
 }
 
 void smcgw_track(int fd, bool client, int nonblock) {
@@ -432,7 +428,7 @@ static bool between_hosts(const struct end *e) { return e->attached && e->remote
 // by a number that is gone may come to release it in a process that has left it.
 static void leave(struct end *e, int fd, bool mine, bool reads, bool writes) {
 	bool unmapped = mine && writes && place_of(e)->memory.own && only(e, fd);
-	if (unlikely(unmapped && place_of(e)->memory.remote)) smcgw_remote_left(e, place_of(e)->memory.remote);
+	if (unlikely(unmapped && place_of(e)->memory.remote)) smcgw_remote_left(e);
 	if (unmapped) unmap_here(e);
 	bool last = mine && !disowns(e, smcgw.pid);
 	if (unmapped) {
@@ -458,7 +454,8 @@ struct drop smcgw_drop(int fd) {
 	if (unlikely(get(&e->refs) > 1)) prune(e);
 	if (get(&e->refs) == 1 && state_of(e) == SMCI_ASKED) smcgw_released(e);
 	// If it has gone back, too: see smcgw_go_on.
-	if (state_of(e) == SMCI_PROMOTED || state_of(e) == SMCI_MAPPED || get(&e->passed) || get(&place_of(e)->back)) {
+	const uint32_t state = state_of(e); // once: another thread may be attaching it
+	if (state == SMCI_PROMOTED || state == SMCI_MAPPED || get(&e->passed) || get(&place_of(e)->back)) {
 		reads = smcgw_lock(e, &e->rl);
 		writes = reads && smcgw_lock_writer(e);
 	}

@@ -4432,14 +4432,18 @@ static void promotes_in_child(void) { // the child goes on with a connection, an
 	waitpid(p, &status, 0);
 	say("status %x", status);
 }
-static void by_turns(int a, int b, int from, int to) { // calls from one number to another: a byte is written, then read
+static void by_turns(int a, int b, int from, int to) { // calls from one number to another: a byte is written, then awaited and read
+	int ep = epoll_create1(0);
+	struct epoll_event v;
+	add(ep, b, EPOLLIN);
 	for (int i = from; i < to; i++) {
 		if (!(i & 1)) give(a, "x");
-		else if (take(b, 1) != 1) die("read");
+		else if (epoll_wait(ep, &v, 1, 5000) != 1 || take(b, 1) != 1) die("read");
 		if (i == 1) ms(20); // both ends have asked
 	}
+	close(ep);
 }
-static void forked_early(void) { // after some calls: the parent closes what its child goes on with
+static void forked_early(void) { // after some calls: the parent closes what its child goes on with, before that or meanwhile
 	int a, b, bad = 0;
 	pair(&a, &b); // what follows asks at the first call
 	for (int i = 0; i < 40; i++) {
@@ -4448,7 +4452,10 @@ static void forked_early(void) { // after some calls: the parent closes what its
 		by_turns(c, d, 0, i % 5);
 		pid_t p = fork();
 		if (p == 0) {
+			if (i & 1) ms(5);
 			by_turns(c, d, i % 5, 40);
+			close(c);
+			close(d);
 			_exit(0);
 		}
 		usleep((unsigned)i * 25);

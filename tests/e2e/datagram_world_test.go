@@ -129,9 +129,10 @@ func (g *gw) stats() report.Stats {
 }
 
 // busy counts what a gateway left native because a gateway got no processor: pairs of ends while it missed its own
-// beat, and datagrams for which the other gateway had no room for too long.
+// beat or the peer's, perhaps in a program before, and datagrams for which the other gateway had no room for too long.
 func busy(s report.Stats) uint64 {
-	return s.Protocols[report.ProtoUDP].Native[negotiate.ReasonGatewayStale.String()] + s.Datagrams.Returned
+	native := s.Protocols[report.ProtoUDP].Native
+	return native[negotiate.ReasonGatewayStale.String()] + native[negotiate.ReasonPeerDead.String()] + s.Datagrams.Returned
 }
 
 // carries runs something between h1 and h2, all of whose datagrams must be carried both ways, by this test's carrier

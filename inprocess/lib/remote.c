@@ -159,7 +159,8 @@ bool smcgw_remote_grant(struct end *e, int bell_fd) {
 	place_of(e)->memory.remote = m;
 	return true;
 }
-bool smcgw_remote_ours(const struct end *e) { return e->remote->pid == smcgw.pid; }
+static bool ours(const struct remote *m) { return m->pid == smcgw.pid; }
+bool smcgw_remote_ours(const struct end *e) { return ours(e->remote); }
 static void uncount(const struct end *e) {
 	if (atomic_exchange(&place_of(e)->counted, false)) atomic_fetch_sub(&smcgw_remotes, 1);
 }
@@ -675,7 +676,7 @@ static void left_as(struct end *e, int fd) {
 
 // tell says CLOSED, unless that is for another process to say.
 static void tell(struct end *e, struct remote *m) {
-	if (m->told || m->pid != smcgw.pid) return;
+	if (m->told || !ours(m)) return;
 	m->told = true;
 	smcgw_closed_as(e, m->tag, m->id);
 }
@@ -693,7 +694,7 @@ static void native(struct end *e, int fd) {
 	tell(e, m);
 	e->attached = false;
 	uncount(e);
-	bool again = m->pid == smcgw.pid && smcgw_alone(e) && !get(&e->passed);
+	bool again = ours(m) && smcgw_alone(e) && !get(&e->passed);
 	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
 	e->again = get(&e->ops) > UINT32_MAX - AGAIN ? UINT32_MAX : get(&e->ops) + AGAIN;
 	put_release(&place_of(e)->back, again);
@@ -990,7 +991,7 @@ bool smcgw_remote_full(struct end *e, uint64_t *tail) {
 }
 
 static bool must_leave(struct end *e) {
-	return told_to_leave(e) || lost(e) || sent_back(e) || get(&e->passed) || e->remote->pid != smcgw.pid;
+	return told_to_leave(e) || lost(e) || sent_back(e) || get(&e->passed) || !ours(e->remote);
 }
 // leaves_now is must_leave for when the program does not write. A peer that may have closed, and has everything, is sent nothing until
 // there is more: its kernel would answer with a reset, which the program would meet without having written.
@@ -1471,7 +1472,7 @@ static bool pay_all(struct end *e, int fd) {
 // never use the end, so what the carrier may no longer deliver goes by the kernel.
 void smcgw_remote_leaves(struct end *e, int fd) {
 	const struct remote *m = e->remote;
-	if (m->pid != smcgw.pid || !pay_all(e, fd)) return;
+	if (!ours(m) || !pay_all(e, fd)) return;
 	if (!(has_all(e) && smcgw_heard(fd)) && leave(e, fd, false)) pay_all(e, fd);
 }
 // smcgw_remote_left is called before this process unmaps an end. Other processes may have the end still, or have made it native.

@@ -419,10 +419,6 @@ static bool waits(const struct end *e, int fd) {
 	return get(&e->refs) == 1 && SYS(getsockopt, fd, SOL_SOCKET, SO_LINGER, &l, &n) == 0 && l.l_onoff && l.l_linger;
 }
 
-// between_hosts tells whether an end's bytes go between hosts. That an end was granted such memory does not tell: another process may have
-// made it native since.
-static bool between_hosts(const struct end *e) { return e->attached && e->remote; }
-
 // leave is called after a number of an end has left the table; mine: this thread removed it. If the process has no other number, it unmaps
 // before it stops being counted. After that, another process may be alone with the end and map for itself; and a thread that found the end
 // by a number that is gone may come to release it in a process that has left it.
@@ -461,7 +457,7 @@ struct drop smcgw_drop(int fd) {
 	}
 	if (writes && smcgw_has(e, fd) && (e->attached || state_of(e) == SMCI_MAPPED)) {
 		if (state_of(e) == SMCI_PROMOTED && get(&e->refs) == 1) smcgw_finish(e, fd, true);
-		else if (unlikely(between_hosts(e)) && only(e, fd)) smcgw_remote_leaves(e, fd);
+		else if (unlikely(e->attached && e->remote) && only(e, fd)) smcgw_remote_leaves(e, fd);
 		keeps = !waits(e, fd);
 	}
 	bool mine = atomic_compare_exchange_strong(&smcgw_table[fd], &i, keeps ? i | GOING : 0);

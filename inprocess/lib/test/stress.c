@@ -812,9 +812,10 @@ static pid_t exited(const pid_t pid[2], int i, int *status) {
 	pid_t p;
 	for (double since = now(); !(p = waitpid(pid[i], status, WNOHANG)) && now() - since < ENDLESS;) usleep(200);
 	errno = 0;
-	if (p) return p;
-	show(pid);
-	fail("a process does not exit", i, 0, pid[i]);
+	if (!p) {
+		show(pid);
+		fail("a process does not exit", i, 0, pid[i]);
+	}
 	return p;
 }
 

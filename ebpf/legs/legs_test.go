@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -285,6 +286,17 @@ func keeperOf(t *testing.T, n *Namespace) int {
 	return pids[0]
 }
 
+// stopped reports that every thread of the process stands still.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	tasks := fmt.Sprintf("/proc/%d/task", pid)
+	entries, err := os.ReadDir(tasks)
+	require.NoError(t, err)
+	return !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return procfs.StatIn(filepath.Join(tasks, e.Name())).State() != "T"
+	})
+}
+
 // processesOf finds the processes that live in the namespace.
 func processesOf(t *testing.T, n *Namespace) (pids []int) {
 	t.Helper()
@@ -391,6 +403,7 @@ func TestKeeperLate(t *testing.T) {
 	keeper := keeperOf(t, n)
 	require.NoError(t, unix.Kill(keeper, unix.SIGSTOP))
 	t.Cleanup(func() { _ = unix.Kill(keeper, unix.SIGCONT) })
+	require.Eventually(t, func() bool { return stopped(t, keeper) }, 30*time.Second, time.Millisecond) // each thread in its own time
 	for range 2 { // the second does not get as far as being sent
 		_, err := n.Sockets(false, 1)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)

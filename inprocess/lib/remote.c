@@ -32,6 +32,7 @@
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks meanwhile
 #define WAKES_WITHIN 2000000000LL       // nanoseconds in which a gateway that runs changes arm: it needs milliseconds
 #define LAST_WITHIN 2000000000LL
+#define ANSWERED_WITHIN 100000000LL    // nanoseconds that a close() by one of several processes waits for an answer
 #define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
 #define SHOWN_EACH 10000000000LL        // nanoseconds between frames of a stream whose bytes all go by the ring
@@ -1468,12 +1469,21 @@ static bool pay_all(struct end *e, int fd) {
 	smcgw_widen(fd, (int)(e->remote->size + SMCI_SPILL));
 	return advance(e, fd);
 }
-// smcgw_remote_leaves is called before this process closes its last descriptor of an end while other processes go on, with wl held. They may
-// never use the end, so what the carrier may no longer deliver goes by the kernel.
+// smcgw_remote_leaves is called before this process closes its last descriptor of an end while other processes go on, with both locks held.
+// They may never use the end, so what the carrier may no longer deliver goes by the kernel. And the gateway tells them nothing more, so it is
+// asked for the last time whether the peer opens its direction.
 void smcgw_remote_leaves(struct end *e, int fd) {
-	const struct remote *m = e->remote;
+	struct remote *m = e->remote;
 	if (!ours(m) || !pay_all(e, fd)) return;
 	if (!(has_all(e) && smcgw_heard(fd)) && leave(e, fd, false)) pay_all(e, fd);
+	if (m->rx != LOOK || lost(e)) return;
+	sure(e);
+	say(e, SMCI_RECALL);
+	for (int64_t until = now() + ANSWERED_WITHIN; !(m->asked && get_acquire(&e->peer->flags) & SMCI_ASKS) && now() < until;) {
+		if (!m->asked) inquire(e);
+		SYS(nanosleep, &((struct timespec){0, 200000}), 0);
+	}
+	if (m->asked && was_unopened(e)) m->rx = BACK;
 }
 // smcgw_remote_left is called before this process unmaps an end. Other processes may have the end still, or have made it native.
 void smcgw_remote_left(struct end *e) {

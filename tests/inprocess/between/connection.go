@@ -164,6 +164,10 @@ func (k *connection) collect(i int) bool {
 		nx, at, ks := s.opening()
 		k.put(flight{from: i, set: func() { k.opened(t, nx, at, ks) }}) // once more: afterwards nothing is answered
 		k.put(flight{from: i, set: func() { k.flag(t, says) }})
+		if !ended { // whoever else has the end hears no more
+			k.flag(s, inprocess.Gone)
+			s.dead = true
+		}
 		any = true
 	}
 	return any

@@ -404,7 +404,7 @@ func TestKeeperLate(t *testing.T) {
 	require.NoError(t, unix.Kill(keeper, unix.SIGSTOP))
 	t.Cleanup(func() { _ = unix.Kill(keeper, unix.SIGCONT) })
 	require.Eventually(t, func() bool { return stopped(t, keeper) }, 30*time.Second, time.Millisecond) // each thread in its own time
-	for range 2 { // the second does not get as far as being sent
+	for range 2 {                                                                                      // the second does not get as far as being sent
 		_, err := n.Sockets(false, 1)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	}

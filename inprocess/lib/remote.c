@@ -30,6 +30,7 @@
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL        // nanoseconds to wait, after the kernel's end of the stream, for news of the peer's process
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks meanwhile
+#define DUE_WITHIN 2000000000LL         // nanoseconds in which a carrier brings what its ring holds
 #define WAKES_WITHIN 2000000000LL       // nanoseconds in which a gateway that runs changes arm: it needs milliseconds
 #define LAST_WITHIN 2000000000LL
 #define ANSWERED_WITHIN 100000000LL    // nanoseconds that a close() by one of several processes waits for an answer
@@ -71,6 +72,8 @@ struct remote {
 	enum type type;         // of the frame being processed
 	uint32_t left;
 	uint64_t r, drop;
+	uint64_t due_r;         // r of the frame that was not due when late last looked, and since when
+	int64_t due_at;
 	int lowat;              // the value that this end last gave SO_RCVLOWAT; the gateway may have changed it since
 	uint64_t lowat_head;    // the mirror's head and flags at that time
 	uint32_t lowat_flags;
@@ -1653,6 +1656,23 @@ static void stands(struct end *e) {
 	}
 }
 
+// late gives up a frame if the ring bytes before it do not come: the carrier is slower than the kernel, or the own gateway stands still. What
+// the peer then sends by the kernel is behind it. RAW will repeat all from there on. rl is held.
+static void late(struct end *e) {
+	struct remote *m = e->remote;
+	const int64_t t = now_coarse();
+	if (m->rx != FRAMED || m->type != DATA || m->voided || m->r <= get_acquire(&e->peer->head)) {
+		m->due_at = 0;
+	} else if (!m->due_at || m->due_r != m->r) {
+		m->due_at = t;
+		m->due_r = m->r;
+	} else if (t - m->due_at >= DUE_WITHIN) {
+		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
+		m->voided = true;
+		say(e, SMCI_RECALL);
+	}
+}
+
 // shown sends a frame that says nothing if bytes have gone by the ring, and none by the kernel, for a while: firewalls forget a connection
 // that they do not see.
 static void shown(struct end *e, int fd) {
@@ -1688,13 +1708,14 @@ long smcgw_remote_round(void) {
 		if (!e || state_of(e) != SMCI_PROMOTED || !e->remote || !smcgw_try(e, &e->rl)) continue;
 		if (smcgw_still(e, fd)) {
 			stands(e);
+			late(e);
 			heed(e, fd);
 			try_native(e, fd);
 		}
 		if (smcgw_still(e, fd)) {
 			bool ends = e->remote->ended_at && !e->died;
 			shown(e, fd);
-			if (carrier_gone(e) || e->remote->unsure_until || ends) readable(e, fd); // so that waits look
+			if (carrier_gone(e) || e->remote->unsure_until || ends || e->remote->voided) readable(e, fd); // so that waits look
 			if (ends && any(e, fd)) smcgw_remind(e); // the kernel will report nothing more
 		}
 		smcgw_unlock(e, &e->rl);

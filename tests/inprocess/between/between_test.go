@@ -113,6 +113,7 @@ func TestFaults(t *testing.T) {
 	for name, f := range map[string]Faults{
 		"carrier": {Carrier: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond},
 		"gateway": {Gateway: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond},
+		"stops":   {Gateway: 1, Stops: true, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond},
 		"recall":  {Recall: 1, Within: 100 * time.Millisecond, Delay: 3 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {

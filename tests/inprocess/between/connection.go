@@ -230,7 +230,9 @@ func (k *connection) strike(t time.Time) {
 			s := k.side[k.gateway]
 			s.dead = true
 			k.gone[k.gateway] = time.Time{}
-			s.c.kill()
+			if !k.h.faults.Stops {
+				s.c.kill()
+			}
 		}
 	}
 	if due(k.recallAt) {

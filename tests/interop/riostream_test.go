@@ -70,39 +70,3 @@ func (c *rstreamCase) riostream(t *testing.T, l *lab, again bool) (early bool) {
 	s.orderly(1)
 	return false
 }
-
-// TestRiostreamItself runs the program at both ends, on rxe and librdmacm alone: what it sees too early there is not
-// our fault.
-func TestRiostreamItself(t *testing.T) {
-	if !thorough() {
-		t.Skip("a control of what the others tolerate: make interop")
-	}
-	onKernels(t, func(t *testing.T, l *lab) {
-		l.run(t, "sh", "-c", "echo 1 >"+riostreamSlots)
-		defer func() { l.run(t, "rm", riostreamSlots) }()
-		path := l.paths()[0]
-		for _, size := range []string{"256", "4096", "65536"} {
-			early := 0
-			for range riostreamRounds {
-				args := []string{"riostream", "-T", "v", "-S", size, "-C", "1", "-I", "50"}
-				server := l.start(t, append(args, "-b", path.peer.String())...)
-				require.NoError(t, server.WaitOutput(patience(t, time.Minute), "usec/xfer"))
-				client := l.start(t, append(args, "-s", path.peer.String())...)
-				_ = client.Wait(patience(t, time.Minute))    // likewise
-				_ = server.Wait(patience(t, 10*time.Second)) // one that looked too early fails
-				server.Kill()
-				out := server.Output() + client.Output()
-				if strings.Contains(out, "data verification failed") {
-					early++
-					continue
-				}
-				require.NotContains(t, out, "failed")
-				require.Regexp(t, ` 1 +50 `, client.Output(), "it was measured")
-			}
-			t.Logf("%s bytes: the program looked early in %d of %d runs", size, early, riostreamRounds)
-		}
-	})
-}
-
-// riostreamRounds is how often the program runs with itself.
-const riostreamRounds = 10

@@ -152,8 +152,7 @@ func TestDiesGuardian(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
 	g, _ := w.upBoth(ownSettings())
-	people := w.newCrowd(t, ownPort, 24)
-	defer people.close()
+	people := w.carry(t)
 	daemon := g.daemon()
 	good, err := os.ReadFile(g.config)
 	require.NoError(t, err)
@@ -167,14 +166,18 @@ func TestDiesGuardian(t *testing.T) {
 		})
 	}, 30*time.Second, 20*time.Millisecond, "a new guardian, which needs no file and stays")
 	require.NoError(t, os.WriteFile(g.config, good, 0o600))
-	require.Equal(t, 24, g.status().Flows[w.via], "connections are carried on")
+	require.Equal(t, len(people), g.status().Flows[w.via], "connections are carried on")
 	e := w.mustApp(w.h1, "ping", "-count", "10", "-to", w.h2.AddrPort4(echoPort).String())
 	w.carriedBy(e, w.via)
 
-	require.Equal(t, 48, people.still(), "%s", people.told())
+	for _, p := range people {
+		require.True(t, p.alive(), "%s: %s", p.name, p.told())
+	}
 	g.signal(daemon, syscall.SIGKILL)
-	for _, e := range people.over(t, 10*time.Second) {
-		require.Contains(t, []string{"ECONNRESET", "EPIPE"}, e.how, "%s", e.side)
+	for _, p := range people {
+		for _, e := range p.over(t, 10*time.Second) {
+			require.Contains(t, []string{"ECONNRESET", "EPIPE"}, e.how, "%s of %s", e.side, p.name)
+		}
 	}
 	require.Eventually(t, func() bool { return len(g.processes()) == 0 }, 30*time.Second, 50*time.Millisecond,
 		"the guardian and all others are gone")

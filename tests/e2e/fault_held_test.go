@@ -300,16 +300,17 @@ func (f *faultWorld) talk(t *testing.T, h *heldConn) {
 }
 
 // carry opens carried connections: idle, busy and half-closed ones.
-func (f *faultWorld) carry(t *testing.T) (list []*watched) {
+func (w *world) carry(t *testing.T) (list []*watched) {
 	t.Helper()
 	for _, name := range []string{"idle", "busy", "closing", "idle6", "busy6"} {
-		to := f.at(f.h2, strings.HasSuffix(name, "6"), ownPort)
-		ln, err := f.h2.Listen("tcp", to.String())
+		to := w.at(w.h2, strings.HasSuffix(name, "6"), ownPort)
+		ln, err := w.h2.Listen("tcp", to.String())
 		require.NoError(t, err)
-		p := f.carriedPair(t, ln, to)
+		p := w.carriedPair(t, ln, to)
 		_ = ln.Close()
 		_, _ = p.c.SetDeadline(time.Time{}), p.s.SetDeadline(time.Time{})
 		c := &watched{name: name}
+		t.Cleanup(c.close)
 		list = append(list, c)
 		switch strings.TrimSuffix(name, "6") {
 		case "idle":

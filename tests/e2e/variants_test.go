@@ -81,7 +81,7 @@ func again(t *testing.T, tests ...func(*testing.T)) {
 func TestOverSoft(t *testing.T) {
 	t.Parallel()
 	again(t, matrix.Cells(t, []func(*testing.T){
-		TestCombination, TestDiesGuardian, TestDiesInTime,
+		TestCombination, TestDiesGuardian,
 		TestSemanticsOfOneConnection, TestSemanticsOfConnectErrors, TestSemanticsOfGivingUp, TestSemanticsOfAddresses,
 		TestSemanticsOfReuse, TestSemanticsOfSlowReader, TestSemanticsOfSteadyReader, TestSemanticsOfKilledApps,
 		TestDatagramPrograms, TestDatagramsBecomeCarried, TestDiesUnderDatagrams,

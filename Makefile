@@ -160,7 +160,7 @@ gobench: ## Go benchmarks of every package
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
 # Tests with one of these words in their names are about faults, or draw a part of what they do.
-FAULTS = Fault|Flood|BlackHole|Silence|Remembered|Kinds|Legs|Keeper|OverSoft|Dies|Dead|Death|Kill|Hostile|Loss|Lost|Box|Fallback|Broken|Stall|Fuzz|LoadTransfer|UnderLoad
+FAULTS = Fault|Flood|BlackHole|Silence|Remembered|Kinds|Legs|Keeper|OverSoft|Dies|Dead|Death|Kill|Hostile|Loss|Lost|Box|Fallback|Broken|Stall|Fuzz|UnderLoad
 # What a run with a seed passes on: SEED=7 repeats it.
 SEEDED = $(if $(SEED),SMCGW_SEED=$(SEED))
 

@@ -167,20 +167,10 @@ func (h *Host) Redis(port uint16) (*Proc, error) {
 	return h.StartReady(RedisReady, RedisServer(strconv.Itoa(int(port)), "*", "-::*")...)
 }
 
-// RedisCLI runs redis-cli on the host against a server.
-func (h *Host) RedisCLI(ctx context.Context, server netip.AddrPort, args ...string) (string, error) {
-	out, err := h.Run(ctx, "redis-cli", append(redisServer(server), args...)...)
-	return strings.TrimSpace(out), err
-}
-
-func redisServer(server netip.AddrPort) []string {
-	return []string{"-h", server.Addr().String(), "-p", strconv.Itoa(int(server.Port()))}
-}
-
 // RedisBenchmark runs redis-benchmark on the host and returns requests per second by the name of the test, such as
 // "GET".
 func (h *Host) RedisBenchmark(ctx context.Context, server netip.AddrPort, args ...string) (map[string]float64, error) {
-	args = append(append(redisServer(server), "--csv"), args...)
+	args = append([]string{"-h", server.Addr().String(), "-p", strconv.Itoa(int(server.Port())), "--csv"}, args...)
 	out, err := h.Run(ctx, "redis-benchmark", args...)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package e2e
 import (
 	endian "encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -13,9 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
-	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/packet"
 )
 
@@ -150,75 +147,4 @@ func faultSilentPeers(t *testing.T, c *tally) {
 	}
 	w.carriedAgain(t, c, 20)
 	done()
-}
-
-// faultFlood sends SYNs with offers from addresses that never answer, as fast as one processor makes them. They must
-// make a gateway hold nothing; connections of others must go on, carried or native.
-func faultFlood(t *testing.T, c *tally) {
-	rng := matrix.Rand(t)
-	w := newServed(t)
-	s := settings{Peers: `10.77.0.0/16, 10.78.0.0/16, "fd77::/16"`, NegativeCache: "1s"}
-	_, g2 := w.upBoth(s)
-	_, err := w.h2.Run(t.Context(), "ip", "route", "add", "10.78.0.0/16", "via", w.h3.Addr4.String())
-	require.NoError(t, err)
-	done := w.watchLeaks(t)
-	idle := w.holders(t, c, w.h1, 20, w.h2.AddrPort4(echoPort).String())
-
-	f := startFlood(t, rng, w.h3, w.h2.AddrPort4(transferPort))
-	var most float64
-	const conns = 300
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
-		e, err := w.app(w.h1, 2*time.Minute, "churn", "-count", itoa(conns), "-parallel", "10", "-size", "20000",
-			"-limit", "60s", "-to", w.h2.AddrPort4(transferPort).String())
-		c.tried(t, e, err, conns)
-		most = max(most, g2.metrics(t)[`smcgw_wire_legs{state="open"}`])
-	}
-	sent := f.end()
-	c.faults(sent)
-	idle()
-	m := g2.metrics(t)
-	t.Logf("%d forged SYNs, at most %.0f wire legs at the times we looked; shed %.0f, rate_limit %.0f, flow_limit %.0f",
-		sent, most, m[`smcgw_wire_events_total{event="shed"}`],
-		m[`smcgw_fallbacks_total{reason="rate_limit",side="server"}`], m[`smcgw_fallbacks_total{reason="flow_limit",side="server"}`])
-	require.Greater(t, m[`smcgw_datapath_events_total{event="answered"}`], float64(sent)/2, "it hit the programs: %v", g2.counters(t))
-	require.LessOrEqual(t, most, 64.0, "nobody proves anything but who is honest")
-	w.carriedAgain(t, c, 20)
-	done()
-}
-
-// flood sends forged SYNs until it is stopped.
-type flood struct {
-	stop atomic.Bool
-	sent atomic.Int64
-	all  sync.WaitGroup
-}
-
-func startFlood(t *testing.T, rng *rand.Rand, from *testnet.Host, to netip.AddrPort) *flood {
-	t.Helper()
-	f := &flood{}
-	fd := rawSocket(t, from)
-	f.all.Go(func() {
-		for !f.stop.Load() {
-			for range 100 {
-				src := netip.AddrFrom4([4]byte{10, 78, byte(rng.IntN(256)), byte(1 + rng.IntN(250))})
-				o := packet.Option{Version: negotiate.Version, Role: packet.RoleOffer, Nonce: uint16(rng.Uint32())}
-				err := sendRaw(fd, segment{
-					Src: netip.AddrPortFrom(src, uint16(1024+rng.IntN(60000))), Dst: to,
-					Seq: rng.Uint32(), Flags: tcpSYN, Options: synOptions(o, rng.Uint32(), 0),
-				})
-				if err == nil {
-					f.sent.Add(1)
-				}
-			}
-			time.Sleep(2 * time.Millisecond)
-		}
-	})
-	t.Cleanup(func() { f.end() })
-	return f
-}
-
-func (f *flood) end() int64 {
-	f.stop.Store(true)
-	f.all.Wait()
-	return f.sent.Load()
 }

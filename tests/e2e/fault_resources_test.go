@@ -36,7 +36,6 @@ func TestFaultResources(t *testing.T) {
 		{"queues", faultQueues},
 		{"slow readers", faultSlowReaders},
 		{"silent peers", faultSilentPeers},
-		{"flood", faultFlood},
 		{"at once", faultAtOnce},
 	}
 	run := matrix.Cells(t, cells, 1)

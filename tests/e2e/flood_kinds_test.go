@@ -18,18 +18,19 @@ import (
 var floods = []struct {
 	name    string
 	next    func(a *attacker) []byte
+	offers  bool // nothing but offers of strangers: the programs answer them
 	answers bool // SYN-ACKs get half of a PROPOSAL
 }{
-	{"offers_from_anywhere", func(a *attacker) []byte { return a.offer(a.anywhere()) }, false},
-	{"offers_from_the_client", func(a *attacker) []byte { return a.offer(a.w.h1.Addr4) }, false},
-	{"third_segments", func(a *attacker) []byte {
+	{name: "offers_from_anywhere", next: func(a *attacker) []byte { return a.offer(a.anywhere()) }, offers: true},
+	{name: "offers_from_the_client", next: func(a *attacker) []byte { return a.offer(a.w.h1.Addr4) }},
+	{name: "third_segments", next: func(a *attacker) []byte {
 		if a.rng.IntN(2) == 0 {
 			return a.offer(a.anywhere()) // so that the gateway has something to look for
 		}
 		return a.third(a.anywhere())
-	}, false},
-	{"half_proposals", func(a *attacker) []byte { return a.offer(a.anywhere()) }, true},
-	{"queries", func(a *attacker) []byte { return a.query(a.anywhere()) }, false},
+	}},
+	{name: "half_proposals", next: func(a *attacker) []byte { return a.offer(a.anywhere()) }, answers: true},
+	{name: "queries", next: func(a *attacker) []byte { return a.query(a.anywhere()) }},
 }
 
 // anywhere returns an address behind h3, where there is no host.

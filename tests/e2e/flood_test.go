@@ -193,7 +193,11 @@ func floodWorld(t *testing.T) *world {
 	return w
 }
 
-// TestFlood checks that packets with forged addresses cost the users of a host no more than natively.
+// answeredOffers is the metric of the offers that the programs answer.
+const answeredOffers = `smcgw_datapath_events_total{event="answered"}`
+
+// TestFlood checks that packets with forged addresses cost the users of a host no more than natively, and that a
+// gateway holds nothing for them.
 func TestFlood(t *testing.T) {
 	plain, w := floodWorld(t), floodWorld(t)
 	s := settings{
@@ -202,13 +206,16 @@ func TestFlood(t *testing.T) {
 	}
 	w.up(w.h1, s)
 	g := w.up(w.h2, s)
+	done := w.watchLeaks(t)
 	pid, long, native := g.daemon(), w.dialFrom(t, w.h1), plain.dialFrom(t, plain.h1)
 	require.True(t, answered(long) && answered(native))
 	for _, f := range matrix.Cells(t, floods, 1) {
 		t.Run(f.name, func(t *testing.T) {
 			rng := matrix.Rand(t)
 			w.use(t, long, floodTurn) // honest clients make it hold memory, too
-			before := resident(t, pid)
+			before, counted := resident(t, pid), g.metrics(t)
+			var all int64
+			var legs float64
 			turns := func() (want, quiet, got honest) {
 				var control, sent, replied int64
 				for range floodTurns() {
@@ -222,25 +229,38 @@ func TestFlood(t *testing.T) {
 						replies = a.reply(t)
 					}
 					got.add(w.use(t, long, floodTurn))
+					legs = max(legs, g.metrics(t)[`smcgw_wire_legs{state="open"}`])
 					sent, replied = sent+a.end(), replied+replies()
 				}
 				t.Logf("natively, %d packets: %v", control, want)
 				t.Logf("gateway, no packets: %v", quiet)
 				t.Logf("gateway, %d packets, %d replies: %v", sent, replied, got)
+				all += sent
 				return want, quiet, got
 			}
 			want, quiet, got := turns()
 			for try := 0; try < floodTries && got.slower(want, quiet); try++ {
 				want, quiet, got = turns()
 			}
-			t.Logf("resident: %d KiB before, %d KiB after; %v", before, resident(t, pid), floodCounters(g.metrics(t)))
+			now := g.metrics(t)
+			answers := now[answeredOffers] - counted[answeredOffers]
+			t.Logf("resident: %d KiB before, %d KiB after; %.0f of %d packets answered, at most %.0f wire legs at the times we looked; %v",
+				before, resident(t, pid), answers, all, legs, floodCounters(now))
 			require.Less(t, got.usual(), max(want.usual(), quiet.usual())+floodSlack)
 			require.Less(t, got.worst, max(want.worst, quiet.worst)+time.Second)
 			require.Equal(t, pid, g.daemon(), "it lives")
 			require.Less(t, resident(t, pid), before+32<<10)
+			if f.offers {
+				require.Greater(t, answers, float64(all)/2, "it hit the programs: %v", g.counters(t))
+			}
+			if !f.answers {
+				require.LessOrEqual(t, legs, 64.0, "nobody proves anything but who is honest")
+			}
 		})
 	}
 	w.carriedSoon(t, w.h2.AddrPort4(echoPort).String(), slowed(40*time.Second)) // what it remembers of a flood lasts a second
+	require.NoError(t, long.Close())
+	done()
 }
 
 // floodCounters returns the counters that a flood moves.

@@ -64,6 +64,9 @@ func TestModelReplay(t *testing.T) {
 						})
 						m.finish(10 * time.Second)
 						require.Greater(t, seen, 0)
+						if stats := m.w.net.stats; seen > nth {
+							require.Equal(t, stats.sent+map[simVerdict]int{simDrop: -1, simTwice: 1}[v], stats.delivered)
+						}
 					})
 				}
 			}

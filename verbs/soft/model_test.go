@@ -20,6 +20,7 @@ func TestModelRC(t *testing.T) {
 
 // Bit flips that no UDP checksum shows stop at the ICRC.
 func TestModelICRC(t *testing.T) {
+	var stopped uint64
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawConfig(t)
 		c.v6 = true // see simFaults.unchecked
@@ -29,7 +30,11 @@ func TestModelICRC(t *testing.T) {
 		}
 		m := newModel(t, c)
 		m.runDrawn(t)
+		for _, n := range m.nodes {
+			stopped += n.dev.Stats().DropICRC
+		}
 	})
+	require.Positive(t, stopped)
 }
 
 // runDrawn draws connections and work in both directions and does it.
@@ -69,11 +74,12 @@ func (m *model) drain(t *rapid.T, e *modelEnd) {
 
 // A schedule of faults is the same for the same seed, work included.
 func TestModelRepeats(t *testing.T) {
+	faults := simFaults{loss: 0.05, duplicate: 0.1, reorder: 0.1, late: 200 * time.Microsecond, corrupt: 0.05}
 	run := func() (simStats, time.Duration) {
 		m := newModel(t, modelConfig{
 			seed: 7, vectors: 1, mtu: verbs.MTU1024, cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2},
 			all: true, recvs: 8, rdAtomic: 2, rnrTimer: 5, timeout: 11,
-			faults: [2]simFaults{{loss: 0.05, duplicate: 0.1}, {loss: 0.05, duplicate: 0.1}},
+			faults: [2]simFaults{faults, faults},
 		})
 		e := m.connect([2]int{})
 		for i := range 50 {
@@ -92,7 +98,7 @@ func TestModelRepeats(t *testing.T) {
 	if s1 != s2 || t1 != t2 {
 		t.Fatalf("%+v at %v, then %+v at %v", s1, t1, s2, t2)
 	}
-	if s1.lost == 0 || s1.duplicated == 0 {
+	if s1.lost == 0 || s1.duplicated == 0 || s1.reordered == 0 || s1.badChecksum == 0 {
 		t.Fatalf("no faults: %+v", s1)
 	}
 }

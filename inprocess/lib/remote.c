@@ -30,7 +30,7 @@
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL        // nanoseconds to wait, after the kernel's end of the stream, for news of the peer's process
 #define HURRY (10 * 1000000LL)         // nanoseconds between looks meanwhile
-#define DUE_WITHIN 2000000000LL         // nanoseconds in which a carrier brings what its ring holds
+#define DUE_WITHIN 2000000000LL         // nanoseconds in which a carrier brings more than REPEATED
 #define WAKES_WITHIN 2000000000LL       // nanoseconds in which a gateway that runs changes arm: it needs milliseconds
 #define LAST_WITHIN 2000000000LL
 #define ANSWERED_WITHIN 100000000LL    // nanoseconds that a close() by one of several processes waits for an answer
@@ -72,7 +72,7 @@ struct remote {
 	enum type type;         // of the frame being processed
 	uint32_t left;
 	uint64_t r, drop;
-	uint64_t due_r;         // r of the frame that was not due when late last looked, and since when
+	uint64_t due_r, due_head; // of a frame that is not due: what late has seen of it and of the mirror, and when
 	int64_t due_at;
 	int lowat;              // the value that this end last gave SO_RCVLOWAT; the gateway may have changed it since
 	uint64_t lowat_head;    // the mirror's head and flags at that time
@@ -1656,16 +1656,18 @@ static void stands(struct end *e) {
 	}
 }
 
-// late gives up a frame if the ring bytes before it do not come: the carrier is slower than the kernel, or the own gateway stands still. What
-// the peer then sends by the kernel is behind it. RAW will repeat all from there on. rl is held.
+// late gives up a frame if hardly any of the ring bytes before it come: the carrier fails without an end, or the own gateway stands still. What
+// the peer then sends by the kernel is behind the frame. RAW will repeat all from there on. rl is held.
 static void late(struct end *e) {
 	struct remote *m = e->remote;
 	const int64_t t = now_coarse();
-	if (m->rx != FRAMED || m->type != DATA || m->voided || m->r <= get_acquire(&e->peer->head)) {
+	const uint64_t head = get_acquire(&e->peer->head);
+	if (m->rx != FRAMED || m->type != DATA || m->voided || m->r <= head) {
 		m->due_at = 0;
-	} else if (!m->due_at || m->due_r != m->r) {
+	} else if (!m->due_at || m->due_r != m->r || head - m->due_head > REPEATED) {
 		m->due_at = t;
 		m->due_r = m->r;
+		m->due_head = head;
 	} else if (t - m->due_at >= DUE_WITHIN) {
 		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
 		m->voided = true;

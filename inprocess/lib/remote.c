@@ -330,7 +330,9 @@ static bool may_ask(struct end *e) {
 // settled tells whether the peer had not opened its direction when it was asked about what begins at kr.
 static bool settled(struct end *e, uint64_t kr) { return e->remote->unsure_at > kr && was_unopened(e); }
 // left_unopened tells whether the peer will never open its direction; never_opens then ends the look for OPEN.
-static bool left_unopened(struct end *e) { return unlikely(get_acquire(&e->peer->flags) & SMCI_LEFT) && !get_acquire(&e->peer->nx); }
+static bool left_unopened(struct end *e) {
+	return (unlikely(get_acquire(&e->peer->flags) & SMCI_LEFT) && !get_acquire(&e->peer->nx)) || (unlikely(e->remote->asked) && was_unopened(e));
+}
 static bool never_opens(struct end *e) {
 	if (likely(e->remote->rx != LOOK || !left_unopened(e))) return false;
 	sure(e);
@@ -412,6 +414,7 @@ again:;
 		m->last = n4;
 		m->drop = m->got - r;
 		m->rx = BACK;
+		m->voided = false;
 		m->type = NO_FRAME;
 		return true;
 	case DATA:
@@ -562,11 +565,11 @@ static bool died(struct end *e, int fd) {
 	if ((!err && kernel_due(e, fd)) || !told) return false;
 	uint64_t head;
 	bool shut = get_acquire(&e->peer->flags) & SMCI_SHUT, left = ring_left(e, &head);
-	if (m->rx == FRAMED && shut && left && m->type == NO_FRAME) {
+	if (m->rx == FRAMED && shut && left && m->type == NO_FRAME && !m->voided) {
 		m->clear = head;
 		return false;
 	}
-	bool more = m->rx == LOOK ? get(&e->peer->nx) || get(&e->kr) != get(&e->peer->ksent) : left || m->type != NO_FRAME;
+	bool more = m->rx == LOOK ? get(&e->peer->nx) || get(&e->kr) != get(&e->peer->ksent) : left || m->type != NO_FRAME || m->voided;
 	e->died = true;
 	kept_up(e);
 	// Once the direction is native, tail stands still, and the kernel would have a reset if the peer had left bytes unread.
@@ -1472,6 +1475,7 @@ static bool pay_all(struct end *e, int fd) {
 	smcgw_widen(fd, (int)(e->remote->size + SMCI_SPILL));
 	return advance(e, fd);
 }
+static _Atomic int64_t unanswered_until; // until then, no close() waits for an answer: there was none to another
 // smcgw_remote_leaves is called before this process closes its last descriptor of an end while other processes go on, with both locks held.
 // They may never use the end, so what the carrier may no longer deliver goes by the kernel. And the gateway tells them nothing more, so it is
 // asked for the last time whether the peer opens its direction.
@@ -1479,14 +1483,17 @@ void smcgw_remote_leaves(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (!ours(m) || !pay_all(e, fd)) return;
 	if (!(has_all(e) && smcgw_heard(fd)) && leave(e, fd, false)) pay_all(e, fd);
-	if (m->rx != LOOK || lost(e)) return;
+	if (never_opens(e) || m->rx != LOOK || get_acquire(&e->peer->nx) || lost(e) || now() < get(&unanswered_until)) return;
 	sure(e);
 	say(e, SMCI_RECALL);
-	for (int64_t until = now() + ANSWERED_WITHIN; !(m->asked && get_acquire(&e->peer->flags) & SMCI_ASKS) && now() < until;) {
+	for (int64_t until = now() + ANSWERED_WITHIN; !(m->asked && get_acquire(&e->peer->flags) & SMCI_ASKS);) {
 		if (!m->asked) inquire(e);
 		SYS(nanosleep, &((struct timespec){0, 200000}), 0);
+		if (now() < until) continue;
+		put(&unanswered_until, until + LAST_WITHIN);
+		return;
 	}
-	if (m->asked && was_unopened(e)) m->rx = BACK;
+	never_opens(e);
 }
 // smcgw_remote_left is called before this process unmaps an end. Other processes may have the end still, or have made it native.
 void smcgw_remote_left(struct end *e) {
@@ -1656,13 +1663,28 @@ static void stands(struct end *e) {
 	}
 }
 
-// late gives up a frame if hardly any of the ring bytes before it come: the carrier fails without an end, or the own gateway stands still. What
-// the peer then sends by the kernel is behind the frame. RAW will repeat all from there on. rl is held.
-static void late(struct end *e) {
+// raw_follows tells whether RAW has come after a DATA frame that has been met.
+static bool raw_follows(const struct end *e, int fd) {
+	const struct remote *m = e->remote;
+	const size_t most = SMCI_SPILL + (FRAMES + 1) * (FRAME + 1); // all frames that the peer keeps
+	unsigned char *b = mmap(0, most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *f;
+	if (b == MAP_FAILED) return false;
+	long n = SYS(recvfrom, fd, b, most, MSG_PEEK | MSG_DONTWAIT), at = m->left + 1;
+	bool raw = false;
+	for (; !raw && n - at >= FRAME; at += FRAME + (long)number(f + 4, 4) + 1) {
+		f = b + at;
+		raw = f[0] == RAW;
+	}
+	munmap(b, most);
+	return raw;
+}
+// late looks at a frame before which hardly any ring bytes come: the carrier fails without an end, or the own gateway stands still. It asks the
+// peer for RAW, and gives the frame up if RAW is there, or the frame keeps the kernel from receiving it. rl is held.
+static void late(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	const int64_t t = now_coarse();
 	const uint64_t head = get_acquire(&e->peer->head);
-	if (m->rx != FRAMED || m->type != DATA || m->voided || m->r <= head) {
+	if (m->rx != FRAMED || m->type != DATA || m->voided || m->r <= head || get(&e->own->tail) != head) {
 		m->due_at = 0;
 	} else if (!m->due_at || m->due_r != m->r || head - m->due_head > REPEATED) {
 		m->due_at = t;
@@ -1670,8 +1692,8 @@ static void late(struct end *e) {
 		m->due_head = head;
 	} else if (t - m->due_at >= DUE_WITHIN) {
 		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
-		m->voided = true;
 		say(e, SMCI_RECALL);
+		m->voided = raw_follows(e, fd) || blocks(e, fd, queued(fd));
 	}
 }
 
@@ -1710,7 +1732,7 @@ long smcgw_remote_round(void) {
 		if (!e || state_of(e) != SMCI_PROMOTED || !e->remote || !smcgw_try(e, &e->rl)) continue;
 		if (smcgw_still(e, fd)) {
 			stands(e);
-			late(e);
+			late(e, fd);
 			heed(e, fd);
 			try_native(e, fd);
 		}

@@ -219,6 +219,10 @@ func (k *connection) strike(t time.Time) {
 	if due(k.lossAt) {
 		k.lossAt = time.Time{}
 		k.h.Struck.Add(1)
+		if k.h.faults.Stops && k.rng.IntN(2) == 0 { // for so short a time that no gateway gives the other up
+			time.Sleep(3 * time.Second)
+			return
+		}
 		k.broken = true
 		for i := range k.queue { // lose a suffix
 			if n := len(k.queue[i]); n > 0 {

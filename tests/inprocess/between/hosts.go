@@ -24,7 +24,7 @@ const (
 // Faults are faults that strike connections at random moments.
 type Faults struct {
 	Carrier, Gateway, Recall float64       // probability for each connection
-	Stops                    bool          // a gateway that is struck does not die, but stands still
+	Stops                    bool          // a gateway that is struck does not die, but stands still, maybe for seconds only
 	Both                     bool          // recall both directions, not just one now and then
 	Within                   time.Duration // time after the promotion
 	After                    uint64        // ring bytes before them

@@ -635,6 +635,7 @@ static void squeezed(struct end *e, int fd) {
 	if (smcgw_polled(fd, POLLIN | POLLRDHUP) != POLLIN || queued(fd) != q) return;
 	if (SYS(getsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &l) < 0 || lowat <= q) return; // the gateway has rung
 	long n = SYS(recvfrom, fd, m->in + m->in_n, q, MSG_DONTWAIT);
+	smcgw_says(e, n);
 	if (n <= 0) return;
 	add(&e->kr, (uint64_t)n);
 	m->in_n += (uint32_t)n;
@@ -871,7 +872,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 	}
 	ssize_t r = (ssize_t)done;
-	if (!done && !err && e->eof && m->type != END && smcgw_over(fd) && smcgw_told(e)) e->rx_error = ECONNRESET;
+	if (!done && !err && e->eof && !e->rx_error && m->type != END && smcgw_over(fd)) e->rx_error = smcgw_told(e);
 	if (!done && !err && get(&e->violated)) {
 		err = e->rx_error;
 		e->rx_error = 0;
@@ -1426,7 +1427,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 		if (n < 0) {
 			if (!err) err = (int)-n;
-			if (done && err == ECONNRESET) e->tx_error = err;
+			if (done && smcgw_resets_by(err)) e->tx_error = err;
 			break;
 		}
 		done += (size_t)n;
@@ -1664,12 +1665,13 @@ static void stands(struct end *e) {
 }
 
 // raw_follows tells whether RAW has come after a DATA frame that has been met.
-static bool raw_follows(const struct end *e, int fd) {
+static bool raw_follows(struct end *e, int fd) {
 	const struct remote *m = e->remote;
 	const size_t most = SMCI_SPILL + (FRAMES + 1) * (FRAME + 1); // all frames that the peer keeps
 	unsigned char *b = mmap(0, most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *f;
 	if (b == MAP_FAILED) return false;
 	long n = SYS(recvfrom, fd, b, most, MSG_PEEK | MSG_DONTWAIT), at = m->left + 1;
+	smcgw_says(e, n);
 	bool raw = false;
 	for (; !raw && n - at >= FRAME; at += FRAME + (long)number(f + 4, 4) + 1) {
 		f = b + at;

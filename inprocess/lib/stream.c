@@ -739,13 +739,15 @@ static bool missing(const struct end *e) {
 	return !(cx & 1) && sent > (kr > e->kbase ? kr : e->kbase);
 }
 
-// smcgw_told takes a reset that the writer has met. The kernel reports a reset once, and may have reported it to a token or frame, or after
-// part of a write; to the reader it then shows only an end. The program's next call must report the reset, even if it is a read. rl is
-// held; the connection is over.
-bool smcgw_told(struct end *e) {
-	int reset = ECONNRESET;
+// smcgw_resets_by tells whether an error is a reset, by the peer or by this host's administrator.
+bool smcgw_resets_by(int err) { return err == ECONNRESET || err == ECONNABORTED; }
+// smcgw_told takes a reset that the writer has met, or returns 0. The kernel reports a reset once, and may have reported it to a token or frame,
+// or after part of a write; to the reader it then shows only an end. The program's next call must report the reset, even if it is a read. rl
+// is held; the connection is over.
+int smcgw_told(struct end *e) {
 	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // wait for a writer that has just been told
-	return atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
+	int err = get(&e->tx_error);
+	return smcgw_resets_by(err) && atomic_compare_exchange_strong(&e->tx_error, &err, 0) ? err : 0;
 }
 // smcgw_reports returns the error that a read reports. One that ends the connection is reported once, and then the end. rl is held.
 int smcgw_reports(struct end *e, int fd) {
@@ -760,9 +762,10 @@ int smcgw_reports(struct end *e, int fd) {
 static void told(struct end *e, int fd) {
 	if (get(&e->violated) || e->died || !smcgw_over(fd)) return;
 	// After shutdown() the end came from that, and the kernel keeps the error until a call reports it.
-	bool by_send = smcgw_told(e), shut = get(&e->read_ended);
+	int by_send = smcgw_told(e);
+	bool shut = get(&e->read_ended);
 	if (by_send || (shut ? !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE)) && int_option(fd, SOL_SOCKET, SO_ERROR) == ECONNRESET : missing(e))) {
-		e->rx_error = ECONNRESET;
+		e->rx_error = by_send ? by_send : ECONNRESET;
 		e->eof = false;
 	}
 }
@@ -1880,7 +1883,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				if ((w = wait_kernel(e, fd, nowait, &until, done)) == AGAIN) continue;
 				err = errno;
 			}
-			if (done && err == ECONNRESET) e->tx_error = err;
+			if (done && smcgw_resets_by(err)) e->tx_error = err;
 			break;
 		}
 		done += (size_t)n;

@@ -79,7 +79,7 @@ struct remote {
 	uint32_t lowat_flags;
 	int64_t unsure_until, ended_at;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
-	bool asked;             // the gateway was asked after RECALL: see opens_no_more
+	_Atomic bool asked;     // the gateway was asked after RECALL: see opens_no_more; the writer also looks at it
 	bool last;              // FIN follows RAW: the end is not native, it ends
 	uint64_t freed;         // tail when the bell was last rung for it
 	uint32_t stands_arm;    // arm, what else the gateway writes, and head, when stands last looked; and for how long the first two were the same

@@ -286,7 +286,7 @@ func keeperOf(t *testing.T, n *Namespace) int {
 	return pids[0]
 }
 
-// stopped reports that every thread of the process stands still.
+// stopped reports that every thread of the process stands still, which each does in its own time.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
 	tasks := fmt.Sprintf("/proc/%d/task", pid)
@@ -403,8 +403,8 @@ func TestKeeperLate(t *testing.T) {
 	keeper := keeperOf(t, n)
 	require.NoError(t, unix.Kill(keeper, unix.SIGSTOP))
 	t.Cleanup(func() { _ = unix.Kill(keeper, unix.SIGCONT) })
-	require.Eventually(t, func() bool { return stopped(t, keeper) }, 30*time.Second, time.Millisecond) // each thread in its own time
-	for range 2 {                                                                                      // the second does not get as far as being sent
+	require.Eventually(t, func() bool { return stopped(t, keeper) }, 30*time.Second, time.Millisecond)
+	for range 2 { // the second does not get as far as being sent
 		_, err := n.Sockets(false, 1)
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 	}

@@ -79,7 +79,7 @@ struct remote {
 	uint32_t lowat_flags;
 	int64_t unsure_until, ended_at;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
-	_Atomic bool asked;     // the gateway was asked after RECALL: see opens_no_more; the writer also looks at it
+	_Atomic bool asked;     // the gateway was asked after RECALL: see left_unopened; the writer also looks at it
 	bool last;              // FIN follows RAW: the end is not native, it ends
 	uint64_t freed;         // tail when the bell was last rung for it
 	uint32_t stands_arm;    // arm, what else the gateway writes, and head, when stands last looked; and for how long the first two were the same
@@ -304,7 +304,7 @@ static bool unasked(struct end *e) { return !((get_acquire(&e->peer->flags) | ge
 static bool was_unopened(struct end *e) { return (get_acquire(&e->peer->flags) & SMCI_ASKS) && !get_acquire(&e->peer->nx); } // flags before nx
 // inquire asks the gateway where the peer's library is. It returns false if it cannot yet: an earlier question must have been answered and
 // taken back, and the gateway must have taken its answer back, or that could pass for the answer to this one. An answer is final only if the
-// peer had seen RECALL: see opens_no_more.
+// peer had seen RECALL: see left_unopened.
 static bool inquire(struct end *e) {
 	if (!unasked(e)) {
 		take_back(e);
@@ -330,8 +330,10 @@ static bool may_ask(struct end *e) {
 // settled tells whether the peer had not opened its direction when it was asked about what begins at kr.
 static bool settled(struct end *e, uint64_t kr) { return e->remote->unsure_at > kr && was_unopened(e); }
 // left_unopened tells whether the peer will never open its direction; never_opens then ends the look for OPEN.
+// It may until it has seen RECALL, so an answer to a question from before that is not final.
 static bool left_unopened(struct end *e) {
-	return (unlikely(get_acquire(&e->peer->flags) & SMCI_LEFT) && !get_acquire(&e->peer->nx)) || (unlikely(e->remote->asked) && was_unopened(e));
+	uint32_t final = e->remote->asked ? SMCI_LEFT | SMCI_ASKS : SMCI_LEFT;
+	return unlikely(get_acquire(&e->peer->flags) & final) && !get_acquire(&e->peer->nx); // flags before nx
 }
 static bool never_opens(struct end *e) {
 	if (likely(e->remote->rx != LOOK || !left_unopened(e))) return false;
@@ -1574,15 +1576,6 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	uncount(e);
 }
 
-// opens_no_more tells whether the peer will not open its direction any more. It may do so until it has seen RECALL. The gateway asks it
-// after that, and reports the answer. Without a gateway there is no way to know.
-static bool opens_no_more(struct end *e) {
-	struct remote *m = e->remote;
-	if (m->asked) return was_unopened(e);
-	inquire(e);
-	return false;
-}
-
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	char b[LOOKED];
 	size_t n;
@@ -1602,7 +1595,7 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 		if (pay_all(e, fd) && m->tx == OPENED) leave(e, fd, false);
 		bool paid = pay_all(e, fd);
 		enum step s = step(e, fd, b, 1, &n);
-		if (paid && m->rx == LOOK && opens_no_more(e)) m->rx = BACK;
+		if (!never_opens(e) && paid && m->rx == LOOK && !m->asked) inquire(e); // without a gateway there is no way to know
 		if (paid && m->tx != OPENED && s == AT_END && e->eof && !e->died && !e->rx_error && !get(&e->violated) && !(m->rx == LOOK && queued(fd) && !get(&e->read_ended))) { // the kernel reports the end, too
 			m->rx = BACK;
 			m->type = NO_FRAME;

@@ -423,7 +423,7 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 bool smcgw_remote_genuine(struct end *e, int fd);
 size_t smcgw_remote_unread(struct end *e, int fd);
 bool smcgw_remote_room(struct end *e);
-bool smcgw_remote_full(struct end *e, uint64_t *tail); // whether less than a quarter is free, and the peer may still read it
+bool smcgw_remote_full(struct end *e, int fd, uint64_t *tail); // whether less than a quarter is free, or the ring cannot go on yet, and the peer may still read it
 #define STANDS 100000000LL // nanoseconds: a peer that reads no byte for this long is taken to read nothing
 bool smcgw_remote_pay(struct end *e, int fd);
 bool smcgw_remote_ended(struct end *e, int fd, int how);

@@ -25,7 +25,9 @@
 #define ROOM_ROUND 50000000L
 #define ACKED_ROUND 1000000L
 #define KEPT_WITHIN 10000000L          // nanoseconds to wait for the peer when the copy is full
+#define READS_WITHIN 1000000000L       // and to read anything, before the kernel gets what is kept
 #define KERNEL_LOWAT (16 << 10)        // TCP_NOTSENT_LOWAT of an open direction: less than the copy holds
+#define WIDE (512 << 10)               // bytes of frames for which the kernel has room, unless its buffer is fixed: less than the copy holds
 #define MOMENT 1000000L
 #define UNSURE_WITHIN 2000000000LL
 #define SHUT_WITHIN 2000000000LL        // nanoseconds to wait, after the kernel's end of the stream, for news of the peer's process
@@ -231,6 +233,7 @@ static bool leave(struct end *e, int fd, bool last);
 static bool leaves_now(struct end *e, int fd);
 static bool advance(struct end *e, int fd);
 static bool acked(struct end *e, int fd);
+static void readable(struct end *e, int fd);
 
 // has_all tells whether the peer has read everything; see kept_up.
 static bool has_all(struct end *e) { return get_acquire(&e->peer->tail) == get(&e->own->head) && e->remote->spilled == e->remote->kept; }
@@ -268,6 +271,7 @@ static long data_of(const struct end *e, const char *b, long n) {
 static void take_open(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	const unsigned char *f = m->in + NONCE;
+	const int wide = WIDE;
 	long n = SYS(recvfrom, fd, m->in + m->in_n, NONCE + FRAME - m->in_n, MSG_DONTWAIT);
 	smcgw_says(e, n);
 	if (n <= 0) return;
@@ -282,6 +286,8 @@ static void take_open(struct end *e, int fd) {
 	m->rx = FRAMED;
 	m->rest = true;
 	m->unsure_until = 0;
+	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &wide, sizeof wide); // enlarges the kernel's buffer, so that a rest hardly ever fills it: see squeezed
+	readable(e, fd);
 }
 // blocks tells whether n bytes, all that are there, keep the kernel from receiving more: it reports readable although fewer are there than it
 // was told to wait for.
@@ -994,10 +1000,16 @@ bool smcgw_remote_room(struct end *e) { return e->remote->tx == OPENED && room(e
 static bool told_to_leave(struct end *e) {
 	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&e->remote->stood);
 }
-bool smcgw_remote_full(struct end *e, uint64_t *tail) {
+// unacked tells whether the peer's kernel has not acknowledged the last frame yet.
+static bool unacked(const struct end *e, int fd) {
+	uint64_t to = atomic_load(&e->remote->frame_end);
+	int q = 0;
+	return e->remote->spilled && to && (SYS(ioctl, fd, SIOCOUTQ, &q) < 0 || get(&e->ks) - (unsigned)q < to);
+}
+bool smcgw_remote_full(struct end *e, int fd, uint64_t *tail) {
 	const struct remote *m = e->remote;
 	*tail = get_acquire(&e->peer->tail);
-	return m->tx == OPENED && room(e) < m->size / 4 && !told_to_leave(e) && !get(&e->violated) && !get(&e->passed) && !atomic_load(&e->write_ended);
+	return m->tx == OPENED && (room(e) < m->size / 4 || unacked(e, fd)) && !told_to_leave(e) && !get(&e->violated) && !get(&e->passed) && !atomic_load(&e->write_ended);
 }
 
 static bool must_leave(struct end *e) {
@@ -1200,9 +1212,8 @@ bool smcgw_remote_at_risk(const struct end *e) { return e->remote->spilled && e-
 // acked tells whether the ring may go on: the peer's kernel has acknowledged the last frame.
 static bool acked(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	int q = 0;
 	if (likely(!m->spilled || !m->frame_end)) return true;
-	if (SYS(ioctl, fd, SIOCOUTQ, &q) < 0 || get(&e->ks) - (unsigned)q < m->frame_end) return false;
+	if (unacked(e, fd)) return false;
 	m->frame_end = 0;
 	if (!smcgw_resets(e, fd)) atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
 	return true;
@@ -1283,8 +1294,8 @@ static bool wait_room(struct end *e, int fd, int64_t *until, bool done, int *err
 	return !stop;
 }
 
-// moves tells whether the peer has read anything lately. A carrier may be slower than the kernel, which reports room.
-static bool moves(struct end *e) {
+// moves tells whether the peer has read anything within some nanoseconds. A carrier may be slower than the kernel, which reports room.
+static bool moves(struct end *e, int64_t within) {
 	struct remote *m = e->remote;
 	uint64_t tail = get_acquire(&e->peer->tail);
 	int64_t t = now();
@@ -1292,7 +1303,7 @@ static bool moves(struct end *e) {
 		m->moved = tail;
 		m->moved_at = t;
 	}
-	return t - m->moved_at < (get(&e->edge) ? KEPT_WITHIN : STANDS);
+	return t - m->moved_at < within;
 }
 // may_go tells whether there is room, in the ring or in the copy of frames.
 static bool may_go(struct end *e) {
@@ -1369,12 +1380,13 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				continue;
 			}
 			if (get(&e->violated)) continue;
-			if (nowait && paid && !room(e) && moves(e) && smcgw_full(e, fd)) {
+			if (nowait && paid && moves(e, STANDS) && smcgw_full(e, fd)) {
 				err = EAGAIN;
 				break;
 			}
 			if (nowait && done && !get(&e->edge)) break;
 			if (paid && (nowait || full)) {
+				const bool edge = get(&e->edge);
 				long n = spill(e, fd, v, nv, done, want - done);
 				if (n < 0) {
 					err = EFAULT;
@@ -1384,19 +1396,21 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				full = false;
 				if (n) {
 					waited = false;
-				} else if (waited && !moves(e)) {
+				} else if (nowait && moves(e, READS_WITHIN) && smcgw_full(e, fd)) {
+					err = EAGAIN;
+					break;
+				} else if (waited && !moves(e, nowait && edge ? KEPT_WITHIN : READS_WITHIN)) {
 					put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
-					leave(e, fd, false); // through the kernel, for good
+					if (leave(e, fd, false)) say(e, SMCI_RECALL); // as there: one direction cannot ask again
 				} else {
 					// The copy is full. The peer has read its ring bytes, or the kernel would be full by now: the
 					// gateway is about to report that.
-					const bool edge = get(&e->edge);
 					struct timespec ts = {0, nowait && !edge ? MOMENT : KEPT_WITHIN};
 					uint32_t room = get_acquire(&e->peer->room);
 					waited = true;
 					wants(e);
 					if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
-					if (nowait && !edge && moves(e) && !may_go(e)) { // a program that waits for the kernel calls again at once
+					if (nowait && !edge && moves(e, READS_WITHIN) && !may_go(e)) { // a program that waits for the kernel calls again at once
 						err = EAGAIN;
 						break;
 					}
@@ -1729,6 +1743,7 @@ long smcgw_remote_round(void) {
 			stands(e);
 			late(e, fd);
 			heed(e, fd);
+			if (get(&e->own->flags) & SMCI_RECALL && e->remote->rx != BACK) left_as(e, fd); // the program may never read
 			try_native(e, fd);
 		}
 		if (smcgw_still(e, fd)) {

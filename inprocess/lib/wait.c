@@ -542,7 +542,7 @@ static void ask(const struct full *f, bool on) {
 }
 static bool still_full(struct full *f) {
 	uint64_t tail;
-	if (state_of(f->of) != SMCI_PROMOTED || !smcgw_remote_full(f->of, &tail)) return false;
+	if (state_of(f->of) != SMCI_PROMOTED || !smcgw_remote_full(f->of, f->fd, &tail)) return false;
 	if (tail != f->tail) {
 		f->tail = tail;
 		f->since = now();

@@ -32,7 +32,7 @@ const (
 )
 
 // sampled are the variants that are profiled.
-var sampled = []string{comparison.TCP, InProcess, Shm, Soft1500, Attached}
+var sampled = []string{comparison.TCP, InProcess, Shm, Soft1500, Attached, Between1500}
 
 // profiler does works once more and samples the machine with perf.
 type profiler struct {

@@ -3644,6 +3644,51 @@ static void closed_much(void) { // by an end that has nothing to read, and whose
 	}
 }
 
+#define GOES_ON (32 << 20)
+static int stall;
+static size_t piece;
+static void stalls(int b) {
+	ssize_t n = 0, k;
+	for (int i = 0; i < 4; i++) {
+		if (i < 1 || stall < 1000) ms(stall);
+		for (ssize_t to = n + GOES_ON / 8; n < to && (k = read(b, in, piece)) > 0;) n += k;
+	}
+	while ((k = read(b, in, piece)) > 0) n += k;
+	if (k < 0) n = -errno;
+	if (write(report[1], &n, sizeof n) != sizeof n) die("write");
+}
+static void never_waits(bool edge, double for_seconds) { // to a peer that stands still, without ever waiting in a write
+	int a, ep = epoll_create1(0);
+	ssize_t n = 0, k, got;
+	segment = 1448;
+	if (pipe(report) < 0) die("pipe");
+	pid_t p = peer(&a, stalls);
+	nonblocking(a);
+	add(ep, a, EPOLLIN | EPOLLOUT | (edge ? EPOLLET : 0));
+	const double until = now() + for_seconds;
+	while (n < GOES_ON || now() < until) {
+		struct epoll_event v;
+		if ((k = write(a, big, piece)) > 0) n += k;
+		else if (errno != EAGAIN || epoll_wait(ep, &v, 1, 5000) != 1) break;
+	}
+	close(a);
+	if (read(report[0], &got, sizeof got) != sizeof got) die("report");
+	say("all %d", got == n && n >= GOES_ON);
+	close(ep);
+	reap(p);
+}
+static void goes_on(void) { // after a short time
+	stall = 150;
+	piece = 10000;
+	for (int edge = 0; edge < 2; edge++) never_waits(edge, 0);
+}
+static void asks_again(void) { // after a long time, in which the kernel takes more than the library keeps
+	stall = 1500;
+	piece = 3000;
+	window = 3 << 20;
+	never_waits(false, 5);
+}
+
 static void resets_when_told(int b) {
 	char c;
 	ssize_t k;
@@ -5701,7 +5746,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing) X(killed_after_reading)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(forked_early) X(child_passes) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(left_to_child) X(inherits_from_stopped) \
-	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(left_by_many)
 
 int main(int argc, char **argv) {

@@ -188,6 +188,23 @@ func TestEndsAreTold(t *testing.T) {
 	require.Eventually(t, told, 5*time.Second, time.Millisecond, "%d of twice %d", &h.Closed, &h.Promoted)
 }
 
+// TestRingGoesOn checks that a stream which has gone by the kernel while its reader stood still goes by the ring again,
+// although its writer never waits: after a short time at once, after a long one when it has asked again.
+func TestRingGoesOn(t *testing.T) {
+	for _, name := range []string{"goes_on", "asks_again"} {
+		t.Run(name, func(t *testing.T) {
+			want, err := run(t, nil, time.Minute, "semantics", "4", name)
+			require.NoError(t, err, want)
+			h := open(t, Faults{})
+			got, err := run(t, h, time.Minute, "semantics", "4", name)
+			require.NoError(t, err, got)
+			require.Equal(t, want, got)
+			require.EqualValues(t, 2, h.Promoted.Load(), "two connections, or one twice")
+			require.Greater(t, h.Moved.Load(), int64(48<<20), "of at least 64 MiB")
+		})
+	}
+}
+
 // TestCallsAreWhole checks that a call in which the stream goes back to the kernel does not come back short.
 func TestCallsAreWhole(t *testing.T) {
 	want, err := run(t, nil, time.Minute, "semantics", "4", "slowly")

@@ -66,10 +66,10 @@ func (c *congestion) shrink(factor float64) {
 }
 
 // timeout handles a loss that no answer reported. A first one may be a lost tail or a sleeping peer; several in a row
-// mean that nothing gets through.
+// mean that nothing gets through at any rate, so they keep the threshold of the first (RFC 5681, 3.1).
 func (c *congestion) timeout(inRow int) {
-	c.threshold = max(c.window/2, minPackets*c.mtu)
 	if inRow <= 1 {
+		c.threshold = max(c.window/2, minPackets*c.mtu)
 		c.window = min(c.threshold, initialWindow)
 	} else {
 		c.window = minPackets * c.mtu

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
 // A peer that does not run for a while is no sign of congestion: the timer
@@ -54,4 +55,23 @@ func TestTimeoutForLoss(t *testing.T) {
 	require.Greater(t, after.Retransmits-before.Retransmits, uint64(8))
 	require.Greater(t, b.bytes, bytes)
 	require.Less(t, b.qp.(*qp).req.cc.window, window)
+}
+
+// Timeouts in a row make the window small, but its threshold is that of the first one: when the network is back, the
+// stream is soon as fast as half of what it was.
+func TestTimeoutsInRow(t *testing.T) {
+	const rtt = 20 * time.Millisecond
+	d := newDumbbell(t, 5, 1, simLine{rate: 125e6, rtt: rtt, queue: 8 << 20})
+	b := newBulk(d.left[0], d.right[0], bulkSize, 25, verbs.MTU1024, 0)
+	d.run(2*time.Second, nil)
+	way := d.net.route(d.left[0].addr, d.right[0].addr)
+	way.loss = 1
+	d.run(200*time.Millisecond, nil)
+	way.loss = 0
+	q := b.qp.(*qp)
+	una, high := q.req.una, q.req.high
+	require.Greater(t, q.req.timeouts, 2)
+	require.Greater(t, wire.PSNDiff(high, una), int32(1000))
+	d.must(time.Second, "an answer", func() bool { return q.req.una != una })
+	d.must(15*rtt, "recovery", func() bool { return wire.PSNDiff(q.req.una, high) >= 0 })
 }

@@ -70,10 +70,12 @@ func (q *qp) advance(una uint32) {
 	if n <= 0 {
 		return
 	}
-	next := q.next()
-	forward := r.doubtful && q.doubt(una, next)
+	at := q.next()
+	next := at
 	if r.doubtful {
-		r.rtt.backoff = 0 // doubt found that the packet was really lost, so the timer fits
+		if next = q.doubt(una, at); r.doubtful {
+			r.rtt.backoff = 0 // doubt found that the packet was really lost, so the timer fits
+		}
 	}
 	r.una = una
 	if wire.PSNDiff(una, r.recover) > 0 {
@@ -96,12 +98,10 @@ func (q *qp) advance(una uint32) {
 		done++
 	}
 	r.cuts = append(r.cuts[:0], r.cuts[done:]...)
-	switch {
-	case forward:
-		next = r.high
-		q.goBack(next)
-	case wire.PSNDiff(next, una) < 0: // packets to be sent again have arrived after all
+	if wire.PSNDiff(next, una) < 0 { // packets to be sent again have arrived after all
 		next = una
+	}
+	if next != at {
 		q.goBack(next)
 	}
 	r.rtoAt = 0

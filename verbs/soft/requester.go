@@ -41,7 +41,8 @@ type requester struct {
 	limited    bool
 	probing    bool     // the timer expired: only one packet is sent again until its answer
 	doubtful   bool     // the timer may have expired spuriously: before is valid
-	before     snapshot // state before that timeout
+	before     snapshot // state before the first timeout since an answer
+	sent       uint32   // end of what was sent since that timeout
 	draining   bool     // SQD: not drained yet
 }
 
@@ -165,7 +166,11 @@ func (q *qp) step(budget int) int {
 	if r.k += uint32(n); r.k == w.packets {
 		r.idx, r.k = r.idx+1, 0
 	}
-	if end := wire.PSNAdd(psn, n); wire.PSNDiff(end, r.high) > 0 {
+	end := wire.PSNAdd(psn, n)
+	if wire.PSNDiff(end, r.sent) > 0 {
+		r.sent = end
+	}
+	if wire.PSNDiff(end, r.high) > 0 {
 		if r.high = end; !r.timing {
 			r.timing, r.timedPSN, r.timedAt = true, wire.PSNAdd(end, -1), v.now
 		}

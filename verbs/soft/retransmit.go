@@ -7,8 +7,9 @@ import (
 
 // snapshot is the state to restore if the timer expired spuriously.
 type snapshot struct {
-	cc    congestion
-	plain bool // no READ or atomic was in flight
+	cc      congestion
+	recover uint32
+	next    uint32 // una if a READ or atomic was in flight
 }
 
 // goBack makes psn, which must not be before una, the next to be sent.
@@ -83,10 +84,9 @@ func (q *qp) timeout() {
 	r.timeouts++
 	r.tries++
 	r.rtt.backoff = min(r.rtt.backoff+1, maxBackoff)
-	r.probing = true
-	if !r.doubtful {
-		r.doubtful = true
-		r.before = snapshot{r.cc, q.plain()}
+	if !r.probing {
+		r.probing, r.doubtful = true, true
+		r.before, r.sent = q.snapshot(), r.una
 	}
 	// The loss of a single packet says nothing about the network.
 	if wire.PSNDiff(r.high, r.una) > 1 || r.timeouts > 1 {
@@ -96,37 +96,39 @@ func (q *qp) timeout() {
 	q.goBack(r.una)
 }
 
-// plain reports that no READ or atomic was begun and not answered, including those that are to be sent again and so are
-// not in reads.
-func (q *qp) plain() bool {
+// snapshot returns the state to restore. A READ or atomic that was begun and not answered is in flight, even if it is
+// to be sent again and so is not in reads.
+func (q *qp) snapshot() snapshot {
+	s := snapshot{q.req.cc, q.req.recover, q.next()}
 	for i := q.sq.Done; i != q.sq.Posted(); i++ {
 		w := q.sq.Slot(i)
 		if !w.begun {
 			break
 		}
 		if w.answered() {
-			return false
+			s.next = q.req.una
 		}
 	}
-	return true
+	return s
 }
 
 // doubt decides, after the timer expired and only the oldest packet was sent again, whether the timeout was spurious.
-// una is what the peer has acknowledged, next the next PSN to send again. If una is beyond next, the peer has received
-// the original packets: nothing was lost, it was only slow, as any process of a busy machine is at times, so the rate
-// and the packets in flight are restored (as in F-RTO, RFC 5682, and Eifel, RFC 4015). It reports whether to continue
-// after the packets in flight. How long the peer was away is not used as a round trip sample, by which sending is
-// paced.
-func (q *qp) doubt(una, next uint32) (forward bool) {
+// una is what the peer has acknowledged. If una is beyond all that was sent since, the peer has received what was sent
+// before: nothing was lost, the peer was only slow, as any process of a busy machine is at times, or the path is longer
+// than the timer. So the state of before is restored (as in F-RTO, RFC 5682, and Eifel, RFC 4015), which may be that of
+// sending again what an earlier timeout or a NAK found to be lost. An answer to what was sent since proves nothing. It
+// returns what to send next, next if there is no proof. How long the peer was away is not used as a round trip sample,
+// by which sending is paced.
+func (q *qp) doubt(una, next uint32) uint32 {
 	r := &q.req
 	r.probing = false
-	if wire.PSNDiff(una, next) <= 0 {
+	if wire.PSNDiff(una, r.sent) <= 0 {
 		r.doubtful = wire.PSNDiff(una, r.recover) < 0
-		return false
+		return next
 	}
 	r.doubtful = false
-	r.cc, r.recover = r.before.cc, una
-	return r.before.plain
+	r.cc, r.recover = r.before.cc, r.before.recover
+	return r.before.next
 }
 
 // ackTimeout returns the local ACK timeout in nanoseconds, which is the initial timer.

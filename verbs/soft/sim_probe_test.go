@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -74,4 +75,60 @@ func TestTimeoutsInRow(t *testing.T) {
 	require.Greater(t, wire.PSNDiff(high, una), int32(1000))
 	d.must(time.Second, "an answer", func() bool { return q.req.una != una })
 	d.must(15*rtt, "recovery", func() bool { return wire.PSNDiff(q.req.una, high) >= 0 })
+}
+
+// On a path that becomes longer than the timer, answers to what was sent before the timer expired come after it. They
+// prove that this was not lost, and no more: what was really lost is all sent again, and at a growing rate.
+func TestTimeoutOnLongerPath(t *testing.T) {
+	const short, long = 20 * time.Millisecond, 200 * time.Millisecond
+	for _, lost := range []string{"nothing", "a packet", "everything"} {
+		t.Run(lost, func(t *testing.T) {
+			d := newDumbbell(t, 5, 1, simLine{rate: 125e6, rtt: short, queue: 8 << 20})
+			b := newBulk(d.left[0], d.right[0], bulkSize, 25, verbs.MTU1024, 0)
+			d.run(2*time.Second, nil)
+			q, before := b.qp.(*qp), d.left[0].dev.Stats()
+			way, back := d.net.route(d.left[0].addr, d.right[0].addr), d.net.route(d.right[0].addr, d.left[0].addr)
+			switch lost {
+			case "a packet":
+				way.tap = func(netip.AddrPort, []byte) simVerdict { way.tap = nil; return simDrop }
+			case "everything":
+				way.loss = 1
+				d.run(2*short, nil) // until no answer is under way
+				way.loss = 0
+			}
+			require.Less(t, q.req.rtt.timer(q.ackTimeout()), int64(long)/2)
+			way.delay, back.delay = long/2, long/2
+			d.run(2*short, nil)
+			una, high, start := q.req.una, q.req.high, d.net.now
+			require.Greater(t, wire.PSNDiff(high, una), int32(1000))
+			d.must(15*long, "recovery", func() bool { return wire.PSNDiff(q.req.una, high) >= 0 })
+			after := d.left[0].dev.Stats()
+			timeouts, again := after.Timeouts-before.Timeouts, after.Retransmits-before.Retransmits
+			t.Logf("%d packets in %v, %d timeouts, %d sent again", wire.PSNDiff(high, una), d.net.now-start, timeouts, again)
+			require.NotZero(t, timeouts)
+			if lost == "nothing" {
+				require.Less(t, again, uint64(64))
+			}
+		})
+	}
+}
+
+// A READ that was sent again may be answered while pacing delays sending it once more. That proves nothing either.
+func TestTimeoutOfRead(t *testing.T) {
+	const short, long = 20 * time.Millisecond, 200 * time.Millisecond
+	d := newDumbbell(t, 5, 1, simLine{rate: 125e6, rtt: short, queue: 8 << 20})
+	b := newBulk(d.right[0], d.left[0], bulkSize, 25, verbs.MTU1024, 0)
+	b.wr.Opcode = verbs.WRRDMARead
+	d.run(2*time.Second, nil)
+	q := b.qp.(*qp)
+	d.must(short, "a READ", func() bool { return wire.PSNDiff(q.req.high, q.req.una) == 64 })
+	way, back := d.net.route(d.left[0].addr, d.right[0].addr), d.net.route(d.right[0].addr, d.left[0].addr)
+	way.loss, back.loss = 1, 1
+	d.run(2*short, nil)
+	way.loss, back.loss = 0, 0
+	way.delay, back.delay = long/2, long/2
+	una := q.req.una
+	d.must(3*long, "an answer", func() bool { return q.req.una != una })
+	require.Greater(t, wire.PSNDiff(q.req.high, q.req.una), int32(32))
+	require.Less(t, q.req.cc.packets(), 8)
 }

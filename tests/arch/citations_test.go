@@ -118,19 +118,16 @@ func prose(text string) string {
 // fileName is a file of ours in a text: a path, or a bare name in backquotes.
 var fileName = regexp.MustCompile("(?:^|[ (`\"])((?:[a-z_]+/)+[a-z0-9_.]+\\.(?:go|c|h|md|svg|yaml|service)\\b|`[a-z0-9_]+\\.(?:go|h)`)")
 
-// filesNamed wants the files that comments and documents name to be there, from the
-// root, from the directory of the text, or from any directory.
+// filesNamed wants the files that documents name to be there, from the root, from the
+// directory of the text, or from any directory.
 func filesNamed(tr *tree) (problems []string) {
 	for name, text := range tr.texts {
-		if !cites(name) {
+		if path.Ext(name) != ".md" || strings.Contains(name, "testdata/") {
 			continue
 		}
 		number := 0
 		for line := range strings.Lines(prose(string(text))) {
 			number++
-			if ext := path.Ext(name); ext != ".md" && !commented(line) {
-				continue
-			}
 			for _, m := range fileName.FindAllStringSubmatch(line, -1) {
 				file := strings.Trim(m[1], "`")
 				if top, _, deep := strings.Cut(file, "/"); deep && !tr.dirs[top] {
@@ -144,11 +141,6 @@ func filesNamed(tr *tree) (problems []string) {
 	}
 	slices.Sort(problems)
 	return problems
-}
-
-// commented tells whether a line of code is, or has, a comment.
-func commented(line string) bool {
-	return strings.Contains(line, "//") || strings.HasPrefix(strings.TrimSpace(line), "*") || strings.Contains(line, "/*")
 }
 
 // isFile looks for a file by the end of its path.

@@ -1,6 +1,6 @@
 // Package arch holds the rules of the code base that a machine can check: which
-// package may import which, what must be documented, which names exist. It counts
-// no lines, methods or words.
+// package may import which, what must be documented, whether what documents name
+// is there. It counts no lines, methods or words.
 //
 // It exists because such rules decay silently otherwise. It consists of tests
 // only and knows the code from its source; it judges no style that a linter

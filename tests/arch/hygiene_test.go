@@ -55,34 +55,6 @@ func grep(name string, text []byte, re *regexp.Regexp) (problems []string) {
 	return problems
 }
 
-var phrases = regexp.MustCompile(`^(failed|unable|could not|cannot|can't|error) |[.!]$|^[A-Z][a-z]+ `)
-
-// errorTexts: errors are noun phrases, because they are strung together.
-func errorTexts(tr *tree) (problems []string) {
-	for _, f := range tr.files {
-		if f.test || f.generated {
-			continue
-		}
-		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok || len(call.Args) == 0 {
-				return true
-			}
-			sel, ok := call.Fun.(*ast.SelectorExpr)
-			if !ok || sel.Sel.Name != "Errorf" && sel.Sel.Name != "New" {
-				return true
-			}
-			pkg, ok := sel.X.(*ast.Ident)
-			text, isText := literal(call.Args[0])
-			if ok && isText && (pkg.Name == "fmt" || pkg.Name == "errors") && phrases.MatchString(text) {
-				problems = append(problems, fmt.Sprintf("%s: error %q is no lower-case noun phrase", tr.line(n), text))
-			}
-			return true
-		})
-	}
-	return problems
-}
-
 // leakChecks: every package with tests looks for leaks when they are over.
 func leakChecks(tr *tree) (problems []string) {
 	tested := map[string]bool{}
@@ -113,6 +85,17 @@ func checksLeaks(f source) bool {
 		}
 	}
 	return false
+}
+
+// usesName looks for an identifier.
+func usesName(n ast.Node, name string) (found bool) {
+	ast.Inspect(n, func(n ast.Node) bool {
+		if id, ok := n.(*ast.Ident); ok && id.Name == name {
+			found = true
+		}
+		return !found
+	})
+	return found
 }
 
 // elsewhere matches words about how and where the project is made; the

@@ -139,13 +139,3 @@ func (tr *tree) packages() []string {
 func under(dir, parent string) bool {
 	return dir == parent || strings.HasPrefix(dir, parent+"/")
 }
-
-// literal returns the value of a string literal.
-func literal(e ast.Expr) (string, bool) {
-	lit, ok := e.(*ast.BasicLit)
-	if !ok || lit.Kind != token.STRING {
-		return "", false
-	}
-	v, err := strconv.Unquote(lit.Value)
-	return v, err == nil
-}

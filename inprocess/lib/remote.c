@@ -101,7 +101,7 @@ struct remote {
 	bool ends;              // END is on its way, or sent: nothing follows but a FIN
 	bool raw_last;          // the last bytes sent are RAW or what it repeats: if the peer is gone, these cause its reset, not the program's
 	_Atomic uint32_t belled;
-	uint64_t moved;         // the mirror's tail when moves() last looked, and since when
+	uint64_t moved;         // what the peer had taken when moves() last looked, and since when
 	int64_t moved_at;
 	uint64_t shown, shown_head; // ks and head when shown() last saw the kernel move, or the ring stand still
 	int64_t shown_at;
@@ -995,7 +995,15 @@ static uint64_t room(struct end *e) {
 	}
 	return room_of(e->remote->size, used);
 }
-bool smcgw_remote_room(struct end *e) { return e->remote->tx == OPENED && room(e); }
+// space is room for a thread without wl: meanwhile there may be more. head is loaded last, lest it be less than tail.
+static uint64_t space(const struct end *e, uint64_t *tail) {
+	*tail = get_acquire(&e->peer->tail);
+	return room_of(e->remote->size, get(&e->own->head) - *tail);
+}
+bool smcgw_remote_room(struct end *e) {
+	uint64_t tail;
+	return e->remote->tx == OPENED && space(e, &tail);
+}
 // told_to_leave tells whether the gateway or the peer has ended the use of the ring.
 static bool told_to_leave(struct end *e) {
 	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&e->remote->stood);
@@ -1008,8 +1016,8 @@ static bool unacked(const struct end *e, int fd) {
 }
 bool smcgw_remote_full(struct end *e, int fd, uint64_t *tail) {
 	const struct remote *m = e->remote;
-	*tail = get_acquire(&e->peer->tail);
-	return m->tx == OPENED && (room(e) < m->size / 4 || unacked(e, fd)) && !told_to_leave(e) && !get(&e->violated) && !get(&e->passed) && !atomic_load(&e->write_ended);
+	bool full = space(e, tail) < m->size / 4;
+	return m->tx == OPENED && (full || unacked(e, fd)) && !told_to_leave(e) && !get(&e->violated) && !get(&e->passed) && !atomic_load(&e->write_ended);
 }
 
 static bool must_leave(struct end *e) {
@@ -1219,12 +1227,17 @@ static bool acked(struct end *e, int fd) {
 	return true;
 }
 
+// fits tells whether the copy of frames has room for n bytes more.
+static bool fits(struct end *e, size_t n) {
+	const struct remote *m = e->remote;
+	keep(e);
+	return m->spilled - m->kept + n <= SMCI_SPILL && m->frame_last - m->frame_first < FRAMES;
+}
+
 // spill sends bytes through the kernel in a frame. It returns how many; 0 if no more can be kept; -1 for a fault.
 static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t n) {
 	struct remote *m = e->remote;
-	keep(e);
-	if (n > SPILL_PIECE) n = SPILL_PIECE;
-	if (m->spilled - m->kept + n > SMCI_SPILL || m->frame_last - m->frame_first == FRAMES) return 0;
+	if (!fits(e, n)) return 0;
 	if (!smcgw_copy(m->spill, SMCI_SPILL - 1, m->spilled, v, nv, done, n, false)) return -1;
 	uint64_t head = get(&e->own->head);
 	m->frame[m->frame_last++ % FRAMES] = (struct frame){head, (uint32_t)n};
@@ -1294,23 +1307,20 @@ static bool wait_room(struct end *e, int fd, int64_t *until, bool done, int *err
 	return !stop;
 }
 
-// moves tells whether the peer has read anything within some nanoseconds. A carrier may be slower than the kernel, which reports room.
-static bool moves(struct end *e, int64_t within) {
+// moves tells whether the peer has taken anything within some nanoseconds: has read it from the ring or, if the ring is empty, acknowledged it.
+// A carrier may be slower than the kernel, which reports room.
+static bool moves(struct end *e, int fd, int64_t within) {
 	struct remote *m = e->remote;
-	uint64_t tail = get_acquire(&e->peer->tail);
+	uint64_t taken = get_acquire(&e->peer->tail);
+	int q = 0;
+	if (taken == get(&e->own->head) && SYS(ioctl, fd, SIOCOUTQ, &q) >= 0) taken += get(&e->ks) - (unsigned)q;
 	int64_t t = now();
-	if (tail != m->moved || !m->moved_at) {
-		m->moved = tail;
+	if (taken != m->moved || !m->moved_at) {
+		m->moved = taken;
 		m->moved_at = t;
 	}
 	return t - m->moved_at < within;
 }
-// may_go tells whether there is room, in the ring or in the copy of frames.
-static bool may_go(struct end *e) {
-	keep(e);
-	return room(e) || e->remote->spilled - e->remote->kept < SMCI_SPILL;
-}
-
 // send_any sends v; some: the call has already moved other bytes.
 static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, int flags, bool some) {
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
@@ -1372,6 +1382,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 					err = EFAULT;
 					break;
 				}
+				if (have == room_of(m->size, 0)) m->moved_at = 0; // the peer had nothing to take
 				put_release(&e->own->head, head + n);
 				add(&e->report.tx_ring, n);
 				bell(e);
@@ -1380,14 +1391,15 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				continue;
 			}
 			if (get(&e->violated)) continue;
-			if (nowait && paid && moves(e, STANDS) && smcgw_full(e, fd)) {
+			if (nowait && paid && moves(e, fd, STANDS) && smcgw_full(e, fd)) {
 				err = EAGAIN;
 				break;
 			}
 			if (nowait && done && !get(&e->edge)) break;
 			if (paid && (nowait || full)) {
 				const bool edge = get(&e->edge);
-				long n = spill(e, fd, v, nv, done, want - done);
+				size_t part = want - done < SPILL_PIECE ? want - done : SPILL_PIECE;
+				long n = spill(e, fd, v, nv, done, part);
 				if (n < 0) {
 					err = EFAULT;
 					break;
@@ -1396,21 +1408,21 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				full = false;
 				if (n) {
 					waited = false;
-				} else if (nowait && moves(e, READS_WITHIN) && smcgw_full(e, fd)) {
+				} else if (nowait && moves(e, fd, READS_WITHIN) && smcgw_full(e, fd)) {
 					err = EAGAIN;
 					break;
-				} else if (waited && !moves(e, nowait && edge ? KEPT_WITHIN : READS_WITHIN)) {
+				} else if (waited && !moves(e, fd, nowait && edge ? KEPT_WITHIN : READS_WITHIN)) {
 					put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
-					if (leave(e, fd, false)) say(e, SMCI_RECALL); // as there: one direction cannot ask again
+					if (leave(e, fd, false) && smcgw_alone(e)) say(e, SMCI_RECALL); // one direction cannot ask again
 				} else {
 					// The copy is full. The peer has read its ring bytes, or the kernel would be full by now: the
 					// gateway is about to report that.
 					struct timespec ts = {0, nowait && !edge ? MOMENT : KEPT_WITHIN};
-					uint32_t room = get_acquire(&e->peer->room);
+					uint32_t count = get_acquire(&e->peer->room);
 					waited = true;
 					wants(e);
-					if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, room, &ts);
-					if (nowait && !edge && moves(e, READS_WITHIN) && !may_go(e)) { // a program that waits for the kernel calls again at once
+					if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, count, &ts);
+					if (nowait && !edge && moves(e, fd, READS_WITHIN) && !room(e) && !fits(e, part)) { // a program that waits for the kernel calls again at once
 						err = EAGAIN;
 						break;
 					}
@@ -1743,7 +1755,7 @@ long smcgw_remote_round(void) {
 			stands(e);
 			late(e, fd);
 			heed(e, fd);
-			if (get(&e->own->flags) & SMCI_RECALL && e->remote->rx != BACK) left_as(e, fd); // the program may never read
+			if (get(&e->own->flags) & SMCI_RECALL && e->remote->rx == FRAMED && !e->repair) left_as(e, fd); // the program may never read
 			try_native(e, fd);
 		}
 		if (smcgw_still(e, fd)) {

@@ -3683,7 +3683,7 @@ static void goes_on(void) { // after a short time
 	for (int edge = 0; edge < 2; edge++) never_waits(edge, 0);
 }
 static void asks_again(void) { // after a long time, in which the kernel takes more than the library keeps
-	stall = 1500;
+	stall = 2000;
 	piece = 3000;
 	window = 3 << 20;
 	never_waits(false, 5);

@@ -26,10 +26,6 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// ringOrder is the binary logarithm of the size of the rings: as much as a stream over the fastest carrier has in
-// flight.
-const ringOrder = 21
-
 const (
 	dialTime = 2 * time.Second
 	// maxTalks bounds the control connections that peers have opened, maxTalksOf those from one address.

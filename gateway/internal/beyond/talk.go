@@ -396,7 +396,7 @@ func (t *talk) begin(_ time.Time, e *end) {
 func (t *talk) offer(e *end) {
 	_, _ = rand.Read(e.nonces[0][:])
 	_, _ = rand.Read(e.nonces[1][:])
-	if err := e.make(t, ringOrder); err != nil {
+	if err := e.make(t, t.ringOrder(e)); err != nil {
 		e.debug("no end", err)
 		e.blame(negotiate.ReasonNoMemory, false)
 		t.drop(e)
@@ -430,7 +430,7 @@ func (t *talk) offer(e *end) {
 				Name: between.Name{
 					ClientISN: q.Sequences.Mine, ServerISN: q.Sequences.Peer, ClientPort: q.Local.Port(), ServerPort: q.Remote.Port(),
 				},
-				Order: ringOrder, Nonces: e.nonces, Carriers: offers,
+				Order: uint8(e.order), Nonces: e.nonces, Carriers: offers,
 			})
 			if n == 0 {
 				e.blame(negotiate.ReasonFlowLimit, false)
@@ -441,6 +441,17 @@ func (t *talk) offer(e *end) {
 			t.do(todo)
 		})
 	})
+}
+
+// ringOrder returns the binary logarithm of the size of the rings: they hold as much as a stream has in flight while the
+// two programs and gateways wait for a processor in turn. An adapter locks them in memory, so they are smaller for one.
+func (t *talk) ringOrder(e *end) uint32 {
+	for _, p := range t.s.cfg.Providers {
+		if p.Kind().OfAdapter() && t.admits(e, p) {
+			return inprocess.OrderMax - 1
+		}
+	}
+	return inprocess.OrderMax
 }
 
 // admits reports whether a device may carry an end: the rule that selects the end allows it, and the carrier does not

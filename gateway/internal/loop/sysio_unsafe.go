@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -50,6 +51,12 @@ func rawEpollWait(epfd int, events []unix.EpollEvent, timeout int) (int, unix.Er
 
 // rawYield yields the processor to other threads.
 func rawYield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// rawNap sleeps for less than a second, whatever comes. A signal ends it.
+func rawNap(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
+}
 
 // rawIncomingCPU returns the processor on which the last packet of a TCP socket arrived. Between programs on one host
 // that is the sender's.

@@ -18,6 +18,9 @@ const restFor = 10 * time.Millisecond
 // settleFor is how long an end that is to be closed waits for the peer gateway at most.
 const settleFor = time.Second
 
+// streamBytes is how much must move between two looks for what comes next to be better waited for: see [loop.Streamer].
+const streamBytes = 64 << 10
+
 // Hub is the driver of one shard's ends. It has work when the words of a hot end have changed.
 //
 //	cold, with its bell ── bell, a completion ──► hot ── shard sleeps ──► hot, with its bell
@@ -27,6 +30,7 @@ type Hub struct {
 	shard     *loop.Shard
 	hot       []*End
 	lingering map[int]*lingerer
+	moved     uint64 // bytes, both ways, since Streams looked
 	stopped   bool
 }
 
@@ -113,6 +117,13 @@ func (h *Hub) Disarm() {
 
 // Close implements verbs.Driver.
 func (*Hub) Close() error { return nil }
+
+// Streams implements loop.Streamer.
+func (h *Hub) Streams() bool {
+	much := h.moved >= streamBytes
+	h.moved = 0
+	return much
+}
 
 // Ready implements verbs.Peeker.
 func (h *Hub) Ready() bool { return slices.ContainsFunc(h.hot, (*End).stirred) }

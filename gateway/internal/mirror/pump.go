@@ -199,6 +199,7 @@ func (e *End) send() error {
 			return err
 		}
 		e.head += part
+		e.cfg.Hub.moved += part
 		n -= part
 	}
 	_, err := e.ep.Pump()
@@ -214,6 +215,7 @@ func (e *End) arrive() {
 	if e.copies {
 		e.land(to)
 	}
+	e.cfg.Hub.moved += to - e.told
 	e.told = to
 	e.mir.head.Store(to)
 	e.ring()

@@ -395,7 +395,8 @@ uint32_t smcgw_beside(const struct end *e, int fd, bool room);
 size_t smcgw_unread(struct end *e, int fd);
 size_t smcgw_unsent(struct end *e);       // bytes in the ring that the peer has not read
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
-void smcgw_later(struct end *e, int err); // keeps an error that the caller was not told of for the next call
+void smcgw_later(struct end *e, int err); // keeps an error that the caller of a read was not told of for the next call
+void smcgw_unsaid(struct end *e, int err); // likewise a reset, of a write
 // smcgw_finish does the work of close(): the last bytes, and a reset for unread ones. rl is held; wl, too, unless a writer sleeps in the kernel.
 void smcgw_finish(struct end *e, int fd, bool writes);
 void smcgw_parts(struct end *e, int fd);   // call before connect() to AF_UNSPEC

@@ -1484,6 +1484,7 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 		long k = SYS(pread64, from, b, n - done < sizeof b ? n - done : sizeof b, pos);
 		ssize_t r = k > 0 ? send_any(e, fd, &(struct iovec){b, (size_t)k}, 1, 0, done) : result(k);
 		if (r < 0 && !done) return r;
+		if (r < 0) smcgw_unsaid(e, errno);
 		if (r <= 0) break;
 		pos += r;
 		done += (size_t)r;

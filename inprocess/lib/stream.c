@@ -600,6 +600,7 @@ ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
 		}
 		if (n != -EAGAIN) {
 			err = (int)-n;
+			if (again && r.done) smcgw_unsaid(e, err);
 			break;
 		}
 		if (!r.until) r.until = smcgw_timeout_of(fd, r.reads ? SO_RCVTIMEO : SO_SNDTIMEO);
@@ -1198,6 +1199,11 @@ void smcgw_later(struct end *e, int err) {
 		e->eof = false;
 	}
 	smcgw_unlock(e, &e->rl);
+}
+
+// smcgw_unsaid keeps a reset that ended a write of several parts after the first.
+void smcgw_unsaid(struct end *e, int err) {
+	if (e->attached && smcgw_resets_by(err)) put(&e->tx_error, err);
 }
 
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {

@@ -262,9 +262,11 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	}
 	for (unsigned i = 0; i < n; i++) {
 		ssize_t r = sendmsg(fd, &h[i].msg_hdr, flags);
-		struct end *e = look(fd);
-		if (r < 0 && i && e) smcgw_unsaid(e, errno); // a message of no bytes meets the kernel's error, the next one may go by the ring
-		if (r < 0) return i ? (int)i : -1;
+		if (r < 0) {
+			struct end *e = i ? look(fd) : 0;
+			if (e) smcgw_unsaid(e, errno); // a message of no bytes meets the kernel's error, the next one may go by the ring
+			return i ? (int)i : -1;
+		}
 		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();
 		struct msghdr m;
 		size_t asked;

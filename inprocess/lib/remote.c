@@ -1008,11 +1008,15 @@ bool smcgw_remote_room(struct end *e) {
 static bool told_to_leave(struct end *e) {
 	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&e->remote->stood);
 }
+// acked_to returns the position in the kernel's stream before which the peer's kernel has acknowledged everything; 0 if that is unknown.
+static uint64_t acked_to(const struct end *e, int fd) {
+	int q = 0;
+	return SYS(ioctl, fd, SIOCOUTQ, &q) < 0 ? 0 : get(&e->ks) - (unsigned)q;
+}
 // unacked tells whether the peer's kernel has not acknowledged the last frame yet.
 static bool unacked(const struct end *e, int fd) {
 	uint64_t to = atomic_load(&e->remote->frame_end);
-	int q = 0;
-	return e->remote->spilled && to && (SYS(ioctl, fd, SIOCOUTQ, &q) < 0 || get(&e->ks) - (unsigned)q < to);
+	return unlikely(to) && acked_to(e, fd) < to;
 }
 bool smcgw_remote_full(struct end *e, int fd, uint64_t *tail) {
 	const struct remote *m = e->remote;
@@ -1220,7 +1224,7 @@ bool smcgw_remote_at_risk(const struct end *e) { return e->remote->spilled && e-
 // acked tells whether the ring may go on: the peer's kernel has acknowledged the last frame.
 static bool acked(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	if (likely(!m->spilled || !m->frame_end)) return true;
+	if (likely(!m->frame_end)) return true;
 	if (unacked(e, fd)) return false;
 	m->frame_end = 0;
 	if (!smcgw_resets(e, fd)) atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
@@ -1312,8 +1316,7 @@ static bool wait_room(struct end *e, int fd, int64_t *until, bool done, int *err
 static bool moves(struct end *e, int fd, int64_t within) {
 	struct remote *m = e->remote;
 	uint64_t taken = get_acquire(&e->peer->tail);
-	int q = 0;
-	if (taken == get(&e->own->head) && SYS(ioctl, fd, SIOCOUTQ, &q) >= 0) taken += get(&e->ks) - (unsigned)q;
+	if (taken == get(&e->own->head)) taken += acked_to(e, fd);
 	int64_t t = now();
 	if (taken != m->moved || !m->moved_at) {
 		m->moved = taken;
@@ -1321,6 +1324,7 @@ static bool moves(struct end *e, int fd, int64_t within) {
 	}
 	return t - m->moved_at < within;
 }
+
 // send_any sends v; some: the call has already moved other bytes.
 static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, int flags, bool some) {
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
@@ -1455,7 +1459,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 		if (n < 0) {
 			if (!err) err = (int)-n;
-			if (done && smcgw_resets_by(err)) e->tx_error = err;
+			if (done) smcgw_unsaid(e, err);
 			break;
 		}
 		done += (size_t)n;
@@ -1542,10 +1546,9 @@ static bool last(struct end *e, int fd, int64_t within) {
 	while (!advance(e, fd)) {
 		struct pollfd p = {fd, POLLOUT, 0};
 		struct timespec ts = {0, 10000000};
-		int q = 0;
-		SYS(ioctl, fd, SIOCOUTQ, &q);
-		if (get(&e->ks) - (unsigned)q != had) until = now() + within;
-		had = get(&e->ks) - (unsigned)q;
+		uint64_t has = acked_to(e, fd);
+		if (has != had) until = now() + within;
+		had = has;
 		if (now() > until) return false;
 		SYS(ppoll, &p, 1, &ts, 0, 8);
 	}

@@ -740,15 +740,15 @@ static bool missing(const struct end *e) {
 	return !(cx & 1) && sent > (kr > e->kbase ? kr : e->kbase);
 }
 
-// smcgw_resets_by tells whether an error is a reset, by the peer or by this host's administrator.
-bool smcgw_resets_by(int err) { return err == ECONNRESET || err == ECONNABORTED; }
+// resets_by tells whether an error is a reset, by the peer or by this host's administrator.
+static bool resets_by(int err) { return err == ECONNRESET || err == ECONNABORTED; }
 // smcgw_told takes a reset that the writer has met, or returns 0. The kernel reports a reset once, and may have reported it to a token or frame,
 // or after part of a write; to the reader it then shows only an end. The program's next call must report the reset, even if it is a read. rl
 // is held; the connection is over.
 int smcgw_told(struct end *e) {
 	if (!get(&e->tx_error) && smcgw_lock(e, &e->wl)) smcgw_unlock(e, &e->wl); // wait for a writer that has just been told
 	int err = get(&e->tx_error);
-	return smcgw_resets_by(err) && atomic_compare_exchange_strong(&e->tx_error, &err, 0) ? err : 0;
+	return resets_by(err) && atomic_compare_exchange_strong(&e->tx_error, &err, 0) ? err : 0;
 }
 // smcgw_reports returns the error that a read reports. One that ends the connection is reported once, and then the end. rl is held.
 int smcgw_reports(struct end *e, int fd) {
@@ -1203,7 +1203,7 @@ void smcgw_later(struct end *e, int err) {
 
 // smcgw_unsaid keeps a reset that ended a write of several parts after the first.
 void smcgw_unsaid(struct end *e, int err) {
-	if (e->attached && smcgw_resets_by(err)) put(&e->tx_error, err);
+	if (e->attached && resets_by(err)) put(&e->tx_error, err);
 }
 
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
@@ -1889,7 +1889,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 				if ((w = wait_kernel(e, fd, nowait, &until, done)) == AGAIN) continue;
 				err = errno;
 			}
-			if (done && smcgw_resets_by(err)) e->tx_error = err;
+			if (done) smcgw_unsaid(e, err);
 			break;
 		}
 		done += (size_t)n;

@@ -17,7 +17,6 @@ void smcgw_violated(struct end *e);
 void smcgw_says(struct end *e, long n);
 bool smcgw_heard(int fd);
 bool smcgw_over(int fd);
-bool smcgw_resets_by(int err);
 int smcgw_told(struct end *e);
 int smcgw_reports(struct end *e, int fd);
 long smcgw_peek(int fd);

@@ -13,9 +13,11 @@ type Streamer interface {
 const napFor = 30 * time.Microsecond
 
 // streams asks each driver, since each counts from the last call on.
-func (s *Shard) streams() (any bool) {
-	for _, d := range s.streamers {
-		any = d.Streams() || any
+func (s *Shard) streams() (yes bool) {
+	for _, d := range s.drivers {
+		if st, ok := d.(Streamer); ok {
+			yes = st.Streams() || yes
+		}
 	}
-	return any
+	return yes
 }

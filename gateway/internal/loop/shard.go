@@ -40,22 +40,21 @@ type Shard struct {
 	epfd int
 	kick int // eventfd that wakes the loop for posts
 
-	drivers   []verbs.Driver
-	cqs       []*Queue
-	wcs       [wcBatch]verbs.WC
-	hands     bool // wcs is in use: its completions are being handed over
-	fds       map[int32]Member
-	others    map[int32]func(events uint32) // handlers of descriptors other than app legs
-	timers    timers
-	again     []Servicer // members that used up their budget
-	spare     []Servicer // empty; swapped with again
-	bulk      bulkList   // members that wait for a step
-	chunk     []byte     // see BulkBuffer
-	spinner   spinner
-	streamers []Streamer
-	placer    placer
-	now       time.Time // when the current turn began
-	about     Owner     // owner of the current work, see WorksFor
+	drivers []verbs.Driver
+	cqs     []*Queue
+	wcs     [wcBatch]verbs.WC
+	hands   bool // wcs is in use: its completions are being handed over
+	fds     map[int32]Member
+	others  map[int32]func(events uint32) // handlers of descriptors other than app legs
+	timers  timers
+	again   []Servicer // members that used up their budget
+	spare   []Servicer // empty; swapped with again
+	bulk    bulkList   // members that wait for a step
+	chunk   []byte     // see BulkBuffer
+	spinner spinner
+	placer  placer
+	now     time.Time // when the current turn began
+	about   Owner     // owner of the current work, see WorksFor
 
 	outsiders []Outsider   // whose calls are due
 	called    int          // how many of them were begun in this turn
@@ -302,9 +301,6 @@ func (s *Shard) AddDriver(d verbs.Driver) {
 	if p, ok := d.(verbs.Peeker); ok {
 		s.spinner.peekers = append(s.spinner.peekers, p)
 	}
-	if st, ok := d.(Streamer); ok {
-		s.streamers = append(s.streamers, st)
-	}
 }
 
 // DropDriver undoes AddDriver. The caller is on the shard.
@@ -312,9 +308,6 @@ func (s *Shard) DropDriver(d verbs.Driver) {
 	s.drivers = slices.DeleteFunc(s.drivers, func(o verbs.Driver) bool { return o == d })
 	if p, ok := d.(verbs.Peeker); ok {
 		s.spinner.peekers = slices.DeleteFunc(s.spinner.peekers, func(o verbs.Peeker) bool { return o == p })
-	}
-	if st, ok := d.(Streamer); ok {
-		s.streamers = slices.DeleteFunc(s.streamers, func(o Streamer) bool { return o == st })
 	}
 }
 

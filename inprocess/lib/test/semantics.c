@@ -3645,12 +3645,12 @@ static void closed_much(void) { // by an end that has nothing to read, and whose
 }
 
 #define GOES_ON (32 << 20)
-static int stall;
+static int stall, pauses;
 static size_t piece;
 static void stalls(int b) {
 	ssize_t n = 0, k;
-	for (int i = 0; i < 4; i++) {
-		if (i < 1 || stall < 1000) ms(stall);
+	for (int i = 0; i < pauses; i++) {
+		ms(stall);
 		for (ssize_t to = n + GOES_ON / 8; n < to && (k = read(b, in, piece)) > 0;) n += k;
 	}
 	while ((k = read(b, in, piece)) > 0) n += k;
@@ -3679,11 +3679,13 @@ static void never_waits(bool edge, double for_seconds) { // to a peer that stand
 }
 static void goes_on(void) { // after a short time
 	stall = 150;
+	pauses = 4;
 	piece = 10000;
 	for (int edge = 0; edge < 2; edge++) never_waits(edge, 0);
 }
 static void asks_again(void) { // after a long time, in which the kernel takes more than the library keeps
 	stall = 2000;
+	pauses = 1;
 	piece = 3000;
 	window = 3 << 20;
 	never_waits(false, 5);

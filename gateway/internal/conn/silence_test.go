@@ -181,13 +181,16 @@ func TestBytesThatNothingTakesAnswerProbes(t *testing.T) {
 			c := p.dial(t, kind)
 			defer c.closeApps()
 			w := newWatch(c, ebpf.SocketOptions{Kept: true})
-			require.Eventually(t, func() (holds bool) {
+			require.Eventually(t, func() (stands bool) { // nothing moves any more
+				sent, wrote := w.f.tx.Load(), 0
 				_ = c.app[0].SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
 				for err := error(nil); err == nil; {
-					_, err = c.app[0].Write(make([]byte, 1<<16))
+					var n int
+					n, err = c.app[0].Write(make([]byte, 1<<16))
+					wrote += n
 				}
-				w.f.call(func() { holds = w.f.holds() })
-				return holds
+				w.f.call(func() { stands = wrote == 0 && w.f.tx.Load() == sent && w.f.holds() })
+				return stands
 			}, patience, time.Millisecond)
 			require.True(t, w.turns(8)) // what was sent is acknowledged
 			c.wire[0].setSilent(true)

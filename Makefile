@@ -32,7 +32,7 @@ UNIT = $(LONG) $(filter-out $(LONG),$(shell $(GO) list ./... | grep -v /tests/))
 # Tests wait for clocks and kernels more than they compute: twice as many as two processors run at a time.
 PACKAGES_AT_ONCE = $(shell n=$$(nproc); echo $$((n < 4 ? 4 : n)))
 
-.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e guests root fuzz vet lint deadcode cover bench bench-quick gobench faults repeat soak interop proof suites demo man install install-lib install-docs package image test-packaging install-test-deps install-hw-deps install-bench-deps install-suites-deps clean
+.PHONY: help all build build-hw lib generate docs check-generate test unit arch e2e faults-sample guests root fuzz vet lint deadcode cover bench bench-quick gobench faults repeat soak interop proof suites demo man install install-lib install-docs package image test-packaging install-test-deps install-hw-deps install-bench-deps install-suites-deps clean
 
 all: build build-hw lint test
 
@@ -89,7 +89,7 @@ docs: ## the pages of docs/reference, from the tables in the code
 check-generate: generate ## generated code is what is committed
 	git diff --exit-code --stat -- $(GENERATED)
 
-test: install-test-deps vet unit arch e2e ## everything but virtual machines
+test: install-test-deps vet unit arch e2e ## everything but the matrix of faults and virtual machines
 ifeq ($(ROOT),)
 	@echo "NOT RUN without root: the namespaces suites (tests/e2e, tests/monitoring), the eBPF programs (ebpf), the simulated hosts"
 	@echo "NOT RUN without root: (lab/testnet), and single tests of gateway and verbs/shm. Try: sudo make test"
@@ -116,8 +116,13 @@ unit: build ## race detector, random order
 arch: ## the rules of the code base
 	$(GO) test -count=1 -vet=off ./tests/arch
 
+# Their matrix is no part of make test: a run of it draws some cells from a seed. make faults runs every cell.
+DRAWN = ^TestFault
 e2e: build ## whole gateways, as root between network namespaces
-	$(SEEDED) $(GO) test -count=1 -vet=off -parallel 4 -timeout 25m ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
+	$(SEEDED) $(GO) test -count=1 -vet=off -parallel 4 -timeout 25m -skip '$(DRAWN)' ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring
+
+faults-sample: build ## a sample of the matrix of faults: SEED=7 repeats one
+	$(SEEDED) $(GO) test -count=1 -vet=off -parallel 4 -timeout 15m -run '$(DRAWN)' ./tests/e2e
 
 guests: install-test-deps ## rdma_rxe and the programs of rdma-core in a virtual machine, a sample of interop; needs root
 	$(GO) test -count=1 -vet=off -timeout 15m -skip '^TestPackage$$' ./tests/interop/...

@@ -19,10 +19,11 @@ type (
 	}
 
 	// Prove (client) proves one of the carriers, all of which were offered. Answer with Control.Proved or
-	// Control.Decline.
+	// Control.Decline. Order is the largest that the next OFFER should have.
 	Prove struct {
 		Number   uint64
 		Carriers []negotiate.CarrierOffer
+		Order    uint8
 	}
 
 	// Carry says that both sides have agreed: the ends may begin, and their libraries may attach.

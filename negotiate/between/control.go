@@ -243,9 +243,10 @@ func (c *Control) Offer(now time.Time, o *Offer) (number uint64, todo []Action) 
 	return number, c.done()
 }
 
-// Answer (server) answers Find with the carriers that can be proved, at least one.
-func (c *Control) Answer(now time.Time, number uint64, carriers []negotiate.CarrierOffer) []Action {
-	if e := c.say(now, message{kind: answer, number: number, offer: Offer{Carriers: carriers}}); e != nil {
+// Answer (server) answers Find with the carriers that can be proved, at least one. The peer's next OFFER should have no
+// larger order than order.
+func (c *Control) Answer(now time.Time, number uint64, order uint8, carriers []negotiate.CarrierOffer) []Action {
+	if e := c.say(now, message{kind: answer, number: number, offer: Offer{Order: order, Carriers: carriers}}); e != nil {
 		e.carriers = carriers
 		c.wait(e, now.Add(wordTime))
 	}
@@ -564,7 +565,7 @@ func (c *Control) about(now time.Time, m *message) {
 	case answer:
 		e.carriers = m.offer.Carriers
 		c.wait(e, now.Add(proveTime))
-		c.do(Prove{Number: m.number, Carriers: m.offer.Carriers})
+		c.do(Prove{Number: m.number, Carriers: m.offer.Carriers, Order: m.offer.Order})
 	case confirm:
 		c.do(Carry{Number: m.number, Carrier: m.chosen})
 	case decline:

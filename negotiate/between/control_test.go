@@ -113,8 +113,8 @@ func (p *pair) offer() uint64 {
 // answered has one answered, with the second carrier.
 func (p *pair) answered() uint64 {
 	n, answer := p.offer(), carriers(2)[1:]
-	p.do(1, p.side[1].Answer(p.now, n, answer))
-	require.Equal(p.t, []between.Action{between.Prove{Number: n, Carriers: answer}}, p.take(0))
+	p.do(1, p.side[1].Answer(p.now, n, 18, answer))
+	require.Equal(p.t, []between.Action{between.Prove{Number: n, Carriers: answer, Order: 18}}, p.take(0))
 	return n
 }
 
@@ -457,12 +457,12 @@ func TestEarly(t *testing.T) {
 		phase, side int
 		say         func(c *between.Control, n uint64) []between.Action
 	}{
-		{0, 0, func(c *between.Control, n uint64) []between.Action { return c.Answer(t0, n, carriers(2)) }},
+		{0, 0, func(c *between.Control, n uint64) []between.Action { return c.Answer(t0, n, 16, carriers(2)) }},
 		{0, 0, func(c *between.Control, n uint64) []between.Action { return c.Proved(t0, n, negotiate.CarrierSoft) }},
 		{1, 1, func(c *between.Control, n uint64) []between.Action { return c.Proved(t0, n, negotiate.CarrierSoft) }},
 		{1, 0, func(c *between.Control, n uint64) []between.Action { return c.Attached(t0, n) }},
 		{1, 1, func(c *between.Control, n uint64) []between.Action { return c.Left(t0, n) }},
-		{2, 1, func(c *between.Control, n uint64) []between.Action { return c.Answer(t0, n, carriers(2)) }},
+		{2, 1, func(c *between.Control, n uint64) []between.Action { return c.Answer(t0, n, 16, carriers(2)) }},
 		{2, 0, func(c *between.Control, n uint64) []between.Action { return c.Proved(t0, n, negotiate.CarrierSoft) }},
 		{3, 0, func(c *between.Control, n uint64) []between.Action { return c.Proved(t0, n, negotiate.CarrierSoft) }},
 	} {
@@ -493,9 +493,9 @@ func TestViolations(t *testing.T) {
 			return b
 		}},
 		"a carrier not offered": {0, func(p *pair) []byte {
-			return said(p.side[1].Answer(p.now, p.offer(), []negotiate.CarrierOffer{{Kind: negotiate.CarrierSHM, SHM: negotiate.SHMEndpoint{Name: "x"}}}))
+			return said(p.side[1].Answer(p.now, p.offer(), 16, []negotiate.CarrierOffer{{Kind: negotiate.CarrierSHM, SHM: negotiate.SHMEndpoint{Name: "x"}}}))
 		}},
-		"a mixed end not offered": {0, func(p *pair) []byte { return said(p.side[1].Answer(p.now, p.offer(), mixed)) }},
+		"a mixed end not offered": {0, func(p *pair) []byte { return said(p.side[1].Answer(p.now, p.offer(), 16, mixed)) }},
 		"a carrier not answered":  {1, func(p *pair) []byte { p.side[0].Proved(p.now, p.answered(), negotiate.CarrierHW); return nil }},
 		"garbage":                 {1, func(*pair) []byte { return []byte("GET /") }},
 	} {
@@ -615,7 +615,7 @@ func FuzzReceive(f *testing.F) {
 					}
 				case between.Find:
 					open[a.Number] = true
-					c.Answer(t0, a.Number, carriers(2))
+					c.Answer(t0, a.Number, 16, carriers(2))
 				case between.Prove:
 					c.Proved(t0, a.Number, a.Carriers[0].Kind)
 				case between.Lose:

@@ -29,7 +29,7 @@ const (
 	kinds
 )
 
-// MinOrder and MaxOrder bound the order of the rings in an OFFER.
+// MinOrder and MaxOrder bound the order of the rings in an OFFER and an ANSWER.
 const (
 	MinOrder = 16
 	MaxOrder = 22
@@ -79,7 +79,7 @@ type message struct {
 	version uint8 // the lowest version in the opener's HELLO, otherwise the chosen one
 	number  uint64
 	hello   Hello
-	offer   Offer // an ANSWER has only its carriers
+	offer   Offer // an ANSWER has only its order and carriers
 	chosen  negotiate.CarrierKind
 	reason  negotiate.Reason
 	place   Place
@@ -94,7 +94,7 @@ var shapes = [kinds]struct {
 }{
 	hello:    {"hello", clc.Set(clc.TLVVersions, clc.TLVGatewayID, clc.TLVRandom), clc.Set(clc.TLVHostID)},
 	offer:    {"offer", clc.Set(clc.TLVNumber, clc.TLVName, clc.TLVOrder, clc.TLVNonces), clc.Set(clc.TLVCarrier, clc.TLVPartition)},
-	answer:   {"answer", clc.Set(clc.TLVNumber, clc.TLVCarrier), clc.Set(clc.TLVPartition)},
+	answer:   {"answer", clc.Set(clc.TLVNumber, clc.TLVOrder, clc.TLVCarrier), clc.Set(clc.TLVPartition)},
 	confirm:  {"confirm", clc.Set(clc.TLVNumber, clc.TLVChosen), 0},
 	decline:  {"decline", clc.Set(clc.TLVReason), clc.Set(clc.TLVNumber)},
 	attached: {"attached", clc.Set(clc.TLVNumber), 0},
@@ -167,6 +167,7 @@ func (m *message) append(b []byte) []byte {
 		b = clc.AppendTLV(b, clc.TLVNonces, append(m.offer.Nonces[0][:], m.offer.Nonces[1][:]...))
 		b = negotiate.AppendCarriers(b, m.offer.Carriers)
 	case answer:
+		b = clc.AppendTLV(b, clc.TLVOrder, []byte{m.offer.Order})
 		b = negotiate.AppendCarriers(b, m.offer.Carriers)
 	case confirm:
 		b = clc.AppendTLV(b, clc.TLVChosen, []byte{uint8(m.chosen)})

@@ -40,7 +40,7 @@ var goldens = map[string]message{
 		Name: Name{ClientISN: 0x11223344, ServerISN: 0x55667788, ClientPort: 40000, ServerPort: 7000}, Order: 20,
 		Nonces: [2][16]byte{seq(0xd0), seq(0xe0)}, Carriers: []negotiate.CarrierOffer{soft(1, 0x123, 0xabcdef, 0x9abc)},
 	}},
-	"answer":   {kind: answer, number: 7, offer: Offer{Carriers: []negotiate.CarrierOffer{soft(2, 0x456, 0x123456, 0x9def)}}},
+	"answer":   {kind: answer, number: 7, offer: Offer{Order: 18, Carriers: []negotiate.CarrierOffer{soft(2, 0x456, 0x123456, 0x9def)}}},
 	"confirm":  {kind: confirm, number: 7, chosen: negotiate.CarrierSoft},
 	"decline":  {kind: decline, number: 7, reason: negotiate.ReasonNoPeer},
 	"attached": {kind: attached, number: 7},
@@ -147,7 +147,8 @@ func TestMessageFields(t *testing.T) {
 		{changed("offer", 44, 31), "nonces"},
 		{changed("offer", 81, 0), "carrier"},
 		{changed("offer", 155, 0, 0), "partition"},
-		{changed("answer", 24, 77), "carrier"}, // none that is known
+		{shorter("answer", 20, 5), "order"},
+		{changed("answer", 29, 77), "carrier"}, // none that is known
 		{added("confirm", clc.TLVChosen, 2), "chosen"},
 		{shorter("confirm", 20, 5), "chosen"},
 		{changed("decline", 24, 0), "reason"},

@@ -371,7 +371,7 @@ func (p *promoted) answers() {
 		p.asks = p.ends[1].found && !p.ends[1].over
 		p.command(1, func(c *between.Control, now time.Time) []between.Action {
 			p.found = time.Time{}
-			return c.Answer(now, p.num, carriers(2)[rapid.IntRange(0, 1).Draw(p.w.t, "carriers"):])
+			return c.Answer(now, p.num, 16, carriers(2)[rapid.IntRange(0, 1).Draw(p.w.t, "carriers"):])
 		})
 	})
 }

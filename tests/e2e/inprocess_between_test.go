@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/internal/comparison"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -63,6 +64,29 @@ func TestBetweenHosts(t *testing.T) {
 		require.Equal(t, "stream", e.Program.Name)
 	}
 	f.whole(bytes)
+}
+
+// TestBetweenHostsMemory checks that rings are small where memory is short, which a server's gateway tells the client's.
+func TestBetweenHostsMemory(t *testing.T) {
+	t.Parallel()
+	w := newBetweenWorld(t, settings{Carriers: "soft"})
+	w.gs[0].stop()
+	small := w.settings
+	small.Memory = "16MiB"
+	w.gs[0] = w.up(w.h1, small)
+	const bytes = 32 << 20
+	for _, order := range []uint32{inprocess.OrderMax, inprocess.OrderMin} {
+		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+		w.promoted()
+		for _, g := range w.gs {
+			require.Equal(t, 2*inprocess.EndSize(order), g.stats().InProcess.MemoryBytes)
+		}
+		f.whole(bytes)
+		f.kill()
+		for _, g := range w.gs {
+			g.eventually("gone", 10*time.Second, func() bool { return len(g.inProcess()) == 0 && g.stats().InProcess.MemoryBytes == 0 })
+		}
+	}
 }
 
 // asks starts a server on h1, and a client on h2 that asks it some number of times, and then does as its verb says.

@@ -40,6 +40,8 @@ const (
 	acceptPause = 50 * time.Millisecond
 	// metAgain is how long a peer that has had a gateway is left alone before it is asked again.
 	metAgain = time.Second
+	// ringShare is the share of the memory left that an end may have: the first 64 have rings of 4 MiB in 1 GiB.
+	ringShare = 64
 	// closeTime bounds the last write to a peer when a control connection ends.
 	closeTime = time.Second
 )
@@ -65,6 +67,8 @@ type Config struct {
 	Peers *peers.Table
 	// MaxConns bounds the connections between hosts.
 	MaxConns int
+	// Memory is for their rings, in bytes: the more it is used, the smaller rings become.
+	Memory int64
 	// NativeFor is how long a peer without a gateway is not asked again.
 	NativeFor time.Duration
 	Log       *slog.Logger
@@ -80,6 +84,7 @@ type Service struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 	conns  atomic.Int64
+	rings  atomic.Int64  // bytes that they could hold
 	lines  *rate.Limiter // of log lines about connections that go back
 
 	mu     sync.Mutex           // guards everything below

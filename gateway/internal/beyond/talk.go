@@ -49,6 +49,7 @@ type talk struct {
 	conn          net.Conn
 	local, remote netip.Addr
 	hello         between.Hello // the peer's
+	order         uint32        // the largest of an end that this side offers, by the peer's last ANSWER
 	greeted       bool
 	over          bool             // the control connection has ended
 	leaving       negotiate.Reason // why it is about to end by this side; ReasonNone: it is not
@@ -64,7 +65,7 @@ type talk struct {
 func (s *Service) newTalk(peer netip.Addr) *talk {
 	return &talk{
 		s: s, peer: peer, waking: make(chan struct{}, 1), ends: map[uint64]*end{}, all: map[*end]struct{}{}, wishes: map[uint64]between.Offer{},
-		write: make(chan []byte, 1),
+		write: make(chan []byte, 1), order: inprocess.OrderMax,
 	}
 }
 
@@ -280,6 +281,7 @@ func (t *talk) do(todo []between.Action) {
 				t.do(t.ctl.Decline(time.Now(), a.Number, negotiate.ReasonFlowLimit))
 			}
 		case between.Prove:
+			t.order = uint32(a.Order)
 			t.prove(t.ends[a.Number], a.Carriers)
 		case between.Carry:
 			t.carry(t.ends[a.Number], a.Carrier)
@@ -396,7 +398,7 @@ func (t *talk) begin(_ time.Time, e *end) {
 func (t *talk) offer(e *end) {
 	_, _ = rand.Read(e.nonces[0][:])
 	_, _ = rand.Read(e.nonces[1][:])
-	if err := e.make(t, t.ringOrder(e)); err != nil {
+	if err := e.make(t, min(t.order, t.s.ringOrder(t.adapter(e)))); err != nil {
 		e.debug("no end", err)
 		e.blame(negotiate.ReasonNoMemory, false)
 		t.drop(e)
@@ -443,15 +445,27 @@ func (t *talk) offer(e *end) {
 	})
 }
 
-// ringOrder returns the binary logarithm of the size of the rings: they hold as much as a stream has in flight while the
-// two programs and gateways wait for a processor in turn. An adapter locks them in memory, so they are smaller for one.
-func (t *talk) ringOrder(e *end) uint32 {
-	for _, p := range t.s.cfg.Providers {
-		if p.Kind().OfAdapter() && t.admits(e, p) {
-			return inprocess.OrderMax - 1
-		}
+// ringBytes returns what the memory of an end holds, with rings of 2^order bytes.
+func ringBytes(order uint32) int64 { return 2 * inprocess.EndSize(order) }
+
+// ringOrder returns the binary logarithm of the size of the next end's rings. The largest hold as much as a stream has in
+// flight while the two programs and gateways wait for a processor in turn. An adapter locks them in memory, so they are
+// smaller for one. No end gets more than 1/ringShare of what Config.Memory has left, or the smallest rings: even small
+// messages use all of a ring in time.
+func (s *Service) ringOrder(adapter bool) uint32 {
+	order := uint32(inprocess.OrderMax)
+	if adapter {
+		order--
 	}
-	return inprocess.OrderMax
+	for left := s.cfg.Memory - s.rings.Load(); order > inprocess.OrderMin && ringBytes(order) > left/ringShare; {
+		order--
+	}
+	return order
+}
+
+// adapter reports whether an adapter may carry an end.
+func (t *talk) adapter(e *end) bool {
+	return slices.ContainsFunc(t.s.cfg.Providers, func(p carrier.Provider) bool { return p.Kind().OfAdapter() && t.admits(e, p) })
 }
 
 // admits reports whether a device may carry an end: the rule that selects the end allows it, and the carrier does not
@@ -494,7 +508,7 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 				t.post(func(now time.Time) {
 					if !e.dropped {
 						e.by = prov.Kind()
-						t.do(t.ctl.Answer(now, e.number, []negotiate.CarrierOffer{answer}))
+						t.do(t.ctl.Answer(now, e.number, uint8(t.s.ringOrder(prov.Kind().OfAdapter())), []negotiate.CarrierOffer{answer}))
 					}
 				})
 				return

@@ -13,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
@@ -185,4 +186,26 @@ func TestWishesOfOnePeer(t *testing.T) {
 	}
 	s.forget(tk, maxWishesOf+1, name(0))
 	require.Empty(t, s.wishes)
+}
+
+// TestRingOrder: the fewer bytes are left for rings, the smaller are new ones, so that all but the smallest fit.
+func TestRingOrder(t *testing.T) {
+	t.Parallel()
+	for _, memory := range []int64{16 << 20, 1 << 30, 64 << 30} {
+		s := &Service{cfg: Config{Memory: memory}}
+		last, larger := uint32(inprocess.OrderMax), int64(0)
+		for range 4096 {
+			order := s.ringOrder(false)
+			require.LessOrEqual(t, order, last)
+			require.Equal(t, min(order, inprocess.OrderMax-1), s.ringOrder(true))
+			if last = order; order > inprocess.OrderMin {
+				larger += ringBytes(order)
+			}
+			s.rings.Add(ringBytes(order))
+		}
+		require.LessOrEqual(t, larger, memory)
+		require.Equal(t, memory == 64<<30, last > inprocess.OrderMin)
+		s.rings.Store(0)
+		require.Equal(t, memory > 16<<20, s.ringOrder(false) == inprocess.OrderMax)
+	}
 }

@@ -1,6 +1,7 @@
 package netstack
 
 import (
+	"errors"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -26,52 +27,61 @@ func TestAsk(t *testing.T) {
 			conn.Ask(nil) // a second caller
 			select {
 			case <-heard:
-			case <-time.After(5 * time.Second):
+			case <-time.After(patience):
 				t.Fatal("the peer was not heard")
 			}
 			require.NoError(t, conn.SetKeepalive(time.Hour, time.Hour, 3))
 		}
-		time.Sleep(5 * askSoon) // what was under way
-		_, before := conn.Vitals()
-		time.Sleep(2 * askEvery)
-		_, after := conn.Vitals()
-		require.Equal(t, before, after, "it goes on asking")
+		within(t, "it goes on asking", func() bool { // what was under way may still come
+			_, before := conn.Vitals()
+			time.Sleep(2 * askEvery)
+			_, after := conn.Vitals()
+			return before == after
+		})
 	}
 }
 
 // A peer that does not answer is not heard, and the owner's keepalive is in
 // force again when no Ask is under way.
 func TestAskInVain(t *testing.T) {
-	w := newWorld(t, worldOptions{})
+	clock := slowClock(t)
+	w := newWorld(t, worldOptions{clock: clock})
 	c, _ := w.connect(false)
-	time.Sleep(5 * ackTick) // what was under way
 	w.wire.A().Impair(wire.Impairment{Loss: 1})
 	var heard atomic.Int32
 	c.Ask(func() { heard.Add(1) })
 	tup := c.Tuple()
 	w.wire.B().Send(segmentOf(tup.Remote, tup.Local, 1, c.f.sent.Load()+1<<31, packet.FlagACK, timestamps(), nil)) // not the peer's
+	within(t, "it has come", func() bool { return c.f.strange.Count() > 0 })
 	require.NoError(t, c.SetKeepalive(20*time.Millisecond, 20*time.Millisecond, 3))
-	time.Sleep(askFor / 2)
+	clock.Advance(askFor / 2)
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, ErrWouldBlock, "asking ends nothing")
 	c.Ask(func() { heard.Add(1) })
+	clock.Advance(askFor)
+	within(t, "it ends", func() bool {
+		clock.Advance(10 * time.Millisecond)
+		_, err := c.Read(make([]byte, 1))
+		return !errors.Is(err, ErrWouldBlock)
+	})
 	readError(t, c, syscall.ETIMEDOUT)
 	require.Zero(t, heard.Load())
 }
 
 // A peer that comes back is heard by the Ask that is still under way.
 func TestAskAfterLoss(t *testing.T) {
-	w := newWorld(t, worldOptions{})
+	clock := slowClock(t)
+	w := newWorld(t, worldOptions{clock: clock})
 	c, _ := w.connect(false)
-	time.Sleep(5 * ackTick)
 	w.wire.A().Impair(wire.Impairment{Loss: 1})
 	heard := make(chan struct{})
 	c.Ask(func() { close(heard) })
-	time.Sleep(askFor / 2)
+	clock.Advance(askFor / 2)
 	w.wire.A().Impair(wire.Impairment{})
+	clock.Advance(askEvery)
 	select {
 	case <-heard:
-	case <-time.After(askFor):
+	case <-time.After(patience):
 		t.Fatal("the peer was not heard")
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"gvisor.dev/gvisor/pkg/refs"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+	"gvisor.dev/gvisor/pkg/tcpip/faketime"
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/waiter"
 
@@ -441,6 +442,31 @@ func transfer(t *testing.T, a, b *Conn, n int) {
 	require.NoError(t, <-errs)
 	want := sha256.Sum256(data)
 	require.Equal(t, want[:], got.Sum(nil))
+}
+
+// slowClock is a clock of which a second takes fifty: on a busy machine, too, what has to come within some
+// milliseconds of it does. A test may advance it besides.
+func slowClock(t *testing.T) *faketime.ManualClock {
+	t.Helper()
+	clock, over := faketime.NewManualClock(), make(chan struct{})
+	var runs sync.WaitGroup
+	runs.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				clock.Advance(time.Millisecond / 50)
+			case <-over:
+				return
+			}
+		}
+	})
+	t.Cleanup(func() {
+		close(over)
+		runs.Wait()
+	})
+	return clock
 }
 
 // patience bounds the wait for what has to happen, on however slow a machine.

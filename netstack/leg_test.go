@@ -34,7 +34,7 @@ func (w *world) endpoints() (c, s *Conn) {
 // What a carried connection says on its wire leg takes no endpoint, and none of the packets
 // that a held acknowledgement saves.
 func TestLegStaysMini(t *testing.T) {
-	w := newWorld(t, worldOptions{})
+	w := newWorld(t, worldOptions{clock: slowClock(t)}) // an acknowledgement that is late takes an endpoint
 	c, s := w.minis()
 	for _, n := range []int{400, 300, 40, 1} {
 		say(t, c, s, n)
@@ -185,10 +185,12 @@ func TestBeyondMini(t *testing.T) {
 
 // What comes is acknowledged once, if nothing takes the acknowledgement along.
 func TestMiniAcknowledgesOnce(t *testing.T) {
-	w := newWorld(t, worldOptions{})
+	clock := slowClock(t)
+	w := newWorld(t, worldOptions{clock: clock})
 	c, s := w.minis()
 	say(t, c, s, 10)
-	time.Sleep(10 * ackTick)
+	within(t, "acknowledged", func() bool { return c.f.una.Load() == c.f.sent.Load() })
+	clock.Advance(10 * ackTick)
 	sent := w.srv.Stats().SegmentsSent
 	require.EqualValues(t, 1, sent, "the acknowledgement that nothing took along")
 	require.EqualValues(t, 1, w.srv.Stats().ACKsLate)

@@ -237,15 +237,18 @@ func TestWatchedFlowsRest(t *testing.T) {
 	p := newPair(t)
 	c := p.dial(t, negotiate.CarrierSHM)
 	defer c.closeApps()
-	for _, o := range []ebpf.SocketOptions{{Kept: true}, {UserTimeout: time.Second}, {Kept: true, UserTimeout: time.Second}, {}} {
+	const timeout = 10 * time.Second // long enough for a peer that is silent as long as the test looks
+	for _, o := range []ebpf.SocketOptions{{Kept: true}, {UserTimeout: timeout}, {Kept: true, UserTimeout: timeout}, {}} {
 		w := newWatch(c, o)
 		pending := func() (is bool) {
 			w.f.call(func() { is = w.f.silence.turn.Pending() })
 			return is
 		}
 		require.Eventually(t, func() bool { return !pending() }, patience, 10*time.Millisecond)
+		c.wire[0].setSilent(true) // or the bytes may have been on their way before the test looks
 		w.send(t, 1)
 		require.Equal(t, o != ebpf.SocketOptions{}, pending())
+		c.wire[0].setSilent(false)
 		require.Eventually(t, func() bool { return !pending() }, patience, 10*time.Millisecond)
 	}
 }

@@ -96,6 +96,7 @@ func TestStoppedGatewayHoldsUpNoOther(t *testing.T) {
 			h.forged(netip.AddrPortFrom(absent(i), h.port), byte(i+1))
 			h.idle(1)
 		}
+		require.Eventually(t, func() bool { return s.calls.Load() > 0 }, patience, time.Millisecond)
 		require.EqualValues(t, 1, s.calls.Load(), "one at a time")
 		require.EqualValues(t, 2*maxAttaching-1, h.stats(1).Resolution.Ignored, "the others find too many that wait")
 		h.meet()

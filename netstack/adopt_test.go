@@ -352,8 +352,8 @@ func TestAdoptOverServerFlow(t *testing.T) {
 	c.Abort()
 }
 
-// With the round trip known, nothing is sent twice on a slow and clean path. What is late because the machine is busy
-// is, so one connection has to show it.
+// With the round trip known, nothing is sent twice on a slow and clean path. On a busy machine something may come late,
+// so one connection of several has to show it.
 func TestRoundTripSeed(t *testing.T) {
 	t.Parallel()
 	imp := wire.Impairment{Delay: 60 * time.Millisecond}

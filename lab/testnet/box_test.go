@@ -15,7 +15,7 @@ import (
 )
 
 // arrives waits long enough for a frame on a working network.
-const arrives = 2 * time.Second
+const arrives = 10 * time.Second
 
 // staysAway is how long to wait for a frame that must not come.
 const staysAway = 60 * time.Millisecond

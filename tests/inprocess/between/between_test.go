@@ -185,7 +185,7 @@ func TestEndsAreTold(t *testing.T) {
 	got, err := run(t, h, time.Minute, "semantics", "4", "forked_early")
 	require.NoError(t, err, got)
 	told := func() bool { return 8*h.Closed.Load() >= 7*2*h.Promoted.Load() }
-	require.Eventually(t, told, 5*time.Second, time.Millisecond, "%d of twice %d", &h.Closed, &h.Promoted)
+	require.Eventually(t, told, 30*time.Second, time.Millisecond, "%d of twice %d", &h.Closed, &h.Promoted)
 }
 
 // TestRingGoesOn checks that a stream which has gone by the kernel while its reader stood still goes by the ring again,

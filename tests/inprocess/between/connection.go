@@ -367,12 +367,8 @@ func (k *connection) sleep() {
 			for i := range k.side { // a ring may be missing
 				s := k.side[i]
 				head, nx := s.own.w64(inprocess.EndHead).Load(), s.own.w32(inprocess.EndNx).Load()
-				if !s.dead && !k.broken && !s.left.Load() && (head != k.taken[i] || nx != k.nx[i]) {
-					time.Sleep(20 * time.Millisecond) // the writer may be about to ring
-					var b [8]byte
-					if n, _ := unix.Read(s.bell, b[:]); n != 8 {
-						k.h.Missed.Add(1)
-					}
+				if !s.dead && !k.broken && !s.left.Load() && (head != k.taken[i] || nx != k.nx[i]) && !k.rung(s) {
+					k.h.Missed.Add(1)
 				}
 			}
 		}
@@ -382,6 +378,26 @@ func (k *connection) sleep() {
 		var b [8]byte
 		_, _ = unix.Read(s.bell, b[:])
 	}
+}
+
+// rung tells whether a doorbell rings: its writer may be about to, and have no processor.
+func (k *connection) rung(s *side) bool {
+	p := []unix.PollFd{{Fd: int32(s.bell), Events: unix.POLLIN}}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+		closed := s.closed.Load() // read before the last look
+		if n, _ := unix.Poll(p, 20); n == 1 || s.left.Load() {
+			return true
+		}
+		select {
+		case <-k.h.done:
+			return true
+		default:
+		}
+		if closed {
+			return false
+		}
+	}
+	return false
 }
 
 func (k *connection) close() {

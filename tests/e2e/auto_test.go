@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -51,5 +50,5 @@ func TestAutoInProcess(t *testing.T) {
 	})
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
-	f.goesOn(time.Second)
+	f.goesOn(slack)
 }

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -103,7 +105,12 @@ func TestDatagramsSwitched(t *testing.T) {
 	}
 	for _, g := range []*gw{d.g1, d.g2} {
 		set(g, "off")
-		before := d.g1.udpStats()
+		var before report.DatagramStats
+		require.Eventually(t, func() bool { // the other gateway hears of it
+			before = d.g1.udpStats()
+			time.Sleep(200 * time.Millisecond)
+			return maps.Equal(before.Sent, d.g1.udpStats().Sent)
+		}, 10*time.Second, 10*time.Millisecond, "%s is off", g.h.Name)
 		time.Sleep(1500 * time.Millisecond) // longer than a peer may stay silent
 		require.Equal(t, before.Sent, d.g1.udpStats().Sent, "%s is off", g.h.Name)
 		set(g, "on")

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strings"
@@ -155,6 +157,9 @@ func TestDatagramsPlainHostUntouched(t *testing.T) {
 	}
 }
 
+// discardPort is a UDP port without a listener, in no policy.
+const discardPort = 9
+
 // captured returns a line for each UDP packet that a host sends or receives while run runs.
 func (d *datagrams) captured(t *testing.T, h *testnet.Host, run func()) (lines []string) {
 	t.Helper()
@@ -163,11 +168,22 @@ func (d *datagrams) captured(t *testing.T, h *testnet.Host, run func()) (lines [
 	require.NoError(t, err)
 	require.NoError(t, p.WaitOutput(patience(t), "listening on"))
 	run()
+	// When tcpdump has shown this one, it has shown all before it.
+	require.NoError(t, d.h1.Do(func() error {
+		c, err := net.Dial("udp", h.AddrPort4(discardPort).String())
+		if err != nil {
+			return err
+		}
+		_, err = c.Write([]byte("the last one"))
+		return errors.Join(err, c.Close())
+	}))
+	last := fmt.Sprintf(" > %v.%d:", h.Addr4, discardPort)
+	require.NoError(t, p.WaitOutput(patience(t), last))
 	require.NoError(t, p.Signal(syscall.SIGINT))
 	_ = p.Wait()
 	require.Contains(t, p.Output(), "0 packets dropped by kernel")
 	for line := range strings.Lines(p.Output()) {
-		if strings.Contains(line, " > ") {
+		if strings.Contains(line, " > ") && !strings.Contains(line, last) {
 			lines = append(lines, line)
 		}
 	}

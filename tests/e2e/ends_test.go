@@ -81,8 +81,12 @@ func TestPrograms(t *testing.T) {
 	require.NoError(t, err)
 	cells := fmt.Sprintf(` %s +%d +%d +/`, regexp.QuoteMeta(filepath.Base(exe)), os.Getpid(), os.Getuid())
 	for _, h := range []*testnet.Host{w.h1, w.h2} {
-		out := w.gateways[h].says("conns", "-o", "wide")
-		require.Regexp(t, `carrying .*`+cells, out)
+		carrying := regexp.MustCompile(`carrying .*` + cells)
+		var out string
+		require.Eventually(t, func() bool { // the server's gateway may not be that far
+			out, err = w.gateways[h].cli("conns", "-o", "wide")
+			return err == nil && carrying.MatchString(out)
+		}, 30*time.Second, 20*time.Millisecond, "%s: %s", h.Name, &out)
 		out = w.gateways[h].says("peers")
 		require.Regexp(t, `(?m)^10\.77\.0\.\d .* `+regexp.QuoteMeta(w.gateways[h].status().Version)+` +enforce `, out)
 	}

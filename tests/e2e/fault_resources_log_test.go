@@ -35,7 +35,7 @@ func faultLog(t *testing.T, c *tally) {
 			require.NoError(t, log.Close())
 			c.faults(2)
 			const conns = 1500
-			before := g1.status().FlowsTotal[w.via]
+			before, late := g1.status().FlowsTotal[w.via], w.late()
 			e, err := w.app(w.h1, 2*time.Minute, "churn", "-count", itoa(conns), "-parallel", "8", "-size", "8000",
 				"-limit", "60s", "-to", w.h2.AddrPort4(transferPort).String())
 			c.tried(t, e, err, conns)
@@ -43,7 +43,8 @@ func faultLog(t *testing.T, c *tally) {
 				"-to", w.h2.AddrPort6(transferPort).String())
 			c.tried(t, e, err, 1)
 			s := g1.status()
-			require.EqualValues(t, conns+1, s.FlowsTotal[w.via]-before, "all carried: %+v", s)
+			missing := conns + 1 - (s.FlowsTotal[w.via] - before)
+			require.LessOrEqual(t, missing, w.late()-late, "all carried, but those that found a gateway late: %+v", s)
 			w.quiet(t)
 			for _, g := range []*gw{g1, g2} {
 				t.Logf("%s lost %d lines", g.h.Name, g.status().LogDropped)
@@ -55,7 +56,7 @@ func faultLog(t *testing.T, c *tally) {
 				held, err := unix.IoctlGetInt(int(reader.Fd()), unix.TIOCINQ)
 				require.NoError(t, err)
 				require.Greater(t, held, 60_000, "the pipe was full")
-				last := fmt.Sprintf("flow_id=%d ", conns)
+				last := fmt.Sprintf("flow_id=%d ", conns-missing)
 				require.Contains(t, readUntil(reader, last, time.Minute), last)
 			}
 			g1.stop()

@@ -57,13 +57,12 @@ func (w *betweenWorld) promoted() (ends [2]report.ConnInfo) {
 func TestBetweenHosts(t *testing.T) {
 	t.Parallel()
 	w := newBetweenWorld(t, settings{Carriers: "soft"})
-	const bytes = 32 << 20
-	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	for _, e := range w.promoted() {
 		require.Equal(t, report.CarrierSoft, e.Carrier)
 		require.Equal(t, "stream", e.Program.Name)
 	}
-	f.whole(bytes)
+	f.ends()
 }
 
 // TestBetweenHostsMemory checks that rings are small where memory is short, which a server's gateway tells the client's.
@@ -173,7 +172,7 @@ func (g *gw) freeze() (resume func()) {
 func (w *betweenWorld) native() {
 	w.t.Helper()
 	for _, g := range w.gs {
-		g.eventually("by the kernel", 5*time.Second, func() bool { return len(g.inProcess()) == 0 })
+		g.eventually("by the kernel", slack, func() bool { return len(g.inProcess()) == 0 })
 	}
 }
 
@@ -194,9 +193,9 @@ func TestBetweenHostsSwitch(t *testing.T) {
 		g.says("off")
 		w.native()
 		g.wentBack("off")
-		f.goesOn(time.Second)
+		f.goesOn(slack)
 		g.says("on")
-		f.goesOn(time.Second)
+		f.goesOn(slack)
 	}
 	w.promoted()
 }
@@ -265,11 +264,11 @@ func TestBetweenHostsDies(t *testing.T) {
 			w := newBetweenWorld(t, settings{Carriers: "soft"})
 			f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 			w.promoted()
-			f.goesOn(time.Second)
+			f.goesOn(slack)
 			of.then(w, f)
-			patience := 3 * time.Second
+			patience := slack
 			if of.name == "carrier" || of.name == "link" { // the device probes a silent peer as for steered connections
-				patience = 10 * time.Second
+				patience += slack
 			}
 			if of.goes {
 				for range 5 {

@@ -190,6 +190,19 @@ func (g *gw) eventually(what string, within time.Duration, is func() bool) {
 	}
 }
 
+// callers returns the connections to the admin socket.
+func (g *gw) callers(t *testing.T) (list []string) {
+	t.Helper()
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", g.daemon()))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); len(f) == 8 && f[5] == "03" && strings.HasPrefix(f[7], g.socket) { // SS_CONNECTED; it was bound under another name
+			list = append(list, f[6])
+		}
+	}
+	return list
+}
+
 // inProcess lists the promoted ends.
 func (g *gw) inProcess() []report.ConnInfo {
 	g.w.t.Helper()
@@ -238,27 +251,25 @@ func TestInProcess(t *testing.T) {
 	require.NotZero(t, st.InProcess.RingBytesTotal)
 
 	w.g.says("off")
-	w.g.eventually("off", 5*time.Second, func() bool { return len(w.g.inProcess()) == 0 })
-	was := w.g.ringBytes()
+	w.g.eventually("off", slack, func() bool { return len(w.g.inProcess()) == 0 })
+	was := f.byKernel(w.g, slack)
 	require.NotZero(t, was)
-	f.goesOn(time.Second)
-	require.Equal(t, was, w.g.ringBytes(), "by the kernel")
 	w.g.says("on")
 	w.g.promoted()
-	w.g.eventually("in rings again", 5*time.Second, func() bool { return w.g.ringBytes() > was+1<<18 })
+	w.g.eventually("in rings again", slack, func() bool { return w.g.ringBytes() > was+1<<18 })
 
 	// Another connection, while the daemon is replaced and killed.
 	f.kill()
 	f = w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
 	next := w.g.upgrade()
-	f.goesOn(time.Second)
+	f.goesOn(slack)
 	next.eventually("known to the successor", 10*time.Second, func() bool { return len(next.inProcess()) == 2 })
 	for _, pid := range next.processes() {
 		next.signal(pid, syscall.SIGKILL)
 	}
 	for range 5 {
-		f.goesOn(time.Second)
+		f.goesOn(slack)
 	}
 }
 
@@ -277,10 +288,9 @@ func TestInProcessUnsteered(t *testing.T) {
 	require.Equal(t, old, slices.Contains(st.Degraded, report.NoSteering), "Linux %d.%d: %v", major, minor, st.Degraded)
 	require.Equal(t, old, strings.Contains(w.g.proc.Output(), "cannot steer connections"), w.g.proc.Output())
 	require.True(t, st.InProcess.Serving)
-	const bytes = 32 << 20
-	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
-	f.whole(bytes)
+	f.ends()
 	require.EqualValues(t, 1, w.g.status().InProcess.ConnectionsTotal)
 }
 
@@ -294,15 +304,14 @@ func TestInProcessTranslated(t *testing.T) {
 	chain post { type nat hook postrouting priority srcnat; ip daddr %s masquerade random; }
 }
 `, echoPort, w.h1.Addr4, transferPort, w.h1.Addr4)))
-	const bytes = 32 << 20
-	f := w.stream(w.h1, w.h2, w.h3.Addr4.String(), echoPort, bytes)
+	f := w.stream(w.h1, w.h2, w.h3.Addr4.String(), echoPort, endless)
 	ends := w.g.promoted()
 	for _, e := range ends {
 		other := w.h3.Addr4
 		require.Equal(t, other, e.Remote.Addr(), "each sees the router")
 	}
 	require.NotEqual(t, ends[0].Local.Port(), ends[1].Remote.Port())
-	f.whole(bytes)
+	f.ends()
 }
 
 // TestInProcessFirewall checks that a firewall rule added later also stops the bytes in rings, that they go on when
@@ -313,10 +322,11 @@ func TestInProcessFirewall(t *testing.T) {
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
 	require.NoError(t, w.h1.NFT("table ip t { chain in { type filter hook input priority 0; meta l4proto tcp drop; }; }\n"))
-	time.Sleep(slowed(2 * time.Second))
-	was := f.at()
-	time.Sleep(time.Second)
-	require.Equal(t, was, f.at(), "it stands")
+	w.g.eventually("stopped by the rule", 2*time.Second+slack, func() bool {
+		was := f.at()
+		time.Sleep(time.Second)
+		return f.at() == was
+	})
 	require.NoError(t, w.h1.FlushNFT())
 	f.goesOn(10 * time.Second) // after the kernel's next retransmission
 	_, err := w.h1.Run(t.Context(), "ss", "-K", "sport", "=", fmt.Sprint(transferPort))
@@ -325,6 +335,29 @@ func TestInProcessFirewall(t *testing.T) {
 	defer cancel()
 	require.NoError(t, f.server.WaitOutput(ctx, "reset after"))
 	require.NoError(t, f.client.WaitOutput(ctx, "error"))
+}
+
+// byKernel waits until a stream goes on without rings, and returns what its ends have sent by rings before: they leave
+// them a little after the gateway has told them to.
+func (f *flow) byKernel(g *gw, within time.Duration) (was uint64) {
+	f.w.t.Helper()
+	g.eventually("by the kernel", within, func() bool {
+		was = g.ringBytes()
+		f.goesOn(slack)
+		f.goesOn(slack) // the first may have been for bytes from before
+		return g.ringBytes() == was
+	})
+	return was
+}
+
+// movesAt waits until a stream moves, and no faster than that many bytes a second. What buffers hold at first, and what
+// a program that had no processor finds there, comes faster.
+func (f *flow) movesAt(most float64) {
+	f.w.t.Helper()
+	var rate float64
+	for end := time.Now().Add(slowed(3 * slack)); rate == 0 || rate >= most; rate = f.rate(2 * time.Second) {
+		require.True(f.w.t, time.Now().Before(end), "%.0f bytes a second instead of %.0f", rate, most)
+	}
 }
 
 // rate returns how many bytes a second a stream moves.
@@ -368,14 +401,11 @@ func TestInProcessShaped(t *testing.T) {
 			w.g.promoted()
 			for range 2 {
 				shape(at)
-				time.Sleep(slowed(2 * time.Second))
-				require.Empty(t, w.g.inProcess())
-				was := w.g.ringBytes()
-				rate := f.rate(2 * time.Second)
+				w.g.eventually("sent back", 2*time.Second+slack, func() bool { return len(w.g.inProcess()) == 0 })
+				was := f.byKernel(w.g, 3*slack)
 				if at == w.h2 {
-					require.Less(t, rate, 1.5*bytesPerSecond)
+					f.movesAt(1.5 * bytesPerSecond)
 				}
-				require.NotZero(t, rate)
 				require.Equal(t, was, w.g.ringBytes(), "by the kernel")
 				for _, c := range w.g.conns("--all") {
 					require.Equal(t, report.WayNative, c.Way)
@@ -383,7 +413,7 @@ func TestInProcessShaped(t *testing.T) {
 				}
 				_, err := at.Run(t.Context(), "tc", "qdisc", "del", "dev", "eth0", "root")
 				require.NoError(t, err)
-				w.g.eventually("promoted again", 5*time.Second, func() bool { return len(w.g.inProcess()) == 2 && w.g.ringBytes() > was+1<<20 })
+				w.g.eventually("promoted again", slack, func() bool { return len(w.g.inProcess()) == 2 && w.g.ringBytes() > was+1<<20 })
 			}
 			require.NotZero(t, w.g.status().InProcess.Native["path"])
 		})
@@ -394,10 +424,7 @@ func TestInProcessShaped(t *testing.T) {
 		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 		f.goesOn(5 * time.Second)
 		shape(w.h2)
-		time.Sleep(slowed(2 * time.Second))
-		rate := f.rate(2 * time.Second)
-		require.NotZero(t, rate)
-		require.Less(t, rate, 1.5*bytesPerSecond)
+		f.movesAt(1.5 * bytesPerSecond)
 	})
 	t.Run("wanted", func(t *testing.T) {
 		w := newInProcessWorld(t, settings{InProcess: ", shaped: on"})
@@ -412,7 +439,7 @@ func TestInProcessShaped(t *testing.T) {
 		w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 		w.g.promoted()
 		shape(w.h2)
-		w.g.eventually("sent back", 5*time.Second, func() bool { return len(w.g.inProcess()) == 0 })
+		w.g.eventually("sent back", slack, func() bool { return len(w.g.inProcess()) == 0 })
 		next := w.g.upgrade()
 		next.eventually("known to the successor, and what is sent by that path sent back", 15*time.Second, func() bool {
 			return slices.ContainsFunc(next.conns("--all"), func(c report.ConnInfo) bool {
@@ -429,27 +456,26 @@ func TestInProcessShaped(t *testing.T) {
 // mode observe counts what would be promoted.
 func TestInProcessRefused(t *testing.T) {
 	t.Parallel()
-	const bytes = 8 << 20
 	t.Run("policy", func(t *testing.T) {
 		w := newInProcessWorld(t, settings{Ports: "1"})
-		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 		w.g.whyNative("policy")
-		f.whole(bytes)
+		f.ends()
 	})
 	t.Run("path", func(t *testing.T) {
 		w := newInProcessWorld(t, settings{})
 		_, err := w.h3.Run(t.Context(), "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "1gbit", "burst", "1mb", "latency", "50ms")
 		require.NoError(t, err)
-		f := w.stream(w.h1, w.h3, w.h1.Addr4.String(), transferPort, bytes)
+		f := w.stream(w.h1, w.h3, w.h1.Addr4.String(), transferPort, endless)
 		w.g.whyNative("path")
-		f.whole(bytes)
+		f.ends()
 	})
 	t.Run("observe", func(t *testing.T) {
 		w := newInProcessWorld(t, settings{Mode: "observe"})
-		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 		w.g.whyNative("off")
-		w.g.eventually("predicted", 5*time.Second, func() bool { return w.g.status().InProcess.Predicted == 1 })
-		f.whole(bytes)
+		w.g.eventually("predicted", slack, func() bool { return w.g.status().InProcess.Predicted == 1 })
+		f.ends()
 	})
 }
 
@@ -464,13 +490,15 @@ func TestInProcessViews(t *testing.T) {
 		require.Regexp(t, want, out)
 	}
 	says(`0 connections carried\n`, "status", "--brief")
-	var events sync.WaitGroup
-	var watched string
-	var errWatch error
-	events.Go(func() { watched, errWatch = w.g.cli("watch", "-n", "4", "--for", "30s") })
-	time.Sleep(slowed(500 * time.Millisecond)) // until it watches
-	const bytes = 64 << 20
-	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+	before := w.g.callers(t)
+	watch, err := w.h3.Start(binary, "watch", "-n", "4", "--socket", w.g.socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = watch.Kill() }) // if it has not ended
+	w.g.eventually("watched", 3*slack, func() bool {
+		return slices.ContainsFunc(w.g.callers(t), func(c string) bool { return !slices.Contains(before, c) })
+	})
+	time.Sleep(slowed(500 * time.Millisecond)) // until its question has been read
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
 	says(`carried, 1 in process`, "status", "--brief")
 	says(`in-process 1 connection, 1 since the start`, "status")
@@ -487,10 +515,13 @@ func TestInProcessViews(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(all), `"way":"in-process"`)
 	require.Contains(t, string(all), "smcgw_in_process_connections 1\n")
-	f.whole(bytes)
-	events.Wait()
-	require.NoError(t, errWatch, watched)
-	require.Regexp(t, `(?s)promoted.*promoted.*ended.*ended`, watched)
+	f.ends()
+	select {
+	case <-watch.Done():
+	case <-time.After(slowed(30 * time.Second)):
+	}
+	require.Regexp(t, `(?s)promoted.*promoted.*ended.*ended`, watch.Output())
+	require.NoError(t, watch.Wait())
 	var past admin.ConnList
 	w.g.cliJSON(&past, "conns", "--closed")
 	require.Len(t, past.Conns, 2)
@@ -570,14 +601,21 @@ func TestInProcessPrograms(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
 	defer cancel()
 	require.NoError(t, redis.WaitOutput(ctx, "Ready to accept connections"))
-	load := w.start(w.h2, "redis-benchmark", "-h", w.h1.Addr4.String(), "-p", fmt.Sprint(redisPort), "-c", "4", "-n", "40000", "-t", "set,get", "-q")
-	require.NoError(t, load.Wait(), load.Output())
-	iperf := w.start(w.h1, "iperf3", "-s", "-1", "-p", fmt.Sprint(iperfPort), "--forceflush")
+	iperf := w.start(w.h1, "iperf3", "-s", "-p", fmt.Sprint(iperfPort), "--forceflush")
 	require.NoError(t, iperf.WaitOutput(ctx, "listening"))
-	client := w.start(w.h2, "iperf3", "-c", w.h1.Addr4.String(), "-p", fmt.Sprint(iperfPort), "-t", "1")
-	require.NoError(t, client.Wait(), client.Output())
-	st := w.g.status().InProcess
-	require.GreaterOrEqual(t, st.ConnectionsTotal, uint64(9), "%+v %s", st, w.g.dump()) // 4 for each kind of load, and a stream
-	require.Greater(t, st.RingBytesTotal, uint64(64<<20))
-	require.Zero(t, st.Misbehaved)
+	t.Cleanup(func() { _, _ = redis.Kill(), iperf.Kill() })
+	for try := 0; ; try++ { // connections that end before a busy machine has time for them stay native
+		before := w.g.status().InProcess
+		load := w.start(w.h2, "redis-benchmark", "-h", w.h1.Addr4.String(), "-p", fmt.Sprint(redisPort), "-c", "4", "-n", "40000", "-t", "set,get", "-q")
+		require.NoError(t, load.Wait(), load.Output())
+		client := w.start(w.h2, "iperf3", "-c", w.h1.Addr4.String(), "-p", fmt.Sprint(iperfPort), "-t", "1")
+		require.NoError(t, client.Wait(), client.Output())
+		st := w.g.status().InProcess
+		require.Zero(t, st.Misbehaved)
+		conns, bytes := st.ConnectionsTotal-before.ConnectionsTotal, st.RingBytesTotal-before.RingBytesTotal
+		if conns >= 9 && bytes > 64<<20 { // 4 for each kind of load, and a stream
+			break
+		}
+		require.Less(t, try, lateTries, "%+v %s", st, w.g.dump())
+	}
 }

@@ -54,8 +54,8 @@ func TestDevicesOfRoutes(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 	}
 	g := w.up(w.h1, settings{Devices: " "})
-	require.Contains(t, g.proc.Output(), "device=eth0 offers=true")
-	require.Eventually(t, func() bool { return strings.Contains(g.proc.Output(), "device=pod0 offers=false") }, 30*time.Second, 20*time.Millisecond)
+	require.NoError(t, g.proc.WaitOutput(patience(t), "device=eth0 offers=true"))
+	require.NoError(t, g.proc.WaitOutput(patience(t), "device=pod0 offers=false"))
 	w.up(w.h2, settings{})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) { w.carried(t, w.h1, addr(w.h2, echoPort)) })
 	require.Empty(t, w.gateways[w.h1].status().Degraded)

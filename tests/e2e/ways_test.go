@@ -81,7 +81,7 @@ func (w *waysWorld) route(i int, device string) {
 // connect makes a connection between the services and returns both ends.
 func (w *waysWorld) connect(ln net.Listener) (client, server net.Conn) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), socketPatience)
 	defer cancel()
 	var err error
 	client, err = w.h1.Dial(ctx, "tcp", ln.Addr().String())
@@ -97,7 +97,7 @@ func (w *waysWorld) accepted(ln net.Listener, client net.Conn) (_, server net.Co
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = server.Close() })
 	for _, c := range []net.Conn{client, server} {
-		require.NoError(w.t, c.SetDeadline(time.Now().Add(20*time.Second)))
+		require.NoError(w.t, c.SetDeadline(time.Now().Add(socketPatience)))
 	}
 	return client, server
 }
@@ -105,7 +105,7 @@ func (w *waysWorld) accepted(ln net.Listener, client net.Conn) (_, server net.Co
 // connectBy makes a connection from a client that is bound to a device.
 func (w *waysWorld) connectBy(ln net.Listener, device string) (client, server net.Conn) {
 	w.t.Helper()
-	d := net.Dialer{Timeout: 5 * time.Second, Control: func(_, _ string, raw syscall.RawConn) error {
+	d := net.Dialer{Timeout: socketPatience, Control: func(_, _ string, raw syscall.RawConn) error {
 		var bound error
 		return errors.Join(raw.Control(func(fd uintptr) { bound = unix.BindToDevice(int(fd), device) }), bound)
 	}}

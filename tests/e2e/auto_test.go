@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,5 +51,5 @@ func TestAutoInProcess(t *testing.T) {
 	})
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
-	f.goesOn(slack)
+	f.goesOn(5 * time.Second)
 }

@@ -193,9 +193,9 @@ func TestBetweenHostsSwitch(t *testing.T) {
 		g.says("off")
 		w.native()
 		g.wentBack("off")
-		f.goesOn(slack)
+		f.goesOn(5 * time.Second)
 		g.says("on")
-		f.goesOn(slack)
+		f.goesOn(5 * time.Second)
 	}
 	w.promoted()
 }
@@ -264,11 +264,11 @@ func TestBetweenHostsDies(t *testing.T) {
 			w := newBetweenWorld(t, settings{Carriers: "soft"})
 			f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 			w.promoted()
-			f.goesOn(slack)
+			f.goesOn(5 * time.Second)
 			of.then(w, f)
-			patience := slack
+			patience := 5 * time.Second
 			if of.name == "carrier" || of.name == "link" { // the device probes a silent peer as for steered connections
-				patience += slack
+				patience = 10 * time.Second
 			}
 			if of.goes {
 				for range 5 {

@@ -263,13 +263,13 @@ func TestInProcess(t *testing.T) {
 	f = w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
 	next := w.g.upgrade()
-	f.goesOn(slack)
+	f.goesOn(5 * time.Second)
 	next.eventually("known to the successor", 10*time.Second, func() bool { return len(next.inProcess()) == 2 })
 	for _, pid := range next.processes() {
 		next.signal(pid, syscall.SIGKILL)
 	}
 	for range 5 {
-		f.goesOn(slack)
+		f.goesOn(5 * time.Second)
 	}
 }
 
@@ -343,8 +343,8 @@ func (f *flow) byKernel(g *gw, within time.Duration) (was uint64) {
 	f.w.t.Helper()
 	g.eventually("by the kernel", within, func() bool {
 		was = g.ringBytes()
-		f.goesOn(slack)
-		f.goesOn(slack) // the first may have been for bytes from before
+		f.goesOn(5 * time.Second)
+		f.goesOn(5 * time.Second) // the first may have been for bytes from before
 		return g.ringBytes() == was
 	})
 	return was

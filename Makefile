@@ -116,7 +116,7 @@ unit: build ## race detector, random order
 arch: ## the rules of the code base
 	$(GO) test -count=1 -vet=off ./tests/arch
 
-# Their matrix is no part of make test: a run of it draws some cells from a seed. make faults runs every cell.
+# Tests of the matrix of faults, in which a run draws some cells from a seed. make faults runs every cell.
 DRAWN = ^TestFault
 e2e: build ## whole gateways, as root between network namespaces
 	$(SEEDED) $(GO) test -count=1 -vet=off -parallel 4 -timeout 25m -skip '$(DRAWN)' ./tests/e2e/... ./tests/inprocess ./tests/soak ./tests/monitoring

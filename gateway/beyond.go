@@ -50,8 +50,7 @@ func (e *engine) openBeyond(served *promotion.Service, port uint16) {
 	s, err := beyond.Open(beyond.Config{
 		GatewayID: e.env.GatewayID, HostID: e.env.HostID, Port: port, Priority: e.host.Priority, Keys: e.env.Keys.Load,
 		Shards: e.shards, Providers: e.env.Providers, MaxConns: min(maxBeyond, process.DescriptorLimit()/descriptorsOfEach), NativeFor: e.cfg.Fallback.NegativeCache,
-		Memory: int64(e.cfg.Limits.Memory),
-		Pays:   served.Pays, Peers: e.peers, Log: e.g.log,
+		Memory: int64(e.cfg.Limits.Memory), Pays: served.Pays, Peers: e.peers, Log: e.g.log,
 	})
 	if err != nil {
 		if !e.noBeyond {

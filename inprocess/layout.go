@@ -26,6 +26,18 @@ const (
 // EndSize returns the size of an end's memory whose largest ring has 2^order bytes.
 func EndSize(order uint32) int64 { return RingAt + 1<<order }
 
+// PairSize returns the size of both memories of a connection with such rings.
+func PairSize(order uint32) int64 { return 2 * EndSize(order) }
+
+// OrderWithin returns the order of the largest rings, at most most, with which both memories of a connection have no more
+// than size bytes. It returns OrderMin if those have more.
+func OrderWithin(size int64, most uint32) uint32 {
+	for most > OrderMin && PairSize(most) > size {
+		most--
+	}
+	return most
+}
+
 // Index returns the index of the slab's entry that a tag names.
 func Index(tag uint32) uint32 { return tag & (EntriesMax - 1) }
 

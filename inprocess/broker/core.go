@@ -274,7 +274,7 @@ func (c *core) remains(a, b *member) int64 {
 
 // pairBeyond joins a waiting end with one on another host. It returns nil and the reason if a limit is reached.
 func (c *core) pairBeyond(e *end, id uint64, order uint32) (*conn, inprocess.Why) {
-	p := &conn{id: id, order: order, reserved: 2 * inprocess.EndSize(order)}
+	p := &conn{id: id, order: order, reserved: inprocess.PairSize(order)}
 	if why := c.lacks(e.of, e.of, p.reserved); why != inprocess.WhyNone {
 		return nil, why
 	}

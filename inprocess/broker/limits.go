@@ -47,11 +47,7 @@ func (l Limits) withDefaults() Limits {
 // reservation chooses the largest ring whose connection takes no more than its share of what remains, so rings become
 // smaller as the memory is used up. The smallest ring is granted as long as it fits at all.
 func reservation(remains, share int64) (order uint32, bytes int64, ok bool) {
-	for order = inprocess.OrderMax; order > inprocess.OrderMin; order-- {
-		if bytes = 2 * inprocess.EndSize(order); bytes <= remains/share {
-			return order, bytes, true
-		}
-	}
-	bytes = 2 * inprocess.EndSize(order)
+	order = inprocess.OrderWithin(remains/share, inprocess.OrderMax)
+	bytes = inprocess.PairSize(order)
 	return order, bytes, bytes <= remains
 }

@@ -73,14 +73,13 @@ func TestBetweenHostsMemory(t *testing.T) {
 	small := w.settings
 	small.Memory = "16MiB"
 	w.gs[0] = w.up(w.h1, small)
-	const bytes = 32 << 20
 	for _, order := range []uint32{inprocess.OrderMax, inprocess.OrderMin} {
-		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, bytes)
+		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 		w.promoted()
 		for _, g := range w.gs {
-			require.Equal(t, 2*inprocess.EndSize(order), g.stats().InProcess.MemoryBytes)
+			require.Equal(t, inprocess.PairSize(order), g.stats().InProcess.MemoryBytes)
 		}
-		f.whole(bytes)
+		f.ends()
 		f.kill()
 		for _, g := range w.gs {
 			g.eventually("gone", 10*time.Second, func() bool { return len(g.inProcess()) == 0 && g.stats().InProcess.MemoryBytes == 0 })

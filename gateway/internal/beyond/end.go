@@ -76,7 +76,7 @@ func (e *end) make(t *talk, order uint32) error {
 		return err
 	}
 	e.order, e.portion = order, p
-	e.s.rings.Add(ringBytes(order))
+	e.s.rings.Add(inprocess.PairSize(order))
 	e.mir.Store(m)
 	return nil
 }
@@ -95,7 +95,7 @@ func (e *end) drop() {
 	e.s.dropped(e)
 	if m := e.mir.Load(); m != nil {
 		m.Close(func() {
-			e.s.rings.Add(-ringBytes(e.order))
+			e.s.rings.Add(-inprocess.PairSize(e.order))
 			e.s.conns.Add(-1)
 			e.s.deskGoes(e.half.Member)
 		})

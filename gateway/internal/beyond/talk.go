@@ -445,22 +445,16 @@ func (t *talk) offer(e *end) {
 	})
 }
 
-// ringBytes returns what the memory of an end holds, with rings of 2^order bytes.
-func ringBytes(order uint32) int64 { return 2 * inprocess.EndSize(order) }
-
 // ringOrder returns the binary logarithm of the size of the next end's rings. The largest hold as much as a stream has in
 // flight while the two programs and gateways wait for a processor in turn. An adapter locks them in memory, so they are
 // smaller for one. No end gets more than 1/ringShare of what Config.Memory has left, or the smallest rings: even small
 // messages use all of a ring in time.
 func (s *Service) ringOrder(adapter bool) uint32 {
-	order := uint32(inprocess.OrderMax)
+	most := uint32(inprocess.OrderMax)
 	if adapter {
-		order--
+		most--
 	}
-	for left := s.cfg.Memory - s.rings.Load(); order > inprocess.OrderMin && ringBytes(order) > left/ringShare; {
-		order--
-	}
-	return order
+	return inprocess.OrderWithin((s.cfg.Memory-s.rings.Load())/ringShare, most)
 }
 
 // adapter reports whether an adapter may carry an end.

@@ -199,9 +199,9 @@ func TestRingOrder(t *testing.T) {
 			require.LessOrEqual(t, order, last)
 			require.Equal(t, min(order, inprocess.OrderMax-1), s.ringOrder(true))
 			if last = order; order > inprocess.OrderMin {
-				larger += ringBytes(order)
+				larger += inprocess.PairSize(order)
 			}
-			s.rings.Add(ringBytes(order))
+			s.rings.Add(inprocess.PairSize(order))
 		}
 		require.LessOrEqual(t, larger, memory)
 		require.Equal(t, memory == 64<<30, last > inprocess.OrderMin)

@@ -81,8 +81,8 @@ func TestUnknownWork(t *testing.T) {
 	require.ErrorContains(t, err, "nothing to compare")
 }
 
-// counted measures until half of the rounds of every series count: on a busy machine a connection goes another way now and then,
-// and its round does not count.
+// counted measures until a round of every series counts: on a busy machine a connection goes another way now and then, and its
+// round does not count.
 func counted(t *testing.T, measure func() ([]*comparison.Report, error)) (list []*comparison.Report) {
 	t.Helper()
 	for range 5 {
@@ -115,10 +115,10 @@ func follow(earlier, r *comparison.Report) {
 	}
 }
 
-// incomplete names a series of a report of which most rounds do not count; empty: there is none.
+// incomplete names a series of a report of which no round counts; empty: there is none.
 func incomplete(r *comparison.Report) string {
 	for _, s := range r.Series {
-		if 2*s.Spread().N < len(s.Values) {
+		if s.Spread().N == 0 {
 			return fmt.Sprintf("%s, %s: %s", s.Work, s.Variant, s.Note)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 var redis = []suite{
 	ordered(redisUnits("types", 300, "unit/type/string", "unit/type/incr", "unit/type/list", "unit/type/list-2", "unit/type/list-3",
 		"unit/type/set", "unit/type/zset", "unit/type/hash", "unit/type/stream", "unit/type/stream-cgroups"), "Blocking XREADGROUP: swapped DB, key doesn't exist",
-		"Blocking XREADGROUP: key deleted", "Blocking XREADGROUP: flushed DB"),
+		"Blocking XREADGROUP: swapped DB, key is not a stream", "Blocking XREADGROUP: key deleted", "Blocking XREADGROUP: flushed DB"),
 	redisUnits("commands", 300, "unit/auth", "unit/protocol", "unit/keyspace", "unit/scan", "unit/info", "unit/info-command",
 		"unit/sort", "unit/expire", "unit/other", "unit/multi", "unit/quit", "unit/acl", "unit/pubsub", "unit/pubsubshard",
 		"unit/slowlog", "unit/introspection", "unit/introspection-2", "unit/limits", "unit/obuf-limits", "unit/wait", "unit/pause",

@@ -70,7 +70,7 @@ func advertised(t *testing.T) {
 	advertisement[0], advertisement[4] = 134, 64
 	binary.BigEndian.PutUint16(advertisement[6:], 1800)
 	to := &unix.SockaddrInet6{ZoneId: uint32(router.Index), Addr: [16]byte{0: 0xff, 1: 2, 15: 1}}
-	for end := time.Now().Add(10 * time.Second); !hasDefault(t); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !hasDefault(t); time.Sleep(50 * time.Millisecond) {
 		require.True(t, time.Now().Before(end), "no route comes of the advertisement")
 		_ = unix.Sendto(fd, advertisement, 0, to) // not before the link-local address is there
 	}

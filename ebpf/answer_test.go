@@ -207,11 +207,9 @@ func TestRetransmissionOfForgottenNegotiation(t *testing.T) {
 	cfg := config(accelerate(6379))
 	cfg.Handshake = 300 * time.Millisecond
 	c := newClient(t, cfg)
-	syn, tuple := c.offered(ghost4 + ":6379")
+	syn, tuple := c.answered(ghost4+":6379", accepts)
 	_, nonce, _ := syn.offer()
 	accept := accepts(syn, nonce).bytes(t)
-	c.h2.send(c.h1, accept)
-	require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, 30*time.Second, time.Millisecond)
 	again, ok := c.wire.next(patience, func(s segment) bool { return s.src == syn.src })
 	require.True(t, ok)
 	require.Equal(t, syn.seq, again.seq)
@@ -219,7 +217,7 @@ func TestRetransmissionOfForgottenNegotiation(t *testing.T) {
 	require.False(t, offers, "bare")
 	require.Equal(t, StateReleased, c.state(tuple))
 	c.rec.wait(t, 30*time.Second, replacedBy(tuple, syn.seq))
-	require.EqualValues(t, 1, nativeCount(t, c.d, SideClient, ReasonHandshakeTimeout))
+	require.Positive(t, nativeCount(t, c.d, SideClient, ReasonHandshakeTimeout), "one, or more if some were answered late")
 	c.h2.send(c.h1, accept)
 	require.Eventually(t, func() bool { return stat(t, c.d, "released_drop") == 1 }, 30*time.Second, time.Millisecond)
 }
@@ -228,15 +226,16 @@ func TestRetransmissionOfForgottenNegotiation(t *testing.T) {
 func TestTransitions(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, config(accelerate(6379)))
-	syn, tuple := c.offered(ghost4 + ":6379")
+	syn, tuple := c.answered(ghost4+":6379", accepts) // so the kernel changes nothing by repeating it
+	require.Eventually(t, func() bool { return c.state(tuple) == StateNegotiating }, patience, time.Millisecond)
 	d, isn := c.d, syn.seq
 	require.ErrorIs(t, d.Transition(tuple, isn+1, StateDead), ErrReplaced)
 	require.ErrorIs(t, d.Delete(tuple, isn+1), ErrReplaced)
 	var se *StateError
-	require.ErrorAs(t, d.Transition(tuple, isn, StateCompleting, StateNegotiating, StateCarrying), &se)
-	require.Equal(t, StateOffered, se.Have)
+	require.ErrorAs(t, d.Transition(tuple, isn, StateCompleting, StateOffered, StateCarrying), &se)
+	require.Equal(t, StateNegotiating, se.Have)
 	require.ErrorIs(t, se, ErrState)
-	require.NoError(t, d.Transition(tuple, isn, StateNegotiating, StateOffered))
+	require.NoError(t, d.Transition(tuple, isn, StateCompleting, StateNegotiating))
 	f, err := d.Flow(tuple)
 	require.NoError(t, err)
 	require.Equal(t, isn, f.ISN)
@@ -308,11 +307,8 @@ func TestBlackhole(t *testing.T) {
 	n, err := c.d.FlushPeers()
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
-	syn, _ = c.offered(ghost4 + ":6379")
-	_, nonce, has := syn.offer()
-	require.True(t, has)
 	// A count is forgotten when an offer is answered at all.
-	c.h2.send(c.h1, accepts(syn, nonce).bytes(t))
+	c.answered(ghost4+":6379", accepts)
 	peers, err := c.d.Peers()
 	require.NoError(t, err)
 	require.Empty(t, peers)

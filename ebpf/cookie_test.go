@@ -221,9 +221,7 @@ func TestAnswerKernelKnows(t *testing.T) {
 // other programs, it is the kernel's.
 func TestAnswerStale(t *testing.T) {
 	t.Parallel()
-	cfg := config(accelerate(6379))
-	cfg.HeartbeatTimeout = time.Second
-	s := newServer(t, cfg)
+	s := newServer(t, config(accelerate(6379)))
 	syn := s.syn(false, 1000)
 	s.send(syn)
 	third := s.answered(syn).third()

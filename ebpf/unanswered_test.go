@@ -57,7 +57,7 @@ func (c *client) plain(to string) {
 	c.t.Helper()
 	d := c.dial(to)
 	require.True(c.t, d.offers())
-	d.answer(d.syn.reply(flagSYN|flagACK, 7000, pad(timestamps())).bytes(c.t))
+	d.answer(d.syn.reply(flagSYN|flagACK, 7000, pad(echoOf(c.t, d.syn))).bytes(c.t)) // which is told from one to a later SYN
 	require.NoError(c.t, d.ends())
 }
 
@@ -119,13 +119,17 @@ func TestUnansweredTogether(t *testing.T) {
 	to := ghost4 + ":6379"
 	c.plain(to)
 	var all []*dialled
+	waits := map[netip.AddrPort]bool{}
 	for range 10 {
-		all = append(all, c.dial(to))
+		d := c.dial(to)
+		all = append(all, d)
+		waits[d.tuple.Local] = true
 	}
-	for range all {
+	for len(waits) > 0 {
 		bare, ok := c.wire.next(patience, isSYN(6379))
 		require.True(t, ok)
 		c.h2.send(c.h1, bare.reply(flagSYN|flagACK, 7000, pad(timestamps())).bytes(t))
+		delete(waits, bare.src)
 	}
 	for _, d := range all {
 		require.NoError(t, d.ends())

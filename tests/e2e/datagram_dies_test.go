@@ -176,15 +176,23 @@ func TestDatagramsOverLossySoft(t *testing.T) {
 	d := newDatagrams(t, false)
 	d.prove(t, d.h2.AddrPort4(echoUDP))
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		before := d.g1.udpStats()
-		e, err := d.h1.RunApp(patience(t), "ping-udp", "-to", addr(d.h2, echoUDP), "-count", "500", "-patient", "-limit", "150ms",
-			"-size", "24,1000,1400", "-gap", "200us")
-		require.NoError(t, err)
-		require.Zero(t, e.Failed, "%+v", e)
-		require.Positive(t, e.Lost, "%+v", e)
-		require.Less(t, e.Lost, 250, "%+v", e)
-		require.GreaterOrEqual(t, d.g1.udpStats().Sent[d.via]-before.Sent[d.via], uint64(400), "%+v", e)
-		t.Logf("%+v", e)
+		for end := time.Now().Add(2 * time.Minute); ; {
+			before1, before2 := d.g1.stats(), d.g2.stats()
+			e, err := d.h1.RunApp(patience(t), "ping-udp", "-to", addr(d.h2, echoUDP), "-count", "500", "-patient", "-limit", "150ms",
+				"-size", "24,1000,1400", "-gap", "200us")
+			require.NoError(t, err)
+			require.Zero(t, e.Failed, "%+v", e)
+			require.Positive(t, e.Lost, "%+v", e)
+			s1, s2 := d.g1.stats(), d.g2.stats()
+			carried := s1.Datagrams.Sent[d.via] - before1.Datagrams.Sent[d.via]
+			t.Logf("%d carried: %+v", carried, e)
+			if e.Lost < 250 && carried >= 400 {
+				return
+			}
+			// A machine that is busy keeps gateways from carrying, and answers from coming in time.
+			explained := busy(s1) > busy(before1) || busy(s2) > busy(before2) || e.Late > 100
+			require.True(t, explained && time.Now().Before(end), "%d carried: %+v\n%s", carried, e, d.dumpUDP())
+		}
 	})
 	p, err := d.h2.StartApp("serve-quic", fmt.Sprintf("quic=[::]:%d", quicPort))
 	require.NoError(t, err)

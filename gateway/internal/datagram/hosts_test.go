@@ -143,6 +143,46 @@ func (h *hosts) pass(i int, ends endPair, payload []byte) {
 	require.True(h.t, bytes.Equal(payload, p.payload), "%d bytes", len(payload))
 }
 
+// lateTries is how often a test begins again whose datagrams a host without a processor left
+// native.
+const lateTries = 10
+
+// passes is pass that tells whether the datagram was carried, or given back.
+func (h *hosts) passes(t *testing.T, i int, ends endPair, payload []byte) bool {
+	t.Helper()
+	h.d[i].steer(t, ends, payload)
+	d, p := h.either(t)
+	require.Equal(t, ends, p.endPair)
+	require.True(t, bytes.Equal(payload, p.payload), "%d bytes", len(payload))
+	return d == h.d[1-i]
+}
+
+// stoodStill returns a function that tells for how long a loop of the hosts, or the test
+// itself, had no processor at most since.
+func (h *hosts) stoodStill() (longest func() time.Duration) {
+	stop, told := make(chan struct{}), make(chan time.Duration, 1)
+	go func() {
+		most := time.Duration(0)
+		defer func() { told <- most }()
+		for last := time.Now(); ; {
+			select {
+			case <-stop:
+				return
+			case <-time.After(tickEvery):
+			}
+			for i := range h.g {
+				h.engine(i).s.Call(func() {})
+			}
+			now := time.Now()
+			most, last = max(most, now.Sub(last)), now
+		}
+	}()
+	return func() time.Duration {
+		close(stop)
+		return <-told
+	}
+}
+
 func (h *hosts) stats(i int) report.DatagramStats {
 	e := h.engine(i)
 	e.s.Call(e.queryCounts)
@@ -168,22 +208,33 @@ func randomBytes(n int) []byte {
 // with a small MTU too.
 func TestDatagramsPass(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
-		datagramsPass(t, newHosts(t, kind), kind)
-		h := newHosts(t, kind)
-		for i := range h.g {
-			h.narrow(i)
+		for _, narrow := range []bool{false, true} {
+			for try := 0; ; try++ {
+				h := newHosts(t, kind)
+				for i := range h.g {
+					if narrow {
+						h.narrow(i)
+					}
+				}
+				if datagramsPass(t, h, kind) {
+					break
+				}
+				require.Less(t, try, lateTries, "some are always given back, or a query is sent again")
+			}
 		}
-		datagramsPass(t, h, kind)
 	})
 }
 
-func datagramsPass(t *testing.T, h *hosts, kind report.DeviceKind) {
+// datagramsPass tells whether all were carried. A host that has no processor may have no room
+// for one, or get a query again.
+func datagramsPass(t *testing.T, h *hosts, kind report.DeviceKind) bool {
 	h.meet()
 	there, back := h.ends(0, 4000, 53), h.ends(1, 53, 4000)
 	sizes := []int{0, 1, 2, 511, 1007, 1008, 1009, 1472, 2015, 2016, 2017, 4080, 4081, 8972, 65507}
 	for _, n := range sizes {
-		h.pass(0, there, randomBytes(n))
-		h.pass(1, back, randomBytes(n))
+		if !h.passes(t, 0, there, randomBytes(n)) || !h.passes(t, 1, back, randomBytes(n)) {
+			return false
+		}
 	}
 	name := kind.Carrier()
 	s := h.stats(0)
@@ -193,6 +244,9 @@ func datagramsPass(t *testing.T, h *hosts, kind report.DeviceKind) {
 	require.Zero(t, s.Returned)
 	for why, n := range s.Dropped {
 		require.Zero(t, n, why)
+	}
+	if s.Resolution.Queries > 1 {
+		return false
 	}
 	require.Equal(t, report.ResolutionStats{Queries: 1, Answers: 1, Asked: 1, Answered: 1}, s.Resolution)
 
@@ -207,6 +261,7 @@ func datagramsPass(t *testing.T, h *hosts, kind report.DeviceKind) {
 	require.Equal(t, list[0].TxBytes, h.g[1].flows()[0].RxBytes)
 	require.Equal(t, report.SideServer, h.g[1].flows()[0].Side)
 	require.True(t, h.d[1].isOpen(ebpf.Tuple{Local: there.dst, Remote: there.src}))
+	return true
 }
 
 // TestDatagramsWithSeveralShards: one of them carries all datagrams, and finds its

@@ -107,7 +107,8 @@ func TestHWMakesFewAtATime(t *testing.T) {
 
 // TestHWLeavesShardsTime: a hundred connections a second delay what else a shard does by a
 // millisecond at most, nine times in ten, beside a shard that has none. What the machine
-// does to one of both it may not do to the other: one second in a minute has to show it.
+// does to one of both it may not do to the other: one second in a minute has to show it, and
+// where that shard is late by more than a millisecond itself, this one may be by twice as much.
 func TestHWLeavesShardsTime(t *testing.T) {
 	s := newSides(t, 100)[0]
 	s.Config.Limits.HWFlows = 1000 // those before wait to be closed
@@ -122,7 +123,7 @@ func TestHWLeavesShardsTime(t *testing.T) {
 	require.Eventually(t, func() bool {
 		busy, rest := late(t, s, idle)
 		t.Logf("nine in ten are late by at most %v, and %v without connections", busy, rest)
-		return busy-rest <= time.Millisecond
+		return busy-rest <= max(time.Millisecond, rest)
 	}, time.Minute, time.Millisecond)
 	_, _, onShard := s.host.counted()
 	require.Empty(t, onShard, "a shard waits for an adapter")

@@ -98,9 +98,10 @@ func TestFakeProgram(t *testing.T) {
 
 // fakeDaemon beats in a file and holds a pipe, as a real one holds its links.
 func fakeDaemon(w *Ward, dir, verb string) int {
-	if verb == "early" {
+	if verb == "early" { // signals end it until the test says so
 		fmt.Println("starting")
-		time.Sleep(300 * time.Millisecond) // signals end it
+		_, _ = os.ReadFile(filepath.Join(dir, "go"))
+		time.Sleep(300 * time.Millisecond)
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
@@ -144,7 +145,14 @@ func fakeDaemon(w *Ward, dir, verb string) int {
 			}
 			if verb == "again" && s == syscall.SIGHUP {
 				protected := make(chan error, 1)
-				go func() { protected <- w.Protect(fdpass.Own(f), []*fdpass.File{fdpass.Own(hold)}) }()
+				go func() {
+					protect := func() error { return w.Protect(fdpass.Own(f), []*fdpass.File{fdpass.Own(hold)}) }
+					err := protect()
+					for try := 0; err != nil && try < 10; try++ { // the next guardian had no processor in time, either
+						err = protect()
+					}
+					protected <- err
+				}()
 				for answered := false; !answered; i++ {
 					fileHeartbeat{f}.beat(i)
 					select {
@@ -178,6 +186,7 @@ func finish(w *Ward, verb string) int {
 // fakeRun is a fake program that runs.
 type fakeRun struct {
 	t      *testing.T
+	dir    string
 	cmd    *exec.Cmd
 	out    *bufio.Scanner
 	beat   fileHeartbeat
@@ -191,24 +200,40 @@ func startFake(t *testing.T, verb string) *fakeRun {
 	beat, err := os.OpenFile(dir+"/beat", os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)
 	require.NoError(t, unix.Mkfifo(dir+"/fifo", 0o600))
+	require.NoError(t, unix.Mkfifo(dir+"/go", 0o600))
 	fifo, err := os.OpenFile(dir+"/fifo", os.O_RDONLY|unix.O_NONBLOCK, 0)
+	require.NoError(t, err)
+	log, err := os.Create(dir + "/log")
 	require.NoError(t, err)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^TestFakeProgram$")
 	cmd.Env = append(os.Environ(), fakeEnv+"="+dir+" "+verb)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr = log
 	pipe, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	r := &fakeRun{t: t, cmd: cmd, out: bufio.NewScanner(pipe), beat: fileHeartbeat{int(beat.Fd())}, fifo: fifo}
+	r := &fakeRun{t: t, dir: dir, cmd: cmd, out: bufio.NewScanner(pipe), beat: fileHeartbeat{int(beat.Fd())}, fifo: fifo}
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		if r.daemon != 0 {
 			_ = syscall.Kill(r.daemon, syscall.SIGKILL)
 		}
-		_ = errors.Join(beat.Close(), fifo.Close())
+		_ = errors.Join(beat.Close(), fifo.Close(), log.Close())
+		if t.Failed() {
+			t.Log(r.log())
+		}
 	})
 	return r
 }
+
+// log returns what the processes have logged.
+func (r *fakeRun) log() string {
+	b, err := os.ReadFile(r.dir + "/log")
+	require.NoError(r.t, err)
+	return string(b)
+}
+
+// lingers is what a guardian logs that keeps the steering for a moment.
+const lingers = "steering kept for a moment"
 
 // protected waits until the daemon is.
 func (r *fakeRun) protected() *fakeRun {
@@ -294,6 +319,7 @@ func TestADaemonThatIsKilled(t *testing.T) {
 	lingered := time.Since(killed)
 	require.Greater(t, lingered, 700*time.Millisecond, "the steering must outlive the daemon")
 	t.Logf("the steering outlives it by %v", lingered)
+	require.Contains(t, r.log(), lingers)
 	require.Equal(t, 1, r.status())
 }
 
@@ -355,6 +381,7 @@ func TestSignalsAtTheStart(t *testing.T) {
 	r := startFake(t, "early")
 	require.Equal(t, "starting", r.line())
 	r.signal(r.cmd.Process.Pid, syscall.SIGHUP)
+	require.NoError(t, os.WriteFile(r.dir+"/go", nil, 0))
 	r.protected()
 	require.Equal(t, "signal hangup", r.line())
 	r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
@@ -376,19 +403,12 @@ func comm(t *testing.T, pid int) string {
 }
 
 func TestACleanStopIsReleasedAtOnce(t *testing.T) {
-	var fastest time.Duration
-	for range 10 { // until the machine is fast enough to tell
-		r := startFake(t, "release").protected()
-		start := time.Now()
-		r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
-		require.Equal(t, "signal terminated", r.line())
-		require.Equal(t, "released", r.line())
-		require.Equal(t, 4, r.status())
-		if fastest = time.Since(start); fastest < 900*time.Millisecond {
-			return
-		}
-	}
-	require.Fail(t, "nothing is held: nobody waits", "%v", fastest)
+	r := startFake(t, "release").protected()
+	r.signal(r.cmd.Process.Pid, syscall.SIGTERM)
+	require.Equal(t, "signal terminated", r.line())
+	require.Equal(t, "released", r.line())
+	require.Equal(t, 4, r.status())
+	require.NotContains(t, r.log(), lingers, "nothing is held: nobody waits")
 }
 
 func TestAGuardianThatIsKilledIsReplaced(t *testing.T) {

@@ -56,7 +56,7 @@ func TestThreadsOfADaemon(t *testing.T) {
 	require.Eventually(t, func() bool {
 		busy := threads(daemonProc(pidfd))
 		return len(busy) == 1 && strings.HasPrefix(busy[0], strconv.Itoa(cmd.Process.Pid)+" S")
-	}, 10*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	require.Empty(t, threads(daemonProc(-1)))
 }
 

@@ -52,27 +52,27 @@ func TestHeldUpCall(t *testing.T) {
 			s.Outside(&guest{}) // not ready
 			s.Outside(quick)
 		})
-		require.Eventually(t, func() bool { return quick.backs.Load() == int32(i+1) }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return quick.backs.Load() == int32(i+1) }, patience, time.Millisecond)
 		require.Equal(t, []int32{1, 0}, []int32{slow[i].held.Load(), slow[i].backs.Load()})
 	}
 	require.Equal(t, "second", <-quick.panics)
 	spent := s.processorTime()
 	close(slow[0].hold)
-	require.Eventually(t, func() bool { return slow[0].backs.Load() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return slow[0].backs.Load() == 1 }, patience, time.Millisecond)
 	require.GreaterOrEqual(t, s.processorTime(), spent)
 
 	cancel()
 	beats.Wait()
 	last := &guest{hold: make(chan struct{}), ready: true}
 	s.Post(func() { s.Outside(last) })
-	require.Eventually(t, func() bool { return last.begun.Load() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return last.begun.Load() == 1 }, patience, time.Millisecond)
 	s.Halt()
 	require.EqualValues(t, 1, last.held.Load())
 	for _, g := range []*guest{slow[1], last} {
 		close(g.hold)
-		require.Eventually(t, func() bool { return g.backs.Load() == 1 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return g.backs.Load() == 1 }, patience, time.Millisecond)
 	}
-	require.Eventually(t, func() bool { return s.held.Load() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.held.Load() == 0 }, patience, time.Millisecond)
 }
 
 // TestHeldUpCallsAreBounded checks that a shard that has lost too many threads to calls loses no more.
@@ -88,11 +88,11 @@ func TestHeldUpCallsAreBounded(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s.relieve(time.Now())
 		return s.held.Load() == mostHeld
-	}, 30*time.Second, time.Millisecond)
+	}, patience, time.Millisecond)
 	time.Sleep(2 * heldAfter)
 	s.relieve(time.Now())
 	require.EqualValues(t, mostHeld, s.held.Load())
 	close(g.hold)
 	s.Halt()
-	require.Eventually(t, func() bool { return g.backs.Load() == mostHeld+1 && s.held.Load() == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return g.backs.Load() == mostHeld+1 && s.held.Load() == 0 }, patience, time.Millisecond)
 }

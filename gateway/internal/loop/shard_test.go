@@ -147,15 +147,19 @@ func TestArmedOnlyAroundSleep(t *testing.T) {
 func TestShardAtRest(t *testing.T) {
 	d := &fakeDriver{}
 	s := startShard(t, d)
-	time.Sleep(4 * busyTail)
+	require.Eventually(t, func() bool { // it rests, once it has had a processor
+		return s.asleep.Load() && time.Until(s.made.Add(time.Duration(s.due.Load()))) > 2*busyTail
+	}, patience, time.Millisecond)
 	begun, before := time.Now(), d.turns.Load()
 	require.Eventually(t, func() bool { return s.Late(time.Now()) == 0 }, patience, time.Millisecond)
 	time.Sleep(2 * shardRest)
 	n := d.turns.Load() - before
 	require.LessOrEqual(t, n, int64(time.Since(begun)/shardRest)+2)
 	require.Eventually(t, func() bool { return d.turns.Load() >= before+2 }, patience, time.Millisecond)
-	require.Zero(t, s.Late(s.made.Add(time.Duration(s.due.Load()))))
-	require.Equal(t, time.Second, s.Late(s.made.Add(time.Duration(s.due.Load())+time.Second)), "one that does not come back")
+	require.Eventually(t, func() bool { // unless it turns in between
+		due := s.made.Add(time.Duration(s.due.Load()))
+		return s.Late(due) == 0 && s.Late(due.Add(time.Second)) == time.Second
+	}, patience, time.Millisecond, "one that does not come back")
 }
 
 // TestLateShard: one that hangs in its turn is late, and so is one that sleeps

@@ -144,6 +144,8 @@ func TestRecall(t *testing.T) {
 		}}, told
 	}
 	made, told := dial()
+	_, err = unix.Poll([]unix.PollFd{{Fd: int32(made.fd), Events: unix.POLLOUT}}, 30_000) // until the kernel has answered
+	require.True(t, err == nil || err == unix.EINTR, err)
 	require.False(t, made.Recall())
 	made.event(0)
 	require.True(t, *told)

@@ -23,10 +23,13 @@ const (
 type pasts struct {
 	// Missed counts readings of a full history in which nothing was known: ends may be missing from the counts.
 	Missed int `json:"missed"`
+	// Late counts those of them for which this program had no processor in time.
+	Late int `json:"late"`
 	// Hosts has the number of connections of each kind of end by host.
 	Hosts map[string]map[string]int `json:"ends"`
 
 	seen map[*site]map[past]bool // what has been counted and may be read again
+	last map[*site]time.Time     // when the latest reading began
 }
 
 // past identifies a connection that ended, in whichever process reports it.
@@ -52,7 +55,8 @@ func kindOf(c *report.ConnInfo) string {
 // taken over.
 func (e *pasts) read(ctx context.Context, at *site) {
 	seen, now := e.seen[at], map[past]bool{}
-	known := false
+	known, before := false, e.last[at]
+	e.last[at] = time.Now()
 	for _, socket := range []string{at.socket(), at.socket() + ".old"} {
 		client := admin.NewClient(socket)
 		list, err := client.Conns(ctx, report.ConnQuery{Closed: true, All: true})
@@ -75,13 +79,16 @@ func (e *pasts) read(ctx context.Context, at *site) {
 	}
 	if len(now) >= historySize && !known {
 		e.Missed++
+		if time.Since(before) > 3*endsEvery {
+			e.Late++
+		}
 	}
 	maps.DeleteFunc(seen, func(p past, _ bool) bool { return !now[p] && time.Since(p.at) > patience })
 }
 
 // watchEnds reads the histories until stop is called, which returns the line with the counts.
 func (s *soak) watchEnds() (stop func() string) {
-	e := &pasts{Hosts: map[string]map[string]int{}, seen: map[*site]map[past]bool{}}
+	e := &pasts{Hosts: map[string]map[string]int{}, seen: map[*site]map[past]bool{}, last: map[*site]time.Time{}}
 	for _, at := range s.capable {
 		e.Hosts[at.Name], e.seen[at] = map[string]int{}, map[past]bool{}
 	}

@@ -44,7 +44,7 @@ func TestSoak(t *testing.T) {
 	line := regexp.MustCompile(`(?m)^{"missed".*$`).Find(out.Bytes())
 	var ends pasts
 	require.NoError(t, json.Unmarshal(line, &ends), "%s", line)
-	require.Zero(t, ends.Missed)
+	require.Equal(t, ends.Late, ends.Missed)
 	for _, host := range []string{"a1", "a2", "b1"} {
 		require.NotEmpty(t, ends.Hosts[host], "how connections ended at %s", host)
 	}
@@ -63,6 +63,10 @@ func TestInProcess(t *testing.T) {
 	s := &soak{inprocess: b, options: options{out: &out, seed: matrix.Seed(t)}, ledger: &ledger{out: &out, start: time.Now()}, life: t.Context()}
 	s.inProcess(2 * time.Second)
 	total := s.ledger.sum()
+	for length := 4 * time.Second; total.errors == 0 && total.faults == 0 && length < time.Minute; length *= 2 { // on a slow machine
+		s.inProcess(length)
+		total = s.ledger.sum()
+	}
 	require.Zero(t, total.errors, out.String())
 	require.Positive(t, total.flows)
 	require.Positive(t, total.bytes)

@@ -99,7 +99,10 @@ func TestSpareDies(t *testing.T) {
 // When both have died there is nothing left that could make one, and no request waits.
 func TestSpareAndKeeperDie(t *testing.T) {
 	n, _ := tended(t)
-	for _, pid := range []int{standsBy(t, n), runs(t, n, keeperVerb)} {
+	spare, keeper := standsBy(t, n), runs(t, n, keeperVerb)
+	require.NoError(t, unix.Kill(keeper, unix.SIGSTOP)) // it makes no other spare before it dies
+	require.Eventually(t, func() bool { return stopped(t, keeper) }, 30*time.Second, time.Millisecond)
+	for _, pid := range []int{spare, keeper} {
 		require.NoError(t, unix.Kill(pid, unix.SIGKILL))
 	}
 	require.Eventually(t, func() bool { return !n.Alive() }, 30*time.Second, time.Millisecond)

@@ -537,7 +537,9 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 			return 0;
 	}
 	if (unlikely(e && level == SOL_SOCKET && option == SO_LINGER) && state_of(e) == SMCI_PROMOTED) return smcgw_lingers(e, fd, v, n);
-	return REAL(setsockopt)(fd, level, option, v, n);
+	int r = REAL(setsockopt)(fd, level, option, v, n);
+	if (unlikely(e && level == SOL_SOCKET)) smcgw_timeout_set(e);
+	return r;
 }
 PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {
 	struct end *e = look_open(fd);

@@ -75,6 +75,8 @@ struct end {
 	_Atomic uint64_t kr, ks;           // positions in the kernel's stream, tokens included: read, written
 	bool client;
 	_Atomic bool nonblock, polled, edge, passed;
+	_Atomic uint8_t options;           // counts calls that may have changed a timeout
+	_Atomic uint8_t no_rcvtimeo, no_sndtimeo; // 0, or options + 1 when the kernel said that there is no timeout
 	uint32_t tag;
 	_Atomic uint32_t question;         // number of its ASK in this conversation; 0: it has not asked
 	_Atomic uint32_t grants_seen, again;
@@ -383,6 +385,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);
 void smcgw_arm(struct end *e, uint32_t whom);
+void smcgw_timeout_set(struct end *e);
 bool smcgw_spin(bool (*ready)(void *), void *of);
 bool smcgw_hot(struct end *e);            // whether the ring has bytes of the current extent
 bool smcgw_genuine(struct end *e, int fd, bool told); // the kernel says readable: whether there is more than tokens

@@ -79,6 +79,8 @@ struct remote {
 	int lowat;              // the value that this end last gave SO_RCVLOWAT; the gateway may have changed it since
 	uint64_t lowat_head;    // the mirror's head and flags at that time
 	uint32_t lowat_flags;
+	uint64_t has_rest;      // the position in the kernel's stream at which a byte was seen: the rest, if that is next
+	bool reported;          // the kernel has reported readable, and nobody has looked since
 	int64_t unsure_until, ended_at;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	_Atomic bool asked;     // the gateway was asked after RECALL: see left_unopened; the writer also looks at it
@@ -161,6 +163,7 @@ bool smcgw_remote_grant(struct end *e, int bell_fd) {
 	m->id = get(&e->report.id);
 	m->size = 1ull << e->order_max;
 	m->lowat = 1;
+	m->has_rest = UINT64_MAX;
 	e->remote = m;
 	place_of(e)->memory.remote = m;
 	return true;
@@ -233,6 +236,7 @@ static bool leave(struct end *e, int fd, bool last);
 static bool leaves_now(struct end *e, int fd);
 static bool advance(struct end *e, int fd);
 static bool acked(struct end *e, int fd);
+static bool must_leave(struct end *e);
 static void readable(struct end *e, int fd);
 
 // has_all tells whether the peer has read everything; see kept_up.
@@ -488,6 +492,7 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 		if (get(&e->violated)) continue;
 		if (m->type == NO_FRAME && tail == m->clear) {
 			// Look at the kernel after head was loaded: the frames that precede those ring bytes are there by now.
+			m->reported = false;
 			bool ends = e->eof || e->rx_error, part = queued(fd) + (int)m->in_n > m->rest && header(e, fd);
 			if (m->type != NO_FRAME || m->rx != FRAMED || get(&e->violated) || (!ends && (e->rx_error || e->eof))) continue;
 			if (!part && !m->voided) m->clear = head;
@@ -596,8 +601,32 @@ static bool died(struct end *e, int fd) {
 	return true;
 }
 
-// armed asks the gateway for a doorbell. It returns false once it has armed, looked again, and found nothing. It sets SO_RCVLOWAT before
-// arm: a doorbell for the new value comes later and takes effect, while one for an earlier value, for something that is not due, is undone.
+// arms asks the gateway for a doorbell. It returns false if the mirror is no longer as it was: the caller must look again. It sets SO_RCVLOWAT
+// before arm: a doorbell for the new value comes later and takes effect, while one for an earlier value, for something that is not due, is
+// undone.
+static bool arms(struct end *e, int fd, int lowat, uint64_t head, uint32_t flags) {
+	struct remote *m = e->remote;
+	if (m->lowat != lowat || m->lowat_head != head || m->lowat_flags != flags) {
+		SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
+		m->lowat = lowat;
+		m->lowat_head = head;
+		m->lowat_flags = flags;
+	}
+	smcgw_arm(e, SMCI_ARM_SELF);
+	return get_acquire(&e->peer->head) == head && get_acquire(&e->peer->flags) == flags;
+}
+// rested asks for a doorbell if the ring is read to its end, and does not look at the kernel: that reports more than the rest at once. It
+// returns false if there is something to look at.
+static bool rested(struct end *e, int fd) {
+	const struct remote *m = e->remote;
+	const uint32_t flags = get_acquire(&e->peer->flags);
+	const uint64_t head = get_acquire(&e->peer->head);
+	if (head != get(&e->own->tail) || m->rx != FRAMED || m->type != NO_FRAME || m->voided || m->reported) return false;
+	if (!m->rest || m->has_rest != get(&e->kr) || e->eof || e->rx_error || get(&e->violated) || get(&e->read_ended)) return false;
+	return arms(e, fd, 2, head, flags);
+}
+
+// armed asks for a doorbell. It returns false once it has, has looked again, and found nothing.
 static bool armed(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	for (;;) {
@@ -606,6 +635,7 @@ static bool armed(struct end *e, int fd) {
 		if (m->rx == LOOK && (settled(e, get(&e->kr)) || may_ask(e))) return true;
 		if (m->rx == LOOK && !m->unsure_until && q < (int)(NONCE + FRAME)) lowat = q ? q + 1 : 1;
 		uint64_t upto = get_acquire(&e->peer->head);
+		if (q) m->has_rest = get(&e->kr);
 		if (m->rx == FRAMED) {
 			uint64_t tail = get(&e->own->tail);
 			bool due = !m->voided && upto != tail;
@@ -614,14 +644,7 @@ static bool armed(struct end *e, int fd) {
 			else due = (due && tail < m->r) || (q && (m->voided || tail == m->r)) || (!m->voided && upto < m->r && carrier_gone(e));
 			if (due) return true;
 		}
-		if (m->lowat != lowat || m->lowat_head != upto || m->lowat_flags != flags) {
-			SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
-			m->lowat = lowat;
-			m->lowat_head = upto;
-			m->lowat_flags = flags;
-		}
-		smcgw_arm(e, SMCI_ARM_SELF);
-		if (get_acquire(&e->peer->head) == upto && get_acquire(&e->peer->flags) == flags) return false;
+		if (arms(e, fd, lowat, upto, flags)) return false;
 	}
 }
 
@@ -659,7 +682,7 @@ static bool ended_now(struct end *e, int fd, bool told) {
 }
 static bool says_end(int fd) { return smcgw_polled(fd, POLLRDHUP); }
 
-// left_as is called before the lock is released: waits must find what is left, and be woken by what comes.
+// left_as is called before the lock is released: waits must find what is left, and be woken by what comes. It takes RAW if that is next.
 static void left_as(struct end *e, int fd) {
 	size_t n;
 	char b[LOOKED];
@@ -784,7 +807,9 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 		m = e->remote; // promoted once more, it has another
 		if (unlikely(e->repair)) repair(e, fd);
-		enum step s = step(e, fd, b, want - done, &n);
+		// If the other direction has to go back, find out first whether the stream has ended: that would be its end, too.
+		const bool rests = !told && !must_leave(e) && rested(e, fd) && (done || !nowait || !smcgw_polled(fd, POLLIN | POLLRDHUP));
+		enum step s = rests ? NOTHING : step(e, fd, b, want - done, &n);
 		if (s == FROM_RING) {
 			uint64_t tail = get(&e->own->tail);
 			if (!smcgw_copy(e->rx_ring, m->size - 1, tail, v, nv, done, n, true)) {
@@ -830,11 +855,11 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			}
 		}
 		if (done && (!all || nowait)) break;
-		told = told || says_end(fd);
-		if (ended_now(e, fd, told)) break;
+		told = told || (!rests && says_end(fd)); // poll() will say it
+		if (!rests && ended_now(e, fd, told)) break;
 		heed(e, fd);
 		bool ending = told || e->eof || e->rx_error; // the kernel has no more to report
-		if (m->rx == FRAMED && armed(e, fd)) continue;
+		if (m->rx == FRAMED && !rests && armed(e, fd)) continue;
 		if (m->rx == LOOK && m->unsure_until) {
 			if (armed(e, fd)) continue;
 		} else if (m->rx != FRAMED && m->lowat != 1) readable(e, fd);
@@ -842,7 +867,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			err = EAGAIN;
 			break;
 		}
-		if (!until) until = smcgw_timeout_of(fd, SO_RCVTIMEO);
+		if (!until) until = smcgw_timeout_of(e, fd, SO_RCVTIMEO);
 		int64_t left = until == INT64_MAX ? ROUND : (until - now()) / 1000000;
 		if (left < 0) {
 			err = EAGAIN;
@@ -872,6 +897,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 		if (k > 0 && smcgw_still(e, fd) && e->remote == m) {
 			m->lowat_head = UINT64_MAX;
+			m->reported = true;
 			if (!told && woken > 3) squeezed(e, fd);
 		}
 		if (stop) {
@@ -887,7 +913,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 	} else if (!done && !err && e->rx_error) {
 		err = smcgw_reports(e, fd);
 	}
-	if (err != EAGAIN || done) left_as(e, fd);
+	if ((err != EAGAIN || done) && !(smcgw_still(e, fd) && rested(e, fd))) left_as(e, fd);
 	if (smcgw_still(e, fd)) try_native(e, fd);
 	smcgw_unlock(e, &e->rl);
 	if (err == EAGAIN) smcgw_remote_round();
@@ -920,6 +946,7 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 		const struct remote *m = e->remote;
 		heed(e, fd);
 		e->remote->lowat_head = UINT64_MAX; // the kernel has reported: armed must set it again
+		e->remote->reported = true;
 		while (!(r = any(e, fd)) && (m->rx == FRAMED || m->unsure_until)) {
 			if (armed(e, fd)) continue;
 			squeezed(e, fd);
@@ -1259,7 +1286,7 @@ static bool wait_tx(struct end *e, int fd, int64_t *until, bool some, long most,
 	struct pollfd p = {fd, POLLOUT, 0};
 	const uint32_t use = get(&e->use);
 	struct remote *m = e->remote;
-	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
+	if (!*until) *until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
 	int64_t left = *until == INT64_MAX ? most : (*until - now()) / 1000000;
 	if (left < 0) {
 		*err = EAGAIN;
@@ -1290,7 +1317,7 @@ static bool wait_room(struct end *e, int fd, int64_t *until, bool done, int *err
 	wants(e);
 	bool some = room(e);
 	if (some && acked(e, fd)) return true;
-	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
+	if (!*until) *until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
 	// Nothing announces an acknowledgement, so look often for one.
 	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now(), most = some ? ACKED_ROUND : ROOM_ROUND;
 	if (left <= 0) {

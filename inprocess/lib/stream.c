@@ -603,7 +603,7 @@ ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
 			if (again && r.done) smcgw_unsaid(e, err);
 			break;
 		}
-		if (!r.until) r.until = smcgw_timeout_of(fd, r.reads ? SO_RCVTIMEO : SO_SNDTIMEO);
+		if (!r.until) r.until = smcgw_timeout_of(e, fd, r.reads ? SO_RCVTIMEO : SO_SNDTIMEO);
 		int64_t left = r.flags & MSG_DONTWAIT ? 0 : r.until - now();
 		if (left <= 0) {
 			err = EAGAIN;
@@ -933,7 +933,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 				thaw(e);
 				continue;
 			}
-			if (!until) until = smcgw_timeout_of(fd, SO_RCVTIMEO);
+			if (!until) until = smcgw_timeout_of(e, fd, SO_RCVTIMEO);
 			smcgw_unlock(e, &e->rl);
 			if (done && !all) return (ssize_t)done;
 			bool late = nowait || now() > until;
@@ -1015,7 +1015,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 		// Nothing is there. Leave time-outs, signals, the end and errors to the kernel.
 		bool who = smcgw_sleeps(e), owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), timed = false;
 		if (!nowait && (who || owing || all)) {
-			if (!until) until = smcgw_timeout_of(fd, SO_RCVTIMEO);
+			if (!until) until = smcgw_timeout_of(e, fd, SO_RCVTIMEO);
 			timed = who || owing || done || until != INT64_MAX; // one deadline for all sleeps of the call
 		}
 		if (!who && !peek && !timed && sleeps_alone(e)) { // a byte that is only peeked at stays in the kernel, which reports it to waits
@@ -1561,10 +1561,24 @@ static inline void restart(struct end *e, size_t want) {
 	if (unlikely(e->grow || (want > room_of(1ull << order, 0) && order != e->order_max))) resize(e, want);
 }
 
-int64_t smcgw_timeout_of(int fd, int option) {
+// smcgw_timeout_set is called once the kernel has a new timeout: a thread that has just asked it must not record what it was told.
+void smcgw_timeout_set(struct end *e) {
+	atomic_fetch_add(&e->options, 1);
+	put_release(&e->no_rcvtimeo, 0);
+	put_release(&e->no_sndtimeo, 0);
+}
+// smcgw_timeout_of returns when a call that sleeps ends. That there is no timeout holds until the program sets an option.
+int64_t smcgw_timeout_of(struct end *e, int fd, int option) {
 	struct timeval t = {0};
 	socklen_t l = sizeof t;
-	if (SYS(getsockopt, fd, SOL_SOCKET, option, &t, &l) < 0 || (!t.tv_sec && !t.tv_usec)) return INT64_MAX;
+	_Atomic uint8_t *none = option == SO_RCVTIMEO ? &e->no_rcvtimeo : &e->no_sndtimeo;
+	uint8_t n = (uint8_t)(get_acquire(&e->options) + 1);
+	if (likely(n && get(none) == n)) return INT64_MAX;
+	if (SYS(getsockopt, fd, SOL_SOCKET, option, &t, &l) < 0) return INT64_MAX;
+	if (!t.tv_sec && !t.tv_usec) {
+		put(none, n);
+		return INT64_MAX;
+	}
 	return now() + t.tv_sec * 1000000000LL + t.tv_usec * 1000LL;
 }
 
@@ -1612,7 +1626,7 @@ static enum waited wait_room(struct end *e, int fd, int64_t *until, bool some) {
 	put(&e->own->want, get(&e->own->want) + 1);
 	fence();
 	if (room(e)) return AGAIN;
-	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
+	if (!*until) *until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
 	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now();
 	if (left <= 0) {
 		errno = EAGAIN;
@@ -1650,7 +1664,7 @@ static void not_blocked(void *p) {
 // writer, either. GAVE_UP: errno is set, and the call ends.
 static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *until, bool some) {
 	struct pollfd p = {fd, POLLOUT, 0};
-	if (!*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
+	if (!*until) *until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
 	int64_t left;
 	int n = 0;
 	while (!nowait && (left = (*until - now()) / 1000000) >= 0) {
@@ -1686,7 +1700,7 @@ static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, s
 		struct msghdr h = {.msg_iov = w};
 		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, left);
 		n = result(SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
-		if (n < 0 && errno == EAGAIN && !nowait && !*until) *until = smcgw_timeout_of(fd, SO_SNDTIMEO);
+		if (n < 0 && errno == EAGAIN && !nowait && !*until) *until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
 		if (n < 0 && errno == EAGAIN && !nowait && !done && *until == INT64_MAX && likely(!get(&smcgw_owing))) {
 			atomic_store(&e->tx_blocked, (int32_t)SYS(gettid));
 			pthread_cleanup_push(not_blocked, e);

@@ -40,7 +40,7 @@ bool smcgw_resets(const struct end *e, int fd);
 void smcgw_at_risk(struct end *e, int fd);
 void smcgw_no_risk(struct end *e, int fd);
 void smcgw_reset_at_close(int fd);
-int64_t smcgw_timeout_of(int fd, int option);
+int64_t smcgw_timeout_of(struct end *e, int fd, int option);
 bool smcgw_interrupts(void);
 
 // smcgw_give_way is called after n bytes were copied. TCP in the kernel sleeps again and again in bulk transfers; a copier does not, and a

@@ -238,6 +238,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	put(&e->nonblock, nonblock > 0);
 	put(&e->polled, false);
 	put(&e->edge, false);
+	smcgw_timeout_set(e);
 	put(&e->passed, false);
 	e->again = 0;
 	e->attached = e->repair = false;

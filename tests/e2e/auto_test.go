@@ -24,7 +24,7 @@ func TestAuto(t *testing.T) {
 		g1.tells(t, from(w.mustApp(w.h1, "transfer", "-up", "16777216", "-down", "1000", "-to", addr(w.h2, transferPort))), local("not_worth_it"), false)
 		require.EqualValues(t, before+2, g1.status().FallbacksTotal["not_worth_it"])
 		require.Zero(t, g1.metrics(t)["smcgw_ebpf_offered_total"])
-		w.carriedBy(w.mustApp(w.h1, "ping", "-to", addr(w.h2, redisPort)), w.via) // by another rule
+		w.carried(t, w.h1, addr(w.h2, redisPort)) // by another rule
 	})
 	require.Zero(t, g2.status().FallbacksTotal["not_worth_it"])
 }
@@ -35,11 +35,10 @@ func TestAutoServes(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
 	auto := settings{Policy: fmt.Sprintf("\n  - { name: auto, match: { ports: [%d] }, action: auto }\n", echoPort)}
-	g1, g2 := w.up(w.h1, settings{}), w.up(w.h2, auto)
+	w.up(w.h1, settings{})
+	w.up(w.h2, auto)
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-		e := w.mustApp(w.h1, "ping", "-to", addr(w.h2, echoPort))
-		g1.tells(t, from(e), remote("peer_no_option"), false)
-		g2.tells(t, at(e), local("not_worth_it"), false)
+		fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), client: remote("peer_no_option"), server: local("not_worth_it")}.ping()
 	})
 }
 

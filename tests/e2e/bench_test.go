@@ -45,8 +45,22 @@ func (w *world) serveBench(h *testnet.Host) string {
 	return token
 }
 
-// bench runs bench --peer on a host and returns its report. No test depends on the rates in it.
-func (w *world) bench(h *testnet.Host, to, token string, args ...string) *comparison.Report {
+// bench runs bench --peer on a host and returns its report, again if a connection in it found a gateway late. No test depends
+// on the rates in it.
+func (w *world) bench(h *testnet.Host, to, token string, args ...string) (r *comparison.Report) {
+	w.t.Helper()
+	for try := 0; ; try++ {
+		r = w.benchOnce(h, to, token, args...)
+		late := func(s comparison.Series) bool {
+			return s.Spread().N == 0 && slices.ContainsFunc(lateReasons(), func(reason string) bool { return strings.Contains(s.Note, reason) })
+		}
+		if try == lateTries || !slices.ContainsFunc(r.Series, late) {
+			return r
+		}
+	}
+}
+
+func (w *world) benchOnce(h *testnet.Host, to, token string, args ...string) *comparison.Report {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 3*time.Minute)
 	defer cancel()
@@ -174,7 +188,5 @@ func TestBenchPeerSaysWhyNot(t *testing.T) {
 // peers lists the peers that a gateway remembers.
 func (g *gw) peers() []report.PeerInfo {
 	g.w.t.Helper()
-	var l admin.PeerList
-	g.cliJSON(&l, "peers")
-	return l.Peers
+	return asks(g, (*admin.Client).Peers).Peers
 }

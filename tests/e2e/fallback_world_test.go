@@ -42,21 +42,36 @@ type fallback struct {
 	t       *testing.T
 	from    *testnet.Host
 	to      string
-	args    []string // further arguments of the client
-	client  told     // what the gateway of from reports
-	server  told     // what the gateway of the server reports, if it runs
-	retried bool     // connect() succeeds only with its second SYN
-	raw     bool     // the server's gateway relays the client's bytes unchanged
+	args    []string  // further arguments of the client
+	client  told      // what the gateway of from reports
+	server  told      // what the gateway of the server reports, if it runs
+	retried bool      // connect() succeeds only with its second SYN
+	raw     bool      // the server's gateway relays the client's bytes unchanged
+	until   time.Time // if not zero: how long is remembered what decides
 }
 
 // ping makes the connection and checks everything: the application gets its bytes in time, nothing is carried, and
-// the gateways report why. One that finds a gateway late is made again, with what the gateways have learned before.
+// the gateways report why. One that finds a gateway late is made again.
 func (f fallback) ping() apps.Event {
 	f.t.Helper()
-	return f.unlessLate(f.connect, func() {})
+	return f.inTime(f.connect)
 }
 
-// connect makes the connection and checks what the application gets.
+// once is ping for a connection of which the gateways remember something, so that it cannot just be made again. It tells
+// whether a gateway, or the test itself, was late; then it proves nothing, and nothing is checked.
+func (f fallback) once() (late bool) {
+	f.t.Helper()
+	before := f.w.totals()
+	e := f.connect()
+	if f.foundLate(e) || f.forgotten() {
+		return true
+	}
+	f.took(e)
+	f.check(e, before)
+	return false
+}
+
+// connect makes the connection and checks what the application reads.
 func (f fallback) connect() apps.Event {
 	f.t.Helper()
 	e := f.w.mustApp(f.from, append([]string{"ping", "-count", "3", "-size", "20000", "-to", f.to}, f.args...)...)
@@ -70,20 +85,16 @@ func (f fallback) connect() apps.Event {
 // lateTries is how often a connection that finds a gateway late is made again: on a shared machine that proves nothing.
 const lateTries = 4
 
-// inTime makes a connection, again if it finds a gateway late, with gateways that have forgotten all, and checks what they
-// report.
+// inTime makes a connection, again if it finds a gateway late, and checks what the gateways report.
 func (f fallback) inTime(connect func() apps.Event) apps.Event {
-	f.t.Helper()
-	return f.unlessLate(connect, f.w.flush)
-}
-
-func (f fallback) unlessLate(connect func() apps.Event, forget func()) apps.Event {
 	f.t.Helper()
 	for try := 0; ; try++ {
 		before := f.w.totals()
 		e := connect()
 		if try < lateTries && f.foundLate(e) {
-			forget()
+			if !f.w.gateways[f.from].knows(from(e), local(gatewayStale).or(remote("peer_no_option"))) { // these are not remembered
+				f.w.flush()
+			}
 			continue
 		}
 		f.took(e)
@@ -97,28 +108,32 @@ func (f fallback) unlessLate(connect func() apps.Event, forget func()) apps.Even
 func (f fallback) foundLate(e apps.Event) bool {
 	f.t.Helper()
 	for h, g := range f.w.gateways {
-		if h == f.from && f.client != nil && g.wasLate(from(e)) {
+		if h == f.from && f.client != nil && g.wasLate(from(e), f.client) {
 			return true
 		}
 	}
 	for h, g := range f.w.gateways {
-		if h != f.from && f.server != nil && g.wasLate(at(e)) {
+		if h != f.from && f.server != nil && g.wasLate(at(e), f.server) {
 			return true
 		}
 	}
 	return false
 }
 
-// wasLate waits until the gateway reports a connection, and tells whether the connection found it late.
-func (g *gw) wasLate(match func(report.ConnInfo) bool) bool {
+// wasLate waits until the gateway reports a connection, and tells whether a gateway had no time for it. What the test wants
+// to be reported is not that.
+func (g *gw) wasLate(match func(report.ConnInfo) bool, want told) bool {
 	g.w.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if all := g.everything(match); len(all) > 0 {
-			return local(gatewayStale).among(all)
+			return !want.among(all) && lateWords().among(all)
 		}
 	}
 	return false
 }
+
+// forgotten tells whether what is remembered may have been forgotten.
+func (f fallback) forgotten() bool { return !f.until.IsZero() && time.Now().After(f.until) }
 
 // took checks whether connect() had to wait for the kernel's retry.
 func (f fallback) took(e apps.Event) {
@@ -240,12 +255,18 @@ func (w *world) carried(t *testing.T, from *testnet.Host, to string) apps.Event 
 // for it, proves nothing: it makes the gateways forget that, and runs the app again.
 func (w *world) carriedApp(t *testing.T, from *testnet.Host, args ...string) apps.Event {
 	t.Helper()
+	return w.carriedAppBy(t, w.via, from, args...)
+}
+
+// carriedAppBy is carriedApp for a given carrier.
+func (w *world) carriedAppBy(t *testing.T, via report.Carrier, from *testnet.Host, args ...string) apps.Event {
+	t.Helper()
 	e := w.mustApp(from, args...)
-	for try := 0; try < lateTries && w.foundLate(e); try++ {
+	for try := 0; try < lateTries && w.foundLateBy(e, via); try++ {
 		w.flush()
 		e = w.mustApp(from, args...)
 	}
-	w.carriedBy(e, w.via)
+	w.carriedBy(e, via)
 	return e
 }
 
@@ -253,11 +274,21 @@ func (w *world) carriedApp(t *testing.T, from *testnet.Host, args ...string) app
 // relayed because its queue pair was.
 func (w *world) foundLate(e apps.Event) bool {
 	w.t.Helper()
+	return w.foundLateBy(e, w.via)
+}
+
+// foundLateBy is foundLate for a connection that a given carrier must carry.
+func (w *world) foundLateBy(e apps.Event, via report.Carrier) bool {
+	w.t.Helper()
+	late := lateWords()
+	if via != report.CarrierRelay {
+		late = late.or(local("carrier_unreachable"))
+	}
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		known := true
 		for h, match := range map[*testnet.Host]func(report.ConnInfo) bool{w.h1: from(e), w.h2: at(e)} {
 			all := w.gateways[h].everything(match)
-			if local(gatewayStale).or(local("carrier_unreachable")).among(all) {
+			if late.among(all) {
 				return true
 			}
 			known = known && len(all) > 0
@@ -272,11 +303,27 @@ func (w *world) foundLate(e apps.Event) bool {
 // gatewayStale is the reason of a connection that found a gateway late.
 const gatewayStale = "gateway_stale"
 
-// late returns how many connections were native because a gateway was late.
+// lateReasons are those of connections for which a gateway had no time.
+func lateReasons() []string {
+	return []string{gatewayStale, "handshake_timeout", "proposal_late", "offer_unanswered"}
+}
+
+// lateWords are what gateways report about such a connection.
+func lateWords() (all told) {
+	for _, reason := range lateReasons() {
+		all = all.or(local(reason)).or(remote(reason))
+	}
+	return all
+}
+
+// late returns how many connections were native because a gateway was late, as both ends count them.
 func (w *world) late() (n uint64) {
 	w.t.Helper()
 	for _, g := range w.gateways {
-		n += g.status().FallbacksTotal[gatewayStale]
+		reasons := g.status().FallbacksTotal
+		for _, reason := range lateReasons() {
+			n += reasons[reason]
+		}
 	}
 	return n
 }
@@ -328,9 +375,7 @@ func (w *world) offers() uint64 {
 // peer returns what a gateway remembers about an address and the port of a service, or 0.
 func (g *gw) peer(a netip.Addr, port uint16) (report.PeerInfo, bool) {
 	g.w.t.Helper()
-	var l admin.PeerList
-	g.cliJSON(&l, "peers")
-	for _, p := range l.Peers {
+	for _, p := range asks(g, (*admin.Client).Peers).Peers {
 		if p.Address == a && p.Port == port && (p.State == report.PeerIncapable || p.State == report.PeerBlackholed) {
 			return p, true
 		}

@@ -196,8 +196,8 @@ func tooLong(seen, native []apps.Event, waited time.Duration) slow {
 
 // waitedForCPU returns how long all threads of the gateways have been runnable without running
 // (proc_pid_schedstat(5)). A busy machine keeps them waiting, and hardly the kernel, which is all that connects natively.
-func (c *hostCell) waitedForCPU() (sum time.Duration) {
-	for _, g := range c.gateways {
+func (w *world) waitedForCPU() (sum time.Duration) {
+	for _, g := range w.gateways {
 		for _, pid := range g.processes() {
 			stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 			for _, path := range stats {

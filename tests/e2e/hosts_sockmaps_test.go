@@ -6,9 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/lab/apps"
-
-	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/sockmap"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -84,8 +81,7 @@ func TestSockmapLater(t *testing.T) {
 			w.serve(w.h2)
 			w.upBoth(settings{})
 			to := w.h2.AddrPort4(echoPort).String()
-			ping := func() apps.Event { return w.mustApp(w.h1, "ping", "-count", "3", "-to", to) }
-			w.carriedBy(ping(), w.via)
+			w.carried(t, w.h1, to)
 
 			p, err := sockmap.Redirect(group.Path)
 			require.NoError(t, err)
@@ -96,13 +92,16 @@ func TestSockmapLater(t *testing.T) {
 			}, 20*time.Second, 50*time.Millisecond)
 			require.Contains(t, g.status().Degraded, "app_leg_blocked")
 			w.flush()
-			ends := map[*testnet.Host]func(apps.Event) func(report.ConnInfo) bool{w.h1: from, w.h2: at}
-			g.tells(t, ends[h](ping()), local("app_leg_blocked"), false)
+			blocked := fallback{w: w, t: t, from: w.h1, to: to, client: local("app_leg_blocked")}
+			if h == w.h2 {
+				blocked.client, blocked.server = remote("peer_no_option"), local("app_leg_blocked")
+			}
+			blocked.ping()
 
 			require.NoError(t, p.Close())
 			require.Eventually(t, func() bool { return len(g.status().BlockedLegs) == 0 }, 20*time.Second, 50*time.Millisecond)
 			w.flush()
-			w.carriedBy(ping(), w.via)
+			w.carried(t, w.h1, to)
 		})
 	}
 }

@@ -38,7 +38,7 @@ func TestStatusTellsAStoppedPeer(t *testing.T) {
 	require.Equal(t, report.PeerCapable, state)
 
 	w.down(w.h2)
-	w.mustApp(w.h1, "ping", "-to", to)
+	fallback{w: w, t: t, from: w.h1, to: to, client: remote("peer_no_option")}.ping()
 	require.Eventually(t, func() bool {
 		note, state = told()
 		return note != ""

@@ -169,8 +169,7 @@ func TestSemanticsOfGivingUp(t *testing.T) {
 			e := w.mustApp(w.h1, "ping", "-bind", fmt.Sprintf("%s%d", local, port), "-to", addr(w.h2, echoPort))
 			require.Equal(t, 1, e.OK)
 		}
-		e := w.mustApp(w.h1, "ping", "-count", "10", "-to", addr(w.h2, echoPort))
-		w.carriedBy(e, w.via)
+		w.carriedApp(t, w.h1, "ping", "-count", "10", "-to", addr(w.h2, echoPort))
 	})
 	w.quiet(t)
 }
@@ -194,11 +193,20 @@ func TestSemanticsOfAddresses(t *testing.T) {
 		"mapped": {[]string{"-mapped"}, w.h2.AddrPort4(echoPort), w.h1.Addr4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := w.h1.StartApp(append([]string{"hold", "-to", tc.to.String()}, tc.args...)...)
-			require.NoError(t, err)
-			connected, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "connected" })
-			require.NoError(t, err)
-			e := connected[0]
+			hold := append([]string{"hold", "-to", tc.to.String()}, tc.args...)
+			connect := func() (*testnet.Proc, apps.Event) {
+				p, err := w.h1.StartApp(hold...)
+				require.NoError(t, err)
+				connected, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "connected" })
+				require.NoError(t, err)
+				return p, connected[0]
+			}
+			p, e := connect()
+			for try := 0; try < lateTries && w.foundLate(e); try++ {
+				leaves(t, p)
+				w.flush()
+				p, e = connect()
+			}
 			require.Equal(t, tc.to.String(), e.Remote, "getpeername of the client")
 			local := netip.MustParseAddrPort(e.Local)
 			require.Equal(t, tc.from, local.Addr(), "getsockname of the client")
@@ -314,7 +322,8 @@ func TestSemanticsOfReuse(t *testing.T) {
 				if tc.pause == 0 {
 					require.Positive(t, carried)
 				} else {
-					require.Equal(t, tc.rounds, carried+busy, "carried, or native because the host is busy")
+					require.LessOrEqual(t, carried, tc.rounds)
+					require.GreaterOrEqual(t, carried+busy, tc.rounds, "carried, or native because a host is busy")
 				}
 			})
 		}
@@ -322,9 +331,11 @@ func TestSemanticsOfReuse(t *testing.T) {
 	w.quiet(t)
 }
 
-// shed counts the connections that the first host left native because a host was busy or stood still.
+// shed counts the connections that a host left native because it or the other was busy or stood still. What the server's
+// left so, the client's only knows as one without an answer to its offer.
 func (w *world) shed() (n int) {
 	reasons := w.gateways[w.h1].status().FallbacksTotal
+	n = int(w.gateways[w.h2].status().FallbacksTotal[gatewayStale])
 	for _, r := range []negotiate.Reason{
 		negotiate.ReasonGatewayStale, negotiate.ReasonRateLimit, negotiate.ReasonHandshakeTimeout,
 		negotiate.ReasonOfferUnanswered, negotiate.ReasonProposalLate,

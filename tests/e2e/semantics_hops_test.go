@@ -49,6 +49,11 @@ func TestSemanticsOfHops(t *testing.T) {
 						to := netip.MustParseAddrPort(addr(server, ownPort+uint16(2*i+j)))
 						what := fmt.Sprintf("%d %s", least, when)
 						p := hopsPair(t, w.h1, server, to, least, when == "before")
+						for try := 0; way == "carried" && try < lateTries && w.foundLate(p.event()); try++ {
+							p.close()
+							w.flush()
+							p = hopsPair(t, w.h1, server, to, least, when == "before")
+						}
 						for _, way := range [][2]*net.TCPConn{{p.c, p.s}, {p.s, p.c}} {
 							require.NoError(t, way[1].SetDeadline(time.Now().Add(slack)))
 							_, err := way[0].Write([]byte{1})
@@ -134,12 +139,21 @@ func TestSemanticsOfSavedSYN(t *testing.T) {
 		var ln net.Listener
 		require.NoError(t, server.Do(func() (err error) { ln, err = saved.Listen(t.Context(), "tcp4", to); return err }))
 		defer ln.Close()
-		var c net.Conn
-		require.NoError(t, w.h1.Do(func() (err error) { c, err = marked.DialContext(t.Context(), "tcp4", to); return err }))
-		s, err := ln.Accept()
-		require.NoError(t, err)
-		p := &pair{c: c.(*net.TCPConn), s: s.(*net.TCPConn)}
-		defer p.close()
+		dial := func() *pair {
+			var c net.Conn
+			require.NoError(t, w.h1.Do(func() (err error) { c, err = marked.DialContext(t.Context(), "tcp4", to); return err }))
+			s, err := acceptLiving(ln)
+			require.NoError(t, err)
+			p := &pair{c: c.(*net.TCPConn), s: s}
+			t.Cleanup(p.close)
+			return p
+		}
+		p := dial()
+		for try := 0; server == w.h2 && try < lateTries && w.foundLate(p.event()); try++ {
+			p.close()
+			w.flush()
+			p = dial()
+		}
 		rc, err := p.s.SyscallConn()
 		require.NoError(t, err)
 		var syn []byte

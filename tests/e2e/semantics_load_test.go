@@ -44,15 +44,12 @@ func semanticsUnderLoad(t *testing.T, via report.Carrier) {
 		require.Equal(t, 100, e.OK)
 		before := []usage{w.settled(t, g1), w.settled(t, g2)}
 
-		e = w.mustApp(w.h1, "ping", "-onebyte", "-size", "2000", "-count", "5", "-to", addr(w.h2, echoPort))
-		w.carriedBy(e, w.via)
+		w.carriedApp(t, w.h1, "ping", "-onebyte", "-size", "2000", "-count", "5", "-to", addr(w.h2, echoPort))
 		up, down := manyBytes(t)
-		e = w.mustApp(w.h1, "transfer", "-write", "67108864", "-up", itoa(up), "-down", itoa(down), "-to", to)
+		e = w.carriedApp(t, w.h1, "transfer", "-write", "67108864", "-up", itoa(up), "-down", itoa(down), "-to", to)
 		require.EqualValues(t, up, e.Sent)
 		require.EqualValues(t, down, e.Received)
-		w.carriedBy(e, w.via)
-		e = w.mustApp(w.h1, "ping", "-banner", "-to", addr(w.h2, firstPort))
-		w.carriedBy(e, w.via)
+		w.carriedApp(t, w.h1, "ping", "-banner", "-to", addr(w.h2, firstPort))
 
 		e = w.mustApp(w.h1, "churn", "-count", "1000", "-size", "4096", "-to", to)
 		require.Equal(t, 1000, e.OK)

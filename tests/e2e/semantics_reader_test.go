@@ -33,8 +33,7 @@ func (w *world) steady(t *testing.T) bool {
 	var all sync.WaitGroup
 	for i, h := range []*testnet.Host{w.h2, w.h3} {
 		for j := range worst[i] {
-			p, err := newPair(w.h1, h, h.AddrPort4(ownPort+uint16(j)))
-			require.NoError(t, err)
+			p := w.pairInTime(t, h, h.AddrPort4(ownPort+uint16(j)))
 			defer p.close()
 			from, to := p.c, p.s
 			if j == 1 {

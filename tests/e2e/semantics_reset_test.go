@@ -3,7 +3,6 @@ package e2e
 import (
 	"io"
 	"net"
-	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -31,19 +30,15 @@ func TestSemanticsOfStuckResets(t *testing.T) {
 			if way == "raw" { // the client is native; the server's gateway relays
 				require.NoError(t, w.h2.SetBox(testnet.Box{StripSYNACK: true}))
 			}
-			ln, err := server.Listen("tcp", netip.AddrPortFrom(server.Addr4, ownPort).String())
-			require.NoError(t, err)
-			defer ln.Close()
 			for _, c := range []struct{ byServer, halfClosed bool }{{false, false}, {false, true}, {true, false}, {true, true}} {
 				w.flush()
-				p, err := dialPair(w.h1, ln, server.AddrPort4(ownPort))
-				require.NoError(t, err)
+				p := w.pairInTime(t, server, server.AddrPort4(ownPort))
 				defer p.close()
 				who, other := p.c, p.s
 				if c.byServer {
 					who, other = p.s, p.c
 				}
-				_, err = p.c.Write([]byte{1})
+				_, err := p.c.Write([]byte{1})
 				require.NoError(t, err)
 				_, err = p.s.Read(make([]byte, 1))
 				require.NoError(t, err)
@@ -108,8 +103,7 @@ func TestSemanticsOfLastWords(t *testing.T) {
 			for i := range lastWords {
 				w.flush()
 				for j, h := range []*testnet.Host{w.h3, w.h2} {
-					p, err := newPair(w.h1, h, h.AddrPort4(uint16(ownPort+i)))
-					require.NoError(t, err)
+					p := w.pairInTime(t, h, h.AddrPort4(uint16(ownPort+i)))
 					defer p.close()
 					pairs[j] = append(pairs[j], p)
 				}

@@ -88,8 +88,7 @@ func (w *world) silencesOf(t *testing.T, server *testnet.Host) map[string]*silen
 func (w *world) silenceOf(t *testing.T, server *testnet.Host, c silence, n uint16) *silent {
 	t.Helper()
 	w.flush() // a client whose accept was lost is remembered
-	p, err := newPair(w.h1, server, netip.AddrPortFrom(server.Addr4, ownPort+n))
-	require.NoError(t, err)
+	p := w.pairInTime(t, server, netip.AddrPortFrom(server.Addr4, ownPort+n))
 	t.Cleanup(p.close)
 	s := &silent{silence: c, pair: p, who: p.c, ended: make(chan struct{})}
 	if c.server {

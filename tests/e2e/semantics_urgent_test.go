@@ -25,15 +25,8 @@ func TestSemanticsOfUrgentBytes(t *testing.T) {
 				server, via = w.h3, report.CarrierShm
 			}
 			w.upBoth(ownSettings().with(via))
-			p, err := newPair(w.h1, server, server.AddrPort4(ownPort))
-			require.NoError(t, err)
-			defer func() { p.close() }()
-			for try := 0; way != "native" && try < lateTries && w.foundLate(p.event()); try++ {
-				p.close()
-				w.flush()
-				p, err = newPair(w.h1, server, server.AddrPort4(ownPort))
-				require.NoError(t, err)
-			}
+			p := w.pairInTime(t, server, server.AddrPort4(ownPort))
+			defer p.close()
 			if way == "relay" {
 				w.carryAll(t, "rdma-soft", 1)
 				w.gateways[w.h1].says("demote", "--all")

@@ -97,6 +97,20 @@ func newPair(client, server *testnet.Host, addr netip.AddrPort) (*pair, error) {
 	return dialPair(client, ln, addr)
 }
 
+// pairInTime is newPair from h1. A connection with the other host with a gateway is made again if it finds a gateway late.
+func (w *world) pairInTime(t *testing.T, server *testnet.Host, addr netip.AddrPort) *pair {
+	t.Helper()
+	for try := 0; ; try++ {
+		p, err := newPair(w.h1, server, addr)
+		require.NoError(t, err)
+		if try == lateTries || server != w.h2 || !w.foundLate(p.event()) {
+			return p
+		}
+		p.close()
+		w.flush()
+	}
+}
+
 // dialPair connects to a listener that has no other client, from a given local address if there is one.
 func dialPair(client *testnet.Host, ln net.Listener, addr netip.AddrPort, local ...netip.AddrPort) (*pair, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), socketPatience)

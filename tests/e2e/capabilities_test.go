@@ -115,9 +115,9 @@ func capable(t *testing.T, all bool) {
 		d.prove(t, d.h2.AddrPort4(echoUDP))
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 			to := addr(d.h2, echoPort)
-			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "3", "-to", to), d.via)
+			d.carried(t, d.h1, to)
 			from := netip.AddrPortFrom(hostOf(addr(d.h1, 1)), 1000).String() // a privileged port
-			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "3", "-bind", from, "-to", to), d.via)
+			d.carriedApp(t, d.h1, "ping", "-count", "3", "-bind", from, "-to", to)
 		})
 		d.g1.says("off")
 		d.mustApp(d.h1, "ping", "-to", d.h2.AddrPort4(echoPort).String())
@@ -126,7 +126,7 @@ func capable(t *testing.T, all bool) {
 			require.NoError(t, d.net.SetBox(testnet.Box{UDP: testnet.Datagrams{Port: rdmaPort, Loss: 1000}}))
 			d.restart(d.h1, s) // a proof stays valid for a while
 			d.flush()
-			d.carriedBy(d.mustApp(d.h1, "ping", "-count", "20", "-to", d.h2.AddrPort4(echoPort).String()), report.CarrierRelay)
+			d.carriedAppBy(t, report.CarrierRelay, d.h1, "ping", "-count", "20", "-to", d.h2.AddrPort4(echoPort).String())
 			d.gateways[d.h1].stop()
 			continue
 		}

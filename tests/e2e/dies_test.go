@@ -167,8 +167,7 @@ func TestDiesGuardian(t *testing.T) {
 	}, 30*time.Second, 20*time.Millisecond, "a new guardian, which needs no file and stays")
 	require.NoError(t, os.WriteFile(g.config, good, 0o600))
 	require.Equal(t, len(people), g.status().Flows[w.via], "connections are carried on")
-	e := w.mustApp(w.h1, "ping", "-count", "10", "-to", w.h2.AddrPort4(echoPort).String())
-	w.carriedBy(e, w.via)
+	w.carriedApp(t, w.h1, "ping", "-count", "10", "-to", w.h2.AddrPort4(echoPort).String())
 
 	for _, p := range people {
 		require.True(t, p.alive(), "%s: %s", p.name, p.told())

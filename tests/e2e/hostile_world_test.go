@@ -249,8 +249,7 @@ func (s *site) survived() {
 	s.t.Helper()
 	s.stop()
 	require.Zero(s.t, s.n.failed(), "errors seen by honest applications")
-	e := s.mustApp(s.h1, "ping", "-count", "20", "-size", "5000", "-to", s.h2.AddrPort4(echoPort).String())
-	s.carriedBy(e, s.via)
+	s.carriedApp(s.t, s.h1, "ping", "-count", "20", "-size", "5000", "-to", s.h2.AddrPort4(echoPort).String())
 	var st report.Status
 	require.Eventually(s.t, func() bool {
 		st = s.g2.status()

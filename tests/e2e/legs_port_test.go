@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -22,6 +23,7 @@ func TestListenersPort(t *testing.T) {
 	for _, gateways := range []bool{false, true} {
 		t.Run(fmt.Sprintf("gateways %v", gateways), func(t *testing.T) {
 			w := newServed(t)
+			require.NoError(t, w.h1.SetSysctl("net.ipv4.tcp_tw_reuse", "1")) // a port can be used again after a second
 			ports := []uint16{45678}
 			if gateways {
 				ports = nil
@@ -35,7 +37,14 @@ func TestListenersPort(t *testing.T) {
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 				for _, port := range ports {
 					own, to := netip.MustParseAddrPort(addr(w.h1, port)), netip.MustParseAddrPort(addr(w.h2, echoPort))
-					require.NoError(t, w.h1.Do(func() error { return echoFrom(own, to) }), "from %s", own)
+					late := w.late()
+					echo := func() error { return w.h1.Do(func() error { return echoFrom(own, to) }) }
+					require.NoError(t, echo(), "from %s", own)
+					for try := 0; try < lateTries && w.late() > late; try++ { // it says nothing of the port
+						w.flush()
+						late = w.late()
+						require.Eventually(t, func() bool { return echo() == nil }, slack, 100*time.Millisecond, "from %s again", own)
+					}
 					if gateways {
 						w.gateways[w.h1].awaitConn(own.String(), func(c report.ConnInfo) bool {
 							return c.Local == own && c.Carrier == w.via

@@ -96,7 +96,7 @@ func TestObserveTouchesNothing(t *testing.T) {
 		g2.turn(s, report.ModeEnforce)
 		w.flush()
 		w.carried(t, w.h1, to)
-		held, e := w.hold(t, w.h1, to)
+		held, e := w.holdInTime(t, to)
 
 		g1.turn(s, report.ModeObserve)
 		fallback{w: w, t: t, from: w.h1, to: to, client: local("mode")}.ping()
@@ -137,7 +137,7 @@ func TestObserveTakeover(t *testing.T) {
 	next := g.upgrade()
 	g.ended(t)
 	w.carried(t, w.h1, to)
-	held, _ := w.hold(t, w.h1, to)
+	held, _ := w.holdInTime(t, to)
 
 	s.Mode = "observe"
 	next.rewrite(s)

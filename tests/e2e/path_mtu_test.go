@@ -71,6 +71,16 @@ func (b blackHole) run(t *testing.T) {
 	s := ownSettings()
 	s.Carriers = "soft"
 	w.upBoth(s)
+	for try := 0; !b.passed(t, w); try++ {
+		require.Less(t, try, lateTries)
+		w.flush()
+	}
+}
+
+// passed measures once. It returns false if the carried connection took too long, and its gateways had to wait for a processor,
+// which hardly concerns the native one.
+func (b blackHole) passed(t *testing.T, w *world) bool {
+	t.Helper()
 	b.dig(t, w, b.before)
 	ours, plain := b.open(t, w, w.h2), b.open(t, w, w.h3)
 	defer ours.close()
@@ -81,6 +91,7 @@ func (b blackHole) run(t *testing.T) {
 		require.NoError(t, exchange(plain, "duplex", 1<<20))
 		b.dig(t, w, true)
 	}
+	waited := w.waitedForCPU()
 	var took, native time.Duration
 	both(func() { took = durationOf(t, ours, b.way) }, func() { native = durationOf(t, plain, b.way) })
 	t.Logf("carried: %v, native beside it: %v", took, native)
@@ -89,7 +100,11 @@ func (b blackHole) run(t *testing.T) {
 	if b.soft {
 		limit += demotes
 	}
+	if took >= limit && w.waitedForCPU()-waited > stale {
+		return false
+	}
 	require.Less(t, took, limit)
+	return true
 }
 
 // dig starts or stops dropping packets.
@@ -112,9 +127,16 @@ func (b blackHole) open(t *testing.T, w *world, server *testnet.Host) *pair {
 	ln, err := server.Listen("tcp", w.at(server, b.v6, ownPort).String())
 	require.NoError(t, err)
 	defer ln.Close()
-	p, err := dialPair(w.h1, ln, w.at(server, b.v6, ownPort))
-	require.NoError(t, err)
-	return p
+	for try := 0; ; try++ {
+		late := w.late()
+		p, err := dialPair(w.h1, ln, w.at(server, b.v6, ownPort))
+		require.NoError(t, err)
+		if try == lateTries || w.late() == late {
+			return p
+		}
+		p.close()
+		w.flush()
+	}
 }
 
 func (b blackHole) carried(t *testing.T, w *world, by report.Carrier) {

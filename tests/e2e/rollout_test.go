@@ -66,7 +66,7 @@ func TestGuardTrips(t *testing.T) {
 	w.carried(t, w.h1, to)
 	var held []*testnet.Proc
 	for range 4 {
-		p, _ := w.hold(t, w.h1, to)
+		p, _ := w.holdInTime(t, to)
 		held = append(held, p)
 	}
 	g2 := w.gateways[w.h2]
@@ -150,6 +150,5 @@ func TestObserveTells(t *testing.T) {
 		g.rewrite(settings{Mode: "enforce", Ports: strconv.Itoa(transferPort)})
 		g.reload("configuration in force")
 	}
-	e := w.mustApp(w.h1, "transfer", "-up", strconv.Itoa(bulk), "-down", "1000", "-to", w.h2.AddrPort4(transferPort).String())
-	w.carriedBy(e, w.via)
+	w.carriedApp(t, w.h1, "transfer", "-up", strconv.Itoa(bulk), "-down", "1000", "-to", w.h2.AddrPort4(transferPort).String())
 }

@@ -73,12 +73,7 @@ func TestServiceNotify(t *testing.T) {
 
 	g = w.up(w.h1, settings{})
 	m.await("WATCHDOG=1")
-	guardian, daemon := g.proc.Pid(), g.daemon()
-	g.signal(guardian, syscall.SIGSTOP) // otherwise it would kill its daemon
-	g.signal(daemon, syscall.SIGSTOP)
-	m.silent(time.Second)
-	g.signal(daemon, syscall.SIGCONT)
-	g.signal(guardian, syscall.SIGCONT)
+	g.frozen(func() { m.silent(time.Second) })
 	m.await("WATCHDOG=1")
 	g.stop()
 }

@@ -145,8 +145,7 @@ func TestServiceSandbox(t *testing.T) {
 				g.confined(t)
 			}
 			d.prove(t, d.h2.AddrPort4(echoUDP))
-			e := d.mustApp(d.h1, "transfer", "-up", "20000000", "-down", "20000000", "-to", d.h2.AddrPort6(transferPort).String())
-			d.carriedBy(e, d.via)
+			d.carriedApp(t, d.h1, "transfer", "-up", "20000000", "-down", "20000000", "-to", d.h2.AddrPort6(transferPort).String())
 			d.g1.reload("configuration in force")
 			d.g1.says("off")
 			d.g1.says("on")

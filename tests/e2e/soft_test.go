@@ -23,13 +23,13 @@ func TestSoftBetweenMachines(t *testing.T) {
 	w.up(w.h2, settings{Carriers: both2, ShmDir: "other"})
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		for range 3 {
-			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", addr(w.h2, echoPort)), report.CarrierSoft)
+			w.carriedAppBy(t, report.CarrierSoft, w.h1, "ping", "-count", "20", "-to", addr(w.h2, echoPort))
 		}
 	})
 	w.restart(w.h2, settings{Carriers: both2})
 	// What could not be shared is tried again after a while; a new gateway knows nothing of it.
 	w.restart(w.h1, settings{Carriers: both2})
-	w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String()), report.CarrierShm)
+	w.carriedAppBy(t, report.CarrierShm, w.h1, "ping", "-count", "20", "-to", w.h2.AddrPort4(echoPort).String())
 }
 
 // TestSoftPathWithoutUDP checks that, where TCP passes and RoCEv2 does not, connections go over the wire leg, and
@@ -48,16 +48,19 @@ func TestSoftPathWithoutUDP(t *testing.T) {
 			if name == "both ways" {
 				require.NoError(t, w.h2.SetBox(box))
 			}
-			e := w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
-			w.carriedBy(e, report.CarrierRelay)
+			e := w.carriedAppBy(t, report.CarrierRelay, w.h1, "ping", "-count", "20", "-to", to)
 			require.Equal(t, "carrier_unreachable", w.gateways[w.h1].closedConn(from(e)).Reason)
+			unreachable := local("carrier_unreachable")
 			e = w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
+			for try := 0; try < lateTries && w.gateways[w.h1].wasLate(from(e), unreachable); try++ {
+				e = w.mustApp(w.h1, "ping", "-count", "20", "-to", to)
+			}
 			w.gateways[w.h1].awaitConn("native", func(c report.ConnInfo) bool {
 				return from(e)(c) && c.End == report.EndNative && c.Reason == "carrier_unreachable"
 			}, "--all")
 			require.NoError(t, w.net.SetBox(testnet.Box{}))
 			w.flush()
-			w.carriedBy(w.mustApp(w.h1, "ping", "-count", "20", "-to", to), report.CarrierSoft)
+			w.carriedAppBy(t, report.CarrierSoft, w.h1, "ping", "-count", "20", "-to", to)
 		})
 	}
 }
@@ -69,7 +72,7 @@ func TestSoftDevices(t *testing.T) {
 	w := newServed(t)
 	g1 := w.up(w.h1, settings{Carriers: both2})
 	g2 := w.up(w.h2, settings{Carriers: "soft"})
-	w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "5000000", "-down", "5000000", "-to", w.h2.AddrPort4(transferPort).String()), report.CarrierSoft)
+	w.carriedAppBy(t, report.CarrierSoft, w.h1, "transfer", "-up", "5000000", "-down", "5000000", "-to", w.h2.AddrPort4(transferPort).String())
 
 	list := g1.devices()
 	require.Len(t, list, 2)
@@ -86,7 +89,12 @@ func TestSoftDevices(t *testing.T) {
 	require.InDelta(t, 1, metrics[`smcgw_device_up{device="soft0"}`], 0)
 
 	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("10.77.0.111/24")))
-	e := w.mustApp(w.h1, "ping", "-bind", "10.77.0.111:0", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
+	fresh := []string{"ping", "-bind", "10.77.0.111:0", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String()}
+	e := w.mustApp(w.h1, fresh...)
+	for try := 0; try < lateTries && (g1.knows(from(e), local("address")) || w.foundLateBy(e, report.CarrierSoft)); try++ { // it hears of the address a little later
+		w.flush()
+		e = w.mustApp(w.h1, fresh...)
+	}
 	w.carriedBy(e, report.CarrierSoft)
 	require.Len(t, g1.devices(), 3)
 	_, ok := g1.peer(w.h2.Addr4, echoPort)
@@ -108,6 +116,10 @@ func TestSoftDevices(t *testing.T) {
 	require.Equal(t, []string{"device_failed"}, g2.status().Degraded)
 	w.flush()
 	e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
+	for try := 0; try < lateTries && g1.wasLate(from(e), nothing); try++ {
+		w.flush()
+		e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
+	}
 	g1.awaitConn("native", func(c report.ConnInfo) bool { return from(e)(c) && c.Reason == "device_failed" }, "--all")
 }
 
@@ -131,8 +143,15 @@ func TestSoftBesideRDMA(t *testing.T) {
 	exchange := func() {
 		t.Helper()
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-			w.carriedBy(w.mustApp(w.h1, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h2, transferPort)), report.CarrierSoft)
-			back := w.mustApp(w.h2, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h1, transferPort))
+			w.carriedAppBy(t, report.CarrierSoft, w.h1, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h2, transferPort))
+			late := w.late()
+			transfer := []string{"transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h1, transferPort)}
+			back := w.mustApp(w.h2, transfer...)
+			for try := 0; try < lateTries && w.late() > late; try++ {
+				w.flush()
+				late = w.late()
+				back = w.mustApp(w.h2, transfer...)
+			}
 			require.Equal(t, report.CarrierSoft, w.gateways[w.h2].closedConn(from(back)).Carrier)
 		})
 	}

@@ -51,6 +51,14 @@ func TestWatched(t *testing.T) {
 
 	p, err := newPair(w.h1, w.h2, netip.AddrPortFrom(w.h2.Addr4, deadPort))
 	require.NoError(t, err)
+	for try := 0; try < lateTries && w.foundLate(p.event()); try++ { // from the beginning, since everything is counted
+		p.close()
+		g1.stop()
+		g2.stop()
+		g1, g2 = w.upBoth(s)
+		p, err = newPair(w.h1, w.h2, netip.AddrPortFrom(w.h2.Addr4, deadPort))
+		require.NoError(t, err)
+	}
 	_, err = p.c.Write(make([]byte, 1000))
 	require.NoError(t, err)
 	_, err = io.ReadFull(p.s, make([]byte, 1000))
@@ -72,8 +80,10 @@ func TestWatched(t *testing.T) {
 	}
 	code, text := get("9469/healthz")
 	require.Equal(t, 200, code, text)
-	code, text = get("9469/readyz?strict=1")
-	require.Equal(t, 200, code, text)
+	require.Eventually(t, func() bool { // while its heartbeat is late it is not ready
+		code, text = get("9469/readyz?strict=1")
+		return code == 200
+	}, slowed(30*time.Second), 10*time.Millisecond, "%s", &text)
 	require.Equal(t, "ready\nmode enforce\n", text)
 	_, text = get("9469/metrics")
 	for _, want := range []string{
@@ -89,8 +99,10 @@ func TestWatched(t *testing.T) {
 	require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'; style-src 'sha256-")
 	require.NotContains(t, header.Get("Content-Security-Policy"), "unsafe")
 	g1.says("off")
-	code, text = get("9469/readyz")
-	require.Equal(t, 200, code)
+	require.Eventually(t, func() bool {
+		code, text = get("9469/readyz")
+		return code == 200
+	}, slowed(30*time.Second), 10*time.Millisecond, "%s", &text)
 	require.Equal(t, "ready\nmode off\n", text)
 	code, _ = get("9469/readyz?strict=1")
 	require.Equal(t, 503, code)

@@ -42,7 +42,7 @@ func newBetweenWorld(t *testing.T, s settings) *betweenWorld {
 func (w *betweenWorld) promoted() (ends [2]report.ConnInfo) {
 	w.t.Helper()
 	for i, g := range w.gs {
-		g.eventually("promoted", 10*time.Second, func() bool {
+		g.eventually("promoted", 3*slack, func() bool {
 			list := g.inProcess()
 			if len(list) == 1 {
 				ends[i] = list[0]
@@ -82,12 +82,13 @@ func TestBetweenHostsMemory(t *testing.T) {
 		f.ends()
 		f.kill()
 		for _, g := range w.gs {
-			g.eventually("gone", 10*time.Second, func() bool { return len(g.inProcess()) == 0 && g.stats().InProcess.MemoryBytes == 0 })
+			g.eventually("gone", 3*slack, func() bool { return len(g.inProcess()) == 0 && g.stats().InProcess.MemoryBytes == 0 })
 		}
 	}
 }
 
-// asks starts a server on h1, and a client on h2 that asks it some number of times, and then does as its verb says.
+// asks starts a server on h1, and a client on h2 that asks it until SIGTERM and some number of times more, and then does as its
+// verb says.
 func (w *betweenWorld) asks(ctx context.Context, verb string, times int) (server, client *testnet.Proc) {
 	w.t.Helper()
 	program, port := filepath.Join(w.dir, "rest"), fmt.Sprint(transferPort)
@@ -95,6 +96,7 @@ func (w *betweenWorld) asks(ctx context.Context, verb string, times int) (server
 	require.NoError(w.t, server.WaitOutput(ctx, "serving"))
 	client = w.start(w.h2, program, verb, w.h1.Addr4.String(), port, fmt.Sprint(times))
 	w.t.Cleanup(func() { _, _ = client.Kill(), server.Kill() })
+	require.NoError(w.t, client.WaitOutput(ctx, "asking\n"))
 	return server, client
 }
 
@@ -105,13 +107,14 @@ func TestBetweenHostsAtRest(t *testing.T) {
 	w := newBetweenWorld(t, settings{Carriers: "soft"})
 	for _, library := range []bool{false, true} {
 		w.library = library
-		ctx, cancel := context.WithTimeout(t.Context(), slowed(20*time.Second))
+		ctx, cancel := context.WithTimeout(t.Context(), slowed(time.Minute))
 		defer cancel()
 		server, client := w.asks(ctx, "ask", 300)
-		require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
 		if library {
 			w.promoted()
 		}
+		require.NoError(t, client.Signal(syscall.SIGTERM))
+		require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
 		require.NoError(t, server.Kill())
 		require.NoError(t, client.WaitOutput(ctx, "then the end\n"))
 		_ = server.Wait()
@@ -124,29 +127,32 @@ func TestBetweenHostsGatewayStops(t *testing.T) {
 	for i, side := range []string{"server", "client"} {
 		t.Run(side, func(t *testing.T) {
 			w := newBetweenWorld(t, settings{Carriers: "soft"})
-			ctx, cancel := context.WithTimeout(t.Context(), slowed(30*time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), slowed(time.Minute))
 			defer cancel()
-			_, client := w.asks(ctx, "ask", 5000)
+			_, client := w.asks(ctx, "ask", 2000)
 			w.promoted()
 			defer w.gs[i].freeze()()
+			require.NoError(t, client.Signal(syscall.SIGTERM))
 			require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
 		})
 		t.Run(side+" while the client only writes", func(t *testing.T) {
 			w := newBetweenWorld(t, settings{Carriers: "soft"})
-			ctx, cancel := context.WithTimeout(t.Context(), slowed(30*time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), slowed(time.Minute))
 			defer cancel()
 			server, client := w.asks(ctx, "tell", 300)
-			require.NoError(t, client.WaitOutput(ctx, "slowest answer"))
 			w.promoted()
+			require.NoError(t, client.Signal(syscall.SIGTERM))
+			require.NoError(t, client.WaitOutput(ctx, "slowest answer"))
 			defer w.gs[i].freeze()()
 			require.NoError(t, server.WaitOutput(ctx, "told\n"))
 		})
 		t.Run(side+" after the client's end", func(t *testing.T) {
 			w := newBetweenWorld(t, settings{Carriers: "soft"})
-			ctx, cancel := context.WithTimeout(t.Context(), slowed(30*time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), slowed(time.Minute))
 			defer cancel()
 			server, client := w.asks(ctx, "end", 300)
 			w.promoted()
+			require.NoError(t, client.Signal(syscall.SIGTERM))
 			require.NoError(t, server.WaitOutput(ctx, "no more questions\n"))
 			defer w.gs[i].freeze()()
 			require.NoError(t, client.WaitOutput(ctx, "answered\n"))
@@ -178,7 +184,7 @@ func (w *betweenWorld) native() {
 // wentBack waits until a return to the kernel is counted for a reason. The end may have asked again since.
 func (g *gw) wentBack(reason string) {
 	g.w.t.Helper()
-	g.eventually("back for "+reason, 10*time.Second, func() bool { return g.stats().InProcess.Native[reason] > 0 })
+	g.eventually("back for "+reason, 3*slack, func() bool { return g.stats().InProcess.Native[reason] > 0 })
 }
 
 // TestBetweenHostsSwitch checks that off, on either host, moves a stream to the kernel at an exact byte, and on moves
@@ -207,14 +213,14 @@ func TestBetweenHostsSwitchOneWay(t *testing.T) {
 	w := newBetweenWorld(t, settings{Carriers: "soft"})
 	at := fmt.Sprint(transferPort)
 	server := w.start(w.h1, "iperf3", "-s", "-1", "-p", at, "--forceflush")
-	ctx, cancel := context.WithTimeout(t.Context(), slowed(10*time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), slowed(3*slack))
 	defer cancel()
 	require.NoError(t, server.WaitOutput(ctx, "listening"))
 	client := w.start(w.h2, "iperf3", "-c", w.h1.Addr4.String(), "-p", at, "-t", "300")
 	defer func() { _, _ = client.Kill(), server.Kill() }()
 	promoted := func() {
 		t.Helper()
-		w.gs[1].eventually("promoted", 10*time.Second, func() bool {
+		w.gs[1].eventually("promoted", 3*slack, func() bool {
 			return slices.ContainsFunc(w.gs[1].inProcess(), func(c report.ConnInfo) bool { return c.InProcess.TxRing > 1<<20 })
 		})
 	}
@@ -281,14 +287,14 @@ func TestBetweenHostsDies(t *testing.T) {
 				}
 				return
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), slowed(10*time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), slowed(3*slack))
 			defer cancel()
 			switch of.name {
 			case "sender":
 				require.Eventually(t, func() bool { // a reset, if it left answers unread
 					out := f.server.Output()
 					return strings.Contains(out, "whole") || strings.Contains(out, "reset after")
-				}, slowed(10*time.Second), 10*time.Millisecond, "the end")
+				}, slowed(3*slack), 10*time.Millisecond, "the end")
 			case "receiver":
 				require.NoError(t, f.client.WaitOutput(ctx, "error"))
 			default:

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -135,7 +134,7 @@ func TestBetweenHostsTranslated(t *testing.T) {
 		f.ends()
 	}
 	for _, g := range w.gs {
-		g.eventually("looked for the peers that a proxy has", 10*time.Second, func() bool { return g.status().InProcess.Waiting == 1 })
+		g.eventually("looked for the peers that a proxy has", 3*slack, func() bool { return g.status().InProcess.Waiting == 1 })
 		require.EqualValues(t, len(w.paths), g.status().InProcess.ConnectionsTotal)
 	}
 	flows[len(w.paths)].ends()
@@ -144,7 +143,7 @@ func TestBetweenHostsTranslated(t *testing.T) {
 // end waits until an end is in rings over the soft device and bytes have moved there.
 func (w *translatedWorld) end(g *gw, name string, is func(report.ConnInfo) bool) (end report.ConnInfo) {
 	w.t.Helper()
-	g.eventually(name+": promoted", 20*time.Second, func() bool {
+	g.eventually(name+": promoted", 3*slack, func() bool {
 		list := g.inProcess()
 		i := slices.IndexFunc(list, func(c report.ConnInfo) bool { return is(c) && c.InProcess.TxRing > 0 && c.InProcess.RxRing > 0 })
 		if i >= 0 {

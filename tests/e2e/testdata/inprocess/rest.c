@@ -1,12 +1,13 @@
 // A connection at rest:
 //   rest serve PORT                   answers each 64 bytes by as many, one connection at a time; and the end of the questions, later
-//   rest ask ADDRESS PORT ROUNDS      asks that often, waits for the peer's kernel to have everything, and then for the end
-//   rest tell ADDRESS PORT ROUNDS     asks that often, and after a while only writes, now and then
-//   rest end ADDRESS PORT ROUNDS      asks that often, ends its direction, and waits for the answer to that
+//   rest ask ADDRESS PORT ROUNDS      asks until SIGTERM and that often, waits for the peer's kernel to have everything, and then for the end
+//   rest tell ADDRESS PORT ROUNDS     asks as long, and after a while only writes, now and then
+//   rest end ADDRESS PORT ROUNDS      asks as long, ends its direction, and waits for the answer to that
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,11 +53,30 @@ static void serve(const char *port) {
 		close(s);
 	}
 }
+// The signal interrupts no call: it stays pending, unless a thread of the library takes it.
+static volatile sig_atomic_t signalled;
+static void note(int number) {
+	(void)number;
+	signalled = 1;
+}
+static void hold_back(void) {
+	sigset_t set;
+	signal(SIGTERM, note);
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigprocmask(SIG_BLOCK, &set, 0);
+}
+static int ending(void) {
+	sigset_t set;
+	sigpending(&set);
+	return signalled || sigismember(&set, SIGTERM);
+}
 static int ask(struct sockaddr_in a, int rounds) {
 	int s = socket(AF_INET, SOCK_STREAM, 0);
 	if (connect(s, (void *)&a, sizeof a) < 0) die("connect");
+	puts("asking");
 	double slowest = 0;
-	while (rounds-- > 0) {
+	for (; rounds > 0; rounds -= ending()) {
 		double t = now();
 		if (write(s, b, sizeof b) != sizeof b) die("write");
 		if (recv(s, b, sizeof b, MSG_WAITALL) != sizeof b) die("read");
@@ -71,6 +91,7 @@ int main(int argc, char **argv) {
 	setvbuf(stdout, 0, _IOLBF, 0);
 	if (argc == 3) serve(argv[2]);
 	if (argc != 5) return 2;
+	hold_back();
 	struct sockaddr_in a = address(argv[2], argv[3]);
 	int left = 1, s = ask(a, atoi(argv[4]));
 	if (!strcmp(argv[1], "tell")) {

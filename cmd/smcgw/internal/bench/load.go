@@ -74,7 +74,7 @@ func (s *session) start(ctx context.Context, w work, size int, d time.Duration, 
 	return c, done, nil
 }
 
-// upload sends for a time. It counts the bytes that the server has read when it answers.
+// upload sends for a time, at least one block. It counts the bytes that the server has read when it answers.
 func (s *session) upload(ctx context.Context, d time.Duration) (measured, error) {
 	if s.load != nil {
 		return s.load.do(ctx, s, workUpload, d, nil, nil)
@@ -93,7 +93,7 @@ func (s *session) uploadUntil(ctx context.Context, d time.Duration, enough func(
 	defer done()
 	buf := make([]byte, blockSize)
 	begin := time.Now()
-	for !enough(time.Since(begin)) {
+	for sent := false; !sent || !enough(time.Since(begin)); sent = true {
 		if _, err := c.Write(buf); err != nil {
 			return m, err
 		}
@@ -189,7 +189,7 @@ func (s *session) request(ctx context.Context, m *measured) error {
 	return nil
 }
 
-// rate makes connections with several workers for a time.
+// rate makes connections with several workers for a time, at least one each.
 func (s *session) rate(ctx context.Context, d time.Duration) (measured, error) {
 	begin := time.Now()
 	parts := make([]measured, rateWorkers)
@@ -211,7 +211,7 @@ func (s *session) rate(ctx context.Context, d time.Duration) (measured, error) {
 }
 
 func (s *session) rateWorker(ctx context.Context, end time.Time, m *measured) {
-	for time.Now().Before(end) && ctx.Err() == nil {
+	for begun := false; !begun || time.Now().Before(end) && ctx.Err() == nil; begun = true {
 		if err := s.request(ctx, m); err != nil {
 			m.failed++
 			if m.failed > 100 { // a refused connect takes no time

@@ -48,7 +48,8 @@ func (s *server) upload(c net.Conn) error {
 
 func (s *server) download(c net.Conn, d time.Duration) error {
 	buf := make([]byte, blockSize)
-	for end := time.Now().Add(d); time.Now().Before(end); {
+	end := time.Now().Add(d)
+	for begun := false; !begun || time.Now().Before(end); begun = true { // at least one block, however slow this host is
 		n, err := c.Write(buf)
 		s.sent.Add(uint64(n))
 		if err != nil {

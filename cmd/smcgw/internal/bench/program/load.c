@@ -130,8 +130,10 @@ static bool warm_up(int s) {
 
 static bool serve_download(int s, uint32_t ms) {
 	if (!warm_up(s)) return false;
-	for (uint64_t end = now() + ms * UINT64_C(1000000); now() < end;)
+	uint64_t end = now() + ms * UINT64_C(1000000);
+	do
 		if (!send_all(s, block, BLOCK)) return false;
+	while (now() < end);
 	return true;
 }
 
@@ -243,14 +245,15 @@ static uint64_t begins(void) {
 	return now();
 }
 
-// upload sends for a time, or until told to end, and returns how many bytes the server has read.
+// upload sends for a time, or until told to end, at least one block, and returns how many bytes the server has read.
 static uint64_t upload(int s, uint64_t time, uint64_t *begin) {
 	uint8_t count[8];
 	uint64_t n = 0;
 	if (!warm_up(s)) die("write: %s", strerror(errno));
 	*begin = begins();
-	while (now() - *begin < time && !told())
+	do
 		if (!send_all(s, block, BLOCK)) die("write: %s", strerror(errno));
+	while (now() - *begin < time && !told());
 	if (shutdown(s, SHUT_WR) < 0 || !receive_all(s, count, sizeof count)) die("answer to an upload: %s", strerror(errno));
 	for (int i = 0; i < 8; i++) n = n << 8 | count[i];
 	return n - WARM;

@@ -128,7 +128,7 @@ func transfer(t *testing.T, d *duo) {
 		var errs [4]error
 		var all sync.WaitGroup
 		for i, c := range []*Conn{a, b} {
-			_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(10 * patience))
 			all.Go(func() { sent[i], errs[i] = runWrites(c, writes[i]) })
 			all.Go(func() { received[i], errs[2+i] = runReads(c, reads[i], handOver) })
 		}
@@ -157,7 +157,7 @@ func TestConnBulk(t *testing.T) {
 		var all sync.WaitGroup
 		errs := make(chan error, 4)
 		for _, c := range []*Conn{a, b} {
-			_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+			_ = c.SetDeadline(time.Now().Add(10 * patience))
 			all.Go(func() {
 				var src patterned
 				for range total / size {

@@ -193,11 +193,18 @@ func eachPair(t *testing.T, cfg PacketListenConfig, f func(t *testing.T, p *pack
 func TestPacketExchange(t *testing.T) {
 	eachPair(t, PacketListenConfig{}, func(t *testing.T, p *packetPair) {
 		p.resolve(t)
-		before := p.a.Stats()
-		for i := range 50 {
-			p.exchange(t, fmt.Sprint(i))
+		var before, st PacketStats
+		for try := range 10 {
+			before = p.a.Stats()
+			for i := range 50 {
+				p.exchange(t, fmt.Sprint(i))
+			}
+			if st = p.a.Stats(); !p.ud || st.SentUDP+st.ReceivedUDP == before.SentUDP+before.ReceivedUDP {
+				break
+			}
+			t.Logf("try %d: over UDP, since an answer was late: %+v", try, st)
+			p.resolve(t)
 		}
-		st := p.a.Stats()
 		if p.ud {
 			require.Equal(t, before.SentUD+50, st.SentUD)
 			require.Equal(t, before.ReceivedUD+50, st.ReceivedUD)

@@ -181,6 +181,10 @@ func TestOtherProcessStopped(t *testing.T) {
 	h.post(1)
 	h.recv()
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	var stopped syscall.WaitStatus // on a busy machine its threads go on until the one that got the signal stops them
+	_, err = syscall.Wait4(cmd.Process.Pid, &stopped, syscall.WUNTRACED, nil)
+	require.NoError(t, err)
+	require.True(t, stopped.Stopped())
 	var n int
 	for {
 		mr, err := p.PD().AllocMR(1<<20, verbs.AccessLocalWrite)

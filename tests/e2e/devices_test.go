@@ -115,11 +115,11 @@ func (k deviceKind) compare(t *testing.T, w *world, where, addr string, native a
 		w.flush()
 	}
 	w.carried(t, w.h1, to)
-	e := w.overDevice(addr)
-	for try := 0; try < lateTries && w.foundLate(e); try++ {
-		w.flush()
+	var e apps.Event
+	w.inTime(func() bool {
 		e = w.overDevice(addr)
-	}
+		return !w.foundLate(e)
+	})
 	w.carriedBy(e, w.via)
 	require.Equal(t, hostOf(native.Local), hostOf(e.Local))
 	took, may := microseconds(e.ConnectMicros), microseconds(native.ConnectMicros)+mayCost(oneCosts)

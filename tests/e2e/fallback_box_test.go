@@ -28,9 +28,7 @@ func TestFallbackBoxDrops(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w.box(t, c.box)
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
-				for try := 0; !w.blackholes(t, g1, addr(w.h2, echoPort)); try++ {
-					require.Less(t, try, lateTries)
-				}
+				require.True(t, w.inTime(func() bool { return w.blackholes(t, g1, addr(w.h2, echoPort)) }))
 			})
 		})
 	}

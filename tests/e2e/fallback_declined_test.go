@@ -60,21 +60,20 @@ func TestFallbackFirewall(t *testing.T) {
 			if reason == "app_unreachable" { // known only at the deadline, which is an eighth before the client's
 				f.client, f.server = f.client.or(local("handshake_timeout")), f.server.or(remote("handshake_timeout"))
 			}
-			for try := 0; ; try++ {
+			require.True(t, w.inTime(func() bool {
 				own++
 				from := netip.AddrPortFrom(hostOf(addr(w.h1, 1)), own)
 				before := w.totals()
 				e, err := w.app(w.h1, 3*slack, "connect", "-timeout", limit.String(), "-bind", from.String(), "-to", to)
 				require.NoError(t, err)
 				e.Local = from.String()
-				if try < lateTries && f.foundLate(e) {
-					w.flush()
-					continue
+				if f.foundLate(e) {
+					return false
 				}
 				require.Equal(t, natively.Errno, e.Errno, "port %d: %+v", port, e)
 				f.check(e, before)
-				break
-			}
+				return true
+			}))
 		}
 		w.carried(t, w.h1, addr(w.h2, echoPort))
 	})
@@ -91,10 +90,7 @@ func TestFallbackRemembered(t *testing.T) {
 		to, other := addr(w.h2, echoPort), addr(w.h2, plainPort)
 		first := fallback{w: w, t: t, from: w.h1, to: to, client: remote("no_common_carrier"), server: local("no_common_carrier")}
 
-		for try := 0; !first.remembered(); try++ {
-			require.Less(t, try, lateTries)
-			w.flush()
-		}
+		require.True(t, w.inTime(first.remembered))
 		fallback{w: w, t: t, from: w.h1, to: other, client: local("policy")}.ping()
 
 		w.flush()
@@ -181,9 +177,7 @@ func TestFallbackDeadline(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 				f := fallback{w: w, t: t, from: w.h1, to: addr(w.h2, echoPort), client: local("handshake_timeout"), server: c.server}
-				for try := 0; !f.runsOut(c.silent); try++ {
-					require.Less(t, try, lateTries)
-				}
+				require.True(t, w.inTime(func() bool { return f.runsOut(c.silent) }))
 			})
 		})
 	}

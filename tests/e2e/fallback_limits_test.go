@@ -108,12 +108,19 @@ func (w *world) hold(t *testing.T, from *testnet.Host, to string) (*testnet.Proc
 // holdInTime is hold from h1 for a connection that must be carried, again if it finds a gateway late.
 func (w *world) holdInTime(t *testing.T, to string) (p *testnet.Proc, e apps.Event) {
 	t.Helper()
-	p, e = w.hold(t, w.h1, to)
-	for try := 0; try < lateTries && w.foundLate(e); try++ {
-		leaves(t, p)
-		w.flush()
-		p, e = w.hold(t, w.h1, to)
-	}
+	return w.heldInTime(t, func() (*testnet.Proc, apps.Event) { return w.hold(t, w.h1, to) })
+}
+
+// heldInTime is holdInTime for a connection that is made in a given way.
+func (w *world) heldInTime(t *testing.T, hold func() (*testnet.Proc, apps.Event)) (p *testnet.Proc, e apps.Event) {
+	t.Helper()
+	w.inTime(func() bool {
+		if p != nil {
+			leaves(t, p)
+		}
+		p, e = hold()
+		return !w.foundLate(e)
+	})
 	return p, e
 }
 

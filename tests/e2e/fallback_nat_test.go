@@ -126,14 +126,11 @@ func TestFallbackTranslated(t *testing.T) {
 // pingInTime makes a connection, again if it finds a gateway late, and returns what was counted before it.
 func (w *world) pingInTime(t *testing.T, from *testnet.Host, to string) (before map[*testnet.Host]report.Status, e apps.Event) {
 	t.Helper()
-	for try := 0; ; try++ {
-		before, late := w.totals(), w.late()
-		e := w.mustApp(from, "ping", "-to", to)
-		if try == lateTries || w.late() == late {
-			return before, e
-		}
-		w.flush()
-	}
+	w.inTime(func() bool {
+		before = w.totals()
+		return w.noneLate(func() { e = w.mustApp(from, "ping", "-to", to) })
+	})
+	return before, e
 }
 
 // told checks what one host's gateway reports about a connection.

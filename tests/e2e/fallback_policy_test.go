@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -82,20 +83,17 @@ func TestFallbackPolicy(t *testing.T) {
 // carriedAs makes a connection that is carried because of its user or cgroup.
 func (w *world) carriedAs(t *testing.T, to string, as func(*testnet.Cmd)) {
 	t.Helper()
-	for try := 0; ; try++ {
+	var e apps.Event
+	w.inTime(func() bool {
 		cmd := w.h1.AppCommand(t.Context(), "hold", "-to", to)
 		as(cmd)
 		p, err := w.h1.StartCmd(cmd)
 		require.NoError(t, err)
-		e := pinged(t, p)
+		e = pinged(t, p)
 		leaves(t, p)
-		if try < lateTries && w.foundLate(e) {
-			w.flush()
-			continue
-		}
-		w.carriedBy(e, w.via)
-		return
-	}
+		return !w.foundLate(e)
+	})
+	w.carriedBy(e, w.via)
 }
 
 // TestFallbackSwitched checks the mode observe and the verbs off and on, whose state survives a restart.

@@ -261,13 +261,34 @@ func (w *world) carriedApp(t *testing.T, from *testnet.Host, args ...string) app
 // carriedAppBy is carriedApp for a given carrier.
 func (w *world) carriedAppBy(t *testing.T, via report.Carrier, from *testnet.Host, args ...string) apps.Event {
 	t.Helper()
-	e := w.mustApp(from, args...)
-	for try := 0; try < lateTries && w.foundLateBy(e, via); try++ {
-		w.flush()
+	var e apps.Event
+	w.inTime(func() bool {
 		e = w.mustApp(from, args...)
-	}
+		return !w.foundLateBy(e, via)
+	})
 	w.carriedBy(e, via)
 	return e
+}
+
+// inTime takes a step until it finds no gateway late, at most lateTries times more. Before each of these the gateways forget
+// what they remember. It tells whether the last was in time.
+func (w *world) inTime(step func() bool) bool {
+	w.t.Helper()
+	for try := 0; !step(); try++ {
+		if try == lateTries {
+			return false
+		}
+		w.flush()
+	}
+	return true
+}
+
+// noneLate takes a step, and tells whether no connection was native meanwhile because a gateway was late.
+func (w *world) noneLate(step func()) bool {
+	w.t.Helper()
+	late := w.late()
+	step()
+	return w.late() == late
 }
 
 // foundLate waits for both reports of a connection, and tells whether it is native because a gateway was late, or

@@ -143,13 +143,9 @@ func TestLegsOfMarkedSockets(t *testing.T) {
 				}
 				return echoed(fd)
 			}
-			late := w.late()
-			require.NoError(t, w.h1.Do(marked), "mark %#x", mark)
-			for try := 0; try < lateTries && w.late() > late; try++ {
-				w.flush()
-				late = w.late()
-				require.NoError(t, w.h1.Do(marked), "mark %#x", mark)
-			}
+			w.inTime(func() bool {
+				return w.noneLate(func() { require.NoError(t, w.h1.Do(marked), "mark %#x", mark) })
+			})
 			w.gateways[w.h1].awaitConn(local.String(), func(c report.ConnInfo) bool {
 				return c.Local == local && c.Carrier == w.via
 			}, "--closed")

@@ -71,10 +71,7 @@ func (b blackHole) run(t *testing.T) {
 	s := ownSettings()
 	s.Carriers = "soft"
 	w.upBoth(s)
-	for try := 0; !b.passed(t, w); try++ {
-		require.Less(t, try, lateTries)
-		w.flush()
-	}
+	require.True(t, w.inTime(func() bool { return b.passed(t, w) }))
 }
 
 // passed measures once. It returns false if the carried connection took too long, and its gateways had to wait for a processor,
@@ -127,16 +124,17 @@ func (b blackHole) open(t *testing.T, w *world, server *testnet.Host) *pair {
 	ln, err := server.Listen("tcp", w.at(server, b.v6, ownPort).String())
 	require.NoError(t, err)
 	defer ln.Close()
-	for try := 0; ; try++ {
-		late := w.late()
-		p, err := dialPair(w.h1, ln, w.at(server, b.v6, ownPort))
-		require.NoError(t, err)
-		if try == lateTries || w.late() == late {
-			return p
+	var p *pair
+	w.inTime(func() bool {
+		if p != nil {
+			p.close()
 		}
-		p.close()
-		w.flush()
-	}
+		return w.noneLate(func() {
+			p, err = dialPair(w.h1, ln, w.at(server, b.v6, ownPort))
+			require.NoError(t, err)
+		})
+	})
+	return p
 }
 
 func (b blackHole) carried(t *testing.T, w *world, by report.Carrier) {

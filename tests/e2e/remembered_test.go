@@ -84,9 +84,7 @@ func TestRememberedLateClient(t *testing.T) {
 	w.upBoth(settings{Handshake: "500ms"}) // enough for the peer on a busy machine, too, since what it declines is remembered
 	families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 		to := addr(w.h2, echoPort)
-		for try := 0; !w.freezesClient(t, addr); try++ {
-			require.Less(t, try, lateTries)
-		}
+		require.True(t, w.inTime(func() bool { return w.freezesClient(t, addr) }))
 		w.carried(t, w.h1, to)
 	})
 }

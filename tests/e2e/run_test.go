@@ -38,20 +38,17 @@ func TestRun(t *testing.T) {
 		Conns  []report.ConnInfo
 	}
 	var before uint64
-	for try := 0; ; try++ {
-		late := w.late()
+	w.inTime(func() bool {
 		before = g1.status().FlowsTotal[w.via]
-		out, err := w.h1.Run(ctx, binary, "run", "--json", "--report", path, "--socket", g1.socket, "--", "bash", "-c", command)
-		require.ErrorContains(t, err, "exit status 3", out)
-		text, err = os.ReadFile(path)
-		require.NoError(t, err, out)
-		doc.Conns = nil
-		require.NoError(t, json.Unmarshal(text, &doc))
-		if try == lateTries || w.late() == late {
-			break
-		}
-		w.flush()
-	}
+		return w.noneLate(func() {
+			out, err := w.h1.Run(ctx, binary, "run", "--json", "--report", path, "--socket", g1.socket, "--", "bash", "-c", command)
+			require.ErrorContains(t, err, "exit status 3", out)
+			text, err = os.ReadFile(path)
+			require.NoError(t, err, out)
+			doc.Conns = nil
+			require.NoError(t, json.Unmarshal(text, &doc))
+		})
+	})
 	require.Equal(t, "smcgw.run/v1", doc.Schema)
 	require.Equal(t, 3, doc.Status)
 	require.Len(t, doc.Conns, 2)

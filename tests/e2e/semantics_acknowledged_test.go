@@ -17,10 +17,7 @@ func TestSemanticsOfAcknowledgementLost(t *testing.T) {
 	t.Parallel()
 	w := newServed(t)
 	w.upBoth(ownSettings())
-	for try := 0; !w.acknowledgesLate(t); try++ {
-		require.Less(t, try, lateTries)
-		w.flush()
-	}
+	require.True(t, w.inTime(func() bool { return w.acknowledgesLate(t) }))
 }
 
 // acknowledgesLate does so, and returns false if a connection found a gateway late.

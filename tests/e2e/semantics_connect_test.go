@@ -194,19 +194,13 @@ func TestSemanticsOfAddresses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			hold := append([]string{"hold", "-to", tc.to.String()}, tc.args...)
-			connect := func() (*testnet.Proc, apps.Event) {
+			p, e := w.heldInTime(t, func() (*testnet.Proc, apps.Event) {
 				p, err := w.h1.StartApp(hold...)
 				require.NoError(t, err)
 				connected, err := p.WaitEvents(ctx, 1, func(e apps.Event) bool { return e.Event == "connected" })
 				require.NoError(t, err)
 				return p, connected[0]
-			}
-			p, e := connect()
-			for try := 0; try < lateTries && w.foundLate(e); try++ {
-				leaves(t, p)
-				w.flush()
-				p, e = connect()
-			}
+			})
 			require.Equal(t, tc.to.String(), e.Remote, "getpeername of the client")
 			local := netip.MustParseAddrPort(e.Local)
 			require.Equal(t, tc.from, local.Addr(), "getsockname of the client")

@@ -48,12 +48,7 @@ func TestSemanticsOfHops(t *testing.T) {
 					for j, when := range []string{"before", "after"} {
 						to := netip.MustParseAddrPort(addr(server, ownPort+uint16(2*i+j)))
 						what := fmt.Sprintf("%d %s", least, when)
-						p := hopsPair(t, w.h1, server, to, least, when == "before")
-						for try := 0; way == "carried" && try < lateTries && w.foundLate(p.event()); try++ {
-							p.close()
-							w.flush()
-							p = hopsPair(t, w.h1, server, to, least, when == "before")
-						}
+						p := w.dialInTime(server, func() *pair { return hopsPair(t, w.h1, server, to, least, when == "before") })
 						for _, way := range [][2]*net.TCPConn{{p.c, p.s}, {p.s, p.c}} {
 							require.NoError(t, way[1].SetDeadline(time.Now().Add(slack)))
 							_, err := way[0].Write([]byte{1})
@@ -139,7 +134,7 @@ func TestSemanticsOfSavedSYN(t *testing.T) {
 		var ln net.Listener
 		require.NoError(t, server.Do(func() (err error) { ln, err = saved.Listen(t.Context(), "tcp4", to); return err }))
 		defer ln.Close()
-		dial := func() *pair {
+		p := w.dialInTime(server, func() *pair {
 			var c net.Conn
 			require.NoError(t, w.h1.Do(func() (err error) { c, err = marked.DialContext(t.Context(), "tcp4", to); return err }))
 			s, err := acceptLiving(ln)
@@ -147,13 +142,7 @@ func TestSemanticsOfSavedSYN(t *testing.T) {
 			p := &pair{c: c.(*net.TCPConn), s: s}
 			t.Cleanup(p.close)
 			return p
-		}
-		p := dial()
-		for try := 0; server == w.h2 && try < lateTries && w.foundLate(p.event()); try++ {
-			p.close()
-			w.flush()
-			p = dial()
-		}
+		})
 		rc, err := p.s.SyscallConn()
 		require.NoError(t, err)
 		var syn []byte

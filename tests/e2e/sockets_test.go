@@ -100,15 +100,24 @@ func newPair(client, server *testnet.Host, addr netip.AddrPort) (*pair, error) {
 // pairInTime is newPair from h1. A connection with the other host with a gateway is made again if it finds a gateway late.
 func (w *world) pairInTime(t *testing.T, server *testnet.Host, addr netip.AddrPort) *pair {
 	t.Helper()
-	for try := 0; ; try++ {
+	return w.dialInTime(server, func() *pair {
 		p, err := newPair(w.h1, server, addr)
 		require.NoError(t, err)
-		if try == lateTries || server != w.h2 || !w.foundLate(p.event()) {
-			return p
+		return p
+	})
+}
+
+// dialInTime is pairInTime for a connection that is made in a given way.
+func (w *world) dialInTime(server *testnet.Host, dial func() *pair) (p *pair) {
+	w.t.Helper()
+	w.inTime(func() bool {
+		if p != nil {
+			p.close()
 		}
-		p.close()
-		w.flush()
-	}
+		p = dial()
+		return server != w.h2 || !w.foundLate(p.event())
+	})
+	return p
 }
 
 // dialPair connects to a listener that has no other client, from a given local address if there is one.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -90,11 +91,11 @@ func TestSoftDevices(t *testing.T) {
 
 	require.NoError(t, w.h1.AddAddress(netip.MustParsePrefix("10.77.0.111/24")))
 	fresh := []string{"ping", "-bind", "10.77.0.111:0", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String()}
-	e := w.mustApp(w.h1, fresh...)
-	for try := 0; try < lateTries && (g1.knows(from(e), local("address")) || w.foundLateBy(e, report.CarrierSoft)); try++ { // it hears of the address a little later
-		w.flush()
+	var e apps.Event
+	w.inTime(func() bool { // it hears of the address a little later
 		e = w.mustApp(w.h1, fresh...)
-	}
+		return !g1.knows(from(e), local("address")) && !w.foundLateBy(e, report.CarrierSoft)
+	})
 	w.carriedBy(e, report.CarrierSoft)
 	require.Len(t, g1.devices(), 3)
 	_, ok := g1.peer(w.h2.Addr4, echoPort)
@@ -115,11 +116,10 @@ func TestSoftDevices(t *testing.T) {
 	require.Contains(t, out, "address already in use")
 	require.Equal(t, []string{"device_failed"}, g2.status().Degraded)
 	w.flush()
-	e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
-	for try := 0; try < lateTries && g1.wasLate(from(e), nothing); try++ {
-		w.flush()
+	w.inTime(func() bool {
 		e = w.mustApp(w.h1, "ping", "-count", "5", "-to", w.h2.AddrPort4(echoPort).String())
-	}
+		return !g1.wasLate(from(e), nothing)
+	})
 	g1.awaitConn("native", func(c report.ConnInfo) bool { return from(e)(c) && c.Reason == "device_failed" }, "--all")
 }
 
@@ -144,14 +144,12 @@ func TestSoftBesideRDMA(t *testing.T) {
 		t.Helper()
 		families(t, func(t *testing.T, addr func(*testnet.Host, uint16) string) {
 			w.carriedAppBy(t, report.CarrierSoft, w.h1, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h2, transferPort))
-			late := w.late()
-			transfer := []string{"transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h1, transferPort)}
-			back := w.mustApp(w.h2, transfer...)
-			for try := 0; try < lateTries && w.late() > late; try++ {
-				w.flush()
-				late = w.late()
-				back = w.mustApp(w.h2, transfer...)
-			}
+			var back apps.Event
+			w.inTime(func() bool {
+				return w.noneLate(func() {
+					back = w.mustApp(w.h2, "transfer", "-up", "3000000", "-down", "3000000", "-to", addr(w.h1, transferPort))
+				})
+			})
 			require.Equal(t, report.CarrierSoft, w.gateways[w.h2].closedConn(from(back)).Carrier)
 		})
 	}

@@ -287,17 +287,14 @@ func (w *waysWorld) talks(t *testing.T, via report.Carrier) {
 	t.Helper()
 	w.start(via)
 	ln := w.listen()
-	for try := 0; ; try++ {
-		late := w.late()
-		client, server := w.connect(ln)
-		w.says(client, server, "there")
-		w.says(server, client, "and back")
-		w.ends(client, server)
-		if try == lateTries || w.late() == late {
-			break
-		}
-		w.flush()
-	}
+	w.inTime(func() bool {
+		return w.noneLate(func() {
+			client, server := w.connect(ln)
+			w.says(client, server, "there")
+			w.says(server, client, "and back")
+			w.ends(client, server)
+		})
+	})
 	w.carriedAll(1)
 }
 

@@ -93,9 +93,12 @@ func (s *session) uploadUntil(ctx context.Context, d time.Duration, enough func(
 	defer done()
 	buf := make([]byte, blockSize)
 	begin := time.Now()
-	for sent := false; !sent || !enough(time.Since(begin)); sent = true {
+	for {
 		if _, err := c.Write(buf); err != nil {
 			return m, err
+		}
+		if enough(time.Since(begin)) {
+			break
 		}
 	}
 	if err := c.CloseWrite(); err != nil {

@@ -48,15 +48,13 @@ func (s *server) upload(c net.Conn) error {
 
 func (s *server) download(c net.Conn, d time.Duration) error {
 	buf := make([]byte, blockSize)
-	end := time.Now().Add(d)
-	for begun := false; !begun || time.Now().Before(end); begun = true { // at least one block, however slow this host is
-		n, err := c.Write(buf)
+	for end := time.Now().Add(d); ; {
+		n, err := c.Write(buf) // at least once, however slow this host is
 		s.sent.Add(uint64(n))
-		if err != nil {
+		if err != nil || !time.Now().Before(end) {
 			return err
 		}
 	}
-	return nil
 }
 
 func (s *server) echo(c net.Conn) error {

@@ -656,6 +656,12 @@ static void readable(struct end *e, int fd) {
 	e->remote->lowat_head = UINT64_MAX; // so that armed sets it again
 }
 
+// was_reported is called when the kernel has reported readable: SO_RCVLOWAT must be set again, once somebody has looked.
+static void was_reported(struct remote *m) {
+	m->lowat_head = UINT64_MAX;
+	m->reported = true;
+}
+
 // squeezed: the kernel reports readable although too few bytes are there, because its buffer is full: the few bytes hold on to the whole buffers
 // in which they came. So they are taken. Without the rest byte the gateway can ring no more, so the peer is asked to send through the kernel.
 static void squeezed(struct end *e, int fd) {
@@ -896,8 +902,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			return done ? (ssize_t)done : told ? 0 : -1;
 		}
 		if (k > 0 && smcgw_still(e, fd) && e->remote == m) {
-			m->lowat_head = UINT64_MAX;
-			m->reported = true;
+			was_reported(m);
 			if (!told && woken > 3) squeezed(e, fd);
 		}
 		if (stop) {
@@ -945,8 +950,7 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	if (smcgw_still(e, fd)) {
 		const struct remote *m = e->remote;
 		heed(e, fd);
-		e->remote->lowat_head = UINT64_MAX; // the kernel has reported: armed must set it again
-		e->remote->reported = true;
+		was_reported(e->remote);
 		while (!(r = any(e, fd)) && (m->rx == FRAMED || m->unsure_until)) {
 			if (armed(e, fd)) continue;
 			squeezed(e, fd);

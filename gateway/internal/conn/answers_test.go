@@ -3,6 +3,7 @@ package conn
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
@@ -48,7 +49,7 @@ func TestAnswersComeLate(t *testing.T) {
 		for _, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft} {
 			cr, offer, err := f0.offer(p.g[0].providerOf(kind))
 			require.NoError(t, err)
-			f0.call(func() { require.True(t, f0.addCarry(cr)) })
+			f0.call(func() { assert.True(t, f0.addCarry(cr)) })
 			proposal.Carriers = append(proposal.Carriers, offer)
 		}
 		require.NoError(t, shm.Meet(t.Context(), f1.Peer(), proposal.Carriers[0]))
@@ -62,7 +63,7 @@ func TestAnswersComeLate(t *testing.T) {
 				}
 				said <- v
 			})
-			require.Empty(t, said, "it is posted")
+			assert.Empty(t, said, "it is posted")
 			f1.env.Providers = before
 		})
 		return c, said

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -108,9 +109,9 @@ func TestWireOfAnEndedFlow(t *testing.T) {
 	f.call(func() {
 		f.replaced()
 		a, _ := newFakeWires(1, 1)
-		require.False(t, f.setWire(a))
-		require.False(t, f.setLeg(&appLeg{}))
-		require.False(t, f.addCarry(&carry{}))
+		assert.False(t, f.setWire(a))
+		assert.False(t, f.setLeg(&appLeg{}))
+		assert.False(t, f.addCarry(&carry{}))
 		f.carryBy(negotiate.CarrierRelay)
 		f.records(nil)
 	})

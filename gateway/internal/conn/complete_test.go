@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -61,7 +62,7 @@ func completing(t *testing.T, waits bool) (*pairConn, *slowApp) {
 		f.setNegotiator(&n.negotiator)
 		f.core.Negotiates()
 		n.begin(client.Receive(time.Now(), accept))
-		require.Equal(t, life.Completing, f.core.Phase())
+		assert.Equal(t, life.Completing, f.core.Phase())
 	})
 	return c, hosts
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -134,7 +135,7 @@ func (c *pairConn) sends(t *testing.T, text string) {
 func (c *pairConn) places(t *testing.T, kind negotiate.CarrierKind, text string) {
 	c.sends(t, text)
 	f := c.flow[0]
-	f.call(func() { require.NoError(t, f.carryOf(kind).EP.Keepalive()) })
+	f.call(func() { assert.NoError(t, f.carryOf(kind).EP.Keepalive()) })
 	placed := func() (yes bool) {
 		f.call(func() { yes = f.carryOf(kind).EP.Placed() })
 		return yes

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -113,7 +114,7 @@ func testIdleFlowsShare(t *testing.T, kind negotiate.CarrierKind) {
 		}
 		require.LessOrEqual(t, g.pool.Stats().Reserved, g.pool.Stats().Limit)
 		for _, s := range g.shards {
-			s.Call(func() { require.Equal(t, 2, s.Load().Queues, "one completion queue per device") })
+			s.Call(func() { assert.Equal(t, 2, s.Load().Queues, "one completion queue per device") })
 		}
 	}
 	for _, c := range conns {

@@ -8,12 +8,14 @@ import (
 	"os"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/host"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
@@ -75,8 +77,8 @@ func (p *pair) begin(t require.TestingT, wires ...*fakeWire) *pairConn {
 		f := p.g[i].open(side, tuples[i], nil)
 		app, leg := legPair(t)
 		f.call(func() {
-			require.True(t, f.setWire(c.wire[i]))
-			require.True(t, f.setLeg(newAppLeg(leg, tuples[i])))
+			assert.True(t, f.setWire(c.wire[i]))
+			assert.True(t, f.setLeg(newAppLeg(leg, tuples[i])))
 		})
 		c.app[i], c.flow[i] = app, f
 	}
@@ -89,7 +91,7 @@ func (c *pairConn) meet(t require.TestingT, kind negotiate.CarrierKind) {
 	prov0, prov1 := c.p.g[0].providerOf(kind), c.p.g[1].providerOf(kind)
 	c0, offer, err := f0.offer(prov0)
 	require.NoError(t, err)
-	f0.call(func() { require.True(t, f0.addCarry(c0)) })
+	f0.call(func() { assert.True(t, f0.addCarry(c0)) })
 	require.NoError(t, prov1.Meet(context.Background(), f1.Peer(), offer))
 	answers, reason := make(chan []negotiate.CarrierOffer, 1), make(chan negotiate.Reason, 1)
 	p := &negotiate.Proposal{HostID: f0.env.HostID, Carriers: []negotiate.CarrierOffer{offer}}
@@ -190,13 +192,11 @@ func (p *pair) empty(t require.TestingT) {
 		}
 		require.Zero(t, g.pool.Stats().Used)
 		require.Zero(t, g.pool.Stats().Quarantined)
-		s := g.shards[0]
-		s.Call(func() {
-			l := s.Load()
-			require.Zero(t, l.Members)
-			require.Zero(t, l.Descriptors)
-			require.Zero(t, l.Later)
-		})
+		var l loop.Load
+		require.Eventuallyf(t, func() bool { // what is called comes before what waits for the end of its turn
+			g.shards[0].Call(func() { l = g.shards[0].Load() })
+			return l.Members+l.Descriptors+l.Later == 0
+		}, patience, time.Millisecond, "%+v", &l)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
@@ -127,7 +128,7 @@ func TestPathIsNarrowedByItsLossesOnly(t *testing.T) {
 		c.f, c.s, c.negotiator.hs = f, f.Shard, c.hs
 		c.left.Store(true) // it takes no more
 		f.call(func() {
-			require.True(t, f.addCarry(cr))
+			assert.True(t, f.addCarry(cr))
 			to := negotiate.CarrierOffer{Kind: negotiate.CarrierSoft}
 			if sent {
 				c.proofs, c.proving, c.silent = 1, 200*time.Millisecond, []*carry{cr}

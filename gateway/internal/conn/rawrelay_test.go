@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -234,7 +235,7 @@ func TestRawLastWords(t *testing.T) {
 			f.call(func() {})
 			f.call(func() {
 				_, err := w.Write([]byte("last"))
-				require.NoError(t, err)
+				assert.NoError(t, err)
 				w.Abort()
 				f.raw.hears = false
 				find(f.raw)
@@ -275,7 +276,7 @@ func TestRawEndsInOrder(t *testing.T) {
 	require.True(t, f.wire.Over())
 	f.raw.notify()
 	f.Shard.Call(func() {})
-	f.Shard.Call(func() { require.False(t, f.core.Ended()) }) // after the turn that looked
+	f.Shard.Call(func() { assert.False(t, f.core.Ended()) }) // after the turn that looked
 	require.Equal(t, life.Closing, f.state())
 	n, err := io.Copy(io.Discard, c.app[1])
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -246,7 +247,7 @@ func TestBrokenBeforeStart(t *testing.T) {
 				var cr *carry
 				f.call(func() { cr = f.carries[0] })
 				p.g[i].shards[0].Call(func() {
-					require.NoError(t, cr.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
+					assert.NoError(t, cr.QP.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 					cr.Shard.Collect()
 				})
 				require.Eventually(t, func() (failed bool) {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
@@ -17,16 +18,16 @@ func TestFlowEndsWithItsDatagram(t *testing.T) {
 		there := h.ends(0, 4000, 53)
 		h.pass(0, there, []byte("one"))
 		e := h.engine(0)
-		e.s.Call(func() { require.NoError(t, e.peers[pairAddrs[1]].cur.port.qp.Close()) }) // posting fails from here on
+		e.s.Call(func() { assert.NoError(t, e.peers[pairAddrs[1]].cur.port.qp.Close()) }) // posting fails from here on
 		h.d[0].steer(t, there, []byte("two"))
 		require.Eventually(t, func() bool { return len(h.g[0].ended()) > 0 }, patience, time.Millisecond)
 		e.s.Call(func() {
 			p := e.peers[pairAddrs[1]]
-			require.Zero(t, p.flows.n)
-			require.Nil(t, p.flows.head)
-			require.Zero(t, e.flows.len())
+			assert.Zero(t, p.flows.n)
+			assert.Nil(t, p.flows.head)
+			assert.Zero(t, e.flows.len())
 			for _, n := range e.flows.count {
-				require.Zero(t, n.Now)
+				assert.Zero(t, n.Now)
 			}
 		})
 		require.Len(t, h.g[0].ended(), 1)

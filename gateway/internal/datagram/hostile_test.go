@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
@@ -20,7 +21,7 @@ func (h *hosts) send(i int, fn func(l *link, slot []byte) (n int, imm *uint32)) 
 	e.s.Call(func() {
 		l := e.peers[pairAddrs[1-i]].cur
 		slot, ok := e.out.take()
-		require.True(h.t, ok)
+		assert.True(h.t, ok)
 		n, imm := fn(l, e.out.bytes(slot))
 		e.out.lend(slot, l.port, 1)
 		l.port.flight++
@@ -31,7 +32,7 @@ func (h *hosts) send(i int, fn func(l *link, slot []byte) (n int, imm *uint32)) 
 		}
 		l.port.sges[0] = verbs.SGE{Addr: l.port.tx.Addr() + uint64(int(slot)*slotSize), Length: uint32(n), LKey: l.port.tx.LKey()}
 		l.port.wr.SGList = l.port.sges[:1]
-		require.True(h.t, l.port.post(verbs.SendSignaled))
+		assert.True(h.t, l.port.post(verbs.SendSignaled))
 		e.s.Flush()
 	})
 }
@@ -104,8 +105,8 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 			Kind: negotiate.CarrierSoft, MTU: 256, QPN: l.qpn, QKey: l.qkey ^ 1, GID: verbs.GIDOf(l.remote), UDPPort: 9,
 		}
 		e.expect(resolve.ExpectPeer{Peer: l.remote, Local: l.local, GatewayID: [16]byte{7}, Offers: []resolve.UDOffer{o}})
-		require.Same(t, l, e.peers[pairAddrs[0]].links[0])
-		require.Equal(t, l.qkey^1, l.newKey)
+		assert.Same(t, l, e.peers[pairAddrs[0]].links[0])
+		assert.Equal(t, l.qkey^1, l.newKey)
 	})
 	h.pass(1, h.ends(1, 53, 4000), randomBytes(1000))
 	echoes := func(i int) {
@@ -129,7 +130,7 @@ func TestDatagramKeyOfAnother(t *testing.T) {
 	h.engine(0).s.Call(func() { // the new one has the other key
 		for p := range h.engine(0).ports {
 			p.qkey ^= 1
-			require.NoError(t, p.qp.Modify(&verbs.QPAttr{QKey: p.qkey}, verbs.QPAttrQKey))
+			assert.NoError(t, p.qp.Modify(&verbs.QPAttr{QKey: p.qkey}, verbs.QPAttrQKey))
 		}
 	})
 	echoes(0)

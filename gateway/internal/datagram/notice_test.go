@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
@@ -23,7 +24,7 @@ func (h *hosts) known(n int) {
 			pair := addrPair{pairAddrs[0], netip.AddrFrom4([4]byte{127, 79, byte(i >> 8), byte(i)})}
 			o := resolve.UDOffer{Kind: negotiate.CarrierSoft, MTU: 1024, QPN: absentQPN, QKey: 5, GID: verbs.GIDOf(pair.remote), UDPPort: h.soft}
 			_, err := e.link(pair, &way{port: p}, &o, [16]byte{9}, true)
-			require.NoError(h.t, err)
+			assert.NoError(h.t, err)
 		}
 	})
 }
@@ -40,13 +41,13 @@ func TestAllPeersAreToldOfADrain(t *testing.T) {
 		slots := e.out.free
 		e.out.free = nil
 		e.quiesce(negotiate.ReasonOff)
-		require.Len(t, e.notices, many)
+		assert.Len(t, e.notices, many)
 		e.out.free = slots
 	})
 	told := func(n int) {
 		t.Helper()
 		require.Eventually(t, func() bool { return a.begun("NATIVE") == n }, patience, time.Millisecond)
-		e.s.Call(func() { require.Empty(t, e.notices) })
+		e.s.Call(func() { assert.Empty(t, e.notices) })
 	}
 	told(many)
 	h.g[0].engine.Load().Resume()
@@ -69,12 +70,12 @@ func TestADrainDoesNotWaitForEver(t *testing.T) {
 	require.Zero(t, a.begun("NATIVE"))
 	told := make(chan struct{})
 	e.s.Call(func() {
-		require.Len(t, e.notices, 3)
+		assert.Len(t, e.notices, 3)
 		e.told = told
 		for _, p := range e.peers {
 			e.unlink(p.links[0])
 		}
-		require.Empty(t, e.notices)
+		assert.Empty(t, e.notices)
 	})
 	<-told
 	release()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
@@ -195,7 +196,7 @@ func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
 		p := e.peers[pairAddrs[1]]
 		for _, l := range p.links {
 			if l.port.kind == negotiate.CarrierSoft {
-				require.NotSame(t, p.cur, l)
+				assert.NotSame(t, p.cur, l)
 				l.proof = 1 // long ago, in vain
 				others++
 			}
@@ -233,8 +234,8 @@ func TestDatagramProbeOfAllAddresses(t *testing.T) {
 		for i := range byte(5) {
 			pair := addrPair{pairAddrs[1], netip.AddrFrom4([4]byte{127, 77, 9, i})}
 			l, err := e.link(pair, &way{port: cur.port}, &o, cur.gateway, false)
-			require.NoError(t, err)
-			require.False(t, l.valid)
+			assert.NoError(t, err)
+			assert.False(t, l.valid)
 			links = append(links, l)
 		}
 	})
@@ -341,7 +342,7 @@ func TestDatagramsLeaveADevice(t *testing.T) {
 	if time.Since(begun) >= leaveMost { // it waits no longer, on however busy a machine
 		<-p.closed
 	}
-	e.s.Call(func() { require.NotContains(t, e.ports, p) })
+	e.s.Call(func() { assert.NotContains(t, e.ports, p) })
 	require.NotSame(t, p, h.way(0))
 }
 
@@ -382,16 +383,16 @@ func TestLostPortClosesBesideTheShard(t *testing.T) {
 	require.Eventually(t, func() bool { return a.begun("QP.Close") == 1 }, patience, time.Millisecond)
 	require.Zero(t, a.begun("MR.Close"), "the queue pair may use the memory")
 	e.s.Call(func() {
-		require.Empty(t, e.out.free, "the queue pair may send from them")
-		require.Contains(t, e.ports, p)
-		require.NotContains(t, p.queue.Members, p.qp.Num())
+		assert.Empty(t, e.out.free, "the queue pair may send from them")
+		assert.Contains(t, e.ports, p)
+		assert.NotContains(t, p.queue.Members, p.qp.Num())
 	})
 	release()
 	<-p.closed
 	require.Equal(t, 2, a.over("MR.Close"))
 	e.s.Call(func() {
-		require.Len(t, e.out.free, slotCount)
-		require.NotContains(t, e.ports, p)
+		assert.Len(t, e.out.free, slotCount)
+		assert.NotContains(t, e.ports, p)
 	})
 	require.True(t, another.is(portActive))
 }

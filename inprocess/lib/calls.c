@@ -83,7 +83,7 @@ static bool to_kernel_by(int fd, uint32_t why, int64_t until) {
 		}
 		if (state_of(e) != SMCI_PROMOTED) return true;
 		put(&e->report.why, why);
-		bool done = smcgw_demote(e, fd, until ? until : now() + DEMOTE_WITHIN);
+		bool done = smcgw_demote(e, fd, why != SMCI_WHY_OPTION, until ? until : now() + DEMOTE_WITHIN);
 		if (state_of(e) != SMCI_MAPPED || !smcgw_has(e, fd)) return done; // otherwise it was not attached after all
 	}
 }

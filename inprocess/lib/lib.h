@@ -404,7 +404,7 @@ void smcgw_unsaid(struct end *e, int err); // likewise a reset, of a write
 void smcgw_finish(struct end *e, int fd, bool writes);
 void smcgw_parts(struct end *e, int fd);   // call before connect() to AF_UNSPEC
 bool smcgw_ended(struct end *e, int fd, int how); // shutdown(): false if the FIN has to follow bytes that the kernel still refuses
-bool smcgw_demote(struct end *e, int fd, int64_t until); // moves both directions to the kernel; false if the peer does not answer
+bool smcgw_demote(struct end *e, int fd, bool gives, int64_t until); // moves both directions to the kernel; false if the peer does not answer
 void smcgw_give_back(struct end *e);
 extern _Atomic bool smcgw_owing;          // the kernel may have refused something that is still to be sent
 bool smcgw_pay(void);                     // tries to send it; true while some remains

@@ -2093,11 +2093,11 @@ static bool empty(struct end *e, int fd) {
 }
 
 // kernel_now reads on until only data can come through the kernel, and returns true once that is so. rl is held, and RECALL is set. A
-// consumer in a ring extent freezes, so that the producer takes back what is unread. If that takes long, it is left to the producer's next
-// call: nothing comes before then. It fails if kernel data lie unread before the ring, or ring bytes before kernel data: then the unread
+// consumer in a ring extent freezes, so that the producer takes back what is unread. If that takes long, and nobody here can read the ring any
+// more (gives), it is left to the producer's next call: nothing comes before then, and what is unread is lost if it is killed first. It fails if kernel data lie unread before the ring, or ring bytes before kernel data: then the unread
 // stream is in two places. writes: wl is held; a writer that has meanwhile gone to sleep in the kernel's send keeps it. The producer gets a
 // token even if no time is left, because it may sleep, and nothing else would wake it.
-static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
+static bool kernel_now(struct end *e, int fd, int64_t until, bool gives, bool *writes) {
 	bool woken = false, rung = false, asked = false;
 	for (;;) {
 		uint32_t cx = get(&e->own->cx), nx = get_acquire(&e->peer->nx);
@@ -2123,7 +2123,7 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 				if (get(&e->kr) >= get_acquire(&e->peer->ksent)) return true; // the program sees no token
 			}
 			// A peer that is ending takes nothing back.
-			bool late = asked && now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE));
+			bool late = gives && asked && now() > until && !get(&e->violated) && !e->eof && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE));
 			if ((!available(e) || late) && empty(e, fd) && (late || !available(e))) return true;
 		}
 		if (e->eof || e->rx_error) return !(cx & 1) || !available(e);
@@ -2158,8 +2158,9 @@ static bool kernel_now(struct end *e, int fd, int64_t until, bool *writes) {
 	}
 }
 
-// smcgw_demote moves both directions to the kernel, for a program that lacks the library or our memory.
-bool smcgw_demote(struct end *e, int fd, int64_t until) {
+// smcgw_demote moves both directions to the kernel, for a call that the rings cannot serve, or, if gives, for a program that lacks the library
+// or our memory.
+bool smcgw_demote(struct end *e, int fd, bool gives, int64_t until) {
 	bool done = true, writes;
 	if (unlikely(e->remote != 0)) return smcgw_remote_demote(e, fd, until);
 	put(&e->passed, true);
@@ -2174,7 +2175,7 @@ bool smcgw_demote(struct end *e, int fd, int64_t until) {
 	if (smcgw_still(e, fd)) {
 		set_flag(e, SMCI_RECALL);
 		fence();
-		done = kernel_now(e, fd, until, &writes);
+		done = kernel_now(e, fd, until, gives, &writes);
 	}
 	if (smcgw_still(e, fd)) {
 		if (writes && (get(&e->own->nx) & 1)) {

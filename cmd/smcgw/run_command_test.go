@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -72,6 +73,9 @@ func notes(t *testing.T, file, line string) {
 
 // TestRunPassesSignalsOn: what is sent to the process is the command's.
 func TestRunPassesSignalsOn(t *testing.T) {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP) // the commands would inherit that these tests ignore it, as under nohup
+	t.Cleanup(func() { signal.Stop(hangup) })
 	w := newRunWorld(t)
 	eitherWay(t, w, func(t *testing.T, command func(...string) *started) {
 		file := filepath.Join(t.TempDir(), "notes")

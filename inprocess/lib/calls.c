@@ -537,8 +537,10 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 			return 0;
 	}
 	if (unlikely(e && level == SOL_SOCKET && option == SO_LINGER) && state_of(e) == SMCI_PROMOTED) return smcgw_lingers(e, fd, v, n);
+	struct end *of = level == SOL_SOCKET ? look(fd) : 0; // also one that is being closed: others may sleep in its calls
+	if (unlikely(of != 0)) smcgw_timeout_set(of); // before, too: the process may be killed in between
 	int r = REAL(setsockopt)(fd, level, option, v, n);
-	if (unlikely(e && level == SOL_SOCKET)) smcgw_timeout_set(e);
+	if (unlikely(of != 0)) smcgw_timeout_set(of);
 	return r;
 }
 PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {

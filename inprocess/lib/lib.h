@@ -101,7 +101,8 @@ struct end {
 	// As the consumer: rl.
 	uint64_t kbase;                    // position in the kernel's stream where the extent being read begins
 	uint64_t acked;                    // the peer's kernel has acknowledged what this end sent up to here
-	uint32_t answered, arms;           // the last value of want that was answered; number of armings so far
+	uint32_t answered;                 // the last value of want that was answered
+	_Atomic uint32_t arms;             // number of armings so far
 	bool stashed;
 	char stash;                        // a byte of data that ended a sleep
 	_Atomic bool ate;                  // a sleeper has taken a token, so no token may announce what is in the ring

@@ -607,8 +607,9 @@ static bool died(struct end *e, int fd) {
 static bool arms(struct end *e, int fd, int lowat, uint64_t head, uint32_t flags) {
 	struct remote *m = e->remote;
 	if (m->lowat != lowat || m->lowat_head != head || m->lowat_flags != flags) {
-		SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
 		m->lowat = lowat;
+		m->lowat_head = UINT64_MAX; // if the process is killed here, another one sets it again
+		SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, sizeof lowat);
 		m->lowat_head = head;
 		m->lowat_flags = flags;
 	}
@@ -656,10 +657,15 @@ static void readable(struct end *e, int fd) {
 	e->remote->lowat_head = UINT64_MAX; // so that armed sets it again
 }
 
-// was_reported is called when the kernel has reported readable: SO_RCVLOWAT must be set again, once somebody has looked.
+// was_reported is called when the kernel has reported readable, or may have: SO_RCVLOWAT must be set again, once somebody has looked.
 static void was_reported(struct remote *m) {
 	m->lowat_head = UINT64_MAX;
 	m->reported = true;
+}
+// silent tells whether the kernel reports nothing to a reader.
+static bool silent(int fd) {
+	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
+	return SYS(ppoll, &p, 1, &(struct timespec){0}, 0, 8) == 0;
 }
 
 // squeezed: the kernel reports readable although too few bytes are there, because its buffer is full: the few bytes hold on to the whole buffers
@@ -814,7 +820,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		m = e->remote; // promoted once more, it has another
 		if (unlikely(e->repair)) repair(e, fd);
 		// If the other direction has to go back, find out first whether the stream has ended: that would be its end, too.
-		const bool rests = !told && !must_leave(e) && rested(e, fd) && (done || !nowait || !smcgw_polled(fd, POLLIN | POLLRDHUP));
+		const bool rests = !told && !must_leave(e) && rested(e, fd) && (done || !nowait || silent(fd));
 		enum step s = rests ? NOTHING : step(e, fd, b, want - done, &n);
 		if (s == FROM_RING) {
 			uint64_t tail = get(&e->own->tail);
@@ -865,7 +871,11 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (!rests && ended_now(e, fd, told)) break;
 		heed(e, fd);
 		bool ending = told || e->eof || e->rx_error; // the kernel has no more to report
-		if (m->rx == FRAMED && !rests && armed(e, fd)) continue;
+		if (m->rx == FRAMED && !rests) {
+			if (nowait) was_reported(m); // maybe to a wait that the library does not see, as by a set that was inherited
+			if (armed(e, fd)) continue;
+			if (nowait && !ending) squeezed(e, fd);
+		}
 		if (m->rx == LOOK && m->unsure_until) {
 			if (armed(e, fd)) continue;
 		} else if (m->rx != FRAMED && m->lowat != 1) readable(e, fd);
@@ -890,9 +900,10 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			if (left > 10) left = 10;
 		}
 		int k = REAL(poll)(&p, 1, (int)left + (left != ROUND));
-		bool stop = k < 0 && errno == EINTR && (done || until != INT64_MAX || smcgw_interrupts());
+		const bool interrupted = k < 0 && errno == EINTR, told_nothing = k == 0 || interrupted; // poll() may fail: RLIMIT_NOFILE
+		bool stop = interrupted && (done || until != INT64_MAX || smcgw_interrupts());
 		smcgw_remote_round();
-		if (k > 0) smcgw_remote_calm(++woken);
+		if (!told_nothing) smcgw_remote_calm(++woken);
 		smcgw_lock(e, &e->rl);
 		if ((p.revents & (POLLRDHUP | POLLHUP | POLLERR)) && smcgw_has(e, fd)) told = true;
 		awake(e, m, use);
@@ -901,7 +912,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			errno = EBADF;
 			return done ? (ssize_t)done : told ? 0 : -1;
 		}
-		if (k > 0 && smcgw_still(e, fd) && e->remote == m) {
+		if (!told_nothing && smcgw_still(e, fd) && e->remote == m) {
 			was_reported(m);
 			if (!told && woken > 3) squeezed(e, fd);
 		}
@@ -1796,7 +1807,8 @@ long smcgw_remote_round(void) {
 		if (smcgw_still(e, fd)) {
 			bool ends = e->remote->ended_at && !e->died;
 			shown(e, fd);
-			if (carrier_gone(e) || e->remote->unsure_until || ends || e->remote->voided) readable(e, fd); // so that waits look
+			// So that waits look. A process that was killed may have left SO_RCVLOWAT without asking for a doorbell.
+			if (carrier_gone(e) || e->remote->unsure_until || ends || e->remote->voided || e->repair) readable(e, fd);
 			if (ends && any(e, fd)) smcgw_remind(e); // the kernel will report nothing more
 		}
 		smcgw_unlock(e, &e->rl);

@@ -195,6 +195,7 @@ static void attach(struct end *e, int fd) {
 		} else {
 			int fl = (int)SYS(fcntl, fd, F_GETFL);
 			put(&e->nonblock, fl >= 0 && (fl & O_NONBLOCK));
+			smcgw_timeout_set(e); // a program without the library may have had the socket
 			tune(e, fd, &t);
 			e->kbase = 0;
 			put(&e->own->ksent, get(&e->ks));
@@ -342,8 +343,10 @@ static bool unannounced(struct end *e, int fd) {
 // smcgw_arm tells the producer whom to wake: this process by a token, or a slot of an epoll set. Each arming stores a new value.
 void smcgw_arm(struct end *e, uint32_t whom) {
 	uint32_t slot = at_slot(e) ? get(&e->own->arm) & 0xff : whom;
-	if (!(++e->arms & 0xffffff)) e->arms++;
-	put(&e->own->arm, e->arms << 8 | whom);
+	uint32_t a;
+	do a = atomic_fetch_add(&e->arms, 1) + 1; // not every caller has rl
+	while (!(a & 0xffffff));
+	put(&e->own->arm, a << 8 | whom);
 	fence();
 	if (unlikely(slot != whom)) smcgw_left_slot(slot);
 }
@@ -579,6 +582,7 @@ ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
 		bool locked = r.reads ? smcgw_lock(e, lock) : !smcgw_writer(e); // another thread may sleep in the kernel's send
 		bool same = smcgw_keeps(e, r.use, &fd), again = same && e->attached;
 		bool over = same && r.done && !again && smcgw_stops(fd, r.reads);
+		if (same && !r.until) r.until = smcgw_timeout_of(e, fd, r.reads ? SO_RCVTIMEO : SO_SNDTIMEO);
 		ssize_t n = -EAGAIN;
 		if (locked && same && !again && !over) {
 			n = r.reads ? SYS(recvmsg, fd, &h, flags) : SYS(sendmsg, fd, &h, flags);
@@ -603,7 +607,6 @@ ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
 			if (again && r.done) smcgw_unsaid(e, err);
 			break;
 		}
-		if (!r.until) r.until = smcgw_timeout_of(e, fd, r.reads ? SO_RCVTIMEO : SO_SNDTIMEO);
 		int64_t left = r.flags & MSG_DONTWAIT ? 0 : r.until - now();
 		if (left <= 0) {
 			err = EAGAIN;

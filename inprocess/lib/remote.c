@@ -1367,6 +1367,15 @@ static bool moves(struct end *e, int fd, int64_t within) {
 	return t - m->moved_at < within;
 }
 
+// publish shows the peer n bytes more of a ring that had room for have.
+static void publish(struct end *e, uint64_t have, uint64_t n) {
+	struct remote *m = e->remote;
+	if (have == room_of(m->size, 0)) m->moved_at = 0; // the peer had nothing to take
+	put_release(&e->own->head, get(&e->own->head) + n);
+	add(&e->report.tx_ring, n);
+	bell(e);
+}
+
 // send_any sends v; some: the call has already moved other bytes.
 static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, int flags, bool some) {
 	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
@@ -1428,10 +1437,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 					err = EFAULT;
 					break;
 				}
-				if (have == room_of(m->size, 0)) m->moved_at = 0; // the peer had nothing to take
-				put_release(&e->own->head, head + n);
-				add(&e->report.tx_ring, n);
-				bell(e);
+				publish(e, have, n);
 				done += n;
 				full = false;
 				continue;
@@ -1520,6 +1526,27 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 }
 
 ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) { return send_any(e, fd, v, nv, flags, false); }
+// ring_file reads up to n bytes of a file into the ring. It returns how many; 0 if that is for send_any to do, or there are none.
+static size_t ring_file(struct end *e, int fd, int file, off_t at, size_t n) {
+	size_t done = 0;
+	if (!smcgw_try(e, &e->wl)) return 0;
+	struct remote *m = e->remote;
+	while (done < n && smcgw_still(e, fd) && m->tx == OPENED && !must_leave(e)) {
+		if (e->repair || get(&e->violated) || atomic_load(&e->write_ended) || get(&e->forgives) || e->tx_error) break;
+		uint64_t have = !owes(m) && acked(e, fd) ? room(e) : 0, o = get(&e->own->head) & (m->size - 1), k = n - done;
+		if (k > have) k = have;
+		if (k > PIECE) k = PIECE;
+		if (k > m->size - o) k = m->size - o;
+		long r = k ? SYS(pread64, file, e->tx_ring + o, k, at + (off_t)done) : 0;
+		if (r <= 0) break;
+		publish(e, have, (uint64_t)r);
+		done += (size_t)r;
+	}
+	smcgw_unlock(e, &e->wl);
+	if (done) smcgw_remote_round();
+	smcgw_give_way(done);
+	return done;
+}
 ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
 	char b[LOOKED];
 	size_t done = 0;
@@ -1527,6 +1554,10 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 	if (at && !smcgw_move(&pos, at, sizeof pos)) return fault();
 	if (!at) pos = SYS(lseek, from, 0, SEEK_CUR);
 	while (done < n) {
+		size_t ringed = ring_file(e, fd, from, pos, n - done);
+		pos += (off_t)ringed;
+		done += ringed;
+		if (done == n) break;
 		long k = SYS(pread64, from, b, n - done < sizeof b ? n - done : sizeof b, pos);
 		ssize_t r = k > 0 ? send_any(e, fd, &(struct iovec){b, (size_t)k}, 1, 0, done) : result(k);
 		if (r < 0 && !done) return r;

@@ -35,6 +35,7 @@
 #define DUE_WITHIN 2000000000LL         // nanoseconds in which a carrier brings more than REPEATED
 #define WAKES_WITHIN 2000000000LL       // nanoseconds in which a gateway that runs changes arm: it needs milliseconds
 #define LAST_WITHIN 2000000000LL
+#define READ_WITHIN (20 * 1000000LL)   // nanoseconds in which another thread of the program may read what is before OPEN
 #define ANSWERED_WITHIN 100000000LL    // nanoseconds that a close() by one of several processes waits for an answer
 #define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
@@ -1679,7 +1680,12 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	uncount(e);
 }
 
+// behind_data tells whether OPEN follows bytes that the program has not read: only when it has can this end leave the ring.
+static bool behind_data(const struct end *e) {
+	return e->remote->rx == LOOK && get_acquire(&e->peer->nx) && get(&e->kr) < get(&e->peer->x[0].k);
+}
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
+	const int64_t read_until = now() + READ_WITHIN;
 	char b[LOOKED];
 	size_t n;
 	bool done = false;
@@ -1714,7 +1720,7 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 			done = true;
 			break;
 		}
-		if (now() > until) break;
+		if (now() > until || (paid && behind_data(e) && now() > read_until)) break;
 		if (m->rx == FRAMED && m->type == NO_FRAME && s == FROM_RING && queued(fd) > m->rest) { // RAW may be there
 			header(e, fd);
 			continue;

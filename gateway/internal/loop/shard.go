@@ -218,10 +218,18 @@ func (s *Shard) Start() {
 // run is the loop, which begins with first. It returns once Halt asks for it, or once another goroutine has taken over.
 // Its thread then ends, too: it may be bound to processors.
 func (s *Shard) run(first func()) {
+	ends := false
+	defer func() {
+		if !ends { // as [testing.T.FailNow] does: whoever waits for the shard would wait for ever
+			panic("a function has ended its shard's goroutine")
+		}
+	}()
 	runtime.LockOSThread()
 	s.tid.Store(int32(unix.Gettid()))
 	first()
-	if !s.loop() {
+	inCharge := s.loop()
+	ends = true
+	if !inCharge {
 		return
 	}
 	s.dismiss()

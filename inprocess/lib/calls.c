@@ -190,6 +190,7 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, str
 	if (timeout && !smcgw_move(&t, timeout, sizeof t)) return (int)fault();
 	int64_t until = timeout ? now() + ns_of(&t) : INT64_MAX;
 	for (unsigned i = 0; i < n; i++) {
+		if (i && smcgw_stops(fd, false)) return (int)i; // the connection may be native by now: the next call reports the error
 		ssize_t r = recvmsg(fd, &h[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0));
 		if (r < 0) {
 			if (i && (e = look(fd))) smcgw_later(e, errno);
@@ -261,6 +262,7 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 		return REAL(sendmmsg)(fd, h, n, flags);
 	}
 	for (unsigned i = 0; i < n; i++) {
+		if (i && smcgw_stops(fd, false)) return (int)i;
 		ssize_t r = sendmsg(fd, &h[i].msg_hdr, flags);
 		if (r < 0) {
 			struct end *e = i ? look(fd) : 0;

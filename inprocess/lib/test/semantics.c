@@ -3998,6 +3998,34 @@ static void low(void) {
 }
 static _Atomic int urgent;
 static void on_urgent(int s) { (void)s, urgent++; }
+static void *low_thread(void *a) {
+	setsockopt(*(int *)a, SOL_SOCKET, SO_RCVLOWAT, &(int){2}, sizeof(int));
+	return 0;
+}
+// reset_in_messages: the call that meets a reset is the one in which the connection goes back to the kernel.
+static void reset_in_messages(void) {
+	struct iovec v[3] = {{in, 1}, {in + 1, 1}, {in + 2, 1}};
+	struct mmsghdr m[3] = {{{.msg_iov = v, .msg_iovlen = 1}, 0}, {{.msg_iov = v + 1, .msg_iovlen = 1}, 0}, {{.msg_iov = v + 2, .msg_iovlen = 1}, 0}};
+	int a, b;
+	pthread_t t;
+	pair(&a, &b);
+	give(a, "w");
+	say("%s", revents(b, POLLIN, 1000));
+	pthread_create(&t, 0, low_thread, &a);
+	for (int i = 0; i < 200; i++, ms(5)) poll(&(struct pollfd){b, POLLOUT, 0}, 1, 0);
+	pthread_join(t, 0);
+	give(a, "x");
+	setsockopt(a, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger));
+	close(a);
+	ms(50);
+	int n = 0, resets = 0;
+	for (int i = 0; i < 3; i++) {
+		int k = i ? (int)read(b, in, 1) : recvmmsg(b, m, 3, MSG_WAITFORONE, 0);
+		if (k > 0) n += k;
+		else if (k < 0) resets += errno == ECONNRESET;
+	}
+	say("bytes %d resets %d", n, resets);
+}
 // low_behind: bytes that came before the ring are unread, so the connection cannot leave it yet. A call does not wait for that.
 static void low_behind(void) {
 	size_t sent = 30000, got = 0;
@@ -5820,7 +5848,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing) X(killed_after_option) X(killed_after_reading)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(forked_early) X(child_passes) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(left_to_child) X(inherits_from_stopped) \
-	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(low_behind) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_in_messages) X(low_behind) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(left_by_many)
 
 int main(int argc, char **argv) {

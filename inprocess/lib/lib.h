@@ -27,6 +27,10 @@
 #include <sys/uio.h>
 #include <time.h>
 
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 0x00000008 // linux/fs.h; musl lacks it
+#endif
+
 #include "layout.h"
 #include "sys.h"
 

@@ -82,6 +82,7 @@ struct remote {
 	uint32_t lowat_flags;
 	uint64_t has_rest;      // the position in the kernel's stream at which a byte was seen: the rest, if that is next
 	bool reported;          // the kernel has reported readable, and nobody has looked since
+	unsigned vain;          // reads in a row that must not wait and that found nothing when the kernel had to be asked
 	int64_t unsure_until, ended_at;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	_Atomic bool asked;     // the gateway was asked after RECALL: see left_unopened; the writer also looks at it
@@ -387,8 +388,10 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	}
 	if (opens) {
 		sure(e);
-		if (heard) e->eof = true; // the peer's process died while it opened
-		else if (blocks(e, fd, (int)n)) take_open(e, fd);
+		if (heard) { // the peer's process died while it opened: what follows is the end, or an error
+			take_open(e, fd);
+			take_open(e, fd);
+		} else if (blocks(e, fd, (int)n)) take_open(e, fd);
 		return -1;
 	}
 	if (kr + (uint64_t)n <= get_acquire(&e->peer->ksent) || heard) return n;
@@ -577,6 +580,7 @@ static bool died(struct end *e, int fd) {
 	if (!m->ended_at) m->ended_at = now();
 	bool told = told_how(e, fd); // first: once the carrier has gone, what the kernel has is due
 	if ((!err && kernel_due(e, fd)) || !told) return false;
+	err = e->rx_error; // kernel_due may have been told
 	uint64_t head;
 	bool shut = get_acquire(&e->peer->flags) & SMCI_SHUT, left = ring_left(e, &head);
 	if (m->rx == FRAMED && shut && left && m->type == NO_FRAME && !m->voided) {
@@ -587,7 +591,7 @@ static bool died(struct end *e, int fd) {
 	e->died = true;
 	kept_up(e);
 	// Once the direction is native, tail stands still, and the kernel would have a reset if the peer had left bytes unread.
-	if (shut && !more && (has_all(e) || (m->tx == RETURNED && !err && !(smcgw_polled(fd, 0) & POLLERR)))) {
+	if (shut && !more && (has_all(e) || (m->tx == RETURNED && !err && !e->tx_error && !(smcgw_polled(fd, 0) & POLLERR)))) {
 		int reset = ECONNRESET, had;
 		e->rx_error = 0;
 		e->eof = true;
@@ -670,21 +674,23 @@ static bool silent(int fd) {
 }
 
 // squeezed: the kernel reports readable although too few bytes are there, because its buffer is full: the few bytes hold on to the whole buffers
-// in which they came. So they are taken. Without the rest byte the gateway can ring no more, so the peer is asked to send through the kernel.
-static void squeezed(struct end *e, int fd) {
+// in which they came. So they are taken. Without the rest byte the gateway can ring no more, so the peer is asked to send through the kernel, and
+// the caller of a squeezed that returns true looks once more.
+static bool squeezed(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	int lowat = 0, q = queued(fd);
 	socklen_t l = sizeof lowat;
-	if (m->rx != FRAMED || m->type != NO_FRAME || !q || q + m->in_n >= FRAME + (unsigned)m->rest) return;
-	if (smcgw_polled(fd, POLLIN | POLLRDHUP) != POLLIN || queued(fd) != q) return;
-	if (SYS(getsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &l) < 0 || lowat <= q) return; // the gateway has rung
+	if (m->rx != FRAMED || m->type != NO_FRAME || !q || q + m->in_n >= FRAME + (unsigned)m->rest) return false;
+	if (smcgw_polled(fd, POLLIN | POLLRDHUP) != POLLIN || queued(fd) != q) return false;
+	if (SYS(getsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &lowat, &l) < 0 || lowat <= q) return false; // the gateway has rung
 	long n = SYS(recvfrom, fd, m->in + m->in_n, q, MSG_DONTWAIT);
 	smcgw_says(e, n);
-	if (n <= 0) return;
+	if (n <= 0) return false;
 	add(&e->kr, (uint64_t)n);
 	m->in_n += (uint32_t)n;
 	readable(e, fd);
 	say(e, SMCI_RECALL);
+	return true;
 }
 
 // ended_now tells whether the stream has ended, by either side. If only shutdown() ended reading, the program gets what is there, then the end.
@@ -693,7 +699,11 @@ static bool ended_now(struct end *e, int fd, bool told) {
 	if (get(&e->read_ended) && !e->rx_error && !e->died && !smcgw_heard(fd)) return e->eof = true;
 	return (told || e->eof || e->rx_error) && died(e, fd);
 }
-static bool says_end(int fd) { return smcgw_polled(fd, POLLRDHUP); }
+static bool says_end(int fd) {
+	struct pollfd p = {fd, POLLRDHUP, 0};
+	long k = SYS(ppoll, &p, 1, &(struct timespec){0}, 0, 8);
+	return k < 0 ? smcgw_heard(fd) : k > 0;
+}
 
 // left_as is called before the lock is released: waits must find what is left, and be woken by what comes. It takes RAW if that is next.
 static void left_as(struct end *e, int fd) {
@@ -830,7 +840,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 				break;
 			}
 			done += n;
-			woken = 0;
+			woken = m->vain = 0;
 			if (peek) break;
 			m->got += n;
 			add(&e->report.rx_ring, n);
@@ -860,7 +870,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			}
 			smcgw_says(e, k);
 			if (k > 0) {
-				woken = 0;
+				woken = m->vain = 0;
 				done += (size_t)k;
 				if (peek) break;
 				done_data(e, (uint64_t)k);
@@ -873,9 +883,9 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		heed(e, fd);
 		bool ending = told || e->eof || e->rx_error; // the kernel has no more to report
 		if (m->rx == FRAMED && !rests) {
-			if (nowait) was_reported(m); // maybe to a wait that the library does not see, as by a set that was inherited
+			if (nowait) m->lowat_head = UINT64_MAX; // the kernel may report to waits that the library does not see, as by an inherited set
 			if (armed(e, fd)) continue;
-			if (nowait && !ending) squeezed(e, fd);
+			if (nowait && !ending && ++m->vain > 3 && squeezed(e, fd)) continue;
 		}
 		if (m->rx == LOOK && m->unsure_until) {
 			if (armed(e, fd)) continue;
@@ -964,9 +974,7 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 		heed(e, fd);
 		was_reported(e->remote);
 		while (!(r = any(e, fd)) && (m->rx == FRAMED || m->unsure_until)) {
-			if (armed(e, fd)) continue;
-			squeezed(e, fd);
-			break;
+			if (!armed(e, fd) && !squeezed(e, fd)) break;
 		}
 		if (m->rx != FRAMED && !m->unsure_until && m->lowat != 1) readable(e, fd); // any may have taken RAW
 	}
@@ -1368,6 +1376,14 @@ static bool moves(struct end *e, int fd, int64_t within) {
 	return t - m->moved_at < within;
 }
 
+// reader_told tells whether the kernel has reported an error to the reader.
+static bool reader_told(struct end *e) {
+	if (!smcgw_try(e, &e->rl)) return true;
+	bool r = e->rx_error;
+	smcgw_unlock(e, &e->rl);
+	return r;
+}
+
 // publish shows the peer n bytes more of a ring that had room for have.
 static void publish(struct end *e, uint64_t have, uint64_t n) {
 	struct remote *m = e->remote;
@@ -1448,7 +1464,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				err = EAGAIN;
 				break;
 			}
-			if (nowait && done && !get(&e->edge)) break;
+			if (nowait && (done || some) && !get(&e->edge)) break;
 			if (paid && (nowait || full)) {
 				const bool edge = get(&e->edge);
 				size_t part = want - done < SPILL_PIECE ? want - done : SPILL_PIECE;
@@ -1500,7 +1516,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (done && unlikely(smcgw_stops(fd, false))) break;
 		long n = SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (n == -EAGAIN && !nowait && wait_tx(e, fd, &until, done || some, ROUND, &err)) continue;
-		bool answered = n == -EPIPE && m->raw_last; // the reset came after a FIN; other resets are news for both directions
+		// The reset came after a FIN. Other resets are news for both directions, also if the reader was told.
+		bool answered = n == -EPIPE && m->raw_last && !reader_told(e);
 		if (n != -EAGAIN) m->raw_last = false;
 		if (answered) {
 			put(&e->forgives, true);
@@ -1527,18 +1544,21 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 }
 
 ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) { return send_any(e, fd, v, nv, flags, false); }
-// ring_file reads up to n bytes of a file into the ring. It returns how many; 0 if that is for send_any to do, or there are none.
-static size_t ring_file(struct end *e, int fd, int file, off_t at, size_t n) {
+// ring_file reads up to n bytes of a file into the ring, as far as the kernel has them: wl is held. It returns how many; 0 if there is more to
+// do than that, or there are none.
+static size_t ring_file(struct end *e, int fd, uint32_t use, int file, off_t at, size_t n) {
 	size_t done = 0;
 	if (!smcgw_try(e, &e->wl)) return 0;
-	struct remote *m = e->remote;
-	while (done < n && smcgw_still(e, fd) && m->tx == OPENED && !must_leave(e)) {
+	while (done < n && smcgw_still(e, fd) && get(&e->use) == use && e->remote) {
+		struct remote *m = e->remote;
+		if (m->tx != OPENED || must_leave(e) || owes(m) || !acked(e, fd)) break;
 		if (e->repair || get(&e->violated) || atomic_load(&e->write_ended) || get(&e->forgives) || e->tx_error) break;
-		uint64_t have = !owes(m) && acked(e, fd) ? room(e) : 0, o = get(&e->own->head) & (m->size - 1), k = n - done;
+		uint64_t have = room(e), o = get(&e->own->head) & (m->size - 1), k = n - done;
 		if (k > have) k = have;
 		if (k > PIECE) k = PIECE;
 		if (k > m->size - o) k = m->size - o;
-		long r = k ? SYS(pread64, file, e->tx_ring + o, k, at + (off_t)done) : 0;
+		struct iovec to = {e->tx_ring + o, k};
+		long r = k ? SYS(preadv2, file, &to, 1, at + (off_t)done, 0, RWF_NOWAIT) : 0;
 		if (r <= 0) break;
 		publish(e, have, (uint64_t)r);
 		done += (size_t)r;
@@ -1549,20 +1569,21 @@ static size_t ring_file(struct end *e, int fd, int file, off_t at, size_t n) {
 	return done;
 }
 ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
+	const uint32_t use = get(&e->use);
 	char b[LOOKED];
 	size_t done = 0;
 	off_t pos = 0;
 	if (at && !smcgw_move(&pos, at, sizeof pos)) return fault();
 	if (!at) pos = SYS(lseek, from, 0, SEEK_CUR);
 	while (done < n) {
-		size_t ringed = ring_file(e, fd, from, pos, n - done);
+		size_t ringed = ring_file(e, fd, use, from, pos, n - done);
 		pos += (off_t)ringed;
 		done += ringed;
 		if (done == n) break;
 		long k = SYS(pread64, from, b, n - done < sizeof b ? n - done : sizeof b, pos);
 		ssize_t r = k > 0 ? send_any(e, fd, &(struct iovec){b, (size_t)k}, 1, 0, done) : result(k);
 		if (r < 0 && !done) return r;
-		if (r < 0) smcgw_unsaid(e, errno);
+		if (r == -1) smcgw_unsaid(e, errno);
 		if (r <= 0) break;
 		pos += r;
 		done += (size_t)r;
@@ -1685,7 +1706,8 @@ static bool behind_data(const struct end *e) {
 	return e->remote->rx == LOOK && get_acquire(&e->peer->nx) && get(&e->kr) < get(&e->peer->x[0].k);
 }
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
-	const int64_t read_until = now() + READ_WITHIN;
+	uint64_t kr = UINT64_MAX;
+	int64_t read_until = 0;
 	char b[LOOKED];
 	size_t n;
 	bool done = false;
@@ -1720,6 +1742,8 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 			done = true;
 			break;
 		}
+		if (kr != get(&e->kr) || !queued(fd)) read_until = now() + READ_WITHIN;
+		kr = get(&e->kr);
 		if (now() > until || (paid && behind_data(e) && now() > read_until)) break;
 		if (m->rx == FRAMED && m->type == NO_FRAME && s == FROM_RING && queued(fd) > m->rest) { // RAW may be there
 			header(e, fd);

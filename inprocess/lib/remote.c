@@ -1575,11 +1575,12 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 	off_t pos = 0;
 	if (at && !smcgw_move(&pos, at, sizeof pos)) return fault();
 	if (!at) pos = SYS(lseek, from, 0, SEEK_CUR);
-	while (done < n) {
+	for (int64_t until = 0; done < n;) { // a reader that has stopped makes room for small parts only: then the time-out is for all of them
 		size_t ringed = ring_file(e, fd, use, from, pos, n - done);
 		pos += (off_t)ringed;
 		done += ringed;
-		if (done == n) break;
+		if (ringed || !until) until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
+		if (done == n || (done && now() > until)) break;
 		long k = SYS(pread64, from, b, n - done < sizeof b ? n - done : sizeof b, pos);
 		ssize_t r = k > 0 ? send_any(e, fd, &(struct iovec){b, (size_t)k}, 1, 0, done) : result(k);
 		if (r < 0 && !done) return r;

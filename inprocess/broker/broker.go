@@ -229,7 +229,7 @@ func (b *Broker) settle() {
 			b.core.holds(p, [2]bool{})
 			continue
 		}
-		b.keep(leftoverOf(b, p), firstLook)
+		b.keep(leftoverOf(p), firstLook)
 		p.mem = nil
 	}
 	if b.closed {

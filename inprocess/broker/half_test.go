@@ -19,7 +19,6 @@ type notebook struct {
 	mu     sync.Mutex
 	halves []*Half
 	told   []string
-	socket int
 }
 
 func (n *notebook) note(what string, h *Half) {

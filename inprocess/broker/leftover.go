@@ -40,7 +40,7 @@ func (b *Broker) keep(l *leftover, first time.Duration) {
 	}
 }
 
-func leftoverOf(b *Broker, p *conn) *leftover {
+func leftoverOf(p *conn) *leftover {
 	m := p.mem
 	return &leftover{close: m.close, look: func() (bool, func(*core)) {
 		has, alone := m.holders(), false

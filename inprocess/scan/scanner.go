@@ -117,7 +117,7 @@ func (s *Scanner) Program(file string) (*Result, error) {
 	}
 	r := &Result{Program: file, Reasons: []Reason{}}
 	work := newBudget()
-	ob, st, err := s.file(file, false, work)
+	ob, st, err := s.file(file, work)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func (s *Scanner) libraries(r *Result, program *object, work *budget) {
 		seen[l.name] = true
 		found := ""
 		for _, candidate := range paths.candidates(l.name, l.from, l.names, program) {
-			ob, _, err := s.file(candidate, false, work)
+			ob, _, err := s.file(candidate, work)
 			if err != nil || ob.arch != program.arch {
 				continue
 			}
@@ -222,13 +222,13 @@ func openRegular(file string) (*os.File, unix.Stat_t, error) {
 }
 
 // file examines a file within a budget, or returns the cached result.
-func (s *Scanner) file(file string, libc bool, work *budget) (*object, unix.Stat_t, error) {
+func (s *Scanner) file(file string, work *budget) (*object, unix.Stat_t, error) {
 	f, st, err := s.open(file)
 	if err != nil {
 		return nil, st, err
 	}
 	defer f.Close()
-	return s.opened(f, st, libc, work), st, nil
+	return s.opened(f, st, false, work), st, nil
 }
 
 // opened examines an open file within a budget, or returns the cached result.

@@ -448,11 +448,11 @@ func TestBounds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "program")
 	require.NoError(t, os.WriteFile(file, tiny(elf.EM_X86_64, bytes.Repeat([]byte{0x90}, 1<<20)), 0o700))
 	s, need := New(), newBudget()
-	ob, _, err := s.file(file, false, &budget{1 << 20})
+	ob, _, err := s.file(file, &budget{1 << 20})
 	require.NoError(t, err)
 	require.Equal(t, []Reason{Unreadable}, ob.found.Reasons)
 	for range 2 {
-		ob, _, err = s.file(file, false, need)
+		ob, _, err = s.file(file, need)
 		require.NoError(t, err)
 		require.Empty(t, ob.found.Reasons)
 	}

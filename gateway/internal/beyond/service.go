@@ -193,7 +193,7 @@ func (s *Service) Close(why negotiate.Reason) {
 		_ = l.Close()
 	}
 	for _, t := range talks {
-		t.post(func(now time.Time) { t.end(now, why) })
+		t.post(func(time.Time) { t.end(why) })
 	}
 	s.cancel()
 	s.work.Wait()

@@ -227,7 +227,7 @@ func (t *talk) send() {
 
 // end ends all carriers, then closes the control connection from this side. In between, for closeTime at most, both
 // sides learn which directions the other's libraries have not opened: those connections can be promoted again.
-func (t *talk) end(now time.Time, why negotiate.Reason) {
+func (t *talk) end(why negotiate.Reason) {
 	t.leaving = why
 	for e := range t.all {
 		if !e.granted || t.over || t.ends[e.number] != e {

@@ -57,7 +57,7 @@ func running(t *testing.T) (*talk, *counting, net.Conn) {
 		tk.run(conn, false)
 	}()
 	t.Cleanup(func() {
-		tk.post(func(now time.Time) { tk.end(now, negotiate.ReasonDrained) })
+		tk.post(func(time.Time) { tk.end(negotiate.ReasonDrained) })
 		<-done
 		_ = peer.Close()
 		s.Close(negotiate.ReasonDrained)

@@ -29,7 +29,6 @@ type connection struct {
 	taken           [2]uint64   // ring bytes of a side that are on their way or have arrived
 	tail, told      [2]uint64   // the last tail that was seen, and the last that was sent on
 	flags, nx       [2]uint32
-	asked           [2]bool
 	over            [2]bool
 	gone            [2]time.Time // when the gateway of a side will report the loss; zero: never
 	said            [2]bool

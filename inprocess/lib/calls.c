@@ -91,17 +91,19 @@ static void to_kernel_anyway(int fd, uint32_t why) {
 	if (!to_kernel(fd, why) && e && state_of(e) == SMCI_PROMOTED) put(&e->around, true);
 }
 
-// withholds tells whether the kernel has told the library of an error that the program does not know yet: it would now show an end.
-static bool withholds(int fd) {
+// kernel_shows moves an end to the kernel, for what will ask the kernel alone. It returns false if that would miss something: bytes, if the end
+// could not leave its rings, or an error that the kernel has told the library, and the program does not know yet: the kernel would show an end.
+static bool kernel_shows(int fd, uint32_t why, int64_t until) {
+	if (!to_kernel_by(fd, why, until)) return false;
 	struct end *e = look(fd);
-	if (!e || !smcgw_lock(e, &e->rl)) return false;
-	bool r = smcgw_still(e, fd) && (e->rx_error || get(&e->tx_error));
+	if (!e || !smcgw_lock(e, &e->rl)) return true;
+	bool withheld = smcgw_still(e, fd) && (e->rx_error || get(&e->tx_error));
 	smcgw_unlock(e, &e->rl);
-	return r;
+	return !withheld;
 }
-// refuses sets err and returns true for a call that the rings cannot serve, on an end that could not leave them.
+// refuses sets err and returns true for a call that the rings cannot serve, if the kernel cannot either.
 static bool refuses(int fd, int err) {
-	if (!tracked(fd) || (to_kernel(fd, SMCI_WHY_OPTION) && !withholds(fd))) return false;
+	if (!tracked(fd) || kernel_shows(fd, SMCI_WHY_OPTION, 0)) return false;
 	errno = err;
 	return true;
 }
@@ -242,7 +244,7 @@ static bool passes(const struct msghdr *h) {
 		for (size_t i = 0; i < n; i++) {
 			int fd;
 			memcpy(&fd, CMSG_DATA(c) + i * sizeof fd, sizeof fd);
-			if (tracked(fd) && (!to_kernel(fd, SMCI_WHY_PASSED) || withholds(fd))) ok = false;
+			if (tracked(fd) && !kernel_shows(fd, SMCI_WHY_PASSED, 0)) ok = false;
 		}
 	}
 	if (!ok) errno = EIO;
@@ -608,7 +610,7 @@ static void leaving(bool counted, struct kept *k) {
 	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e || (counted && state_of(e) == SMCI_NATIVE) || state_of(e) == SMCI_NEVER || (SYS(fcntl, fd, F_GETFD) & FD_CLOEXEC)) continue;
-		if (SYS(fcntl, fd, F_GETFD) < 0 || (to_kernel_by(fd, SMCI_WHY_PASSED, until) && !withholds(fd))) continue;
+		if (SYS(fcntl, fd, F_GETFD) < 0 || kernel_shows(fd, SMCI_WHY_PASSED, until)) continue;
 		if (fd > 2) { // usually left open by accident; that program would read wrong bytes
 			SYS(fcntl, fd, F_SETFD, FD_CLOEXEC);
 			if (k->n < 16) k->fd[k->n++] = fd;

@@ -35,7 +35,7 @@
 #define DUE_WITHIN 2000000000LL         // nanoseconds in which a carrier brings more than REPEATED
 #define WAKES_WITHIN 2000000000LL       // nanoseconds in which a gateway that runs changes arm: it needs milliseconds
 #define LAST_WITHIN 2000000000LL
-#define READ_WITHIN (20 * 1000000LL)   // nanoseconds in which another thread of the program may read what is before OPEN
+#define READ_WITHIN (20 * 1000000LL)    // nanoseconds in which another thread of the program may read what is before OPEN
 #define ANSWERED_WITHIN 100000000LL    // nanoseconds that a close() by one of several processes waits for an answer
 #define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
@@ -667,10 +667,10 @@ static void was_reported(struct remote *m) {
 	m->lowat_head = UINT64_MAX;
 	m->reported = true;
 }
-// silent tells whether the kernel reports nothing to a reader.
-static bool silent(int fd) {
-	struct pollfd p = {fd, POLLIN | POLLRDHUP, 0};
-	return SYS(ppoll, &p, 1, &(struct timespec){0}, 0, 8) == 0;
+// reports is what poll() returns right now: 0 if the kernel reports nothing, less if it cannot be asked (RLIMIT_NOFILE).
+static long reports(int fd, short events) {
+	struct pollfd p = {fd, events, 0};
+	return SYS(ppoll, &p, 1, &(struct timespec){0}, 0, 8);
 }
 
 // squeezed: the kernel reports readable although too few bytes are there, because its buffer is full: the few bytes hold on to the whole buffers
@@ -700,8 +700,7 @@ static bool ended_now(struct end *e, int fd, bool told) {
 	return (told || e->eof || e->rx_error) && died(e, fd);
 }
 static bool says_end(int fd) {
-	struct pollfd p = {fd, POLLRDHUP, 0};
-	long k = SYS(ppoll, &p, 1, &(struct timespec){0}, 0, 8);
+	long k = reports(fd, POLLRDHUP);
 	return k < 0 ? smcgw_heard(fd) : k > 0;
 }
 
@@ -831,7 +830,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		m = e->remote; // promoted once more, it has another
 		if (unlikely(e->repair)) repair(e, fd);
 		// If the other direction has to go back, find out first whether the stream has ended: that would be its end, too.
-		const bool rests = !told && !must_leave(e) && rested(e, fd) && (done || !nowait || silent(fd));
+		const bool rests = !told && !must_leave(e) && rested(e, fd) && (done || !nowait || !reports(fd, POLLIN | POLLRDHUP));
 		enum step s = rests ? NOTHING : step(e, fd, b, want - done, &n);
 		if (s == FROM_RING) {
 			uint64_t tail = get(&e->own->tail);

@@ -81,6 +81,7 @@ struct remote {
 	uint64_t lowat_head;    // the mirror's head and flags at that time
 	uint32_t lowat_flags;
 	uint64_t has_rest;      // the position in the kernel's stream at which a byte was seen: the rest, if that is next
+	uint64_t looked, looked_to, come; // positions in the kernel's stream: see before_open
 	bool reported;          // the kernel has reported readable, and nobody has looked since
 	unsigned vain;          // reads in a row that must not wait and that found nothing when the kernel had to be asked
 	int64_t unsure_until, ended_at;
@@ -463,9 +464,17 @@ static void repair(struct end *e, int fd) {
 	}
 }
 
+// known_data returns how many bytes of the kernel's stream precede OPEN; 0 if the gateway has not told that, or there are none.
+static uint64_t known_data(const struct end *e) {
+	if (!get_acquire(&e->peer->nx)) return 0;
+	uint64_t k = get(&e->peer->x[0].k), kr = get(&e->kr);
+	return k > kr ? k - kr : 0;
+}
+
 // step advances to the next bytes that can be read. It returns where they are, and in n how many at most.
 static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 	struct remote *m = e->remote;
+	uint64_t known;
 	for (;;) {
 		// While frames are read, the ring may have bytes after the kernel's end.
 		if (get(&e->violated) || ((e->eof || e->rx_error) && (m->rx != FRAMED || m->type == END || e->died))) return AT_END;
@@ -481,6 +490,11 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 			return FROM_KERNEL;
 		}
 		if (never_opens(e)) continue;
+		if (m->rx == LOOK && (known = known_data(e))) {
+			sure(e);
+			*n = known < want ? known : want;
+			return FROM_KERNEL;
+		}
 		if (m->rx == LOOK) {
 			long k = look_for_open(e, fd, b, want);
 			if (k > 0) {
@@ -981,20 +995,25 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	return r;
 }
 
-// before_open returns how many of the kernel's bytes precede OPEN, if a look has found that at least found do.
+// before_open returns how many of the kernel's bytes precede OPEN, if a look has found that at least found do. While more come it may return
+// less, but at least half: it would otherwise look at all of them at each call.
 static size_t before_open(const struct end *e, int fd, size_t found) {
+	struct remote *m = e->remote;
 	size_t q = (size_t)queued(fd);
-	if (q <= found) return found;
-	if (get_acquire(&e->peer->nx)) {
-		uint64_t k = get(&e->peer->x[0].k) - get(&e->kr);
-		return k < q ? k : q;
-	}
+	uint64_t kr = get(&e->kr), come = kr + q;
+	size_t known = m->looked > kr + found ? m->looked - kr : found;
+	bool more = come != m->come;
+	m->come = come;
+	if (q <= known || m->looked_to == come || (more && known > q / 2)) return known;
 	char *b = mmap(0, q, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (b == MAP_FAILED) return found;
+	if (b == MAP_FAILED) return known;
 	long n = SYS(recvfrom, fd, b, q, MSG_PEEK | MSG_DONTWAIT);
 	if (n > 0) n = data_of(e, b, n);
 	munmap(b, q);
-	return n > (long)found ? (size_t)n : found;
+	if (n > (long)known) known = (size_t)n;
+	m->looked = kr + known;
+	m->looked_to = come;
+	return known;
 }
 
 // smcgw_remote_unread may leave out what follows OPEN or a frame. It then makes an edge for that, because nginx, for one, reads no more
@@ -1022,8 +1041,8 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 			break;
 		case FROM_KERNEL:
 			r = (unsigned)queued(fd);
-			if (m->rx == FRAMED && r > m->left) r = m->left;
-			all = m->rx != FRAMED;
+			if (m->rx != BACK && r > n) r = n;
+			all = m->rx == BACK;
 			break;
 		default:;
 		}

@@ -1447,6 +1447,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 		if (unlikely(get(&e->forgives))) { // no process is left to read it
 			put(&e->forgives, false);
+			m->raw_last = false; // once
 			done = want;
 			continue;
 		}

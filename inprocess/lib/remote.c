@@ -19,6 +19,7 @@
 #define SPILL_PIECE ((16u << 10) - SMCI_SLACK) // most payload of a frame; what the kernel does not take at once is owed
 #define LOOK_MASK 4095
 #define LOOKED (LOOK_MASK + 1 - SMCI_SLACK)
+#define LOOKED_AHEAD (64 << 10)
 #define NONCE SMCI_NONCE_SIZE
 #define FRAME 16
 #define ROUND 500                      // milliseconds between looks at the gateway
@@ -81,7 +82,7 @@ struct remote {
 	uint64_t lowat_head;    // the mirror's head and flags at that time
 	uint32_t lowat_flags;
 	uint64_t has_rest;      // the position in the kernel's stream at which a byte was seen: the rest, if that is next
-	uint64_t looked, looked_to, come; // positions in the kernel's stream: see before_open
+	uint64_t looked, looked_to, asked_at, come; // positions in the kernel's stream: see before_open
 	bool reported;          // the kernel has reported readable, and nobody has looked since
 	unsigned vain;          // reads in a row that must not wait and that found nothing when the kernel had to be asked
 	int64_t unsure_until, ended_at;
@@ -464,10 +465,9 @@ static void repair(struct end *e, int fd) {
 	}
 }
 
-// known_data returns how many bytes of the kernel's stream precede OPEN; 0 if the gateway has not told that, or there are none.
+// known_data returns how many bytes of the kernel's stream precede OPEN for sure: the gateway tells where that is.
 static uint64_t known_data(const struct end *e) {
-	if (!get_acquire(&e->peer->nx)) return 0;
-	uint64_t k = get(&e->peer->x[0].k), kr = get(&e->kr);
+	uint64_t k = get_acquire(&e->peer->nx) ? get(&e->peer->x[0].k) : e->remote->looked, kr = get(&e->kr);
 	return k > kr ? k - kr : 0;
 }
 
@@ -995,24 +995,26 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	return r;
 }
 
-// before_open returns how many of the kernel's bytes precede OPEN, if a look has found that at least found do. While more come it may return
-// less, but at least half: it would otherwise look at all of them at each call.
+// before_open returns how many of the kernel's bytes precede OPEN, if a look has found that at least found do. It may return less to a program
+// that reads or gets more meanwhile: it would otherwise look at all of them at each call.
 static size_t before_open(const struct end *e, int fd, size_t found) {
 	struct remote *m = e->remote;
-	size_t q = (size_t)queued(fd);
+	size_t q = (size_t)queued(fd), n = q;
 	uint64_t kr = get(&e->kr), come = kr + q;
 	size_t known = m->looked > kr + found ? m->looked - kr : found;
-	bool more = come != m->come;
+	bool moves = kr != m->asked_at || come != m->come;
+	m->asked_at = kr;
 	m->come = come;
-	if (q <= known || m->looked_to == come || (more && known > q / 2)) return known;
-	char *b = mmap(0, q, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (moves && n > LOOKED_AHEAD) n = LOOKED_AHEAD;
+	if (known >= q || get_acquire(&e->peer->nx) || m->looked_to == come || (moves && known >= n / 2)) return known;
+	char *b = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (b == MAP_FAILED) return known;
-	long n = SYS(recvfrom, fd, b, q, MSG_PEEK | MSG_DONTWAIT);
-	if (n > 0) n = data_of(e, b, n);
-	munmap(b, q);
-	if (n > (long)known) known = (size_t)n;
+	long k = SYS(recvfrom, fd, b, n, MSG_PEEK | MSG_DONTWAIT);
+	if (k > 0) k = data_of(e, b, k);
+	munmap(b, n);
+	if (k > (long)known) known = (size_t)k;
 	m->looked = kr + known;
-	m->looked_to = come;
+	if (n == q) m->looked_to = come;
 	return known;
 }
 
@@ -1041,8 +1043,8 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 			break;
 		case FROM_KERNEL:
 			r = (unsigned)queued(fd);
-			if (m->rx != BACK && r > n) r = n;
 			all = m->rx == BACK;
+			if (!all && r > n) r = m->rx == LOOK ? before_open(e, fd, n) : n;
 			break;
 		default:;
 		}

@@ -4078,6 +4078,21 @@ static void low_behind(void) {
 	for (ssize_t n; (n = read(b, in + got, sizeof in - got)) > 0; got += (size_t)n) {}
 	say("right %d", got == sent && !memcmp(in, big, sent));
 }
+static void counted_behind(void) { // such bytes are counted, however many they are
+	size_t first = 120000, sent, got;
+	int a, b, c, d, q = 0;
+	pair(&c, &d);
+	cold(&a, &b);
+	setsockopt(b, SOL_SOCKET, SO_RCVBUF, &(int){1 << 20}, sizeof(int));
+	if (write(a, big, first) != (ssize_t)first) die("write");
+	sent = by_bytes(a, b, first);
+	got = sent - first;
+	for (int i = 0, most = (int)first - 1000; i < 100 && q < most; i++, ms(1)) ioctl(b, FIONREAD, &q);
+	say("counted %d", q > 100000);
+	shutdown(a, SHUT_WR);
+	for (ssize_t n; (n = read(b, in + got, 5000)) > 0; got += (size_t)n) ioctl(b, FIONREAD, &q);
+	say("right %d left %d", got == sent && !memcmp(in, big, sent), q);
+}
 static void low_inherited(void) { // from the listening socket
 	struct sockaddr_storage s;
 	socklen_t l;
@@ -5883,7 +5898,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing) X(killed_after_option) X(killed_after_reading)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(forked_early) X(child_passes) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(left_to_child) X(inherits_from_stopped) \
-	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_then_splice) X(reset_in_messages) X(low_behind) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_then_splice) X(reset_in_messages) X(low_behind) X(counted_behind) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(left_by_many)
 
 int main(int argc, char **argv) {

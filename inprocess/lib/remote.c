@@ -85,7 +85,9 @@ struct remote {
 	uint64_t looked, looked_to, asked_at, come; // positions in the kernel's stream: see before_open
 	bool reported;          // the kernel has reported readable, and nobody has looked since
 	unsigned vain;          // reads in a row that must not wait and that found nothing when the kernel had to be asked
-	int64_t unsure_until, ended_at;
+	int64_t unsure_until;
+	int64_t ended_at;       // when the kernel had reported the end, but the peer had not, or head last moved since
+	uint64_t ended_head;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	_Atomic bool asked;     // the gateway was asked after RECALL: see left_unopened; the writer also looks at it
 	bool last;              // FIN follows RAW: the end is not native, it ends
@@ -591,11 +593,14 @@ static bool died(struct end *e, int fd) {
 	if (m->type == END || (!fin && !err)) return e->eof;
 	if (e->died || hard || get(&e->violated)) return true;
 	if (m->rx == BACK || (m->rx == LOOK && (e->eof || m->tx == NATIVE))) return err || e->eof || !kernel_due(e, fd);
-	if (!m->ended_at) m->ended_at = now();
+	uint64_t head = get_acquire(&e->peer->head);
+	if (!m->ended_at || head != m->ended_head) { // what the process has written still comes
+		m->ended_at = now();
+		m->ended_head = head;
+	}
 	bool told = told_how(e, fd); // first: once the carrier has gone, what the kernel has is due
 	if ((!err && kernel_due(e, fd)) || !told) return false;
 	err = e->rx_error; // kernel_due may have been told
-	uint64_t head;
 	bool shut = get_acquire(&e->peer->flags) & SMCI_SHUT, left = ring_left(e, &head);
 	if (m->rx == FRAMED && shut && left && m->type == NO_FRAME && !m->voided) {
 		m->clear = head;

@@ -220,6 +220,16 @@ func TestCallsAreWhole(t *testing.T) {
 	}
 }
 
+// TestCarrierMayBeSlow checks that what a killed process has written comes however long that takes.
+func TestCarrierMayBeSlow(t *testing.T) {
+	want, err := run(t, nil, time.Minute, "semantics", "4", "killed_after_more")
+	require.NoError(t, err, want)
+	h := open(t, Faults{Slow: 700 * time.Millisecond, Whole: true})
+	got, err := run(t, h, time.Minute, "semantics", "4", "killed_after_more")
+	require.NoError(t, err, got)
+	require.Equal(t, want, got)
+}
+
 // cases cover processes that share an end, what ends a stream, and which side ends it.
 var cases = []string{
 	"answered_by_reset", "child_passes", "edge_drained", "room", "closed_full", "closed_much", "closed_unsent", "range_above", "shut_full", "daemons", "ends_after_spill", "ends_unasked", "exits_writing", "fork_server", "forked_early", "half", "half_read", "half_written", "inherits", "left_to_child",

@@ -25,9 +25,10 @@ type connection struct {
 	rng  *mrand.Rand
 	side [2]*side
 
-	queue           [2][]flight // in order
-	taken           [2]uint64   // ring bytes of a side that are on their way or have arrived
-	tail, told      [2]uint64   // the last tail that was seen, and the last that was sent on
+	queue           [2][]flight  // in order
+	last            [2]time.Time // when the last of them arrives, or arrived
+	taken           [2]uint64    // ring bytes of a side that are on their way or have arrived
+	tail, told      [2]uint64    // the last tail that was seen, and the last that was sent on
 	flags, nx       [2]uint32
 	over            [2]bool
 	gone            [2]time.Time // when the gateway of a side will report the loss; zero: never
@@ -50,9 +51,14 @@ func (k *connection) delay() time.Duration {
 // put queues something for the other side, to arrive after everything queued before.
 func (k *connection) put(f flight) {
 	f.due = time.Now().Add(k.delay())
-	if q := k.queue[f.from]; len(q) > 0 && q[len(q)-1].due.After(f.due) {
-		f.due = q[len(q)-1].due
+	last := &k.last[f.from]
+	if len(f.b) >= slowFrom {
+		*last = last.Add(k.h.faults.Slow)
 	}
+	if last.After(f.due) {
+		f.due = *last
+	}
+	*last = f.due
 	k.queue[f.from] = append(k.queue[f.from], f)
 }
 

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	nonces = 512 // offset of the nonces in a mirror
+	nonces   = 512 // offset of the nonces in a mirror
+	slowFrom = 512 // bytes of a piece that Faults.Slow concerns
 )
 
 // Faults are faults that strike connections at random moments.
@@ -29,6 +30,7 @@ type Faults struct {
 	Within                   time.Duration // time after the promotion
 	After                    uint64        // ring bytes before them
 	Delay                    time.Duration // the longest delay of ring bytes and words
+	Slow                     time.Duration // between larger pieces of ring bytes that are on their way
 	Whole                    bool          // deliver small messages whole, as most programs expect
 }
 

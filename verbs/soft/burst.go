@@ -5,11 +5,11 @@ import (
 )
 
 // burst sends packets in the middle of a message, as many as budget and room allow, in one pass. It returns 0 if there
-// are none, or if they are not in one piece of memory. A paced sender sends packets one by one.
+// are none, or if they are not in one piece of memory, or must be copied. A paced sender sends packets one by one.
 func (q *qp) burst(w *sendWQE, psn uint32, budget, room int) int {
 	r := &q.req
 	n := min(int(w.packets)-1-int(r.k), budget, room)
-	if n < 2 || r.k == 0 || w.apart || w.answered() || len(w.sges) != 1 || r.rtt.srtt >= paceFromRTT {
+	if n < 2 || r.k == 0 || w.apart || q.mtu >= copyBelow && r.wasSent(psn) || w.answered() || len(w.sges) != 1 || r.rtt.srtt >= paceFromRTT {
 		return 0
 	}
 	b := q.pd.local(&w.sges[0], r.k*uint32(q.mtu), uint32(n*q.mtu), 0)

@@ -88,6 +88,31 @@ func TestRunIsItsPackets(t *testing.T) {
 	})
 }
 
+// What a program writes into its memory after add changes nothing that is copied: small payloads, and repetitions.
+func TestCopiesDoNotChange(t *testing.T) {
+	p := &path{dst: netip.MustParseAddrPort("10.0.0.2:4791")}
+	p.icrc = newICRC(netip.AddrPortFrom(p.dst.Addr().Prev(), 0xc001), p.dst)
+	h := wire.Header{Opcode: wire.RCWriteMiddle, Migrated: true, PKey: 0xffff, DestQP: 5}
+	for _, n := range []int{1, 255, 256, 1500, copyBelow - 1, copyBelow, 4096} {
+		payload := bytes.Repeat([]byte("program"), n)[:n]
+		still, changed := &tape{train: maxTrainCount}, &tape{train: maxTrainCount}
+		a, b := newTransmitter(still, true), newTransmitter(changed, true)
+		for range 3 {
+			a.addCopy(p, &h, [][]byte{bytes.Clone(payload)}, n)
+			if n < copyBelow {
+				b.add(p, &h, [][]byte{payload[:n/2], payload[n/2:]}, n)
+			} else {
+				b.addCopy(p, &h, [][]byte{payload[:n/2], payload[n/2:]}, n)
+			}
+			payload[n-1]++
+		}
+		a.flush()
+		b.flush()
+		require.Equal(t, still.got, changed.got, "%d bytes", n)
+		require.NotEqual(t, still.got[0].data, still.got[1].data)
+	}
+}
+
 const mask24 = 1<<24 - 1
 
 // asked are the packets that asked for an acknowledgement, by their number.

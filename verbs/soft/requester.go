@@ -268,9 +268,17 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 		h.Opcode, h.VA, h.RKey, h.Length = wire.RCWriteOnly, w.addr+uint64(off), w.rkey, n
 	}
 	h.AckReq = room == 1 || psn%q.req.ackEvery() == 0 || q.req.k == w.packets-1 && !q.more()
-	q.vec.tx.add(q.path, &h, q.vec.parts, int(n))
+	if q.req.wasSent(psn) {
+		q.vec.tx.addCopy(q.path, &h, q.vec.parts, int(n))
+	} else {
+		q.vec.tx.add(q.path, &h, q.vec.parts, int(n))
+	}
 	return 1
 }
+
+// wasSent reports whether the packet at psn was sent before. A program may change its memory at any time, also between the
+// computation of the ICRC and sendmsg; peers then ignore the packet. So that this costs time only, a repetition is a copy.
+func (r *requester) wasSent(psn uint32) bool { return wire.PSNDiff(r.high, psn) > 0 }
 
 // cut returns how many packets a READ request at psn asks for: n if none was sent for it before. A repeated request
 // always extends to the end of the original request, whatever the window is now. Responders answer a repeated READ only

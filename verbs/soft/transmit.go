@@ -11,14 +11,11 @@ const (
 	// one call.
 	batchTrains = 32
 	batchArena  = outBytes + 32<<10
-	// copyBelow is the size below which payloads are copied after their header, which costs less than another element of
-	// the gather list.
-	copyBelow = 192
-	// copyRunBelow is the size below which packets of runs are copied too, in the same pass that computes their ICRC. A
-	// train is then one piece of memory; the kernel takes as long for an element of the gather list as for copying 1 KiB.
-	copyRunBelow = 2048
-	// arenaPerPacket is the most arena that one datagram takes.
-	arenaPerPacket = wire.MaxHeaderLen + copyBelow + 3 + wire.ICRCLen
+	// copyBelow is the size below which payloads are copied after their header, in the same pass that computes the ICRC.
+	// A train is then one piece of memory; the kernel takes as long for an element of the gather list as for copying 1 KiB.
+	copyBelow = 2048
+	// arenaPerPacket is the most arena that one datagram takes beside a payload that is copied.
+	arenaPerPacket = wire.MaxHeaderLen + 3 + wire.ICRCLen
 )
 
 // transmitter collects datagrams into trains. Payload stays in place until the trains are sent; headers, padding and
@@ -38,27 +35,37 @@ func newTransmitter(l link, ect bool) *transmitter {
 }
 
 // add appends a datagram to p: h and the payload, which is the concatenation of
-// parts. The parts must stay unchanged until flush.
+// parts. The parts must stay unchanged until flush, unless they are shorter than copyBelow.
 func (t *transmitter) add(p *path, h *wire.Header, parts [][]byte, length int) {
-	size := h.Len() + length + wire.Pad(length) + wire.ICRCLen
-	if len(t.arena)+arenaPerPacket > cap(t.arena) {
+	t.put(p, h, parts, length, length < copyBelow)
+}
+
+// addCopy is add of a payload that a program may be changing: the ICRC is right for what is sent.
+func (t *transmitter) addCopy(p *path, h *wire.Header, parts [][]byte, length int) {
+	t.put(p, h, parts, length, true)
+}
+
+func (t *transmitter) put(p *path, h *wire.Header, parts [][]byte, length int, copied bool) {
+	size, need := h.Len()+length+wire.Pad(length)+wire.ICRCLen, arenaPerPacket
+	if copied {
+		need += length
+	}
+	if len(t.arena)+need > cap(t.arena) {
 		t.flush()
 	}
 	tr := t.trainFor(p, size)
 	mark := len(t.arena)
 	t.arena = h.Append(t.arena, length)
 	state := p.icrc.Begin(uint16(tr.count), size, t.arena[mark:])
-	if length < copyBelow {
-		for _, part := range parts {
-			t.arena = append(t.arena, part...)
-		}
-		state = wire.Update(state, t.arena[len(t.arena)-length:])
-	} else {
+	if !copied {
 		tr.appendArena(t.arena[mark:])
 		mark = len(t.arena)
-		for _, part := range parts {
-			state = wire.Update(state, part)
-			tr.bufs = append(tr.bufs, part)
+	}
+	for _, part := range parts {
+		if copied {
+			t.arena, state = wire.UpdateAppend(t.arena, state, part)
+		} else {
+			tr.bufs, state = append(tr.bufs, part), wire.Update(state, part)
 		}
 	}
 	pad := len(t.arena)
@@ -80,7 +87,7 @@ func (t *transmitter) addRun(p *path, h *wire.Header, payload []byte, mtu int, e
 	bth := h.Append(first[:0], mtu)
 	size := wire.BTHLen + mtu + wire.ICRCLen
 	run := p.icrc.BeginRun(size, bth)
-	copied, need := mtu < copyRunBelow, arenaPerPacket
+	copied, need := mtu < copyBelow, arenaPerPacket
 	if copied {
 		need = size
 	}

@@ -18,11 +18,13 @@ func Update(state uint32, b []byte) uint32 {
 	return crc32.Update(state, crc32.IEEETable, b)
 }
 
-// UpdateAppend appends b to dst and returns the state after b: one pass over b does both.
+// UpdateAppend appends b to dst and returns the state after what it has appended: one pass over b does both, or another
+// one over the copy. So both agree even if b changes meanwhile.
 func UpdateAppend(dst []byte, state uint32, b []byte) ([]byte, uint32) {
 	n := len(b)
 	if !canFold || n == 0 || n%foldMin != 0 || cap(dst)-len(dst) < n {
-		return append(dst, b...), Update(state, b)
+		dst = append(dst, b...)
+		return dst, Update(state, dst[len(dst)-n:])
 	}
 	to := dst[len(dst) : len(dst)+n]
 	return dst[:len(dst)+n], ^foldCopy(^state, to, b, &foldings)

@@ -43,6 +43,7 @@ type Half struct {
 	end    *end
 	beyond Beyond
 	alone  bool // Alone was called
+	given  bool // Socket was called, or its process had no descriptor for it
 
 	// ID is the ID that the connection has once it is granted.
 	ID uint64
@@ -154,8 +155,14 @@ func (c *client) socket(r inprocess.Record, fd int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e := c.member.ends[inprocess.Index(r.Tag)]
+	if e == nil || e.tag != r.Tag || e.half == nil || e.state != endPromoted { // it has ended
+		return nil
+	}
+	again := e.half.given
+	e.half.given = true
 	switch {
-	case e == nil || e.tag != r.Tag || e.half == nil || e.state != endPromoted: // it has ended
+	case again: // each would take a descriptor of the gateway's until a shard has looked at it
+		return &protocolError{"the socket of an end again"}
 	case fd < 0:
 		e.half.beyond.Ended(e.half, false)
 	case e.socket.Cookie != cookie:

@@ -268,17 +268,25 @@ func TestHalfLimits(t *testing.T) {
 	}
 }
 
-// TestSocketOfAnother ends the client that gives it.
-func TestSocketOfAnother(t *testing.T) {
-	_, at, n := serveBeyond(t, Limits{})
-	l := connect(t, at)
-	client, _ := connection(t, "tcp4")
-	other, _ := connection(t, "tcp4")
-	l.ask(0x20001, client)
-	h := n.last(t)
-	require.True(t, h.Grant(portionOf(t, h, inprocess.OrderMin), inprocess.OrderMin, "rdma-soft"))
-	l.granted(0x20001)
-	l.gives(inprocess.Socket, 0x20001, other)
-	l.ends()
-	n.says(t, "waits", "left")
+// TestSocketRefused ends the client that gives the socket of another connection, or a socket again.
+func TestSocketRefused(t *testing.T) {
+	for name, told := range map[string][]string{"another": {"waits", "left"}, "again": {"waits", "socket", "left"}} {
+		t.Run(name, func(t *testing.T) {
+			_, at, n := serveBeyond(t, Limits{})
+			l := connect(t, at)
+			client, _ := connection(t, "tcp4")
+			given, _ := connection(t, "tcp4")
+			l.ask(0x20001, client)
+			h := n.last(t)
+			require.True(t, h.Grant(portionOf(t, h, inprocess.OrderMin), inprocess.OrderMin, "rdma-soft"))
+			l.granted(0x20001)
+			if name == "again" {
+				given = client
+				l.gives(inprocess.Socket, 0x20001, given)
+			}
+			l.gives(inprocess.Socket, 0x20001, given)
+			l.ends()
+			n.says(t, told...)
+		})
+	}
 }

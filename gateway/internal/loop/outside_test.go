@@ -92,6 +92,7 @@ func TestHeldUpCallsAreBounded(t *testing.T) {
 	time.Sleep(2 * heldAfter)
 	s.relieve(time.Now())
 	require.EqualValues(t, mostHeld, s.held.Load())
+	require.True(t, s.Crowded())
 	close(g.hold)
 	s.Halt()
 	require.Eventually(t, func() bool { return g.backs.Load() == mostHeld+1 && s.held.Load() == 0 }, patience, time.Millisecond)

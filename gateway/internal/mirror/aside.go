@@ -12,7 +12,7 @@ import (
 const slowFor = 10 * time.Second
 
 // aside makes the calls on the sockets of a process beside the shards, one after the other, while the process holds one
-// up and for a while after that. The zero value has seen none. It is safe for concurrent use, and needs no end.
+// up and for a while after that, and while many processes do. The zero value has seen none. It is safe for concurrent use, and needs no end.
 type aside struct {
 	heldAt loop.Instant
 	held   atomic.Int32
@@ -24,7 +24,7 @@ type aside struct {
 // takes makes o's call if the shard must not.
 func (a *aside) takes(o loop.Outsider, s *loop.Shard) bool {
 	at := a.heldAt.Load()
-	if at.IsZero() || a.held.Load() == 0 && s.Now().Sub(at) > slowFor {
+	if (at.IsZero() || a.held.Load() == 0 && s.Now().Sub(at) > slowFor) && !s.Crowded() {
 		return false
 	}
 	job := func() { s.Beside(o) }

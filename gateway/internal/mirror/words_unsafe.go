@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"math"
 	"sync/atomic"
 	"unsafe"
 
@@ -42,10 +41,11 @@ func sleepsOf(desk []byte, slot uint32) *atomic.Uint32 {
 	return (*atomic.Uint32)(unsafe.Pointer(unsafe.SliceData(desk[at:][:4:4])))
 }
 
-// wake wakes all threads, of any process, that wait for the word to change.
+// wake wakes threads, of any process, that wait for the word to change. More than mostWoken of them would keep the shard;
+// the others look again by themselves, after 50 ms.
 func wake(word *atomic.Uint32) {
-	const futexWake = 1
-	_, _, _ = unix.RawSyscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, math.MaxInt32)
+	const futexWake, mostWoken = 1, 64
+	_, _, _ = unix.RawSyscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(word)), futexWake, mostWoken)
 }
 
 // setLowAt sets SO_RCVLOWAT. It does not use RawSyscall: the socket may be locked for a while, and the thread must give

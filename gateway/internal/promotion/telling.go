@@ -55,7 +55,7 @@ func (t *telling) count(rule string) {
 
 // tell is the broker's Config.Tell. It must not block.
 func (s *Service) tell(what broker.Told, e broker.End, why inprocess.Why) {
-	if r := s.told.rules.Load(); r != nil && what == broker.ToldPromoted && e.Side == 0 { // count one of its two ends
+	if r := s.told.rules.Load(); r != nil && what == broker.ToldPromoted && (e.Side == 0 || e.Carrier != "") { // count one end of those that both ask here
 		s.told.count(r.name(broker.Question{Process: e.Process, Socket: e.Socket}))
 	}
 	past := s.told.past.Load()

@@ -24,8 +24,13 @@ const (
 	patience   = idleTime + idleTime/2 // at the other side; longer, so as not to close while an OFFER is in flight
 )
 
-// maxUnsent bounds the bytes waiting to be written: one message about each of 2^16 connections.
-const maxUnsent = 4 << 20
+const (
+	// maxUnsent bounds the bytes waiting to be written: one message about each of 2^16 connections.
+	maxUnsent = 4 << 20
+	// unsentOfNone and unsentOfEach bound them for a peer with few connections, who may be anybody.
+	unsentOfNone = 64 << 10
+	unsentOfEach = 1 << 10
+)
 
 // phase is the state of the connection of a number. Both sides follow the same table.
 //
@@ -86,6 +91,7 @@ type Control struct {
 	todo    []Action
 
 	in, out       []byte
+	most          int           // connections since out was last empty
 	key           []byte        // nil if messages have no MACs
 	spoken, heard negotiate.MAC // MACs of the last message of either side
 	first         negotiate.MAC // previous MAC of a DECLINE of everything from a peer that has not read this side's HELLO
@@ -390,12 +396,16 @@ func (c *Control) send(now time.Time, m *message) {
 		return
 	}
 	start := len(c.out)
+	if start == 0 {
+		c.most = 0
+	}
+	c.most = max(c.most, len(c.conns))
 	m.version, c.stirred = c.version, now
 	c.out = m.append(c.out)
 	if c.key != nil {
 		c.out, c.spoken = negotiate.Seal(c.out, start, c.key, c.chain(c.cfg.Opener, c.spoken))
 	}
-	if len(c.out) > maxUnsent {
+	if len(c.out) > min(unsentOfNone+unsentOfEach*c.most, maxUnsent) {
 		c.out = nil
 		c.end(negotiate.ReasonStalled, false)
 	}

@@ -553,9 +553,9 @@ func TestUnsent(t *testing.T) {
 	n := p.offer()
 	ask := bytes.Repeat(golden.Vector(t, "between-ping"), 1000)
 	for i := 0; ; i++ {
-		require.LessOrEqual(t, i, 4<<20/len(ask))
+		require.LessOrEqual(t, i, 65<<10/len(ask))
 		todo := p.side[1].Receive(p.now, ask)
-		require.LessOrEqual(t, len(p.side[1].Pending()), 4<<20)
+		require.LessOrEqual(t, len(p.side[1].Pending()), 65<<10)
 		if len(todo) > 0 {
 			require.Equal(t, []between.Action{between.Lose{Number: n, Reason: negotiate.ReasonStalled, Over: true}, between.Closed{Reason: negotiate.ReasonStalled}}, todo)
 			require.Empty(t, p.side[1].Pending())

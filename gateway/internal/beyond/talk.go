@@ -226,18 +226,21 @@ func (t *talk) send() {
 }
 
 // end ends all carriers, then closes the control connection from this side. In between, for closeTime at most, both
-// sides learn which directions the other's libraries have not opened: those connections can be promoted again.
+// sides learn which directions the other's libraries have not opened: those connections can be promoted again. And the
+// carriers of processes that have ended bring what those have written, which is nowhere else.
 func (t *talk) end(why negotiate.Reason) {
 	t.leaving = why
 	for e := range t.all {
-		if !e.granted || t.over || t.ends[e.number] != e {
+		switch {
+		case !e.granted || t.over || t.ends[e.number] != e:
 			t.drop(e)
-			continue
+		case e.alone && !e.lost:
+		default:
+			e.blame(why, false)
+			e.mir.Load().Lose()
+			t.lastPlace(e, why)
+			t.loses(e)
 		}
-		e.blame(why, false)
-		e.mir.Load().Lose()
-		t.lastPlace(e, why)
-		t.loses(e)
 	}
 	time.AfterFunc(closeTime, func() { t.post(t.finish) })
 }

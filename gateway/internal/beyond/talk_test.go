@@ -168,6 +168,26 @@ func TestCarrierEndsBeforeAllIsSent(t *testing.T) {
 	}
 }
 
+// A gateway that ends brings what a process that has ended has written, but does not wait for it for long.
+func TestEndWaitsForTheDead(t *testing.T) {
+	for _, drains := range []bool{true, false} {
+		tk, _, _ := running(t)
+		e := granted(t, tk)
+		var began time.Time
+		do(t, tk, func(now time.Time) {
+			tk.alone(now, e)
+			tk.end(negotiate.ReasonDrained)
+			if began = now; drains {
+				tk.drained(now, e, 0)
+			}
+		})
+		require.Eventually(t, func() bool { return tk.s.conns.Load() == 0 }, 10*time.Second, time.Millisecond)
+		if !drains {
+			require.GreaterOrEqual(t, time.Since(began), closeTime)
+		}
+	}
+}
+
 // The early offers of one peer leave room for those of others.
 func TestWishesOfOnePeer(t *testing.T) {
 	tk, _, _ := running(t)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
@@ -48,21 +49,23 @@ func TestAnswers(t *testing.T) {
 }
 
 // TestCarriersRest: a carrier that fails with a peer again and again is left alone with that peer, and no other is. What an
-// operator or the peer ends has not failed.
+// operator or the peer ends has not failed, though it looks so until the peer has said it.
 func TestCarriersRest(t *testing.T) {
 	const failures = 3
-	s := &Service{cfg: Config{
+	s := &Service{lines: rate.NewLimiter(0, 0), cfg: Config{
 		Pays: func(*broker.Half, negotiate.CarrierKind) bool { return true }, Peers: peers.NewTable(config.Limits{}), Log: slog.New(slog.DiscardHandler),
 	}}
 	bad, good := s.newTalk(netip.MustParseAddr("10.0.0.1")), s.newTalk(netip.MustParseAddr("10.0.0.2"))
+	left := s.newTalk(netip.MustParseAddr("10.0.0.3"))
 	began := time.Now().Add(time.Hour) // so it rests yet, however slow the test is
 	for i := range failures {
-		for tk, why := range map[*talk]negotiate.Reason{bad: negotiate.ReasonDeviceFailed, good: negotiate.ReasonDrained} {
+		for tk, why := range map[*talk]negotiate.Reason{bad: negotiate.ReasonDeviceFailed, good: negotiate.ReasonDrained, left: negotiate.ReasonDeviceFailed} {
 			require.True(t, tk.admits(&end{}, device{kind: negotiate.CarrierHW}))
-			tk.note(began.Add(time.Duration(i)*10*time.Second), &end{by: negotiate.CarrierHW}, why)
+			tk.note(began.Add(time.Duration(i)*10*time.Second), &end{by: negotiate.CarrierHW, excused: tk == left}, why, nil)
 		}
 	}
 	require.False(t, bad.admits(&end{}, device{kind: negotiate.CarrierHW}))
 	require.True(t, bad.admits(&end{}, device{kind: negotiate.CarrierSoft}))
 	require.True(t, good.admits(&end{}, device{kind: negotiate.CarrierHW}))
+	require.True(t, left.admits(&end{}, device{kind: negotiate.CarrierHW}))
 }

@@ -34,6 +34,7 @@ type end struct {
 	lost    bool // the carrier has ended
 	leaving bool // the library has left the ring, so the carrier is about to end
 	heard   bool // the peer has said its last, but for the end of its process
+	excused bool // the peer has said why it gives up the carrier, and that is no failure
 	alone   bool // no process has the end's memory any more
 	ended   bool // so it is with the peer's
 	dropped bool

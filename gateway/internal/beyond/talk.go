@@ -26,6 +26,8 @@ const (
 	// aloneTime is how long a process that has disconnected from the broker has to end. If it has not by then, it goes
 	// on without the broker.
 	aloneTime = time.Second
+	// saidWithin is how long the peer's reason for closing a carrier may take.
+	saidWithin = 200 * time.Millisecond
 )
 
 // errNoGateway means that the peer ended the control connection before its HELLO.
@@ -605,6 +607,7 @@ func (t *talk) lose(a between.Lose) {
 		return
 	}
 	e.blame(a.Reason, a.Remote)
+	e.excused = !fails(a.Reason)
 	switch {
 	case !e.granted:
 		e.debug("not promoted: "+a.Reason.String(), nil)
@@ -652,17 +655,28 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 	}
 	t.lastPlace(e, why)
 	t.loses(e)
-	t.note(now, e, why)
+	time.AfterFunc(saidWithin, func() {
+		t.post(func(now time.Time) { t.note(now, e, why, err) })
+	})
+}
+
+// note counts a failure of a carrier with the peer, so that it rests if it fails again and again. It is none if the peer
+// has closed the carrier for a reason of its own, which may take longer to come than to close it.
+func (t *talk) note(now time.Time, e *end, why negotiate.Reason, err error) {
+	if e.excused {
+		return
+	}
+	if fails(why) {
+		t.s.cfg.Peers.Failed(t.peer, e.by, now)
+	}
 	if t.s.lines.Allow() {
 		t.s.cfg.Log.Info("a connection in process between hosts goes on by the kernel", "peer", t.peer, "reason", why, "error", err)
 	}
 }
 
-// note counts a failure of the carrier with the peer, so that it rests if it fails again and again.
-func (t *talk) note(now time.Time, e *end, why negotiate.Reason) {
-	if why == negotiate.ReasonDeviceFailed || why == negotiate.ReasonCarrierUnreachable {
-		t.s.cfg.Peers.Failed(t.peer, e.by, now)
-	}
+// fails reports whether a reason is a failure of the carrier.
+func fails(why negotiate.Reason) bool {
+	return why == negotiate.ReasonDeviceFailed || why == negotiate.ReasonCarrierUnreachable
 }
 
 // lastPlace tells the peer that an end has lost its carrier, and where its library is. The mirror must have GONE by now,
@@ -688,7 +702,7 @@ func (t *talk) opened(e *end, why negotiate.Reason, then func(now time.Time)) {
 // peerEnded handles the peer's ENDED, the last message of a number.
 func (t *talk) peerEnded(e *end, exited bool, written uint64) {
 	delete(t.ends, e.number)
-	e.heard = true
+	e.heard, e.excused = true, true
 	if exited {
 		e.ended = true
 		e.mir.Load().PeerEnded(written)

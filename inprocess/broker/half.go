@@ -54,13 +54,16 @@ type Half struct {
 	Member uint64
 }
 
+// ErrGone means that the process of an end has disconnected from the broker.
+var ErrGone = errors.New("the process has gone")
+
 // Desk returns a duplicate of the descriptor of the process's desk. The caller owns it.
 func (h *Half) Desk() (fd int, err error) {
 	h.broker.mu.Lock()
 	defer h.broker.mu.Unlock()
 	c := h.end.of.client
 	if c.news == nil {
-		return -1, errors.New("the process has gone")
+		return -1, ErrGone
 	}
 	return unix.FcntlInt(uintptr(c.desk.Read), unix.F_DUPFD_CLOEXEC, 0)
 }

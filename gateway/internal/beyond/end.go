@@ -1,12 +1,14 @@
 package beyond
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/mirror"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/broker"
@@ -52,11 +54,28 @@ func newEnd(s *Service, h *broker.Half) *end {
 	return &end{s: s, half: h, portion: shared.NoPortion, closing: make(chan struct{})}
 }
 
+// errFull means that there are as many connections between hosts as there may be.
+var errFull = errors.New("too many connections between hosts")
+
+// makeReason returns the reason for an error of make.
+func makeReason(err error) negotiate.Reason {
+	switch short := carrier.Shortage(err); {
+	case errors.Is(err, errFull):
+		return negotiate.ReasonFlowLimit
+	case errors.Is(err, broker.ErrGone):
+		return negotiate.ReasonClientGone
+	case short != negotiate.ReasonNone:
+		return short
+	default:
+		return negotiate.ReasonNoMemory
+	}
+}
+
 // make makes the mirror.End of the end, with rings of 2^order bytes.
 func (e *end) make(t *talk, order uint32) error {
 	if int(e.s.conns.Add(1)) > e.s.cfg.MaxConns {
 		e.s.conns.Add(-1)
-		return fmt.Errorf("%d connections between hosts", e.s.cfg.MaxConns)
+		return errFull
 	}
 	d, err := e.s.deskOf(e.half)
 	if err != nil {

@@ -289,10 +289,14 @@ func peerOf(c net.Conn) netip.Addr {
 func (s *Service) Waits(h *broker.Half) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || int(s.conns.Load()) >= s.cfg.MaxConns {
+	if s.closed {
 		return
 	}
 	e := newEnd(s, h)
+	if int(s.conns.Load()) >= s.cfg.MaxConns {
+		s.work.Go(func() { e.blame(negotiate.ReasonFlowLimit, false) }) // without the broker's lock
+		return
+	}
 	switch h.Socket.Role {
 	case broker.RoleClient:
 		if !slices.ContainsFunc(s.cfg.Providers, func(p carrier.Provider) bool { return s.cfg.Pays(h, p.Kind()) }) {

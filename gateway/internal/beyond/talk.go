@@ -405,19 +405,23 @@ func (t *talk) offer(e *end) {
 	_, _ = rand.Read(e.nonces[1][:])
 	if err := e.make(t, min(t.order, t.s.ringOrder(t.adapter(e)))); err != nil {
 		e.debug("no end", err)
-		e.blame(negotiate.ReasonNoMemory, false)
+		e.blame(makeReason(err), false)
 		t.drop(e)
 		return
 	}
 	m := e.mir.Load()
 	t.s.work.Go(func() {
 		var offers []negotiate.CarrierOffer
+		why := negotiate.ReasonNoCommonCarrier
 		for _, p := range t.s.cfg.Providers {
-			if !t.admits(e, p) {
+			if !t.s.cfg.Pays(e.half, p.Kind()) {
 				continue
 			}
-			if o, err := m.Offer(p); err != nil {
+			if t.resting(p) {
+				why = carrier.MoreLocal(why, negotiate.ReasonCarrierUnreachable)
+			} else if o, err := m.Offer(p); err != nil {
 				e.debug("offer", err)
+				why = carrier.MoreLocal(why, carrier.OfferReason(err))
 			} else {
 				offers = append(offers, o)
 			}
@@ -428,7 +432,7 @@ func (t *talk) offer(e *end) {
 				return
 			}
 			if len(offers) == 0 {
-				e.blame(negotiate.ReasonDeviceFailed, false)
+				e.blame(why, false)
 				t.drop(e)
 				return
 			}
@@ -470,7 +474,11 @@ func (t *talk) adapter(e *end) bool {
 // admits reports whether a device may carry an end: the rule that selects the end allows it, and the carrier does not
 // rest.
 func (t *talk) admits(e *end, p carrier.Provider) bool {
-	return t.s.cfg.Pays(e.half, p.Kind()) && !t.s.cfg.Peers.Resting(t.peer, p.Kind(), time.Now())
+	return t.s.cfg.Pays(e.half, p.Kind()) && !t.resting(p)
+}
+
+func (t *talk) resting(p carrier.Provider) bool {
+	return t.s.cfg.Peers.Resting(t.peer, p.Kind(), time.Now())
 }
 
 // found handles the match of a peer's offer with the end that has asked.
@@ -485,8 +493,9 @@ func (t *talk) found(now time.Time, number uint64, e *end) {
 	e.number, e.nonces, t.ends[number] = number, o.Nonces, e
 	if err := e.make(t, uint32(o.Order)); err != nil {
 		e.debug("no end", err)
-		e.blame(negotiate.ReasonNoMemory, false)
-		t.do(t.ctl.Decline(now, number, negotiate.ReasonNoMemory))
+		why := makeReason(err)
+		e.blame(why, false)
+		t.do(t.ctl.Decline(now, number, why))
 		t.drop(e)
 		return
 	}
@@ -496,6 +505,7 @@ func (t *talk) found(now time.Time, number uint64, e *end) {
 // answer tries the peer's carriers, in the peer's order, until one can be made.
 func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 	p := &negotiate.Proposal{HostID: t.hello.HostID, GatewayID: t.hello.GatewayID, Carriers: offers}
+	why := negotiate.ReasonNoCommonCarrier
 	for i := range offers {
 		for _, prov := range t.s.cfg.Providers {
 			if !t.admits(e, prov) || !answers(prov, offers, i) {
@@ -515,12 +525,13 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 				return
 			}
 			e.debug("answer", err)
+			why = carrier.MoreLocal(why, carrier.AnswerReason(err))
 		}
 	}
 	t.post(func(now time.Time) {
 		if !e.dropped {
-			e.blame(negotiate.ReasonNoCommonCarrier, false)
-			t.do(t.ctl.Decline(now, e.number, negotiate.ReasonNoCommonCarrier))
+			e.blame(why, false)
+			t.do(t.ctl.Decline(now, e.number, why))
 			t.drop(e)
 		}
 	})

@@ -41,7 +41,7 @@ func (a *answers) ways(p *negotiate.Proposal, failed map[negotiate.CarrierKind]e
 			switch {
 			case !a.f.admits(prov.Kind()), !carrier.Answers(prov, from), prov.Kind() == negotiate.CarrierHW && own != nil && from != own:
 			case a.f.resting(prov.Kind()):
-				a.reason = moreLocal(a.reason, negotiate.ReasonCarrierUnreachable)
+				a.reason = carrier.MoreLocal(a.reason, negotiate.ReasonCarrierUnreachable)
 			case failed[prov.Kind()] != nil:
 				a.failed(prov.Kind(), failed[prov.Kind()])
 			default:
@@ -88,7 +88,7 @@ func (a *answers) answer(from negotiate.CarrierOffer, by []carrier.Provider, at 
 // failed records that a carrier is unavailable.
 func (a *answers) failed(kind negotiate.CarrierKind, err error) {
 	a.f.debug("answer", "carrier", kind, "error", err)
-	a.reason = moreLocal(a.reason, carrierReason(err))
+	a.reason = carrier.MoreLocal(a.reason, carrier.AnswerReason(err))
 }
 
 // finish calls then once every carrier has answered.

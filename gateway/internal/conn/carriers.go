@@ -1,8 +1,6 @@
 package conn
 
 import (
-	"errors"
-	"io/fs"
 	"slices"
 	"time"
 
@@ -11,9 +9,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
-	"github.com/smcgw/smcgw/verbs"
 )
 
 // makeOffers prepares one queue pair per carrier for the PROPOSAL. A carrier that cannot be
@@ -34,13 +30,13 @@ func (f *Flow) makeOffers(p *negotiate.Proposal) (carries []*carry, reason negot
 			continue
 		}
 		if f.resting(prov.Kind()) {
-			reason = moreLocal(reason, negotiate.ReasonCarrierUnreachable)
+			reason = carrier.MoreLocal(reason, negotiate.ReasonCarrierUnreachable)
 			continue
 		}
 		c, offer, err := f.offer(prov)
 		if err != nil {
 			f.debug("offer", "carrier", prov.Kind(), "error", err)
-			reason = moreLocal(reason, offerReason(err))
+			reason = carrier.MoreLocal(reason, carrier.OfferReason(err))
 			continue
 		}
 		carries = append(carries, c)
@@ -116,15 +112,6 @@ func (f *Flow) answer(prov carrier.Provider, from negotiate.CarrierOffer, p *neg
 	})
 }
 
-// moreLocal returns which of two reasons for the lack of carriers to report: preferably one
-// that says nothing about the peer.
-func moreLocal(a, b negotiate.Reason) negotiate.Reason {
-	if a == negotiate.ReasonNoCommonCarrier || a == negotiate.ReasonCarrierUnreachable {
-		return b
-	}
-	return a
-}
-
 // resting reports whether the carrier is in backoff with the flow's peer. Flows of a trial
 // ignore backoff, so that the carrier is measured as it is.
 func (f *Flow) resting(kind negotiate.CarrierKind) bool {
@@ -139,37 +126,6 @@ func (f *Flow) unmet(p *negotiate.Proposal) (list []carrier.Provider) {
 		}
 	}
 	return list
-}
-
-// offerReason maps an error of an offer to a reason. A local address without an adapter has a
-// reason of its own, so that it is not remembered as the peer's lack of carriers.
-func offerReason(err error) negotiate.Reason {
-	if errors.Is(err, carrier.ErrNoAdapter) {
-		return negotiate.ReasonAddress
-	}
-	return carrierReason(err)
-}
-
-// carrierReason maps an error of making a queue pair to a reason.
-func carrierReason(err error) negotiate.Reason {
-	switch short := shortage(err); {
-	case short != negotiate.ReasonNone:
-		return short
-	case errors.Is(err, rmb.ErrNoMemory), errors.Is(err, verbs.ErrNoMemory):
-		return negotiate.ReasonNoMemory
-	case errors.Is(err, carrier.ErrFull):
-		return negotiate.ReasonFlowLimit
-	case errors.Is(err, carrier.ErrYielded): // not remembered
-		return negotiate.ReasonDrained
-	case errors.Is(err, carrier.ErrNoPath):
-		return negotiate.ReasonCarrierUnreachable
-	case errors.Is(err, carrier.ErrTranslated):
-		return negotiate.ReasonNAT
-	case errors.Is(err, carrier.ErrNotHere), errors.Is(err, fs.ErrNotExist): // no rendezvous: other kernel or shm_dir
-		return negotiate.ReasonNoCommonCarrier
-	default:
-		return negotiate.ReasonDeviceFailed
-	}
 }
 
 // carryBy starts carrying with one of the prepared carriers and closes the others.

@@ -54,7 +54,7 @@ func newEnd(s *Service, h *broker.Half) *end {
 	return &end{s: s, half: h, portion: shared.NoPortion, closing: make(chan struct{})}
 }
 
-// errFull means that there are as many connections between hosts as there may be.
+// errFull means that there are as many connections between hosts as there may be, of all users or of one.
 var errFull = errors.New("too many connections between hosts")
 
 // makeReason returns the reason for an error of make.
@@ -73,13 +73,13 @@ func makeReason(err error) negotiate.Reason {
 
 // make makes the mirror.End of the end, with rings of 2^order bytes.
 func (e *end) make(t *talk, order uint32) error {
-	if int(e.s.conns.Add(1)) > e.s.cfg.MaxConns {
-		e.s.conns.Add(-1)
+	uid := e.half.Process.UID
+	if !e.s.enters(uid) {
 		return errFull
 	}
 	d, err := e.s.deskOf(e.half)
 	if err != nil {
-		e.s.conns.Add(-1)
+		e.s.leaves(uid)
 		return fmt.Errorf("desk: %w", err)
 	}
 	cfg := mirror.Config{
@@ -92,7 +92,7 @@ func (e *end) make(t *talk, order uint32) error {
 	m, p, err := mirror.New(cfg)
 	if err != nil {
 		e.s.deskGoes(e.half.Member)
-		e.s.conns.Add(-1)
+		e.s.leaves(uid)
 		return err
 	}
 	e.order, e.portion = order, p
@@ -116,7 +116,7 @@ func (e *end) drop() {
 	if m := e.mir.Load(); m != nil {
 		m.Close(func() {
 			e.s.rings.Add(-inprocess.PairSize(e.order))
-			e.s.conns.Add(-1)
+			e.s.leaves(e.half.Process.UID)
 			e.s.deskGoes(e.half.Member)
 		})
 	}

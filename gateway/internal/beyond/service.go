@@ -83,7 +83,6 @@ type Service struct {
 	ctx    context.Context //nolint:containedctx // of the service's own I/O
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-	conns  atomic.Int64
 	rings  atomic.Int64  // bytes that they could hold
 	lines  *rate.Limiter // of log lines about connections that go back
 
@@ -98,6 +97,8 @@ type Service struct {
 	wished map[broker.Sequences]wish // offers that wait for an end
 	wishes map[netip.Addr]int        // how many of them each peer has
 	desks  map[uint64]*desk
+	conns  int
+	users  map[uint32]int // how many of conns each user has
 	closed bool
 }
 
@@ -122,7 +123,7 @@ var _ broker.Beyond = (*Service)(nil)
 func Open(cfg Config) (*Service, error) {
 	s := &Service{
 		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, ending: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{}, met: map[netip.Addr]struct{}{},
-		known: map[*broker.Half]*end{}, asked: map[broker.Sequences]*end{}, wished: map[broker.Sequences]wish{}, wishes: map[netip.Addr]int{}, desks: map[uint64]*desk{},
+		known: map[*broker.Half]*end{}, asked: map[broker.Sequences]*end{}, wished: map[broker.Sequences]wish{}, wishes: map[netip.Addr]int{}, desks: map[uint64]*desk{}, users: map[uint32]int{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	lc := net.ListenConfig{Control: s.mark}
@@ -293,7 +294,7 @@ func (s *Service) Waits(h *broker.Half) {
 		return
 	}
 	e := newEnd(s, h)
-	if int(s.conns.Load()) >= s.cfg.MaxConns {
+	if s.full(h.Process.UID) {
 		s.work.Go(func() { e.blame(negotiate.ReasonFlowLimit, false) }) // without the broker's lock
 		return
 	}
@@ -319,6 +320,33 @@ func (s *Service) Waits(h *broker.Half) {
 			return
 		}
 		s.asked[name] = e
+	}
+}
+
+// full reports whether a user may have no more connections: one has three quarters of them at most, whatever it does.
+// The caller holds the lock.
+func (s *Service) full(uid uint32) bool {
+	return s.conns >= s.cfg.MaxConns || s.users[uid] >= (s.cfg.MaxConns+1)*3/4
+}
+
+// enters counts a connection of a user, unless there are too many. Undo it with leaves.
+func (s *Service) enters(uid uint32) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.full(uid) {
+		return false
+	}
+	s.conns++
+	s.users[uid]++
+	return true
+}
+
+func (s *Service) leaves(uid uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns--
+	if s.users[uid]--; s.users[uid] == 0 {
+		delete(s.users, uid)
 	}
 }
 

@@ -162,7 +162,7 @@ func TestCarrierEndsBeforeAllIsSent(t *testing.T) {
 						tk.alone(now, e)
 					}
 				})
-				require.Eventually(t, func() bool { return tk.s.conns.Load() == 0 }, 10*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return tk.s.count() == 0 }, 10*time.Second, time.Millisecond)
 			})
 		}
 	}
@@ -181,11 +181,40 @@ func TestEndWaitsForTheDead(t *testing.T) {
 				tk.drained(now, e, 0)
 			}
 		})
-		require.Eventually(t, func() bool { return tk.s.conns.Load() == 0 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return tk.s.count() == 0 }, 10*time.Second, time.Millisecond)
 		if !drains {
 			require.GreaterOrEqual(t, time.Since(began), closeTime)
 		}
 	}
+}
+
+func (s *Service) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.conns
+}
+
+// One user leaves room for others.
+func TestShareOfUsers(t *testing.T) {
+	tk, _, _ := running(t)
+	s := tk.s
+	took := map[uint32]int{}
+	for _, uid := range []uint32{1, 2, 3} {
+		for s.enters(uid) {
+			took[uid]++
+		}
+	}
+	require.Equal(t, map[uint32]int{1: 75, 2: 25}, took, "of %d", s.cfg.MaxConns)
+	s.leaves(1)
+	require.True(t, s.enters(3))
+	took[1]--
+	took[3]++
+	for uid, n := range took {
+		for range n {
+			s.leaves(uid)
+		}
+	}
+	require.Empty(t, s.users)
 }
 
 // The early offers of one peer leave room for those of others.

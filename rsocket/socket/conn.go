@@ -68,14 +68,6 @@ func within(c rsocket.EndpointConfig, attr verbs.DeviceAttr) rsocket.EndpointCon
 	return c
 }
 
-// link is the channel between the two ends of a connection apart from the queue pair.
-type link interface {
-	// disconnect tells the peer that our queue pair is down. It returns within closeTimeout.
-	disconnect()
-	// wait returns true when the peer has confirmed that its queue pair is down too, or false after closeTimeout.
-	wait() bool
-}
-
 // Conn is a stream. It implements net.Conn; any goroutine may call its methods. Errors are *net.OpError around
 // net.ErrClosed, os.ErrDeadlineExceeded, ECONNRESET for a lost peer and EPIPE for a direction that was ended. io.EOF is
 // returned as it is.
@@ -88,7 +80,7 @@ type Conn struct {
 	size  verbs.QPCap       // of qp
 	ep    *rsocket.Endpoint // owned by the holder of the vector's token
 	cfg   ConnConfig
-	link  link
+	cm    cmConn // of the communication manager
 
 	local, remote net.Addr
 
@@ -214,8 +206,9 @@ func (c *Conn) joinPeer(peer rsocket.ConnData) (err error) {
 
 // begin starts the connection, whose queue pair is in RTS, and posts what is due. From here on the stack's Close closes
 // the connection.
-func (c *Conn) begin(link link, local, remote net.Addr) error {
-	c.link, c.local, c.remote = link, local, remote
+func (c *Conn) begin(made cmConn) error {
+	c.cm = made
+	c.local, c.remote = net.TCPAddrFromAddrPort(made.LocalAddr()), net.TCPAddrFromAddrPort(made.RemoteAddr())
 	err := c.vec.Do(func() {
 		_ = c.ep.Start() // a failure is in the stream
 		c.service()

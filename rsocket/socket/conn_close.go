@@ -1,6 +1,9 @@
 package socket
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Close ends the connection. It does not block and is idempotent. In the background, what was written before is still
 // sent, for Linger at most, before the peer is told that the connection is over; the stack's Close waits for that.
@@ -26,11 +29,17 @@ func (c *Conn) Close() error {
 // finish tears the connection down; the stack waits for it.
 func (c *Conn) finish() {
 	c.linger()
-	c.link.disconnect()
+	err := disconnect(c.cm)
 	_ = c.vec.Do(func() { _ = c.dropQP() })
-	confirmed := c.link.wait()
 	_ = c.free()
-	c.leaveStack(confirmed)
+	c.leaveStack(err == nil) // a peer that did not answer in time may still send
+}
+
+// disconnect tells the peer that the connection is over and waits for its answer, for closeTimeout at most.
+func disconnect(made cmConn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return made.Disconnect(ctx)
 }
 
 // linger waits until the peer has everything, the connection is lost, or Linger is over.

@@ -10,7 +10,7 @@ import (
 
 // A writer whose bytes wait in a small send ring sleeps until that ring has room, though the peer's ring had some since.
 func TestWriteSleepsForTheSendRing(t *testing.T) {
-	d := softOutOfBand(t, StackConfig{})
+	d := managedDuo(t)
 	const ring = 64 << 10
 	a, b := d.pair(ConnConfig{SendBuffer: 16 << 10, RecvBuffer: ring})
 	soon(t, a, b)

@@ -154,10 +154,10 @@ func (d *Dialer) dial(ctx context.Context, remote netip.AddrPort) (*Conn, error)
 		err = c.joinPeer(peer)
 	}
 	if err == nil {
-		err = c.begin(&cmLink{conn: joined}, net.TCPAddrFromAddrPort(joined.LocalAddr()), net.TCPAddrFromAddrPort(joined.RemoteAddr()))
+		err = c.begin(joined)
 	}
 	if err != nil {
-		(&cmLink{conn: joined}).disconnect()
+		_ = disconnect(joined)
 		return nil, errors.Join(err, c.discard())
 	}
 	joined.AfterDone(func() { c.lost(joined.Err()) })
@@ -170,20 +170,3 @@ func (d *Dialer) dial(ctx context.Context, remote netip.AddrPort) (*Conn, error)
 func (c *Conn) params() cm.QPParams {
 	return cm.QPParams{QP: c.qp, Do: c.vec.Do, Access: peerAccess, RNRRetry: 7, RetryCount: 6}
 }
-
-// cmLink is the link of a connection made by the communication manager.
-type cmLink struct {
-	conn cmConn
-	end  error // result of disconnect
-}
-
-// disconnect implements link.
-func (l *cmLink) disconnect() {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	l.end = l.conn.Disconnect(ctx)
-}
-
-// wait implements link. disconnect has already waited for the answer: a peer that did not answer in time may still
-// send.
-func (l *cmLink) wait() bool { return l.end == nil }

@@ -2,9 +2,8 @@
 // [PacketConn] a net.PacketConn. Their peers may be stock rsockets.
 //
 // It is separate from rsocket because the gateway needs only the protocol: it has its own event loop, queue pairs and
-// handshake. Here a [Stack] drives a device, a [Dialer] and a [Listener] make connections by the RDMA communication
-// manager, and [Stack.Client] and [Stack.Server] make them over any byte stream. The package does no name resolution
-// beyond net.Resolver's, no encryption and no authentication.
+// handshake. Here a [Stack] drives a device, and a [Dialer] and a [Listener] make connections by the RDMA
+// communication manager. The package does no name resolution beyond net.Resolver's, no encryption and no authentication.
 //
 // The trap: losing a queue pair without the peer's SHUTDOWN is ECONNRESET, not the end of the data, and data that
 // arrived before it still counts: read until an error comes.

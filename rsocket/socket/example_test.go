@@ -70,34 +70,6 @@ func Example() {
 	// Output: hello <nil>
 }
 
-// Queue pairs can be told about over any byte stream. This is how devices without a communication manager connect.
-func ExampleStack_Client() {
-	stack, closeStack, err := openStack()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer closeStack()
-	x, y := net.Pipe()
-	go func() {
-		c, err := stack.Server(context.Background(), y, socket.ConnConfig{})
-		if err != nil {
-			return
-		}
-		defer c.Close()
-		fmt.Fprint(c, "out of band")
-	}()
-	c, err := stack.Client(context.Background(), x, socket.ConnConfig{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer c.Close()
-	said, err := io.ReadAll(c)
-	fmt.Println(string(said), err)
-	// Output: out of band <nil>
-}
-
 // The peer's memory is written to at an offset, after everything written before and in front of what follows.
 func ExampleConn_WriteAt() {
 	stack, closeStack, err := openStack()
@@ -106,11 +78,17 @@ func ExampleConn_WriteAt() {
 		return
 	}
 	defer closeStack()
-	x, y := net.Pipe()
 	cfg := socket.ConnConfig{IOMaps: 1}
+	lc := socket.ListenConfig{Stack: stack, Config: cfg}
+	l, err := lc.Listen(context.Background(), netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer l.Close()
 	result := make(chan string)
 	go func() {
-		c, err := stack.Server(context.Background(), y, cfg)
+		c, err := l.AcceptConn(context.Background())
 		if err != nil {
 			result <- err.Error()
 			return
@@ -126,7 +104,8 @@ func ExampleConn_WriteAt() {
 		_, _ = io.ReadFull(c, make([]byte, 1))
 		result <- strings.TrimRight(string(m.Bytes()), "\x00")
 	}()
-	c, err := stack.Client(context.Background(), x, cfg)
+	d := socket.Dialer{Stack: stack, Config: cfg}
+	c, err := d.Dial(context.Background(), l.Addr().(*net.TCPAddr).AddrPort())
 	if err != nil {
 		fmt.Println(err)
 		return

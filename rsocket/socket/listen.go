@@ -133,8 +133,8 @@ func (l *Listener) accept(r cmRequest) (*Conn, error) {
 		l.stack.counters.refused.Add(1)
 		return nil, errors.Join(err, c.discard())
 	}
-	if err := c.begin(&cmLink{conn: made}, net.TCPAddrFromAddrPort(made.LocalAddr()), net.TCPAddrFromAddrPort(made.RemoteAddr())); err != nil {
-		(&cmLink{conn: made}).disconnect()
+	if err := c.begin(made); err != nil {
+		_ = disconnect(made)
 		return nil, errors.Join(err, c.discard())
 	}
 	made.AfterDone(func() { c.lost(made.Err()) })

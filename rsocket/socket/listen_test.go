@@ -128,7 +128,7 @@ func TestDialVersion(t *testing.T) {
 		}
 		made, err := r.Accept(ctx, cm.AcceptParams{QPParams: c.params(), PrivateData: data})
 		if err == nil {
-			(&cmLink{conn: made}).disconnect()
+			_ = disconnect(made)
 		}
 		_ = c.discard()
 	}()
@@ -211,18 +211,7 @@ func TestDialUnansweredRequest(t *testing.T) {
 }
 
 // adapterLike is a device whose queue pair 1 belongs to the kernel.
-type adapterLike struct {
-	verbs.Device
-
-	port func(verbs.PortAttr) verbs.PortAttr // nil: as it is
-}
-
-func (d adapterLike) Port() verbs.PortAttr {
-	if d.port == nil {
-		return d.Device.Port()
-	}
-	return d.port(d.Device.Port())
-}
+type adapterLike struct{ verbs.Device }
 
 func (d adapterLike) Attr() verbs.DeviceAttr {
 	attr := d.Device.Attr()
@@ -239,7 +228,7 @@ func TestKernelManagerAbsent(t *testing.T) {
 	dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, dev.Close()) }()
-	s, err := NewStack(adapterLike{Device: dev}, StackConfig{})
+	s, err := NewStack(adapterLike{dev}, StackConfig{})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	_, err = (&Dialer{Stack: s}).Dial(t.Context(), netip.MustParseAddrPort("127.0.0.1:1"))
@@ -247,48 +236,6 @@ func TestKernelManagerAbsent(t *testing.T) {
 	require.ErrorIs(t, err, rdmacm.ErrAbsent)
 	_, err = (&ListenConfig{Stack: s}).Listen(t.Context(), netip.MustParseAddrPort("127.0.0.1:1"))
 	require.ErrorIs(t, err, rdmacm.ErrAbsent)
-}
-
-// TestHelloGID: out of band an adapter is reached by an address of RoCE v2, that of the byte stream if it has one; on
-// InfiniBand it is not reached.
-func TestHelloGID(t *testing.T) {
-	dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, dev.Close()) }()
-	gid, other := verbs.GIDOf(netip.MustParseAddr("127.0.0.1")), verbs.GIDOf(netip.MustParseAddr("127.0.0.9"))
-	layer := verbs.LinkLayerEthernet
-	s, err := NewStack(adapterLike{dev, func(p verbs.PortAttr) verbs.PortAttr {
-		p.LinkLayer = layer
-		p.GIDs = []verbs.GIDEntry{
-			{GID: other, Type: verbs.GIDTypeRoCEv1},
-			{},
-			{GID: other, Type: verbs.GIDTypeRoCEv2},
-			{GID: gid, Type: verbs.GIDTypeRoCEv2},
-			{GID: gid, Type: verbs.GIDTypeRoCEv1},
-		}
-		return p
-	}}, StackConfig{NoCM: true})
-	require.NoError(t, err)
-	defer func() { require.NoError(t, s.Close()) }()
-	c, err := s.newConn(ConnConfig{})
-	require.NoError(t, err)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	oob, err := net.Dial("tcp", ln.Addr().String())
-	require.NoError(t, err)
-	h, index := c.hello(oob)
-	require.Equal(t, gid, h.gid)
-	require.EqualValues(t, 3, index)
-	here, there := net.Pipe()
-	defer there.Close()
-	h, index = c.hello(here)
-	require.Equal(t, other, h.gid)
-	require.EqualValues(t, 2, index)
-	require.NoError(t, errors.Join(here.Close(), c.discard()))
-	layer = verbs.LinkLayerInfiniBand
-	_, err = s.Client(t.Context(), oob, ConnConfig{})
-	require.ErrorIs(t, err, verbs.ErrNotSupported)
 }
 
 // A listener holds as many connections as its backlog says until they are

@@ -7,10 +7,10 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// openManager opens the manager that fits the device. If the kernel's cannot be opened, the stack has none and connects
-// only out of band.
+// openManager opens the manager that fits the device. If the kernel's cannot be opened, the stack has none and serves
+// only datagrams.
 func (s *Stack) openManager() (err error) {
-	if s.cfg.NoCM || len(s.dev.Port().GIDs) == 0 {
+	if len(s.dev.Port().GIDs) == 0 {
 		return nil
 	}
 	if s.dev.Attr().Ops&verbs.OpGSI == 0 {

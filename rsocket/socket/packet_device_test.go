@@ -126,7 +126,7 @@ func TestPacketSearchHoldsUpNothing(t *testing.T) {
 	p := pairOn(t, PacketListenConfig{}, x, y, "127.0.0.1:0", "127.0.0.2:0")
 	t.Cleanup(func() { close(s.stop) })
 	p.resolve(t)
-	a, b := (&duo{t: t, a: x, b: y}).outOfBand(ConnConfig{}, ConnConfig{})
+	a, b := (&duo{t: t, a: x, b: y}).managed(netip.MustParseAddr("127.0.0.2"))(ConnConfig{}, ConnConfig{})
 	soon(t, a, b)
 
 	peer, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(lost, 0)), net.UDPAddrFromAddrPort(p.toA))

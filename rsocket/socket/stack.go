@@ -37,10 +37,8 @@ type StackConfig struct {
 	PollingTime time.Duration
 	// Warm is how many queue pairs of ended connections are kept per vector for reuse. 0: 8. Negative: none.
 	Warm int
-	// NoCM opens no communication manager, for devices that have another one. A device without addresses has none. On an
-	// adapter it is the kernel's; if the kernel has none, Dial and Listen fail with that reason.
-	NoCM bool
-	// CM configures the manager of package cm; the stack sets Do and Vector.
+	// CM configures the manager of package cm; the stack sets Do and Vector. On an adapter the kernel's manager is used
+	// instead; if the kernel has none, Dial and Listen fail with that reason.
 	CM cm.Config
 }
 
@@ -84,15 +82,15 @@ type StackConfig struct {
 // # What grows
 //
 // An idle connection has its rings, a target list and a queue pair with its receives, which have no memory, but no
-// goroutine and no completion queue. (Out of band it has a goroutine that reads the byte stream.) Queue pairs of ended
-// connections are reused. All memory comes from one pool with a hard limit ([rmb.PoolConfig]). Memory that a peer may
-// still write to is not reused before the peer has confirmed that it stopped, or the device makes writing impossible.
+// goroutine and no completion queue. Queue pairs of ended connections are reused. All memory comes from one pool with a
+// hard limit ([rmb.PoolConfig]). Memory that a peer may still write to is not reused before the peer has confirmed that
+// it stopped, or the device makes writing impossible.
 //
 // # Ends
 //
-// io.EOF means that the peer sent SHUTDOWN or DISCONNECT. If only the communication manager's connection, or the byte
-// stream, has ended, the connection was lost: ECONNRESET. That is decided after the completion queue has been drained:
-// the peer's last messages may be in it.
+// io.EOF means that the peer sent SHUTDOWN or DISCONNECT. If only the communication manager's connection has ended, the
+// connection was lost: ECONNRESET. That is decided after the completion queue has been drained: the peer's last messages
+// may be in it.
 type Stack struct {
 	dev       verbs.Device
 	cfg       StackConfig

@@ -45,24 +45,6 @@ func (d *duo) close() {
 	require.NoError(d.t, d.db.Close())
 }
 
-// outOfBand connects over a pair of sockets.
-func (d *duo) outOfBand(ca, cb ConnConfig) (*Conn, *Conn) {
-	x, y := socketPair(d.t)
-	type made struct {
-		c   *Conn
-		err error
-	}
-	ch := make(chan made, 1)
-	go func() {
-		c, err := d.b.Server(context.Background(), y, cb)
-		ch <- made{c, err}
-	}()
-	a, err := d.a.Client(context.Background(), x, ca)
-	m := <-ch
-	require.NoError(d.t, errors.Join(err, m.err))
-	return a, m.c
-}
-
 func socketPair(t testing.TB) (net.Conn, net.Conn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -124,19 +106,12 @@ var duos = map[string]func(t testing.TB, cfg StackConfig) *duo{
 	"soft4": func(t testing.TB, cfg StackConfig) *duo {
 		return softDuo(t, [2]string{"127.0.0.1", "127.0.0.2"}, 1, cfg)
 	},
-	"soft6":   func(t testing.TB, cfg StackConfig) *duo { return selfDuo(t, 3, cfg) },
-	"softoob": softOutOfBand,
+	"soft6": func(t testing.TB, cfg StackConfig) *duo { return selfDuo(t, 3, cfg) },
 }
 
 // selfDuo is one device that connects to itself: IPv6 has one loopback address.
 func selfDuo(t testing.TB, vectors int, cfg StackConfig) *duo {
 	d := softDuo(t, [2]string{"::1", ""}, vectors, cfg)
 	d.connect = d.managed(netip.IPv6Loopback())
-	return d
-}
-
-func softOutOfBand(t testing.TB, cfg StackConfig) *duo {
-	d := softDuo(t, [2]string{"127.0.0.1", "127.0.0.2"}, 2, cfg)
-	d.connect = d.outOfBand
 	return d
 }

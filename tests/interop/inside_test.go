@@ -159,12 +159,11 @@ func insideLab(t *testing.T) *lab {
 	return bootWith(patience(t, 10*time.Minute), t, guest.Linux612, guest.Config{Files: map[string]string{insideProgram: file}})
 }
 
-// ourselves runs connections both ends of which are ours: by the kernel's manager, to a listener on all addresses,
-// and set up out of band.
+// ourselves runs connections both ends of which are ours: by the kernel's manager, to a listener on all addresses.
 func ourselves(t *testing.T, l *lab) {
 	for _, path := range l.paths() {
 		s := l.stack(t, path)
-		t.Run(path.name+" kernel's manager", func(t *testing.T) {
+		t.Run(path.name, func(t *testing.T) {
 			lc := socket.ListenConfig{Stack: s.stack}
 			ln, err := lc.Listen(t.Context(), netip.AddrPort{})
 			require.NoError(t, err)
@@ -180,26 +179,6 @@ func ourselves(t *testing.T, l *lab) {
 			require.NoError(t, ln.Close())
 			_, err = d.Dial(t.Context(), netip.AddrPortFrom(path.peer, port))
 			require.Error(t, err)
-		})
-		t.Run(path.name+" out of band", func(t *testing.T) {
-			ln, err := net.Listen("tcp", netip.AddrPortFrom(path.our, 0).String())
-			require.NoError(t, err)
-			defer func() { require.NoError(t, ln.Close()) }()
-			exchange(t,
-				func(ctx context.Context) (*socket.Conn, error) {
-					oob, err := ln.Accept()
-					if err != nil {
-						return nil, err
-					}
-					return s.stack.Server(ctx, oob, socket.ConnConfig{})
-				},
-				func(ctx context.Context) (*socket.Conn, error) {
-					oob, err := net.Dial("tcp", ln.Addr().String())
-					if err != nil {
-						return nil, err
-					}
-					return s.stack.Client(ctx, oob, socket.ConnConfig{})
-				})
 		})
 	}
 }

@@ -94,8 +94,8 @@ func (c EndpointConfig) QPCap() verbs.QPCap {
 // allocate once it is connected.
 //
 // To write, fill a prefix of [Endpoint.WriteSpan], then call [Endpoint.Commit]. If the producer is not the owner, it
-// fills a prefix of [Endpoint.SendSpan], calls [Endpoint.Produced], and has the owner call [Endpoint.Pump]. To read,
-// use [Endpoint.ReadSpan], then [Endpoint.Consume]. Every completion of the queue pair goes to [Endpoint.HandleWC].
+// fills the [SendRing] and has the owner call [Endpoint.Pump]. To read, use [Endpoint.ReadSpan], then
+// [Endpoint.Consume]. Every completion of the queue pair goes to [Endpoint.HandleWC].
 //
 // When to try again: after an empty WriteSpan the owner waits for [EventWritable]. The HandleWC that makes the next
 // WriteSpan return memory reports it, once per wait, unless [Endpoint.Blocked] says [BlockedClosed], which never ends.

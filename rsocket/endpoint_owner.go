@@ -6,7 +6,8 @@ package rsocket
 func (e *Endpoint) Ring() []byte { return e.ring.Bytes() }
 
 // SendRing returns the send buffer, which is empty where the peer's ring is mapped. Its producer may run on another
-// goroutine than the endpoint's owner.
+// goroutine than the endpoint's owner, from the return of [Endpoint.Connect] until [Endpoint.Close] is called. No event
+// tells that memory is free again: the owner looks at [SendRing.Free] after each completion.
 func (e *Endpoint) SendRing() *SendRing {
 	if e.sndbuf == nil {
 		return new(SendRing)

@@ -9,36 +9,8 @@ const (
 	endDisconnect
 )
 
-// SendSpan returns the free memory of the send buffer for the next bytes to send, as far as it is contiguous: fill a
-// prefix, then call [Endpoint.Produced]. Unlike the other methods, SendSpan and Produced may be called by a goroutine
-// other than the owner's, one at a time, from the return of [Endpoint.Connect] until [Endpoint.Close] is called. The
-// endpoint must not be [Endpoint.Mapped].
-//
-// After an empty span the producer waits until the owner sees [EventWritable], which the HandleWC that frees memory
-// reports. The event is occasionally spurious, when the producer has found the memory by itself.
-func (e *Endpoint) SendSpan() []byte {
-	if e.sndbuf == nil {
-		return nil
-	}
-	span := e.sndbuf.Span()
-	if len(span) == 0 {
-		e.sndbuf.full.Store(true)
-		// The owner does not report memory that it freed before it could see full: look again.
-		if span = e.sndbuf.Span(); len(span) > 0 {
-			e.sndbuf.full.Store(false)
-		}
-	}
-	return span
-}
-
-// Produced hands the first n bytes of the last [Endpoint.SendSpan] over for sending. If [Endpoint.WantsPump] then says
-// so, the producer must have the owner call [Endpoint.Pump]. Hand large amounts over in pieces, so that copying
-// overlaps with sending.
+// Produced hands the first n bytes of the send ring's span over for sending, as [SendRing.Produce] does.
 func (e *Endpoint) Produced(n int) error { return e.sndbuf.Produce(n) }
-
-// WantsPump reports, after [Endpoint.Produced], whether the owner must be told. It need not be while small messages are
-// coalesced or the peer has no room: the completion that ends this state makes the owner call [Endpoint.Pump] anyway.
-func (e *Endpoint) WantsPump() bool { return e.sndbuf.Wanting() }
 
 // Unposted returns the number of bytes produced but not yet posted. Only the owner may call it.
 func (e *Endpoint) Unposted() int {

@@ -80,12 +80,8 @@ func (e *Endpoint) received(wc *verbs.WC) (Events, error) {
 // wakes the writer.
 func (e *Endpoint) report(ev Events) Events {
 	if e.mapper == nil {
-		awaited, err := e.sndbuf.freeTo(e.stream.FreedOffset())
-		if err != nil {
+		if err := e.sndbuf.freeTo(e.stream.FreedOffset()); err != nil {
 			e.stream.Fail(err)
-		}
-		if awaited {
-			ev |= EventWritable
 		}
 	}
 	if e.freeDirect() {

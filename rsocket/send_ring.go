@@ -30,9 +30,6 @@ type SendRing struct {
 
 	// held says why the owner leaves produced bytes unposted until a completion, which is sure to come.
 	held atomic.Uint32
-
-	// full means that the producer found no room and wants to be told: set by the producer, cleared by the owner.
-	full atomic.Bool
 }
 
 // batchBytes is the size from which a message is not small: fewer bytes are held back for coalescing while two small
@@ -64,7 +61,8 @@ func (r *SendRing) Free() int { return len(r.buf) - int(r.produced.Load()-r.free
 // Span returns the contiguous memory for the next bytes. Only the producer may call it.
 func (r *SendRing) Span() []byte { return r.cut(r.head, r.Free()) }
 
-// Produce publishes the first n bytes of the span. Only the producer may call it.
+// Produce publishes the first n bytes of the span; hand large amounts over in pieces, so that copying overlaps with
+// sending. Only the producer may call it.
 func (r *SendRing) Produce(n int) error {
 	if n < 0 || n > r.Free() || n > len(r.buf)-r.head {
 		return rmb.ErrOverrun
@@ -76,9 +74,10 @@ func (r *SendRing) Produce(n int) error {
 	return nil
 }
 
-// Wanting tells the producer whether the owner must be told about what was produced. No wake-up is lost: the owner
-// clears held before it loads produced, so if Wanting still sees held set, the owner will see the bytes produced
-// before.
+// Wanting tells the producer whether the owner must be told about what was produced. It need not be while small messages
+// are coalesced or the peer has no room: the completion that ends this state makes the owner call [Endpoint.Pump]
+// anyway. No wake-up is lost: the owner clears held before it loads produced, so if Wanting still sees held set, the
+// owner will see the bytes produced before.
 func (r *SendRing) Wanting() bool {
 	switch r.held.Load() {
 	case heldBlocked:
@@ -105,17 +104,17 @@ func (r *SendRing) post(n int) int {
 	return at
 }
 
-// freeTo frees everything before the absolute offset and reports whether the producer waits for room.
-func (r *SendRing) freeTo(offset uint64) (awaited bool, err error) {
+// freeTo frees everything before the absolute offset.
+func (r *SendRing) freeTo(offset uint64) error {
 	freed := r.freed.Load()
 	if offset == freed {
-		return false, nil
+		return nil
 	}
 	if offset < freed || offset > r.posted {
-		return false, rmb.ErrUnderrun
+		return rmb.ErrUnderrun
 	}
 	r.freed.Store(offset)
-	return r.full.Load() && r.full.CompareAndSwap(true, false), nil
+	return nil
 }
 
 // at returns the longest contiguous run of posted, unfreed bytes from the absolute offset on.

@@ -62,7 +62,7 @@ func newStockWorld(t require.TestingT, cfg EndpointConfig, peer stockConfig, big
 }
 
 func (w *stockWorld) produce(n int) int {
-	span := w.SendSpan()
+	span := w.SendRing().Span()
 	n = min(n, len(span))
 	for i := range n {
 		span[i] = w.nextOut

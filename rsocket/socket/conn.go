@@ -77,7 +77,6 @@ type Conn struct {
 	dom   *domain
 	vec   *vector.Vector
 	qp    verbs.QP
-	size  verbs.QPCap       // of qp
 	ep    *rsocket.Endpoint // owned by the holder of the vector's token
 	cfg   ConnConfig
 	cm    cmConn // of the communication manager
@@ -149,9 +148,8 @@ func (s *Stack) newConn(cfg ConnConfig) (*Conn, error) {
 	c.node.Member = (*connMember)(c)
 	c.rx.wake, c.tx.wake = make(chan struct{}, 1), make(chan struct{}, 1)
 	ec := within(cfg.endpoint(), s.dev.Attr())
-	c.size = ec.QPCap()
 	var err error
-	if c.qp, err = dom.queuePair(c.vec, c.size); err != nil {
+	if c.qp, err = dom.queuePair(c.vec, ec.QPCap()); err != nil {
 		return nil, err
 	}
 	if c.ep, err = rsocket.NewEndpoint(c.qp, dom.arena, ec); err != nil {
@@ -179,12 +177,12 @@ func (c *Conn) discard() error {
 	var errs []error
 	errs = append(errs, c.vec.Try(c.dropQP))
 	errs = append(errs, c.ep.Release())
-	c.leaveStack(false)
+	c.leaveStack()
 	return errors.Join(errs...)
 }
 
 // dropQP takes the queue pair out of use, to RESET, and closes the endpoint. The caller holds the token. Afterwards the
-// queue pair has no member; the domain reuses or closes it.
+// queue pair has no member.
 func (c *Conn) dropQP() error {
 	c.over = true
 	failed := c.qp.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState)

@@ -29,10 +29,10 @@ func (c *Conn) Close() error {
 // finish tears the connection down; the stack waits for it.
 func (c *Conn) finish() {
 	c.linger()
-	err := disconnect(c.cm)
+	_ = disconnect(c.cm)
 	_ = c.vec.Do(func() { _ = c.dropQP() })
 	_ = c.free()
-	c.leaveStack(err == nil) // a peer that did not answer in time may still send
+	c.leaveStack()
 }
 
 // disconnect tells the peer that the connection is over and waits for its answer, for closeTimeout at most.
@@ -68,15 +68,14 @@ func (c *Conn) free() error {
 	return c.ep.Release()
 }
 
-// leaveStack removes the connection from the stack. reuse says whether its queue pair can be reused: the peer has
-// confirmed the end.
-func (c *Conn) leaveStack(reuse bool) {
+// leaveStack removes the connection from the stack and closes its queue pair.
+func (c *Conn) leaveStack() {
 	s := c.stack
 	s.mu.Lock()
 	delete(s.conns, c)
 	delete(s.byQP, c.qp)
 	s.mu.Unlock()
-	c.dom.giveBack(warmQP{qp: c.qp, vec: c.vec, size: c.size}, reuse)
+	_ = c.vec.Do(func() { _ = c.qp.Close() })
 	close(c.done)
 	s.tasks.Done()
 }

@@ -173,8 +173,7 @@ func (c *Conn) lost(err error) {
 	_ = c.vec.Do(func() { c.lostNow(err) })
 }
 
-// broken handles an event of the queue pair. The event may be late and concern the queue pair's previous connection, so
-// the state decides.
+// broken handles an event of the queue pair. The event may be late, so the state decides.
 func (c *Conn) broken(event verbs.EventType) {
 	_ = c.vec.Do(func() {
 		if c.qp.State() == verbs.QPSErr {

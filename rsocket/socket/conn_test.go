@@ -2,7 +2,6 @@ package socket
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"os"
@@ -113,60 +112,6 @@ func soon(t testing.TB, conns ...*Conn) {
 	for _, c := range conns {
 		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
 	}
-}
-
-// Queue pairs of ended connections are used again, bounded in number, and a new connection hears nothing of the old one.
-func TestWarmQueuePairs(t *testing.T) {
-	each(t, func(t *testing.T, d *duo) {
-		const conns = 30
-		for i := range conns {
-			a, b := d.pair(ConnConfig{})
-			soon(t, a, b)
-			_, err := a.Write([]byte{byte(i)}) // without a reader
-			require.NoError(t, err)
-			_, err = b.Write([]byte{byte(i)})
-			require.NoError(t, err)
-			var got [1]byte
-			_, err = a.Read(got[:])
-			require.NoError(t, err)
-			require.Equal(t, byte(i), got[0])
-			for _, c := range []*Conn{a, b} {
-				require.NoError(t, c.Close())
-			}
-			for _, c := range []*Conn{a, b} {
-				waitFor(t, "no end", c.done)
-			}
-		}
-		st := d.a.Stats()
-		if d.a == d.b {
-			require.Equal(t, uint64(2*conns), st.QPsMade+st.QPsReused)
-		} else {
-			require.Equal(t, uint64(conns), st.QPsMade+st.QPsReused)
-		}
-		require.Zero(t, st.QPsReused, "before the old connection is forgotten")
-		require.LessOrEqual(t, st.Warm, defaultWarm*len(d.a.vectors))
-		require.NotZero(t, st.Warm)
-	})
-}
-
-// silentPeer does not confirm the end of a connection.
-type silentPeer struct{ cmConn }
-
-func (p silentPeer) Disconnect(ctx context.Context) error {
-	return errors.Join(p.cmConn.Disconnect(ctx), os.ErrDeadlineExceeded)
-}
-
-// A queue pair is used again only if the peer has confirmed the end of its connection.
-func TestWarmQueuePairIsConfirmed(t *testing.T) {
-	d := managedDuo(t)
-	a, b := d.pair(ConnConfig{})
-	a.cm = silentPeer{a.cm}
-	for _, c := range []*Conn{a, b} {
-		require.NoError(t, c.Close())
-		waitFor(t, "no end", c.done)
-	}
-	require.Zero(t, d.a.Stats().Warm)
-	require.Equal(t, 1, d.b.Stats().Warm)
 }
 
 // A connection that was lost has been reset, whatever the communication manager knows of it.

@@ -21,7 +21,6 @@ import (
 
 const (
 	defaultPolling = 10 * time.Microsecond
-	defaultWarm    = 8
 	// cqDepth is the depth of a vector's completion queue. Software devices allocate memory only for completions that
 	// exist, not for the depth.
 	cqDepth = 1 << 20
@@ -35,8 +34,6 @@ type StackConfig struct {
 	Pool rmb.PoolConfig
 	// PollingTime is how long a blocked operation polls before it sleeps. 0: 10 µs. Negative: it does not poll.
 	PollingTime time.Duration
-	// Warm is how many queue pairs of ended connections are kept per vector for reuse. 0: 8. Negative: none.
-	Warm int
 	// CM configures the manager of package cm; the stack sets Do and Vector. On an adapter the kernel's manager is used
 	// instead; if the kernel has none, Dial and Listen fail with that reason.
 	CM cm.Config
@@ -82,9 +79,8 @@ type StackConfig struct {
 // # What grows
 //
 // An idle connection has its rings, a target list and a queue pair with its receives, which have no memory, but no
-// goroutine and no completion queue. Queue pairs of ended connections are reused. All memory comes from one pool with a
-// hard limit ([rmb.PoolConfig]). Memory that a peer may still write to is not reused before the peer has confirmed that
-// it stopped, or the device makes writing impossible.
+// goroutine and no completion queue. All memory comes from one pool with a hard limit ([rmb.PoolConfig]). Memory that a
+// peer may still write to is not reused before the device makes writing impossible.
 //
 // # Ends
 //
@@ -119,17 +115,13 @@ type Stack struct {
 type ender interface{ Close() error }
 
 type stackCounters struct {
-	dialed, accepted, refused, failed, cqErrors, lingered, qpsMade, qpsReused atomic.Uint64
+	dialed, accepted, refused, failed, cqErrors, lingered atomic.Uint64
 }
 
 // StackStats is a snapshot of a stack.
 type StackStats struct {
 	// Connections is the number of established connections, including those that are being closed.
 	Connections int
-	// Warm is the number of queue pairs kept for reuse; QPsMade and QPsReused count new and reused queue pairs that
-	// connections got.
-	Warm               int
-	QPsMade, QPsReused uint64
 	// Dialed and Accepted count connections ever established, Refused refused requests, Failed lost connections.
 	Dialed, Accepted, Refused, Failed uint64
 	// Lingered counts closed connections whose peer did not take the remaining data in time.
@@ -196,15 +188,11 @@ func (s *Stack) Stats() StackStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.counters
-	st := StackStats{
+	return StackStats{
 		Connections: len(s.conns),
 		Dialed:      c.dialed.Load(), Accepted: c.accepted.Load(), Refused: c.refused.Load(), Failed: c.failed.Load(),
-		Lingered: c.lingered.Load(), CQErrors: c.cqErrors.Load(), QPsMade: c.qpsMade.Load(), QPsReused: c.qpsReused.Load(), Pool: s.pool.Stats(),
+		Lingered: c.lingered.Load(), CQErrors: c.cqErrors.Load(), Pool: s.pool.Stats(),
 	}
-	if s.domain != nil {
-		st.Warm = s.domain.warmCount()
-	}
-	return st
 }
 
 // Close closes all listeners and connections. What connections still have to send is sent as far as the peers take it

@@ -102,7 +102,7 @@ func (e *engine) environ() {
 func (e *engine) build() error {
 	var err error
 	if e.pool, err = rmb.NewPool(rmb.PoolConfig{
-		Limit: int64(e.cfg.Limits.Memory), PeerLimit: max(1, int64(e.cfg.Limits.Memory)/100*int64(e.cfg.Limits.PeerShare)),
+		Limit: int64(e.cfg.Limits.Memory), PeerLimit: int64(e.cfg.Limits.PeerShare.Of(int(e.cfg.Limits.Memory))),
 	}); err != nil {
 		return fmt.Errorf("memory pool: %w", err)
 	}

@@ -57,7 +57,7 @@ func testGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, stee
 	t.Helper()
 	cfg := config.Config{Mode: report.ModeEnforce, CgroupPath: t.TempDir(), ShmDir: shmDir, StateDir: t.TempDir(), Shards: 1, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
 	cfg.Soft.UDPPort = port
-	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
+	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, config.AllShare // all of it: there are two hosts
 	wire := wire.New(1500, 1)
 	h := localHost{
 		Steering: steer, Legs: noLegs{}, Link: wire.A(), ID: [16]byte{1},

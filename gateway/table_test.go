@@ -174,7 +174,7 @@ func TestOneAddressLeavesRoom(t *testing.T) {
 	p := newGatewayPair(t)
 	g, steer := p.g[0], p.steer[0]
 	limits := g.live.Load().Limits
-	limits.MaxFlows, limits.PeerShare = 40, 50
+	limits.MaxFlows, limits.PeerShare = 40, 50*100
 	next := g.live.Load().Config
 	next.Limits.MaxFlows = limits.MaxFlows
 	require.NoError(t, g.reload(next, nil))

@@ -44,7 +44,7 @@ var wrongConfigs = []struct {
 	}},
 	{"11 limits", "limits: {max_flows: -1, memory: 1gb, peer_share: 150%, new_flows_per_second: 0, drain_timeout: 200}", 4, []string{
 		`"1gb" is not an amount of memory such as 64KiB, 512MiB or 2GiB`, `"200" is not a duration such as 200ms, 10m or 1h`,
-		"limits.new_flows_per_second: must not be 0", "limits.max_flows: -1 is not between 1 and 1000000", "limits.peer_share: 150% is not between 1% and 100%",
+		"limits.new_flows_per_second: must not be 0", "limits.max_flows: -1 is not between 1 and 1000000", `"150%" is not a share from 0% to 100%`,
 	}},
 	{"11 no number", "limits: {max_flows: many}", 4, []string{`"many" is not a whole number such as 5000`}},
 	{"12 carriers", "carriers: [smh]", 4, []string{`"smh" is not one of shm, soft, hw or ib (did you mean shm?)`}},

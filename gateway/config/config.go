@@ -181,7 +181,7 @@ type Limits struct {
 	// PeerShare is the part of the other limits that one address may use: of MaxFlows for
 	// connections that it begins, of Memory for all its connections, and of NewFlowsPerSecond
 	// once others would get less. Default: 50%.
-	PeerShare Percent `yaml:"peer_share"`
+	PeerShare Share `yaml:"peer_share"`
 	// StallTimeout is how long a flow may make no progress although there are bytes to carry
 	// and room for them, before it is reset. Default: 1m.
 	StallTimeout time.Duration `yaml:"stall_timeout"`

@@ -85,7 +85,7 @@ func TestParseFullConfig(t *testing.T) {
 		Rollout: Rollout{Percent: 50}, Guard: Guard{Aborted: 1 * percent, Slower: 50 * percent, Window: 30 * time.Second, Minimum: 7},
 		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4792},
 		HW: HW{TrafficClass: 104, Mixed: SwitchOn}, DatagramPort: 4800,
-		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, NewFlowsAtOnce: 8, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30, StallTimeout: 30 * time.Second},
+		Limits:   Limits{MaxFlows: 2000, Memory: 2 * GiB, HandshakeTimeout: 300 * time.Millisecond, NewFlowsPerSecond: 100, NewFlowsAtOnce: 8, DrainTimeout: 5 * time.Minute, HWFlows: 50, PeerShare: 30 * percent, StallTimeout: 30 * time.Second},
 		Fallback: Fallback{NegativeCache: 5 * time.Minute},
 		Security: Security{PSKFile: "/etc/smcgw/psk"},
 		Metrics:  Metrics{Listen: "127.0.0.1:9469"},
@@ -107,7 +107,7 @@ func TestEveryFieldIsOptional(t *testing.T) {
 		},
 		Rollout: Rollout{Percent: AllShare}, Guard: Guard{Aborted: NoShare, Slower: NoShare, Window: time.Minute, Minimum: 5},
 		Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}, ShmDir: "/run/smcgw/shm", Soft: Soft{UDPPort: 4791}, HW: HW{Mixed: SwitchOff}, DatagramPort: 4790,
-		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, NewFlowsAtOnce: 32, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50, StallTimeout: time.Minute},
+		Limits:   Limits{MaxFlows: 20000, Memory: GiB, HandshakeTimeout: 200 * time.Millisecond, NewFlowsPerSecond: 5000, NewFlowsAtOnce: 32, DrainTimeout: 10 * time.Minute, HWFlows: 1024, PeerShare: 50 * percent, StallTimeout: time.Minute},
 		Fallback: Fallback{NegativeCache: 10 * time.Minute},
 		StateDir: "/var/lib/smcgw",
 		Log:      Log{Level: LogInfo, Format: LogAuto, Access: AccessOff},
@@ -420,20 +420,6 @@ func TestBytesText(t *testing.T) {
 	for b, want := range map[Bytes]string{0: "0", 1023: "1023", 1024: "1KiB", 1025: "1025", GiB: "1GiB", 1536 * MiB: "1536MiB", 2 * TiB: "2TiB"} {
 		require.Equal(t, want, b.String())
 	}
-}
-
-func TestPercent(t *testing.T) {
-	var p Percent
-	for text, want := range map[string]Percent{"50%": 50, "7": 7, "100%": 100} {
-		require.NoError(t, p.setText(text))
-		require.Equal(t, want, p)
-	}
-	for _, text := range []string{"", "%", "-1%", "1.5%", "50 %", "1e2", "99999999999"} {
-		require.Error(t, p.setText(text), text)
-	}
-	require.Equal(t, "30%", Percent(30).String())
-	require.Equal(t, 1, Percent(1).Of(10))
-	require.Equal(t, 7, Percent(70).Of(10))
 }
 
 func TestDerived(t *testing.T) {

@@ -31,6 +31,9 @@ const (
 // Percent returns the share as a percentage.
 func (s Share) Percent() float64 { return float64(max(s, 0)) / percent }
 
+// Of returns that part of n, and at least 1.
+func (s Share) Of(n int) int { return max(1, int(int64(n)*int64(s)/int64(AllShare))) }
+
 // String renders the share with a percent sign.
 func (s Share) String() string { return strconv.FormatFloat(s.Percent(), 'f', -1, 64) + "%" }
 

@@ -18,3 +18,9 @@ func TestRolloutTexts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, NoShare, s)
 }
+
+func TestPartOfSomething(t *testing.T) {
+	require.Equal(t, 1, Share(1*percent).Of(10))
+	require.Equal(t, 7, Share(70*percent).Of(10))
+	require.Equal(t, 1<<40, AllShare.Of(1<<40))
+}

@@ -182,7 +182,7 @@ func (k *checker) limits(l Limits) {
 	between(k, "limits.new_flows_per_second", l.NewFlowsPerSecond, 1, 1_000_000)
 	between(k, "limits.new_flows_at_once", l.NewFlowsAtOnce, 1, 1024)
 	between(k, "limits.drain_timeout", l.DrainTimeout, time.Second, MaxDrainTimeout)
-	between(k, "limits.peer_share", l.PeerShare, 1, 100)
+	between(k, "limits.peer_share", l.PeerShare, 1*percent, AllShare)
 	// A second is more than a loaded machine and a lossy path need; an hour is less than the
 	// patience of most applications.
 	between(k, "limits.stall_timeout", l.StallTimeout, time.Second, time.Hour)

@@ -43,12 +43,12 @@ func newShmSide(t *testing.T, dir string, id byte, limits config.Limits) shmSide
 	return shmSide{table, t}
 }
 
-// newShmSides opens the tables of two gateways; share is of what one peer may have.
-func newShmSides(t *testing.T, share config.Percent) (sides [2]shmSide) {
+// newShmSides opens the tables of two gateways; percent is of what one peer may have.
+func newShmSides(t *testing.T, percent int) (sides [2]shmSide) {
 	t.Helper()
 	dir := twohosts.Dir(t)
 	for i := range sides {
-		sides[i] = newShmSide(t, dir, byte(i+1), config.Limits{PeerShare: share})
+		sides[i] = newShmSide(t, dir, byte(i+1), config.Limits{PeerShare: config.Share(percent * 100)})
 	}
 	return sides
 }

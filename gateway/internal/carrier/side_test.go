@@ -46,13 +46,13 @@ type side struct {
 	returns []func()
 }
 
-// newSide opens the carriers of a gateway; share is of what one peer may have.
-func newSide(t testing.TB, dir string, addr netip.Addr, port, hwPort uint16, share config.Percent) *side {
+// newSide opens the carriers of a gateway; percent is of what one peer may have.
+func newSide(t testing.TB, dir string, addr netip.Addr, port, hwPort uint16, percent int) *side {
 	t.Helper()
 	cfg := config.Config{ShmDir: dir, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceHW, report.DeviceSoft}}
 	cfg.HW = config.HW{TrafficClass: 104}
 	cfg.Limits.HWFlows, cfg.Limits.HandshakeTimeout = 40, patience // for calls of adapters
-	cfg.Soft.UDPPort, cfg.Limits.PeerShare = port, share
+	cfg.Soft.UDPPort, cfg.Limits.PeerShare = port, config.Share(percent*100)
 	return openSide(t, cfg, func() ([]netip.Addr, error) { return []netip.Addr{addr}, nil }, nil, hwPort)
 }
 
@@ -163,11 +163,11 @@ func (s *side) isEmpty() bool {
 	return s.Pool.Stats().Used == 0
 }
 
-func newSides(t testing.TB, share config.Percent) (sides [2]*side) {
+func newSides(t testing.TB, percent int) (sides [2]*side) {
 	t.Helper()
 	hwPort := twohosts.FreePort(t)
 	for i, h := range twohosts.Hosts(t) {
-		sides[i] = newSide(t, h.Dir, h.Addr, h.Port, hwPort, share)
+		sides[i] = newSide(t, h.Dir, h.Addr, h.Port, hwPort, percent)
 	}
 	return sides
 }

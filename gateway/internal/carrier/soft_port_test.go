@@ -31,7 +31,7 @@ func besideConfig(t *testing.T) config.Config {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	cfg := config.Config{ShmDir: dir, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
-	cfg.Limits.PeerShare = 100
+	cfg.Limits.PeerShare = config.AllShare
 	return cfg
 }
 

@@ -44,7 +44,7 @@ func newFakeGateway(t testing.TB, shmDir string, addr netip.Addr, port uint16, s
 	t.Helper()
 	cfg := config.Config{ShmDir: shmDir, Shards: 1, Carriers: []report.DeviceKind{report.DeviceShm, report.DeviceSoft}}
 	cfg.Soft.UDPPort = port
-	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, 100 // all of it: there are two hosts
+	cfg.Limits.Memory, cfg.Limits.PeerShare = 64<<20, config.AllShare // all of it: there are two hosts
 	cfg = cfg.WithDefaults()
 	g := &fakeGateway{flows: map[host.Tuple]*Flow{}, draining: make(chan struct{})}
 	g.Log, g.Steering, g.HostID, g.GatewayID = slog.New(slog.DiscardHandler), steer, [16]byte{1}, addr.As16()

@@ -24,7 +24,7 @@ func limits(perSecond, flows int) *Limits {
 	return &Limits{
 		Max: func() int { return 20 }, Flows: func() int { return flows },
 		Rate: rate.NewLimiter(rate.Limit(perSecond), perSecond), Note: func() {},
-		Peers: NewTable(config.Limits{MaxFlows: 20, NewFlowsPerSecond: perSecond, PeerShare: 10}),
+		Peers: NewTable(config.Limits{MaxFlows: 20, NewFlowsPerSecond: perSecond, PeerShare: 10 * 100}),
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 func testTable() *Table {
-	return NewTable(config.Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50})
+	return NewTable(config.Limits{MaxFlows: 20, NewFlowsPerSecond: 10, PeerShare: 50 * 100})
 }
 
 var (
@@ -52,7 +52,7 @@ func TestShareOfFlows(t *testing.T) {
 
 // Handshakes that are left open are bounded before flows are.
 func TestShareOfHandshakes(t *testing.T) {
-	s, now := NewTable(config.Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50}), time.Now()
+	s, now := NewTable(config.Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50 * 100}), time.Now()
 	for range HandshakeLimit / 2 {
 		s.begin(peerA, now)
 	}
@@ -146,7 +146,7 @@ func TestSharesModel(t *testing.T) {
 			peer  netip.Addr
 			begun bool // by the peer
 		}
-		s := NewTable(config.Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50})
+		s := NewTable(config.Limits{MaxFlows: 100, NewFlowsPerSecond: 10, PeerShare: 50 * 100})
 		now := time.Unix(1000, 0)
 		var live []*conn
 		states := map[*conn]bool{} // carried

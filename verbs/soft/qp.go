@@ -71,11 +71,11 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	}
 	if attr.SRQ != nil {
 		s, ok := attr.SRQ.(*srq)
-		if !ok || s.vec != q.vec || s.pd != p || s.Closed() || q.kind == verbs.QPTUC {
+		if !ok || s.vec != q.vec || s.pd != p || s.closed || q.kind == verbs.QPTUC {
 			return nil, fmt.Errorf("shared receive queue not of the domain and vector: %w", verbs.ErrInvalid)
 		}
 		q.srq = s
-		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, s.Query().MaxSGE
+		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, s.attr.MaxSGE
 	}
 	if err := limits.Check(q.cap); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (q *qp) count(n int32) {
 	q.scq.users.Add(n)
 	q.rcq.users.Add(n)
 	if q.srq != nil {
-		q.srq.Users.Add(n)
+		q.srq.users.Add(n)
 	}
 	q.pd.dev.qpCount.Add(int64(n))
 }

@@ -174,6 +174,7 @@ func testSRQInUse(e *env, srq verbs.SRQ) {
 	e.NoError(srq.Close())
 	e.NoError(srq.Close(), "closing again")
 	e.ErrorIs(srq.PostRecv(&verbs.RecvWR{}), verbs.ErrClosed)
+	e.ErrorIs(srq.Modify(verbs.SRQAttr{}, 0), verbs.ErrClosed)
 	_, err := e.b.PD.CreateQP(e.b.complete(verbs.QPInitAttr{SRQ: srq, Cap: testCap}))
 	e.Error(err, "a closed one")
 }

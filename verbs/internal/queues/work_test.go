@@ -122,37 +122,6 @@ func TestReceivesThatAreAlike(t *testing.T) {
 	require.EqualValues(t, 7, r.ID())
 }
 
-func TestSharedLimits(t *testing.T) {
-	l := Limits{WR: 8, SGE: 2, Inline: 64}
-	for _, a := range []verbs.SRQInitAttr{{}, {MaxWR: 9}, {MaxWR: 1, MaxSGE: 3}, {MaxWR: 1, Limit: 2}, {MaxWR: 1, Vector: 1}, {MaxWR: 1, Vector: -1}} {
-		require.ErrorIs(t, new(Shared).Init(a, 1, l), verbs.ErrInvalid, "%+v", a)
-	}
-	var s Shared
-	require.NoError(t, s.Init(verbs.SRQInitAttr{MaxWR: 2, MaxSGE: 1, Limit: 2}, 1, l))
-	require.ErrorIs(t, s.PostRecv(&verbs.RecvWR{SGList: make([]verbs.SGE, 2)}), verbs.ErrInvalid)
-	require.NoError(t, s.PostRecv(&verbs.RecvWR{WRID: 1}))
-	require.NoError(t, s.PostRecv(&verbs.RecvWR{WRID: 2}))
-	require.ErrorIs(t, s.PostRecv(&verbs.RecvWR{}), verbs.ErrQueueFull)
-	require.ErrorIs(t, s.Modify(verbs.SRQAttr{MaxWR: 1}, verbs.SRQAttrMaxWR), verbs.ErrInvalid, "fewer than are posted")
-	require.NoError(t, s.Modify(verbs.SRQAttr{MaxWR: 8}, verbs.SRQAttrMaxWR))
-	require.EqualValues(t, 1, s.Oldest().ID())
-	require.True(t, s.Take(), "below the limit")
-	require.False(t, s.Take(), "the event comes once")
-	require.Nil(t, s.Oldest())
-	require.Equal(t, verbs.SRQAttr{MaxWR: 8, MaxSGE: 1}, s.Query())
-	s.Users.Add(1)
-	_, err := s.Release()
-	require.ErrorIs(t, err, verbs.ErrBusy)
-	s.Users.Add(-1)
-	for _, want := range []bool{true, false} {
-		first, err := s.Release()
-		require.NoError(t, err)
-		require.Equal(t, want, first)
-	}
-	require.ErrorIs(t, s.PostRecv(&verbs.RecvWR{}), verbs.ErrClosed)
-	require.ErrorIs(t, s.Modify(verbs.SRQAttr{}, 0), verbs.ErrClosed)
-}
-
 func TestLimitsOfCapabilities(t *testing.T) {
 	l := Limits{WR: 8, SGE: 2, Inline: 64}
 	most := verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 64}

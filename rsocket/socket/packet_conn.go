@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -154,10 +155,8 @@ func (c *packetHost) Path(local netip.Addr, remote netip.AddrPort) resolution.Pa
 		}
 		return p
 	}
-	for i, d := range c.devices {
-		if d.serves(p.Source, remote) && (p.Dev < 0 || d.gids == nil) { // a device that names its peers has precedence
-			p.Dev, p.Most = i, d.sendLen
-		}
+	if i := slices.IndexFunc(c.devices, func(d *packetDevice) bool { return d.serves(p.Source, remote) }); i >= 0 {
+		p.Dev, p.Most = i, c.devices[i].sendLen
 	}
 	return p
 }

@@ -39,7 +39,7 @@ type packetDevice struct {
 	vec   *vector.Vector
 	node  vector.Node
 
-	gids    []verbs.GIDEntry // our addresses
+	gids    []verbs.GIDEntry // our addresses; never empty
 	mr      verbs.MR
 	recvLen int // size of a receive slot
 	sendLen int
@@ -278,7 +278,7 @@ func (d *packetDevice) received(wc *verbs.WC, slot []byte) {
 		return
 	}
 	h, payload, err := rsocket.ParseDatagramHeader(slot[grhSize:n])
-	m := resolution.Message{Dev: d.index, QPN: wc.SrcQP, From: unmapped(h.Source), Local: d.grhDestination(slot)}
+	m := resolution.Message{Dev: d.index, QPN: wc.SrcQP, From: unmapped(h.Source), Local: grhDestination(slot)}
 	if wc.Flags&verbs.WCWithImm != 0 {
 		m.Control, m.Size = parseControl(wc.ImmData)
 		if m.Control == resolution.Probe {
@@ -291,7 +291,7 @@ func (d *packetDevice) received(wc *verbs.WC, slot []byte) {
 	case err != nil || m.From.Port() == 0 || m.From.Addr().IsUnspecified() || m.From.Addr().IsMulticast():
 		c.counters.malformed.Add(1)
 		return
-	case !d.genuine(m.From, wc, slot):
+	case !genuine(m.From, wc, slot):
 		c.counters.foreign.Add(1)
 		return
 	}
@@ -318,10 +318,7 @@ func parseControl(imm uint32) (what resolution.Control, size int) {
 
 // genuine reports whether a datagram can come from that source: by queue pair a peer may claim only a source that the
 // network would let it use over UDP.
-func (d *packetDevice) genuine(from netip.AddrPort, wc *verbs.WC, slot []byte) bool {
-	if d.gids == nil {
-		return d.serves(netip.Addr{}, from)
-	}
+func genuine(from netip.AddrPort, wc *verbs.WC, slot []byte) bool {
 	return wc.Flags&verbs.WCGRH != 0 && grhSource(slot) == from.Addr()
 }
 
@@ -335,15 +332,11 @@ func grhSource(b []byte) netip.Addr {
 }
 
 // grhDestination returns the address that a message was sent to.
-func (d *packetDevice) grhDestination(b []byte) netip.Addr {
-	switch {
-	case d.gids == nil:
-		return netip.Addr{}
-	case b[0]>>4 == 6:
+func grhDestination(b []byte) netip.Addr {
+	if b[0]>>4 == 6 {
 		return netip.AddrFrom16([16]byte(b[24:40])).Unmap()
-	default:
-		return netip.AddrFrom4([4]byte(b[36:40]))
 	}
+	return netip.AddrFrom4([4]byte(b[36:40]))
 }
 
 // wake makes all writers check the deadline.

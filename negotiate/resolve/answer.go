@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/internal/clc"
 )
@@ -194,8 +196,16 @@ const (
 // which no other host can compute.
 type answerLimit struct {
 	salt    [16]byte
-	all     bucket
-	sources [answerSources]bucket
+	all     *rate.Limiter
+	sources [answerSources]*rate.Limiter
+}
+
+func newAnswerLimit(salt [16]byte) *answerLimit {
+	l := &answerLimit{salt: salt, all: rate.NewLimiter(answersPerSecond, 2*answersPerSecond)}
+	for i := range l.sources {
+		l.sources[i] = rate.NewLimiter(answersPerSource, 5*answersPerSource)
+	}
+	return l
 }
 
 func (l *answerLimit) allow(a netip.Addr, now time.Time) bool {
@@ -207,24 +217,5 @@ func (l *answerLimit) allow(a netip.Addr, now time.Time) bool {
 		}
 		h = (h ^ uint32(c^l.salt[i])) * 16777619
 	}
-	return l.sources[h%answerSources].take(now, answersPerSource, 5*answersPerSource) &&
-		l.all.take(now, answersPerSecond, 2*answersPerSecond)
-}
-
-// bucket is a token bucket. The zero value is full.
-type bucket struct {
-	used float64 // tokens missing at time last
-	last time.Time
-}
-
-func (b *bucket) take(now time.Time, perSecond, burst float64) bool {
-	if d := now.Sub(b.last); d > 0 {
-		b.used = max(b.used-d.Seconds()*perSecond, 0)
-		b.last = now
-	}
-	if b.used+1 > burst {
-		return false
-	}
-	b.used++
-	return true
+	return l.sources[h%answerSources].AllowN(now, 1) && l.all.AllowN(now, 1)
 }

@@ -120,7 +120,7 @@ type ResolverStats struct {
 type Resolver struct {
 	cfg    ResolverConfig
 	peers  map[netip.Addr]*resolverPeer
-	limit  answerLimit
+	limit  *answerLimit
 	jar    cookieJar
 	proofs uint64
 	stats  ResolverStats
@@ -193,7 +193,7 @@ func NewResolver(cfg ResolverConfig) *Resolver {
 		cfg.MaxPeers = 4096
 	}
 	return &Resolver{
-		cfg: cfg, peers: map[netip.Addr]*resolverPeer{}, limit: answerLimit{salt: cfg.Nonce()}, jar: newCookieJar(cfg.Nonce),
+		cfg: cfg, peers: map[netip.Addr]*resolverPeer{}, limit: newAnswerLimit(cfg.Nonce()), jar: newCookieJar(cfg.Nonce),
 	}
 }
 

@@ -786,7 +786,7 @@ func TestResolverForgedPort(t *testing.T) {
 }
 
 func TestAnswerLimitOfSources(t *testing.T) {
-	l := answerLimit{salt: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9}}
+	l := newAnswerLimit([16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9})
 	now := t0
 	v6 := func(s string) netip.Addr { return netip.MustParseAddr(s) }
 	for range 5 * answersPerSource {

@@ -47,37 +47,21 @@ func TestNumberedCut(t *testing.T) {
 	require.ErrorIs(t, err, errAlien)
 }
 
-func FuzzParseNumbered(f *testing.F) {
-	f.Add([]byte{})
-	f.Add([]byte{shortPattern})
-	f.Add(numbered{seed: 1, number: 2, size: 40}.append(nil))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		d, err := parseNumbered(b)
-		if err == nil {
-			require.Equal(t, b, d.append([]byte{}))
-		}
-	})
-}
-
-func FuzzParseMemcached(f *testing.F) {
-	f.Add([]byte{0, 1, 0, 0, 0, 1, 0, 0, 'E', 'N', 'D'})
-	f.Add([]byte{0, 1, 0, 3, 0, 3, 0, 0})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := parseMemcached(b)
-		if err == nil {
-			require.Less(t, p.number, p.total)
-			require.LessOrEqual(t, p.total, memcachedAnswers)
-			require.Len(t, p.text, len(b)-memcachedHead)
-		}
-	})
-}
-
-func TestParseMemcachedCut(t *testing.T) {
+func TestParseMemcached(t *testing.T) {
 	b := []byte{0, 1, 0, 0, 0, 1, 0, 0}
 	for i := range b {
 		_, err := parseMemcached(b[:i])
 		require.ErrorIs(t, err, errMemcached)
 	}
-	_, err := parseMemcached(b)
+	p, err := parseMemcached(append(b, "END"...))
 	require.NoError(t, err)
+	require.Equal(t, memcachedPart{id: 1, total: 1, text: []byte("END")}, p)
+	for _, wrong := range [][]byte{
+		{0, 1, 0, 3, 0, 3, 0, 0}, // the fourth of three
+		{0, 1, 0, 0, 0, 0, 0, 0}, // one of none
+		{0, 1, 0, 0, 1, 1, 0, 0}, // one of too many
+	} {
+		_, err := parseMemcached(wrong)
+		require.ErrorIs(t, err, errMemcached, "% x", wrong)
+	}
 }

@@ -54,12 +54,3 @@ func TestSplitTruncated(t *testing.T) {
 		require.False(t, ok, "%d bytes", n)
 	}
 }
-
-func FuzzSplit(f *testing.F) {
-	f.Add(whole(segment{options: timestamps(1, 2), payload: []byte("x")}))
-	f.Fuzz(func(_ *testing.T, b []byte) {
-		if s, ok := split(b, addrA, addrB); ok {
-			_, _ = s.stamp()
-		}
-	})
-}

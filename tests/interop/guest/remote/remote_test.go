@@ -103,25 +103,15 @@ func TestWaitOutputEndsWithTheProgram(t *testing.T) {
 func TestFrameTruncated(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, (&frameWriter{w: &b}).write(kindOutput, []byte("hello")))
+	kind, body, err := readFrame(bytes.NewReader(b.Bytes()))
+	require.NoError(t, err)
+	require.Equal(t, kindOutput, kind)
+	require.Equal(t, "hello", string(body))
 	for n := range b.Len() {
 		_, _, err := readFrame(bytes.NewReader(b.Bytes()[:n]))
 		require.Error(t, err, n)
 	}
 	huge := binary.BigEndian.AppendUint32([]byte{kindOutput}, maxFrame+1)
-	_, _, err := readFrame(bytes.NewReader(huge))
+	_, _, err = readFrame(bytes.NewReader(huge))
 	require.ErrorContains(t, err, "frame of")
-}
-
-func FuzzReadFrame(f *testing.F) {
-	f.Add([]byte{kindOutput, 0, 0, 0, 1, 'a'})
-	f.Add([]byte{kindExit, 0xff, 0, 0, 0})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		kind, body, err := readFrame(bytes.NewReader(b))
-		if err != nil {
-			return
-		}
-		var out bytes.Buffer
-		require.NoError(t, (&frameWriter{w: &out}).write(kind, body))
-		require.Equal(t, b[:out.Len()], out.Bytes())
-	})
 }

@@ -39,7 +39,7 @@ func TestModel(t *testing.T) {
 	r, err := b.Model(t.Context(), matrix.Seed(t), long(t, 30*time.Second))
 	t.Log(r)
 	require.NoError(t, err)
-	require.NotZero(t, r.Inside, "ends killed at an instruction of the library")
+	require.Greater(t, r.Inside, uint64(20), "ends killed at an instruction of the library")
 	require.NotZero(t, r.Brokers)
 	require.NotZero(t, r.Toggles)
 }
@@ -64,20 +64,6 @@ func TestCrowd(t *testing.T) {
 	require.NotZero(t, r.Crowd)
 	require.NotZero(t, r.Brokers)
 	require.NotZero(t, r.Toggles)
-}
-
-// TestKillAtInstructions kills one end of each of many connections at an instruction of the library, or soon after.
-func TestKillAtInstructions(t *testing.T) {
-	t.Parallel()
-	kills := 60
-	if matrix.Whole() {
-		kills = 1500
-	}
-	r, err := build(t).Kills(t.Context(), matrix.Seed(t), kills)
-	t.Log(r)
-	require.NoError(t, err)
-	require.NotZero(t, r.Promoted)
-	require.Greater(t, r.Inside, uint64(kills/3))
 }
 
 // sanitizers has the options of each sanitizer. The search for leaks is off: it traces a process that exits, and the

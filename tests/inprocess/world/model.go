@@ -183,13 +183,6 @@ func (b *Build) beside(ctx context.Context, seed uint64, length time.Duration, l
 	return total, errors.Join(errs...)
 }
 
-// Kills kills one end of each of so many connections at an instruction of the library.
-func (b *Build) Kills(ctx context.Context, seed uint64, kills int) (Result, error) {
-	return b.kept(ctx, nil, func(w *World) (Result, error) {
-		return b.rounds(ctx, w, "0.1", seed%1_000_000, "i", kills, time.Hour)
-	})
-}
-
 // roundsError is a round that failed.
 type roundsError struct {
 	command, said string

@@ -1,7 +1,6 @@
 package rsocket
 
 import (
-	"bytes"
 	"net"
 	"testing"
 
@@ -10,23 +9,6 @@ import (
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/verbs"
 )
-
-func TestTailHoldsUnconsumedBytes(t *testing.T) {
-	a, b, w := gatewayEndpoints(t, true, false)
-	require.False(t, a.Mapped())
-	require.True(t, b.Mapped())
-	require.Equal(t, 1000, a.write(1000))
-	want := bytes.Clone(a.sent.Bytes())
-	for a.qp.transfer() {
-	}
-	for a.poll() || b.poll() {
-	}
-	require.Zero(t, a.FreedOffset(), "placed is not consumed")
-	require.Equal(t, want[300:], a.Tail(300))
-	require.Empty(t, a.Tail(1000))
-	settleOwners(a, b)
-	w.close(t, a, b)
-}
 
 func TestEndpointProbe(t *testing.T) {
 	for _, copies := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {

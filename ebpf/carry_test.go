@@ -9,19 +9,6 @@ import (
 	"github.com/smcgw/smcgw/lab/leak"
 )
 
-// decidedBy is what the policy of a datapath has selected by its first rule.
-func decidedBy(t *testing.T, d *Datapath) uint64 {
-	t.Helper()
-	c, err := d.Counters()
-	require.NoError(t, err)
-	for _, r := range c.Decided {
-		if r.Rule == 0 {
-			return r.Accelerate
-		}
-	}
-	return 0
-}
-
 // TestCarryAndCount: a datapath that counts carries, and counts again, with policy and counters
 // as they were; every connection meanwhile is counted once, and nothing is left behind.
 func TestCarryAndCount(t *testing.T) {
@@ -31,7 +18,7 @@ func TestCarryAndCount(t *testing.T) {
 	d1, d2 := h1.open(withLegs(t, countingConfig(accelerate(6379)))), h2.open(withLegs(t, countingConfig(accelerate(6379))))
 	before, there := h1.attachments(), h2.attachments()
 	for round := range 2 {
-		counted, stop, connected := decidedBy(t, d1), make(chan struct{}), make(chan int)
+		counted, stop, connected := d1.selected(t, 0), make(chan struct{}), make(chan int)
 		go func() {
 			n := 0
 			defer func() { connected <- n }()
@@ -59,7 +46,7 @@ func TestCarryAndCount(t *testing.T) {
 		require.NoError(t, d1.Carry())
 		close(stop)
 		n := <-connected
-		require.EqualValues(t, counted+uint64(n), decidedBy(t, d1))
+		require.EqualValues(t, counted+uint64(n), d1.selected(t, 0))
 		require.Positive(t, n)
 
 		for _, d := range []*Datapath{d1, d2} {
@@ -114,7 +101,7 @@ func TestCarryFails(t *testing.T) {
 	c, err := h1.connect("10.77.0.2:6379", patience)
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
-	require.EqualValues(t, 1, decidedBy(t, d))
+	require.EqualValues(t, 1, d.selected(t, 0))
 	require.NoError(t, d.Close())
 	require.Error(t, d.Carry())
 }

@@ -33,13 +33,5 @@ func TestDeclineMalformed(t *testing.T) {
 
 func FuzzParseDecline(f *testing.F) {
 	f.Add(vector(f, "decline"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		d, _, err := ParseDecline(b)
-		if err != nil {
-			return
-		}
-		e, _, err := ParseDecline(encodeDecline(d))
-		require.NoError(t, err)
-		require.Equal(t, d, e)
-	})
+	fuzzMessage(f, ParseDecline, encodeDecline)
 }

@@ -146,15 +146,5 @@ func TestProposalNonceComesFirst(t *testing.T) {
 func FuzzParseProposal(f *testing.F) {
 	f.Add(vector(f, "proposal"))
 	f.Add(partitions(f)["proposal"])
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, n, err := parseProposal(b)
-		if err != nil {
-			return
-		}
-		again := AppendProposal(nil, &p)
-		require.LessOrEqual(t, n, len(b))
-		q, _, err := parseProposal(again)
-		require.NoError(t, err)
-		require.Equal(t, p, q)
-	})
+	fuzzMessage(f, parseProposal, func(p Proposal) []byte { return AppendProposal(nil, &p) })
 }

@@ -80,15 +80,5 @@ func FuzzResolveHeader(f *testing.F) {
 		f.Add(unhex(f, tc.bytes))
 		f.Add(append(unhex(f, tc.bytes), 1, 2, 3))
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		h, payload, err := ParseResolveHeader(b)
-		if err != nil {
-			require.ErrorIs(t, err, ErrResolveHeader)
-			return
-		}
-		again, rest, err := ParseResolveHeader(append(h.Append(nil), payload...))
-		require.NoError(t, err)
-		require.Equal(t, h, again)
-		require.Equal(t, payload, rest)
-	})
+	fuzzHeader(f, ParseResolveHeader, ErrResolveHeader)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
 	"go.uber.org/goleak"
 
 	"github.com/smcgw/smcgw/verbs"
@@ -311,15 +313,15 @@ func FuzzParse(f *testing.F) {
 	for _, m := range examples() {
 		f.Add(Append(nil, 7, m))
 	}
+	type mad struct {
+		tid uint64
+		m   Message
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tid, m, err := Parse(b)
-		if err != nil {
-			return
-		}
-		tid2, m2, err := Parse(Append(nil, tid, m))
-		require.NoError(t, err)
-		require.Equal(t, tid, tid2)
-		require.Equal(t, m, m2)
+		golden.RoundTrip(t, b, func(b []byte) (v mad, err error) {
+			v.tid, v.m, err = Parse(b)
+			return v, err
+		}, func(v mad) []byte { return Append(nil, v.tid, v.m) })
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/internal/golden"
 )
 
 func filled(first byte) (v [16]byte) {
@@ -96,24 +98,17 @@ func FuzzMessage(f *testing.F) {
 		f.Add([]byte(c.wire))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := parseMessage(b)
-		if err != nil {
-			require.Equal(t, message{}, m)
-			return
-		}
-		wire, err := json.Marshal(m)
-		require.NoError(t, err)
-		again, err := json.Marshal(must(parseMessage(wire)))
-		require.NoError(t, err)
-		require.Equal(t, string(wire), string(again))
+		golden.RoundTrip(t, b, func(b []byte) (wire string, err error) {
+			m, err := parseMessage(b)
+			if err != nil {
+				require.Equal(t, message{}, m)
+				return "", err
+			}
+			again, err := json.Marshal(m)
+			require.NoError(t, err)
+			return string(again), nil
+		}, func(wire string) []byte { return []byte(wire) })
 	})
-}
-
-func must(m message, err error) message {
-	if err != nil {
-		panic(err)
-	}
-	return m
 }
 
 // TestWrongToken: who does not know the token is refused, and a server that does not is not

@@ -13,12 +13,12 @@ import (
 // TestAnotherBroker checks that connections promoted by a second broker wake the loop of a process that has met an
 // earlier broker, and that connections promoted by the earlier broker still do.
 func TestAnotherBroker(t *testing.T) {
-	program := build(t).Program("another")
+	program := shared.For(t).Program("another")
 	want, err := run(nil, time.Minute, nil, program)
 	require.NoError(t, err, want)
 	require.Equal(t, "late: 0\n", want)
 	c := broker.Config{Thresholds: broker.Thresholds{Calls: 1}}
-	w := openWorld(t, build(t).Library(), c)
+	w := openWorld(t, shared.For(t).Library(), c)
 	replaced := make(chan struct{})
 	go func() {
 		defer close(replaced)

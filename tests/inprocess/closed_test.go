@@ -28,11 +28,11 @@ func (slowNamer) Of(int, bool) (mine, peer uint32, client bool, err error) {
 // TestCloseWhileTheBrokerLooks checks that the peer sees the end as soon as close returns, although the broker holds a
 // duplicate of the socket then, which would withhold the FIN.
 func TestCloseWhileTheBrokerLooks(t *testing.T) {
-	program := build(t).Program("closed")
+	program := shared.For(t).Program("closed")
 	want, err := run(nil, time.Minute, nil, program)
 	require.NoError(t, err, want)
 	require.Equal(t, "at once\n", want)
-	w := openWorld(t, build(t).Library(), broker.Config{Namer: slowNamer{}})
+	w := openWorld(t, shared.For(t).Library(), broker.Config{Namer: slowNamer{}})
 	got, err := run(w, time.Minute, nil, program)
 	require.NoError(t, err, got)
 	require.Equal(t, want, got)
@@ -50,11 +50,11 @@ func (k keeper) Of(int, bool) (mine, peer uint32, client bool, err error) {
 // TestCloseWhileABrokerGoes checks that an epoll set does not report a closed socket that a broker on its way out still
 // has a duplicate of, for which the kernel would report it.
 func TestCloseWhileABrokerGoes(t *testing.T) {
-	program := build(t).Program("closed")
+	program := shared.For(t).Program("closed")
 	want, err := run(nil, time.Minute, nil, program, "gone")
 	require.NoError(t, err, want)
 	k := keeper{make(chan struct{}), make(chan struct{})}
-	w := openWorld(t, build(t).Library(), broker.Config{Namer: k})
+	w := openWorld(t, shared.For(t).Library(), broker.Config{Namer: k})
 	replaced := make(chan error, 1)
 	go func() {
 		<-k.asked
@@ -70,9 +70,9 @@ func TestCloseWhileABrokerGoes(t *testing.T) {
 // TestBrokerHearsOfAllThatIsClosed checks that the broker learns of every close while the program goes on, also if
 // connections are closed faster than it reads.
 func TestBrokerHearsOfAllThatIsClosed(t *testing.T) {
-	program := build(t).Program("closes")
+	program := shared.For(t).Program("closes")
 	var slow sync.Once
-	w := openWorld(t, build(t).Library(), broker.Config{
+	w := openWorld(t, shared.For(t).Library(), broker.Config{
 		Thresholds: broker.Thresholds{Calls: 1},
 		Tell: func(what broker.Told, _ broker.End, _ inprocess.Why) {
 			if what == broker.ToldEnded {

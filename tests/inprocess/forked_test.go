@@ -12,7 +12,7 @@ import (
 // TestChildBetweenQuestionAndAnswer checks that a child forked between the library's question and the broker's answer,
 // which has the end without its memory, goes on by the kernel.
 func TestChildBetweenQuestionAndAnswer(t *testing.T) {
-	program := build(t).Program("forked")
+	program := shared.For(t).Program("forked")
 	for _, how := range []string{"write", "exec"} {
 		t.Run(how, func(t *testing.T) {
 			want, err := run(nil, time.Minute, nil, program, how)
@@ -38,8 +38,8 @@ func TestSlowPeerOfInherited(t *testing.T) { forked(t, "inherit") }
 // some process has them.
 func TestGivenToChildren(t *testing.T) {
 	c := broker.Config{Thresholds: broker.Thresholds{Calls: 40, Bytes: 1 << 30}, Limits: broker.Limits{Conns: 1 + 6}}
-	w := openWorld(t, build(t).Library(), c)
-	got, err := run(w, time.Minute, nil, build(t).Program("forked"), "given")
+	w := openWorld(t, shared.For(t).Library(), c)
+	got, err := run(w, time.Minute, nil, shared.For(t).Program("forked"), "given")
 	require.NoError(t, err, got)
 	require.Equal(t, "0 ok\n", got)
 	require.Equal(t, uint64(1+2*6), w.Counters().Promoted)
@@ -47,7 +47,7 @@ func TestGivenToChildren(t *testing.T) {
 
 func forked(t *testing.T, how string) {
 	t.Helper()
-	program := build(t).Program("forked")
+	program := shared.For(t).Program("forked")
 	want, err := run(nil, time.Minute, nil, program, how)
 	require.NoError(t, err, want)
 	require.Equal(t, "0 ok\n", want)

@@ -3,8 +3,6 @@ package inprocess
 import (
 	"context"
 	"os"
-	"os/exec"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,38 +17,17 @@ import (
 func TestMain(m *testing.M) {
 	world.Init()
 	status := leak.Main(m)
-	if made {
-		if b, err := built(); err == nil {
-			_ = b.Close()
-		}
-	}
+	_ = shared.Close()
 	os.Exit(status)
 }
 
-// made is set once built was called.
-var made bool
-
-// built builds the library and the test programs once for all tests.
-var built = sync.OnceValues(func() (*world.Build, error) {
-	made = true
-	return world.New("another", "closed", "closes", "crowd", "foreign", "forked", "hostile", "sandbox", "semantics", "stall", "stress", "twin")
-})
-
-// build returns what built has built, or skips the test where there is no compiler.
-func build(t *testing.T) *world.Build {
-	t.Helper()
-	if _, err := exec.LookPath(world.Compiler); err != nil {
-		t.Skip("no " + world.Compiler)
-	}
-	b, err := built()
-	require.NoError(t, err)
-	return b
-}
+// shared is the library and the test programs.
+var shared = world.Share("another", "closed", "closes", "crowd", "foreign", "forked", "hostile", "sandbox", "semantics", "stall", "stress", "twin")
 
 // newWorld opens a world with the library for the duration of a test.
 func newWorld(t *testing.T, th broker.Thresholds) *world.World {
 	t.Helper()
-	return openWorld(t, build(t).Library(), broker.Config{Thresholds: th})
+	return openWorld(t, shared.For(t).Library(), broker.Config{Thresholds: th})
 }
 
 func openWorld(t *testing.T, library string, c broker.Config) *world.World {

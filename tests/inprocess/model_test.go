@@ -35,7 +35,7 @@ func lengthOf(t *testing.T, variable string, d time.Duration) time.Duration {
 // byte.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	b := build(t)
+	b := shared.For(t)
 	r, err := b.Model(t.Context(), matrix.Seed(t), long(t, 30*time.Second))
 	t.Log(r)
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func proof(t *testing.T) time.Duration {
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	length := proof(t)
-	r, err := build(t).Crowd(t.Context(), matrix.Seed(t), length)
+	r, err := shared.For(t).Crowd(t.Context(), matrix.Seed(t), length)
 	t.Log(r)
 	require.NoError(t, err)
 	require.NotZero(t, r.Crowd)
@@ -78,7 +78,7 @@ var sanitizers = map[world.Sanitizer][]string{
 // process, which has one address for each memory as long as no ring grows.
 func TestSanitizers(t *testing.T) {
 	t.Parallel()
-	b, seed := build(t), matrix.Seed(t)
+	b, seed := shared.For(t), matrix.Seed(t)
 	for _, c := range []struct {
 		name  string
 		with  world.Sanitizer
@@ -110,7 +110,7 @@ func TestSanitizers(t *testing.T) {
 func TestCrowdSanitized(t *testing.T) {
 	t.Parallel()
 	length := proof(t)
-	program, err := build(t).Sanitized(world.Addresses, "crowd")
+	program, err := shared.For(t).Sanitized(world.Addresses, "crowd")
 	require.NoError(t, err)
 	w := openWorld(t, "", broker.Config{Thresholds: broker.Thresholds{Calls: 1}})
 	said, err := run(w, length+5*time.Minute, sanitizers[world.Addresses], program, strconv.FormatUint(matrix.Seed(t), 10), "1000000", strconv.Itoa(int(length/time.Second)))
@@ -123,7 +123,7 @@ func TestCrowdSanitized(t *testing.T) {
 func TestSanitizedAlone(t *testing.T) {
 	for _, with := range []world.Sanitizer{world.Addresses, world.Threads} {
 		t.Run(string(with), func(t *testing.T) {
-			program, err := build(t).Alone(with, "foreign")
+			program, err := shared.For(t).Alone(with, "foreign")
 			require.NoError(t, err)
 			said, err := run(newWorld(t, broker.Thresholds{Calls: 1}), time.Minute, nil, program)
 			require.NoError(t, err, said)

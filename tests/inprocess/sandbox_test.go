@@ -13,7 +13,7 @@ import (
 // TestSandbox checks that the connections of a program go on by the kernel after it installs a seccomp filter that
 // kills it for any call that it does not make itself.
 func TestSandbox(t *testing.T) {
-	program := build(t).Program("sandbox")
+	program := shared.For(t).Program("sandbox")
 	for _, how := range []string{"prctl", "seccomp"} {
 		t.Run(how, func(t *testing.T) {
 			want, err := run(nil, time.Minute, nil, program, how)

@@ -17,7 +17,7 @@ const caseTime = 60 * time.Second
 // TestCallsDoWhatTheyDoNatively compares what a program sees with the library and natively, case by case. The program
 // begins a case only once its connections are promoted: the kernel no longer counts their bytes.
 func TestCallsDoWhatTheyDoNatively(t *testing.T) {
-	program := build(t).Program("semantics")
+	program := shared.For(t).Program("semantics")
 	list, err := run(nil, caseTime, nil, program, "list")
 	require.NoError(t, err, list)
 	worlds := map[string]broker.Thresholds{"4": {Calls: 1}}

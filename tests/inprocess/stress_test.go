@@ -27,7 +27,7 @@ func seconds(d float64) float64 {
 // TestEveryByte checks every byte of both directions at once, with all ways of waiting at each end, over all families,
 // also with small windows, and with the switch thrown at random.
 func TestEveryByte(t *testing.T) {
-	program := build(t).Program("stress")
+	program := shared.For(t).Program("stress")
 	seed := matrix.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
 	for i, modes := range []string{"bb", "ll", "ee", "oo", "pp", "ss", "qq", "LL", "BB", "bl", "eb", "pe", "so", "OQ"} {
@@ -51,7 +51,7 @@ func TestEveryByte(t *testing.T) {
 
 // TestEndsThatAreKilled checks that what the other end reads is a prefix of what was sent, and that it reaches the end.
 func TestEndsThatAreKilled(t *testing.T) {
-	program := build(t).Program("stress")
+	program := shared.For(t).Program("stress")
 	for _, how := range []string{"k", "s"} {
 		t.Run(how, func(t *testing.T) {
 			rounds, seed := strconv.Itoa(int(seconds(30))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10)
@@ -69,7 +69,7 @@ func TestEndsThatAreKilled(t *testing.T) {
 // TestHostilePeers checks that a peer that writes nonsense into the shared memory harms no connection but its own.
 func TestHostilePeers(t *testing.T) {
 	w := newWorld(t, broker.Thresholds{Calls: 1})
-	said, err := run(w, 5*time.Minute, nil, build(t).Program("hostile"), "4", strconv.Itoa(int(seconds(60))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10))
+	said, err := run(w, 5*time.Minute, nil, shared.For(t).Program("hostile"), "4", strconv.Itoa(int(seconds(60))), strconv.FormatUint(matrix.Seed(t)%(1<<32), 10))
 	require.NoError(t, err, said)
 	require.NotContains(t, said, "promoted 0", "no peer was promoted, so none was hostile")
 }
@@ -82,7 +82,7 @@ func (refuses) Select(broker.Question) inproc.Why { return inproc.WhyPolicy }
 // TestPolicyThatChanges checks that a refused connection is asked for again at its next call after the policy changes,
 // however many calls it has made before.
 func TestPolicyThatChanges(t *testing.T) {
-	program := build(t).Program("stress")
+	program := shared.For(t).Program("stress")
 	for name, change := range map[string][2]func(w *world.World){
 		"policy": {func(w *world.World) { w.SetPolicy(refuses{}, broker.Thresholds{Calls: 1}) }, func(w *world.World) { w.SetPolicy(nil, broker.Thresholds{Calls: 1}) }},
 		"switch": {func(w *world.World) { w.SetOff(true) }, func(w *world.World) { w.SetOff(false) }},
@@ -100,7 +100,7 @@ func TestPolicyThatChanges(t *testing.T) {
 
 // TestPeersThatStall checks that no peer can make a call wait that must not.
 func TestPeersThatStall(t *testing.T) {
-	program := build(t).Program("stall")
+	program := shared.For(t).Program("stall")
 	for _, how := range []string{"tokens", "frozen", "stopped"} {
 		t.Run(how, func(t *testing.T) {
 			for _, w := range []*world.World{nil, newWorld(t, broker.Thresholds{Calls: 1})} {
@@ -116,7 +116,7 @@ func TestPeersThatStall(t *testing.T) {
 func TestForeignReader(t *testing.T) {
 	for args, want := range map[string]string{"libc": "promoted\n", "raw": "native\n"} {
 		w := newWorld(t, broker.Thresholds{Calls: 1})
-		said, err := run(w, time.Minute, nil, build(t).Program("foreign"), args)
+		said, err := run(w, time.Minute, nil, shared.For(t).Program("foreign"), args)
 		require.NoError(t, err, said)
 		require.Equal(t, want, said)
 		require.Equal(t, args == "libc", w.Moved() > 0)

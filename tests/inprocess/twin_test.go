@@ -121,7 +121,7 @@ func (p twin) shrink(w *world.World, program, got, want string) (twin, string, s
 // same 32, or random ones for as long as SMCGW_TWINS says, such as 10m; about one in a hundred of those still differs.
 func TestTwins(t *testing.T) {
 	t.Parallel()
-	program := build(t).Program("twin")
+	program := shared.For(t).Program("twin")
 	worlds := map[string]*world.World{
 		"warm": newWorld(t, broker.Thresholds{Calls: 1}),
 		"cold": newWorld(t, broker.Thresholds{Calls: 2}),

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"regexp"
 	"testing"
 	"time"
@@ -53,14 +52,10 @@ func TestSoak(t *testing.T) {
 // TestInProcess runs what a soak runs beside its load, for two seconds. TestSoak leaves it out, since tests/inprocess
 // runs it for a minute.
 func TestInProcess(t *testing.T) {
-	if _, err := exec.LookPath(world.Compiler); err != nil {
-		t.Skip("no " + world.Compiler)
-	}
-	b, err := world.New("stress")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, b.Close()) })
+	stress := world.Share("stress")
+	t.Cleanup(func() { require.NoError(t, stress.Close()) })
 	var out bytes.Buffer
-	s := &soak{inprocess: b, options: options{out: &out, seed: matrix.Seed(t)}, ledger: &ledger{out: &out, start: time.Now()}, life: t.Context()}
+	s := &soak{inprocess: stress.For(t), options: options{out: &out, seed: matrix.Seed(t)}, ledger: &ledger{out: &out, start: time.Now()}, life: t.Context()}
 	s.inProcess(2 * time.Second)
 	total := s.ledger.sum()
 	for length := 4 * time.Second; total.errors == 0 && total.faults == 0 && length < time.Minute; length *= 2 { // on a slow machine

@@ -21,30 +21,11 @@ import (
 
 func TestMain(m *testing.M) {
 	status := leak.Main(m)
-	if made {
-		if b, err := built(); err == nil {
-			_ = b.Close()
-		}
-	}
+	_ = shared.Close()
 	os.Exit(status)
 }
 
-var made bool
-
-var built = sync.OnceValues(func() (*world.Build, error) {
-	made = true
-	return world.New("crowd", "semantics", "stress")
-})
-
-func build(t *testing.T) *world.Build {
-	t.Helper()
-	if _, err := exec.LookPath(world.Compiler); err != nil {
-		t.Skip("no " + world.Compiler)
-	}
-	b, err := built()
-	require.NoError(t, err)
-	return b
-}
+var shared = world.Share("crowd", "semantics", "stress")
 
 func open(t *testing.T, f Faults) *Hosts {
 	t.Helper()
@@ -57,7 +38,7 @@ func open(t *testing.T, f Faults) *Hosts {
 // run runs a program with the library, or natively if h is nil.
 func run(t *testing.T, h *Hosts, within time.Duration, name string, args ...string) (string, error) {
 	t.Helper()
-	b := build(t)
+	b := shared.For(t)
 	if h == nil {
 		return start(t, h, within, nil, b.Program(name), args...)
 	}
@@ -238,7 +219,7 @@ var cases = []string{
 
 // TestSanitizers checks that the sanitizers find nothing in the library.
 func TestSanitizers(t *testing.T) {
-	b := build(t)
+	b := shared.For(t)
 	for _, c := range []struct {
 		name  string
 		with  world.Sanitizer
@@ -278,7 +259,7 @@ func TestAgainOneWay(t *testing.T) {
 	}
 	// A gateway passes on the RECALL of a library, which also asks whether its peer opens. Nobody asks for this one, so it waits for OPEN.
 	h := open(t, Faults{Recall: 1, Both: true, Within: 200 * time.Millisecond, After: 1, Delay: time.Millisecond})
-	preload := []string{"LD_PRELOAD=" + build(t).Library()}
+	preload := []string{"LD_PRELOAD=" + shared.For(t).Library()}
 	port := strconv.Itoa(20000 + int(matrix.Seed(t)%20000))
 	var server sync.WaitGroup
 	server.Go(func() {

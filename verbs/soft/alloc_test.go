@@ -105,7 +105,22 @@ const allocQKey = 0x1234
 
 // Posting, sending, receiving, acknowledging and completing allocate nothing.
 func TestEngineAllocatesNothing(t *testing.T) {
-	p := openPair(t, on("127.0.0.1"), on("127.0.0.2"))
+	plain := func(c *Config) { c.NoOffload, c.MTU = true, verbs.MTU1024 }
+	ecn := func(c *Config) { c.ECN = true }
+	for name, c := range map[string][2]Config{
+		"IPv4":                 {on("127.0.0.1"), on("127.0.0.2")},
+		"IPv6":                 {on("::1"), on("::1")},
+		"IPv4 with ECN":        {on("127.0.0.1", ecn), on("127.0.0.2", ecn)},
+		"IPv6 with ECN":        {on("::1", ecn), on("::1", ecn)},
+		"IPv4 without offload": {on("127.0.0.1", plain), on("127.0.0.2", plain)},
+		"IPv6 without offload": {on("::1", plain), on("::1", plain)},
+	} {
+		t.Run(name, func(t *testing.T) { testEngineAllocatesNothing(t, openPair(t, c[0], c[1])) })
+	}
+}
+
+func testEngineAllocatesNothing(t *testing.T, p *verbstest.Pair) {
+	t.Helper()
 	rc := func() (a, b *allocEnd) {
 		a, b = newAllocEnd(t, &p.A, verbs.QPTRC), newAllocEnd(t, &p.B, verbs.QPTRC)
 		for _, e := range []*allocEnd{a, b} {
@@ -123,7 +138,9 @@ func TestEngineAllocatesNothing(t *testing.T) {
 	}{
 		{"write", verbs.WRRDMAWrite, allocSize, false},
 		{"inline", verbs.WRRDMAWriteWithImm, 64, true},
+		{"padded", verbs.WRRDMAWriteWithImm, allocSize - 3, true},
 		{"send", verbs.WRSend, 20000, true},
+		{"immediate", verbs.WRSendWithImm, 20000, true},
 		{"read", verbs.WRRDMARead, allocSize, false},
 		{"atomic", verbs.WRAtomicFetchAndAdd, 8, false},
 	} {

@@ -96,15 +96,6 @@ func TestRingSpansCannotBeExtended(t *testing.T) {
 	require.Equal(t, 8, cap(span))
 }
 
-func TestRingAllocatesNothing(t *testing.T) {
-	r := NewRing(make([]byte, 100))
-	require.Zero(t, testing.AllocsPerRun(1000, func() {
-		_ = r.Produce(len(r.WriteSpan()) / 2)
-		_ = r.At(r.Consumed())
-		_ = r.Consume(len(r.ReadSpan()))
-	}))
-}
-
 func BenchmarkRing(b *testing.B) {
 	r := NewRing(make([]byte, 1<<18))
 	b.ReportAllocs()

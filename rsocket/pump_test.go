@@ -178,27 +178,3 @@ func TestProducerApart(t *testing.T) {
 	producer.Wait()
 	w.close(t, a, b)
 }
-
-func TestPumpAllocatesNothing(t *testing.T) {
-	a, b, w := stockEndpoints(t, EndpointConfig{Inline: 64})
-	round := func() {
-		for _, n := range []int{64, 5000} {
-			_ = a.Produced(min(n, len(a.SendRing().Span())))
-			_, _ = a.Pump()
-		}
-		for a.qp.transfer() || b.qp.transfer() {
-		}
-		for a.poll() || b.poll() {
-			_, _ = a.Pump()
-		}
-		_ = b.Consume(len(b.ReadSpan()))
-	}
-	a.qp.cap.MaxInline = 0 // the fake copies inline bytes
-	a.cfg.Inline = 0
-	for range 1000 {
-		round()
-	}
-	require.Zero(t, testing.AllocsPerRun(2000, round))
-	require.Greater(t, b.ConsumedOffset(), uint64(2_000_000))
-	w.close(t, a, b)
-}

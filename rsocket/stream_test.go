@@ -401,28 +401,3 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "unknown", State(99).String())
 	require.Equal(t, "violation 99", Violation(99).String())
 }
-
-func streamRound(a, b *Stream, n int, targets []byte) {
-	w, _ := a.Send(n)
-	_, _ = b.Receive(w.Imm, uint32(n))
-	if w.Signaled {
-		a.Completed(w.ID)
-	}
-	_ = b.Consume(len(b.ReadSpan()))
-	for c, ok := b.NextControl(); ok; c, ok = b.NextControl() {
-		if c.Length > 0 {
-			copy(targets[c.RemoteAddr-targetsBase:], c.Payload[:])
-		}
-		_, _ = a.Receive(c.Imm, uint32(c.Length))
-		b.Completed(c.ID)
-	}
-}
-
-func TestStreamAllocatesNothing(t *testing.T) {
-	cfg := Config{Dialect: Gateway}
-	a, b := newPair(t, memory(cfg, 4096, 16), memory(cfg, 4096, 16), false, false)
-	require.Zero(t, testing.AllocsPerRun(5000, func() { streamRound(a.Stream, b.Stream, 64, a.cfg.Targets) }))
-	require.NoError(t, a.Err())
-	require.NoError(t, b.Err())
-	require.Greater(t, b.ConsumedOffset(), uint64(64*5000))
-}

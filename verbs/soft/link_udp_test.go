@@ -509,37 +509,3 @@ func TestUDPLinkClose(t *testing.T) {
 	}
 	require.Equal(t, before+2*(2+2*lanes), len(leak.OpenFiles()))
 }
-
-// counter is a receiver that keeps nothing.
-type counter struct{ datagrams, bytes int }
-
-func (c *counter) deliver(d *datagram) {
-	c.datagrams++
-	c.bytes += len(d.data)
-}
-
-func TestUDPLinkAllocatesNothing(t *testing.T) {
-	forModes(t, func(t *testing.T, m mode) {
-		from, to, dst := linkPair(t, m)
-		from.sourcePort(0, 0)
-		trains := makeTrains(from, dst, 0, 1084, pattern(20*1084))
-		many := trains[0]
-		many.bufs = nil
-		for b := range slices.Chunk(trains[0].bufs[0], 1) {
-			many.bufs = append(many.bufs, b) // through the bounce buffer
-		}
-		many.ect = true
-		trains = append(trains, many)
-		var got counter
-		round := func() {
-			from.send(trains)
-			for to.receive(32, &got) {
-			}
-		}
-		round()
-		require.Zero(t, testing.AllocsPerRun(50, round))
-		require.EqualValues(t, from.stats().SentPackets, to.stats().ReceivedPackets)
-		require.EqualValues(t, got.datagrams, to.stats().ReceivedPackets)
-		require.Zero(t, from.stats().SendErrors)
-	})
-}

@@ -179,6 +179,7 @@ func TestParseTruncated(t *testing.T) {
 			require.Nil(t, payload)
 			require.Equal(t, Header{}, got)
 		}
+		require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = new(Header).Parse(whole[:h.Len()]) }), "%v: the refusal", o)
 	}
 }
 

@@ -113,31 +113,27 @@ func testLoopPingPong(e *env) {
 // A requester that received an RNR NAK tries again.
 func testLoopRNR(e *env) {
 	e.connect(retries(3, 14))
-	c := make(chan verbs.WC, 16)
-	wr := e.a.write(verbs.WRRDMAWriteWithImm, 7, e.b, 0, 8)
-	onA, stop := e.asleep(collect(e.a.scq, c), func() bool { return false })
-	var err error
-	onA(func() { err = e.a.qp.PostSend(wr) })
-	e.NoError(err)
-	wc := e.from(c)
-	e.Equal(uint64(7), wc.WRID)
-	e.Equal(verbs.WCRNRRetryExcErr, wc.Status)
-	stop()
+	e.failsAsleep(e.a.write(verbs.WRRDMAWriteWithImm, 7, e.b, 0, 8), verbs.WCRNRRetryExcErr)
 }
 
 // A requester whose peer is silent gives up.
 func testLoopSilentPeer(e *env) {
 	e.connect(soon)
 	e.NoError(e.b.qp.Close())
+	e.failsAsleep(e.a.write(verbs.WRRDMAWrite, 7, e.b, 0, 8), verbs.WCRetryExcErr)
+}
+
+// failsAsleep posts a request and waits until it fails.
+func (e *env) failsAsleep(wr *verbs.SendWR, want verbs.WCStatus) {
+	e.t.Helper()
 	c := make(chan verbs.WC, 16)
-	wr := e.a.write(verbs.WRRDMAWrite, 7, e.b, 0, 8)
 	onA, stop := e.asleep(collect(e.a.scq, c), func() bool { return false })
 	var err error
 	onA(func() { err = e.a.qp.PostSend(wr) })
 	e.NoError(err)
 	wc := e.from(c)
-	e.Equal(uint64(7), wc.WRID)
-	e.Equal(verbs.WCRetryExcErr, wc.Status)
+	e.Equal(wr.WRID, wc.WRID)
+	e.Equal(want, wc.Status)
 	stop()
 }
 

@@ -86,21 +86,9 @@ func (s segment) offer() (role uint8, nonce uint16, ok bool) {
 // readTUN reads segments from a TUN until one matches.
 func readTUN(t *testing.T, fd int, match func(segment) bool) segment {
 	t.Helper()
-	buf := make([]byte, 70000)
-	deadline := time.Now().Add(patience)
-	for time.Now().Before(deadline) {
-		n, err := unix.Read(fd, buf)
-		if errors.Is(err, unix.EAGAIN) {
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 50)
-			continue
-		}
-		require.NoError(t, err)
-		if s, ok := readSegment(buf[vnetHeaderLen:n]); ok && match(s) {
-			return s
-		}
-	}
-	t.Fatal("nothing that matches came through the TUN")
-	return segment{}
+	s, ok := nextOf(t, fd, vnetHeaderLen, patience, readSegment, match)
+	require.True(t, ok, "nothing that matches came through the TUN")
+	return s
 }
 
 // writeTUN writes a segment to a TUN.
@@ -110,7 +98,7 @@ func writeTUN(t *testing.T, fd int, s segment) {
 	require.NoError(t, err)
 }
 
-// sniffer reads the TCP segments that pass a device of a namespace.
+// sniffer reads the packets that pass a device of a namespace.
 type sniffer struct {
 	t  testing.TB
 	fd int
@@ -136,20 +124,33 @@ func htons(v uint16) uint16 { return wirePort(v) }
 
 // next returns the next matching segment, or false after the timeout.
 func (s *sniffer) next(timeout time.Duration, match func(segment) bool) (segment, bool) {
+	s.t.Helper()
+	return nextOf(s.t, s.fd, 0, timeout, readSegment, match)
+}
+
+// nextDatagram returns the next matching UDP datagram, or false after the timeout.
+func (s *sniffer) nextDatagram(timeout time.Duration, match func(datagram) bool) (datagram, bool) {
+	s.t.Helper()
+	return nextOf(s.t, s.fd, 0, timeout, readDatagram, match)
+}
+
+// nextOf reads packets, which begin at some byte of what is read, until one can be read as
+// a T and matches. It returns false after the timeout.
+func nextOf[T any](t testing.TB, fd, at int, timeout time.Duration, parse func([]byte) (T, bool), match func(T) bool) (none T, ok bool) {
+	t.Helper()
 	buf := make([]byte, 70000)
-	deadline := time.Now().Add(timeout)
-	for time.Now().Before(deadline) {
-		n, _, err := unix.Recvfrom(s.fd, buf, 0)
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); {
+		n, err := unix.Read(fd, buf)
 		if errors.Is(err, unix.EAGAIN) {
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}, 20)
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 10)
 			continue
 		}
-		require.NoError(s.t, err)
-		if seg, ok := readSegment(buf[:n]); ok && match(seg) {
-			return seg, true
+		require.NoError(t, err)
+		if pkt, ok := parse(buf[at:n]); ok && match(pkt) {
+			return pkt, true
 		}
 	}
-	return segment{}, false
+	return none, false
 }
 
 // isSYN matches first SYNs to a port.

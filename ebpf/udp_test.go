@@ -216,21 +216,3 @@ func entry(t *testing.T, d *Datapath, tuple Tuple) (smcgwDgram, bool) {
 	}
 	return v, err == nil
 }
-
-// nextDatagram returns the next UDP datagram to a port on the wire.
-func (s *sniffer) nextDatagram(timeout time.Duration, match func(datagram) bool) (datagram, bool) {
-	buf := make([]byte, 70000)
-	deadline := time.Now().Add(timeout)
-	for time.Now().Before(deadline) {
-		n, _, err := unix.Recvfrom(s.fd, buf, 0)
-		if errors.Is(err, unix.EAGAIN) {
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}, 10)
-			continue
-		}
-		require.NoError(s.t, err)
-		if u, ok := readDatagram(buf[:n]); ok && match(u) {
-			return u, true
-		}
-	}
-	return datagram{}, false
-}

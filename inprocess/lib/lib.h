@@ -101,7 +101,7 @@ struct end {
 	uint32_t order_max;
 	_Atomic bool violated;             // the peer's memory was inconsistent: it is not looked at any more
 	_Atomic bool attached;             // until a demotion, which may lack wl
-	bool repair;                       // a process died while it held a lock
+	bool repair_rx, repair_tx;         // a process died while it held rl, or wl
 	// As the consumer: rl.
 	uint64_t kbase;                    // position in the kernel's stream where the extent being read begins
 	uint64_t acked;                    // the peer's kernel has acknowledged what this end sent up to here

@@ -453,18 +453,24 @@ again:;
 	return true;
 }
 
-// repair runs after a process died inside a lock. If it died between changing the kernel's
-// stream and recording the change, the connection cannot go on.
-static void repair(struct end *e, int fd) {
+// lacks is called when it is not known any more where the kernel's stream is.
+static void lacks(struct end *e) {
+	smcgw_violated(e);
+	put(&e->report.why, SMCI_WHY_SHARED);
+}
+// repair_rx and repair_tx run after a process died that held rl, or wl. If it died between changing the kernel's stream and recording the
+// change, the connection cannot go on.
+static void repair_rx(struct end *e, int fd) {
 	struct tcp_info t;
-	socklen_t l = sizeof t;
-	int out = 0;
-	e->repair = false;
-	if (SYS(getsockopt, fd, IPPROTO_TCP, TCP_INFO, &t, &l) < 0 || SYS(ioctl, fd, SIOCOUTQ, &out) < 0 ||
-	    t.tcpi_bytes_received - (unsigned)queued(fd) != get(&e->kr) || t.tcpi_bytes_acked + (unsigned)out - e->client != get(&e->ks)) {
-		smcgw_violated(e);
-		put(&e->report.why, SMCI_WHY_SHARED);
-	}
+	uint64_t kr, ks;
+	e->repair_rx = false;
+	if (!smcgw_measured(e, fd, &t, &kr, &ks) || kr != get(&e->kr)) lacks(e);
+}
+static void repair_tx(struct end *e, int fd) {
+	struct tcp_info t;
+	uint64_t kr, ks;
+	e->repair_tx = false;
+	if (!smcgw_measured(e, fd, &t, &kr, &ks) || ks != get(&e->ks)) lacks(e);
 }
 
 // known_data returns how many bytes of the kernel's stream precede OPEN for sure: the gateway tells where that is.
@@ -847,7 +853,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), true, use, until});
 		}
 		m = e->remote; // promoted once more, it has another
-		if (unlikely(e->repair)) repair(e, fd);
+		if (unlikely(e->repair_rx)) repair_rx(e, fd);
 		// If the other direction has to go back, find out first whether the stream has ended: that would be its end, too.
 		const bool rests = !told && !must_leave(e) && rested(e, fd) && (done || !nowait || !reports(fd, POLLIN | POLLRDHUP));
 		enum step s = rests ? NOTHING : step(e, fd, b, want - done, &n);
@@ -1204,6 +1210,7 @@ static bool owes(const struct remote *m) { return m->out_at < m->out_n || m->pay
 // advance gives the kernel what is owed. It returns false while the kernel refuses.
 static bool advance(struct end *e, int fd) {
 	struct remote *m = e->remote;
+	if (unlikely(e->repair_tx)) repair_tx(e, fd);
 	for (;;) {
 		struct iovec w[5];
 		struct msghdr h = {.msg_iov = w};
@@ -1441,7 +1448,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), false, use, until});
 		}
 		m = e->remote; // promoted once more, it has another
-		if (unlikely(e->repair)) repair(e, fd);
+		if (unlikely(e->repair_tx)) repair_tx(e, fd);
 		if (unlikely(get(&e->violated))) {
 			err = e->tx_error ? e->tx_error : EPIPE;
 			e->tx_error = 0;
@@ -1578,7 +1585,7 @@ static size_t ring_file(struct end *e, int fd, uint32_t use, int file, off_t at,
 	while (done < n && smcgw_still(e, fd) && get(&e->use) == use && e->remote) {
 		struct remote *m = e->remote;
 		if (m->tx != OPENED || must_leave(e) || owes(m) || !acked(e, fd)) break;
-		if (e->repair || get(&e->violated) || atomic_load(&e->write_ended) || get(&e->forgives) || e->tx_error) break;
+		if (e->repair_tx || get(&e->violated) || atomic_load(&e->write_ended) || get(&e->forgives) || e->tx_error) break;
 		uint64_t have = room(e), o = get(&e->own->head) & (m->size - 1), k = n - done;
 		if (k > have) k = have;
 		if (k > PIECE) k = PIECE;
@@ -1889,14 +1896,14 @@ long smcgw_remote_round(void) {
 			stands(e);
 			late(e, fd);
 			heed(e, fd);
-			if (get(&e->own->flags) & SMCI_RECALL && e->remote->rx == FRAMED && !e->repair) left_as(e, fd); // the program may never read
+			if (get(&e->own->flags) & SMCI_RECALL && e->remote->rx == FRAMED && !e->repair_rx) left_as(e, fd); // the program may never read
 			try_native(e, fd);
 		}
 		if (smcgw_still(e, fd)) {
 			bool ends = e->remote->ended_at && !e->died;
 			shown(e, fd);
 			// So that waits look. A process that was killed may have left SO_RCVLOWAT without asking for a doorbell.
-			if (carrier_gone(e) || e->remote->unsure_until || ends || e->remote->voided || e->repair) readable(e, fd);
+			if (carrier_gone(e) || e->remote->unsure_until || ends || e->remote->voided || e->repair_rx) readable(e, fd);
 			if (ends && any(e, fd)) smcgw_remind(e); // the kernel will report nothing more
 		}
 		smcgw_unlock(e, &e->rl);

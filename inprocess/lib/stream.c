@@ -100,8 +100,8 @@ bool smcgw_over(int fd) { return tcp_state(fd) == 7; } // TCP_CLOSE
 
 // ---- attaching
 
-// counted reads how far the kernel's stream is in both directions, at one moment.
-static bool counted(const struct end *e, int fd, struct tcp_info *a, uint64_t *kr, uint64_t *ks) {
+// smcgw_measured reads how far the kernel's stream is in both directions, at one moment.
+bool smcgw_measured(const struct end *e, int fd, struct tcp_info *a, uint64_t *kr, uint64_t *ks) {
 	struct tcp_info b;
 	int in = 0, out = 0;
 	for (int i = 0; i < 100; i++) {
@@ -119,7 +119,7 @@ static bool counted(const struct end *e, int fd, struct tcp_info *a, uint64_t *k
 }
 static bool counts_equal(struct end *e, int fd, struct tcp_info *t) {
 	uint64_t kr, ks;
-	return counted(e, fd, t, &kr, &ks) && t->tcpi_state == 1 /* TCP_ESTABLISHED */ && kr == get(&e->kr) && ks == get(&e->ks);
+	return smcgw_measured(e, fd, t, &kr, &ks) && t->tcpi_state == 1 /* TCP_ESTABLISHED */ && kr == get(&e->kr) && ks == get(&e->ks);
 }
 
 static int int_option(int fd, int level, int name) {
@@ -186,6 +186,7 @@ static void attach(struct end *e, int fd) {
 	if (state_of(e) == SMCI_MAPPED && smcgw_has(e, fd)) {
 		atomic_store(&e->report.state, SMCI_PROMOTED); // sequentially consistent, and before raw_rx and raw_tx are read: see smcgw_enter
 		fence();
+		bool shut = smcgw_polled(fd, POLLRDHUP) & POLLRDHUP; // by the program, if the state is the right one afterwards
 		if (get(&e->raw_rx) || get(&e->raw_tx)) {
 			put_release(&e->report.state, SMCI_MAPPED);
 		} else if (!smcgw_alone(e) || (e->remote && !smcgw_remote_ours(e))) {
@@ -196,6 +197,7 @@ static void attach(struct end *e, int fd) {
 			int fl = (int)SYS(fcntl, fd, F_GETFL);
 			put(&e->nonblock, fl >= 0 && (fl & O_NONBLOCK));
 			smcgw_timeout_set(e); // a program without the library may have had the socket
+			if (unlikely(shut)) put(&e->read_ended, true);
 			tune(e, fd, &t);
 			e->kbase = 0;
 			put(&e->own->ksent, get(&e->ks));
@@ -239,20 +241,33 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 	return LOCKED;
 }
 
-// repair runs after a process died inside a lock, and restores what that may have left wrong from the kernel's own counts.
-static void repair(struct end *e, int fd) {
+// repair_rx runs after a process died that held rl, and restores from the kernel's own count what that may have left wrong. A surplus token
+// does no harm.
+static void repair_rx(struct end *e, int fd) {
 	struct tcp_info t;
 	uint64_t kr, ks;
-	e->repair = false;
-	if (!counted(e, fd, &t, &kr, &ks)) return;
-	if (!e->stashed || kr != get(&e->kr) + 1) {
-		e->stashed = false;
-		put(&e->kr, kr);
-	}
-	if ((get(&e->own->nx) & 1) && ks < get(&e->own->ksent)) SYS(sendto, fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL); // counted but not sent
-	else put(&e->ks, ks);
-	if ((get(&e->own->nx) & 1)) put_release(&e->own->ksent, get(&e->ks));
-	e->first = true; // a surplus token does no harm
+	e->repair_rx = false;
+	if (!smcgw_measured(e, fd, &t, &kr, &ks)) return;
+	if (e->stashed && kr == get(&e->kr) + 1) return;
+	e->stashed = false;
+	put(&e->kr, kr);
+}
+// repair_tx does so for wl. In a ring extent, what is counted and was not sent is tokens, which are owed. In a kernel extent, what was sent and
+// is not counted is bytes that were taken back, if there are any, or else the dead process's.
+static void repair_tx(struct end *e, int fd) {
+	struct tcp_info t;
+	uint64_t kr, has, ks = get(&e->ks), to;
+	e->repair_tx = false;
+	if (!smcgw_measured(e, fd, &t, &kr, &has)) return;
+	if ((get(&e->own->nx) & 1) && get(&e->own->ksent) > ks) ks = get(&e->own->ksent);
+	e->owed = ks > has ? (uint32_t)(ks - has) : 0;
+	to = ks > has ? ks : has;
+	if (!(get(&e->own->nx) & 1)) e->back += e->back_end - e->back < to - ks ? e->back_end - e->back : to - ks;
+	put(&e->ks, to);
+	if (!e->urgent) put_release(&e->own->ksent, to + (e->back_end - e->back));
+	if (e->back == e->back_end) smcgw_no_risk(e, fd);
+	if (e->owed) put(&smcgw_owing, true);
+	e->first = true;
 }
 
 // ---- consuming
@@ -472,7 +487,7 @@ static void no_sleeper(void *p) {
 	uint64_t kr, ks;
 	if (!smcgw_lock(e, &e->rl)) return;
 	if (get(&e->use) == s->use) {
-		bool took = smcgw_still(e, s->fd) && counted(e, s->fd, &t, &kr, &ks) && kr > get(&e->kr);
+		bool took = smcgw_still(e, s->fd) && smcgw_measured(e, s->fd, &t, &kr, &ks) && kr > get(&e->kr);
 		if (took) {
 			put(&e->kr, kr);
 			put(&e->ate, true);
@@ -924,7 +939,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (done ? !all || nowait : !waited) return done ? (ssize_t)done : RETRY;
 			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), true, use, until});
 		}
-		if (unlikely(e->repair)) repair(e, fd);
+		if (unlikely(e->repair_rx)) repair_rx(e, fd);
 		uint32_t cx = get(&e->own->cx);
 		if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) smcgw_violated(e);
 		if (unlikely(e->eof || e->rx_error) && ++rounds > 10000) smcgw_violated(e); // the peer's words keep changing
@@ -1316,6 +1331,7 @@ void smcgw_no_risk(struct end *e, int fd) {
 // false while the kernel still refuses.
 static bool pay(struct end *e, int fd) {
 	if (unlikely(e->remote != 0)) return smcgw_remote_pay(e, fd);
+	if (unlikely(e->repair_tx)) repair_tx(e, fd);
 	while (e->owed || e->back != e->back_end) {
 		uint64_t size = size_of(e), at = (e->back - get(&e->own->base)) & (size - 1), n = size - at;
 		if (n > e->back_end - e->back) n = e->back_end - e->back;
@@ -1657,7 +1673,7 @@ static void not_blocked(void *p) {
 	struct tcp_info t;
 	uint64_t kr, ks;
 	int fd = smcgw_number(e, -1);
-	if (fd < 0 || !counted(e, fd, &t, &kr, &ks)) e->repair = true;
+	if (fd < 0 || !smcgw_measured(e, fd, &t, &kr, &ks)) e->repair_tx = true;
 	else if (ks > get(&e->ks)) sent(e, ks - get(&e->ks));
 	put(&e->tx_blocked, 0);
 	smcgw_unlock(e, &e->wl);
@@ -1806,7 +1822,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 			}
 			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), false, use, until});
 		}
-		if (unlikely(e->repair)) repair(e, fd);
+		if (unlikely(e->repair_tx)) repair_tx(e, fd);
 		if (unlikely(get(&e->violated))) {
 			err = e->tx_error ? e->tx_error : EPIPE;
 			e->tx_error = 0;

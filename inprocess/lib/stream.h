@@ -11,6 +11,8 @@
 #define WAY_LONG 1000000LL             // nanoseconds: longer than a peer on the same processor takes to fill or empty a ring
 #define WAY_SHARE 50                   // after a yield that took longer, the next one is not before this many times as long
 
+struct tcp_info;
+bool smcgw_measured(const struct end *e, int fd, struct tcp_info *a, uint64_t *kr, uint64_t *ks);
 bool smcgw_copy(char *ring, uint64_t mask, uint64_t at, const struct iovec *v, int nv, size_t skip, size_t n, bool out);
 int smcgw_part(struct iovec *d, const struct iovec *v, int nv, size_t skip, size_t n);
 void smcgw_violated(struct end *e);

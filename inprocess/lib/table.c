@@ -241,7 +241,7 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	smcgw_timeout_set(e);
 	put(&e->passed, false);
 	e->again = 0;
-	e->attached = e->repair = false;
+	e->attached = e->repair_rx = e->repair_tx = false;
 	e->own = 0;
 	e->peer = 0;
 	e->desk = 0;
@@ -266,7 +266,7 @@ static int taken(struct end *e, pthread_mutex_t *m, int r) {
 	if (likely(r != EOWNERDEAD)) return r;
 	pthread_mutex_consistent(m);
 	if (m == &e->wl) put(&e->tx_blocked, 0);
-	e->repair = true;
+	*(m == &e->wl ? &e->repair_tx : &e->repair_rx) = true;
 	return 0;
 }
 

@@ -2323,6 +2323,35 @@ static void survived(void) { // a child must go on after its parent died with a 
 	shutdown(a, SHUT_WR);
 	say("%s %s", res(read(left[0], s, 3)), s);
 }
+static void echoes(int b) {
+	for (char c; read(b, &c, 1) == 1 && write(b, &c, 1) == 1;) {}
+}
+static void survived_pings(void) { // a parent must go on after its child died anywhere in an exchange of single bytes
+	int a, wrong = 0;
+	pid_t p = peer(&a, echoes);
+	for (int i = 0; i < 60 && !wrong; i++) {
+		ssize_t n;
+		pid_t c = fork();
+		if (!c)
+			while (write(a, "c", 1) == 1 && read(a, in, 1) == 1) {}
+		usleep(1000 + (useconds_t)i * 137 % 4000);
+		kill(c, SIGKILL);
+		waitpid(c, 0, 0);
+		while (poll(&(struct pollfd){a, POLLIN, 0}, 1, 20) == 1) { // what it has not read
+			if ((n = read(a, in, 100)) <= 0 || strspn(in, "c") < (size_t)n) {
+				wrong = i + 1;
+				break;
+			}
+		}
+		if (i == 59) setsockopt(a, SOL_SOCKET, SO_RCVLOWAT, &(int){2}, sizeof(int)); // the kernel shows all from here on
+		setsockopt(a, SOL_SOCKET, SO_RCVLOWAT, &(int){1}, sizeof(int));
+		for (char k = 'd'; k < 'z' && !wrong; k++)
+			if (write(a, &k, 1) != 1 || read(a, in, 1) != 1 || in[0] != k) wrong = i + 1;
+	}
+	say("wrong at %d", wrong);
+	close(a);
+	reap(p);
+}
 static void killed_blocks(void) {
 	int a;
 	pid_t p = peer(&a, waits);
@@ -4111,6 +4140,33 @@ static void counted_behind(void) { // such bytes are counted, however many they 
 	shutdown(a, SHUT_WR);
 	for (ssize_t n; (n = read(b, in + got, 5000)) > 0; got += (size_t)n) ioctl(b, FIONREAD, &q);
 	say("right %d left %d", got == sent && !memcmp(in, big, sent), q);
+}
+static void shut_early(void) { // shutdown() of reading before a connection is promoted
+	size_t sent;
+	int a, b, c, d;
+	pair(&c, &d);
+	cold(&a, &b);
+	shutdown(b, SHUT_RD);
+	sent = by_bytes(b, a, 0);
+	give(b, "not read yet");
+	for (int i = 0; i < 2; i++) say("%s", res(read(b, in, 10)));
+	ms(20);
+	say("write %s", res(write(b, "more", 4)));
+	say("%zu right %d", take(a, 16), sent > 0 && !memcmp(in, "not read yetmore", 16));
+}
+static void file_from(void) { // a socket as the source of sendfile(), which the kernel does into a pipe
+	int a, b, p[2];
+	pair(&a, &b);
+	if (pipe(p)) die("pipe");
+	give(a, "0123456789");
+	ms(20);
+	say("%s", res(read(b, in, 2)));
+	say("%s", res(sendfile(p[1], b, 0, 4)));
+	say("%s", res(read(p[0], in, 10)));
+	say("%.4s", in);
+	say("%s %.4s", res(read(b, in, 10)), in);
+	give(a, "more");
+	say("%zu %.4s", take(b, 4), in);
 }
 static void low_inherited(void) { // from the listening socket
 	struct sockaddr_storage s;
@@ -5915,9 +5971,9 @@ static void left_by_many(void) {
 	X(peek) X(peeks_on) X(counts) X(shown) X(in_doubt) X(waitall) X(timeouts) X(timeout_later) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(exclusive_busy) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(timed_beside_program) X(whole_beside_program) X(only_writes) X(reset_beside_program) X(renumbered_beside_program) X(slowly) X(numbers_left) X(signalled_midway) X(urgent_beside_program) X(urgent_in_handler) X(kept_by_child) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(came_before) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing) X(killed_after_more) X(killed_after_option) X(killed_after_reading)            \
-	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
+	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(survived_pings) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(forked_early) X(child_passes) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(left_to_child) X(inherits_from_stopped) \
-	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_then_splice) X(reset_in_messages) X(low_behind) X(counted_behind) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_then_splice) X(reset_in_messages) X(low_behind) X(counted_behind) X(shut_early) X(file_from) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(left_by_many)
 
 int main(int argc, char **argv) {

@@ -285,7 +285,7 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	return (int)n;
 }
 PUBLIC ssize_t sendfile(int fd, int from, off_t *at, size_t n) {
-	if (unlikely(tracked(from))) return REAL(sendfile)(fd, from, at, n); // it reports that this is no file
+	if (unlikely(refuses(from, EINVAL))) return -1; // into a pipe, the kernel does it as by splice()
 	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, n < 0x7ffff000 ? n : 0x7ffff000));
 }
 PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags) {

@@ -2,6 +2,7 @@
 #include "lib.h"
 
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
@@ -457,20 +458,21 @@ static bool connected(void) {
 
 // inherited tells whether the socket has options that rings cannot serve, set before it was connected or inherited from the listening socket.
 static bool inherited(int fd) {
-	static const int options[] = {SO_RCVLOWAT, SO_ZEROCOPY, SO_OOBINLINE, SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING, SO_MAX_PACING_RATE};
+	static const struct {
+		int level, name, none;
+	} options[] = {
+		{SOL_SOCKET, SO_RCVLOWAT, 1}, {SOL_SOCKET, SO_PEEK_OFF, -1}, {SOL_SOCKET, SO_ZEROCOPY, 0}, {SOL_SOCKET, SO_OOBINLINE, 0}, {SOL_SOCKET, SO_TIMESTAMP, 0}, {SOL_SOCKET, SO_TIMESTAMPNS, 0},
+		{SOL_SOCKET, SO_TIMESTAMPING, 0}, {SOL_SOCKET, SO_MAX_PACING_RATE, 0}, {IPPROTO_TCP, TCP_INQ, 0}, {IPPROTO_IP, IP_RECVERR, 0}, {IPPROTO_IPV6, IPV6_RECVERR, 0},
+	};
 	for (unsigned i = 0; i < sizeof options / sizeof *options; i++) {
 		int v = 0;
 		socklen_t n = sizeof v;
-		if (SYS(getsockopt, fd, SOL_SOCKET, options[i], &v, &n) >= 0 && v > (options[i] == SO_RCVLOWAT)) return true;
+		if (SYS(getsockopt, fd, options[i].level, options[i].name, &v, &n) >= 0 && v > options[i].none) return true;
 	}
+	socklen_t filter = 0; // its length; one of eBPF is denied
+	if (SYS(getsockopt, fd, SOL_SOCKET, SO_GET_FILTER, 0, &filter) == -EACCES || filter) return true;
 	long fl = SYS(fcntl, fd, F_GETFL);
-	if (fl >= 0 && (fl & O_ASYNC)) return true;
-	int v4 = 0, v6 = 0;
-	socklen_t n = sizeof v4;
-	SYS(getsockopt, fd, IPPROTO_IP, IP_RECVERR, &v4, &n);
-	n = sizeof v6;
-	SYS(getsockopt, fd, IPPROTO_IPV6, IPV6_RECVERR, &v6, &n);
-	return v4 || v6;
+	return fl >= 0 && (fl & O_ASYNC);
 }
 
 void smcgw_ask(struct end *e, int fd) {

@@ -4185,6 +4185,26 @@ static void low_inherited(void) { // from the listening socket
 	say("ten %s", revents(b, POLLIN, 1000));
 	say("%s", res(read(b, in, 100)));
 }
+static void inq_early(void) { // an option that is set before the connection is made
+	struct sockaddr_storage s;
+	socklen_t l;
+	int from = listener(&s, &l), a = socket(s.ss_family, SOCK_STREAM, 0), b, left = 0;
+	setsockopt(a, IPPROTO_TCP, TCP_INQ, &(int){1}, sizeof(int));
+	if (connect(a, (struct sockaddr *)&s, l) < 0 || (b = accept(from, 0, 0)) < 0) die("accept");
+	for (int i = 0; i < 200; i++) {
+		moved(a, b);
+		moved(b, a);
+		if (i > 20) usleep(1000);
+	}
+	give(b, "0123456789");
+	ms(20);
+	char c[64];
+	struct msghdr h = {.msg_iov = &(struct iovec){in, 4}, .msg_iovlen = 1, .msg_control = c, .msg_controllen = sizeof c};
+	say("%s", res(recvmsg(a, &h, 0)));
+	struct cmsghdr *x = h.msg_controllen ? CMSG_FIRSTHDR(&h) : 0;
+	if (x && x->cmsg_level == IPPROTO_TCP && x->cmsg_type == TCP_CM_INQ) memcpy(&left, CMSG_DATA(x), sizeof left);
+	say("left %d", left);
+}
 static void writes_late_and_exits(int b) {
 	ms(150);
 	give(b, "01234567890123456789");
@@ -5973,7 +5993,7 @@ static void left_by_many(void) {
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing) X(killed_after_more) X(killed_after_option) X(killed_after_reading)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(survived_pings) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(forked_early) X(child_passes) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(left_to_child) X(inherits_from_stopped) \
-	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_then_splice) X(reset_in_messages) X(low_behind) X(counted_behind) X(shut_early) X(file_from) X(low_inherited) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
+	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_then_splice) X(reset_in_messages) X(low_behind) X(counted_behind) X(shut_early) X(file_from) X(low_inherited) X(inq_early) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
 	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(left_by_many)
 
 int main(int argc, char **argv) {

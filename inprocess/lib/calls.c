@@ -259,21 +259,30 @@ PUBLIC ssize_t sendmsg(int fd, const struct msghdr *h, int flags) {
 	TX(REAL(sendmsg)(fd, h, flags), smcgw_tx(e, fd, m.msg_iov, (int)m.msg_iovlen, flags));
 }
 PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
-	if (likely(!tracked(fd))) {
+	struct end *e = look(fd);
+	if (likely(!e || state_of(e) != SMCI_PROMOTED)) {
 		struct msghdr m;
 		for (unsigned i = 0; smcgw.slab && i < n && smcgw_move(&m, &h[i].msg_hdr, sizeof m); i++) {
 			if (!m.msg_control || !m.msg_controllen || passes(&m)) continue;
 			if (!i) return -1;
 			n = i;
 		}
-		return REAL(sendmmsg)(fd, h, n, flags);
+	}
+	if (unlikely(flags & SPECIAL) && e) to_kernel(fd, SMCI_WHY_OPTION);
+	enum path path = e ? smcgw_enter(e, fd, &e->raw_tx) : PLAIN;
+	if (likely(path != LOCKED)) {
+		ssize_t sum = 0;
+		int r = REAL(sendmmsg)(fd, h, n, flags);
+		if (path == PLAIN) return r;
+		for (int i = 0; i < r; i++) sum += h[i].msg_len;
+		smcgw_left(&e->raw_tx, &e->ks, sum);
+		return r;
 	}
 	for (unsigned i = 0; i < n; i++) {
 		if (i && smcgw_stops(fd, false)) return (int)i;
 		ssize_t r = sendmsg(fd, &h[i].msg_hdr, flags);
 		if (r < 0) {
-			struct end *e = i ? look(fd) : 0;
-			if (e) smcgw_unsaid(e, errno); // a message of no bytes meets the kernel's error, the next one may go by the ring
+			if (i && (e = look(fd))) smcgw_unsaid(e, errno); // a message of no bytes meets the kernel's error, the next one may go by the ring
 			return i ? (int)i : -1;
 		}
 		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();

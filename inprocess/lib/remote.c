@@ -1686,8 +1686,9 @@ static bool last(struct end *e, int fd, int64_t within) {
 static bool end_it(struct end *e, int fd, int64_t within) {
 	struct remote *m = e->remote;
 	if (!last(e, fd, within)) return false;
-	// After a FIN nothing can be repeated, so END requires that the peer has everything, and has said so.
-	for (int64_t until = now() + KEPT_WITHIN; m->tx == OPENED && !must_leave(e) && get(&e->own->head) - get_acquire(&e->peer->tail) > REPEATED;) {
+	// After a FIN nothing can be repeated, so END requires that the peer has everything, and has said so. A program that never waits does not
+	// wait for that, either: what is unread goes through the kernel.
+	for (int64_t until = now() + (get(&e->nonblock) ? 0 : KEPT_WITHIN); m->tx == OPENED && !must_leave(e) && get(&e->own->head) - get_acquire(&e->peer->tail) > REPEATED;) {
 		uint32_t room = get_acquire(&e->peer->room);
 		struct timespec ts = left_until(until);
 		if (!ts.tv_sec && !ts.tv_nsec) break;

@@ -149,13 +149,17 @@ void smcgw_let(uint64_t mask) {
 	SYS(rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
 }
 
+#define RECLAIM_EACH 1000000000LL // nanoseconds between looks at all entries
+
 // free_entry frees an entry. Entries freed last are reused first: they are in the cache, and no new page is touched. An entry that a thread
 // is still inside of, in a call that close() did not end, is reused last: that call will still change its counts, and its next end is not
 // promoted meanwhile.
 static _Atomic uint32_t freed[64], frees; // indices plus 1
+static _Atomic int64_t full_at;           // when no entry was free; 0: one is, or may be
 static void free_entry(struct end *e) {
 	bool inside = get(&e->raw_rx) || get(&e->raw_tx);
 	atomic_fetch_add(&e->use, 1);
+	if (unlikely(get(&full_at))) put(&full_at, 0);
 	if (likely(!inside)) put(&freed[atomic_fetch_add(&frees, 1) % 64], index_of(e) + 1);
 }
 
@@ -180,6 +184,7 @@ static struct end *take_entry(void) {
 	uint32_t last = atomic_exchange(&freed[(atomic_fetch_sub(&frees, 1) - 1) % 64], 0);
 	if (!last) atomic_fetch_add(&frees, 1);
 	else if (take(entry(last - 1))) return entry(last - 1);
+	if (unlikely(get(&full_at)) && now_coarse() - get(&full_at) < RECLAIM_EACH) return 0;
 	for (int round = 0; round < 2; round++) {
 		uint32_t from = get(&hint);
 		for (uint32_t i = 0; i < (round ? MAX_ENDS : 256); i++) {
@@ -189,11 +194,12 @@ static struct end *take_entry(void) {
 			return e;
 		}
 		int64_t t = now_coarse();
-		if (!round && t - get(&reclaimed) > 1000000000) {
+		if (!round && t - get(&reclaimed) > RECLAIM_EACH) {
 			put(&reclaimed, t);
 			reclaim();
 		}
 	}
+	put(&full_at, now_coarse());
 	return 0;
 }
 

@@ -974,7 +974,7 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 		if (!poll_only && unlikely(s->unwanted)) {
 			s->waiting++;
 			let_go();
-			n = smcgw_kernel_epoll(ep, v, max, &zero, 0);
+			n = sleep_in(s, ep, v, max, &zero, 0);
 			int err = errno;
 			bool open = woken(s, v, &n);
 			if (!open || n < 0 || (n > 0 && (n = report(s, v, max, n)))) {

@@ -40,6 +40,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../sys.h"
 #include "promoted.h"
 #include "rounds.h"
 
@@ -5700,16 +5701,17 @@ static void stuck_path(void) { // of one of two connections between the same pro
 	int a[2], b[2], ep = epoll_create1(0), seven = 7;
 	struct sock_filter drop[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, SKF_AD_OFF + SKF_AD_MARK), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 7, 0, 1),
 	                             BPF_STMT(BPF_RET | BPF_K, 0), BPF_STMT(BPF_RET | BPF_K, ~0u)};
+	const struct sock_fprog drops = {4, drop};
 	for (int i = 0; i < 2; i++) {
 		struct sockaddr_storage s;
 		socklen_t l;
 		int from = listener(&s, &l);
-		if (setsockopt(from, SOL_SOCKET, SO_ATTACH_FILTER, &(struct sock_fprog){4, drop}, sizeof(struct sock_fprog)) < 0) die("filter");
 		a[i] = new_socket(s.ss_family);
 		if (connect(a[i], (struct sockaddr *)&s, l) < 0) die("connect");
 		b[i] = accept(from, 0, 0);
 		close(from);
 		warm(a[i], b[i]);
+		if (SYS(setsockopt, b[i], SOL_SOCKET, SO_ATTACH_FILTER, &drops, sizeof drops) < 0) die("filter"); // unseen
 		add(ep, b[i], EPOLLIN);
 		say("none %s", res(recv(b[i], in, 1, MSG_DONTWAIT)));
 		leave_hot(ep, a[i], b[i]);

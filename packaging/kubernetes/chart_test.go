@@ -161,7 +161,10 @@ func TestExamples(t *testing.T) {
 		Devices []struct {
 			ContainerEdits struct {
 				Env    []string
-				Mounts []struct{ HostPath, ContainerPath string }
+				Mounts []struct {
+					HostPath, ContainerPath string
+					Options                 []string
+				}
 			}
 		}
 	}
@@ -196,6 +199,8 @@ func TestExamples(t *testing.T) {
 			for i, m := range want.Mounts {
 				require.Equal(t, m.HostPath, paths[c.VolumeMounts[i].Name], file)
 				require.Equal(t, m.ContainerPath, c.VolumeMounts[i].MountPath, file)
+				require.Contains(t, m.Options, "ro", "who may write there could take the place of the library, or of the broker")
+				require.True(t, c.VolumeMounts[i].ReadOnly, file)
 			}
 		}
 	}

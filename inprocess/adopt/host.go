@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -87,8 +88,8 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 	if err != nil || slices.Equal(ours, []string{library}) {
 		return false, err
 	}
-	if found, _ := filepath.Glob(path.Join(h.Root, "/lib/ld-linux.so.2")); found != nil { // the pattern is good
-		return false, fmt.Errorf("%w: it has programs of 32 bits (/lib/ld-linux.so.2), each of which would complain about a library of 64: enable units instead", ErrHost)
+	if other := h.foreign(); other != "" {
+		return false, fmt.Errorf("%w: it has programs (%s) that this library is not for, each of which would complain about it: enable units instead", ErrHost, other)
 	}
 	if err := h.safe(library); err != nil {
 		return false, err
@@ -117,6 +118,21 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 		return false, fmt.Errorf("%w: %w", ErrHost, err)
 	}
 	return true, nil
+}
+
+// foreign returns a file that shows that the host has programs which read its loader file, but cannot have the library:
+// those of another architecture, or snaps, which have the host's /etc and a /usr of their own. "" means none.
+func (h *Installation) foreign() string {
+	own := map[string]string{"amd64": "ld-linux-x86-64.so.2", "arm64": "ld-linux-aarch64.so.1"}[runtime.GOARCH]
+	for _, pattern := range []string{"/lib/ld-linux*.so.*", "/lib64/ld-linux*.so.*", "/libx32/ld-linux*.so.*", "/var/lib/snapd/snaps/*.snap"} {
+		found, _ := filepath.Glob(path.Join(h.Root, pattern)) // the patterns are good
+		for _, f := range found {
+			if path.Base(f) != own {
+				return path.Join("/", strings.TrimPrefix(f, h.Root))
+			}
+		}
+	}
+	return ""
 }
 
 // DisableHost undoes EnableHost and keeps the names of others. changed is false if there was nothing to undo.
@@ -176,6 +192,8 @@ func (h *Installation) safeName(library, name string) error {
 			return fmt.Errorf("%w %s: others than its owner may write %s", ErrLibrary, library, p)
 		case p == name && st.Mode&0o444 != 0o444:
 			return fmt.Errorf("%w %s: not everyone may read it", ErrLibrary, library)
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR && st.Mode&0o111 != 0o111:
+			return fmt.Errorf("%w %s: not everyone may search %s", ErrLibrary, library, p)
 		case p == "/":
 			return nil
 		}

@@ -120,6 +120,12 @@ func TestDisableLostHost(t *testing.T) {
 // TestRefusedHost: what cannot be loaded by every program is not written down.
 func TestRefusedHost(t *testing.T) {
 	file := func(h *Installation) string { return filepath.Join(h.Root, h.Library, Name) }
+	has := func(name string) func(*Installation) {
+		return func(h *Installation) {
+			require.NoError(t, os.MkdirAll(filepath.Join(h.Root, filepath.Dir(name)), 0o755))
+			require.NoError(t, os.WriteFile(filepath.Join(h.Root, name), nil, 0o755))
+		}
+	}
 	for name, c := range map[string]struct {
 		spoil func(*Installation)
 		text  string
@@ -151,10 +157,10 @@ func TestRefusedHost(t *testing.T) {
 			require.NoError(t, os.Rename(file(h), other))
 			require.NoError(t, os.Symlink(other, file(h)))
 		}, "outside of"},
-		"32 bits": {func(h *Installation) {
-			require.NoError(t, os.MkdirAll(filepath.Join(h.Root, "lib"), 0o755))
-			require.NoError(t, os.WriteFile(filepath.Join(h.Root, "lib/ld-linux.so.2"), nil, 0o755))
-		}, "32 bits"},
+		"unreachable": {func(h *Installation) { require.NoError(t, os.Chmod(filepath.Join(h.Root, "usr"), 0o700)) }, "not everyone may search /usr"},
+		"32 bits":     {has("lib/ld-linux.so.2"), "programs (/lib/ld-linux.so.2)"},
+		"armhf":       {has("lib/ld-linux-armhf.so.3"), "programs (/lib/ld-linux-armhf.so.3)"},
+		"snaps":       {has("var/lib/snapd/snaps/core22_1.snap"), "core22_1.snap"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := hostWithLibrary(t, map[string]string{"etc/ld.so.preload": "/lib/other.so\n"})

@@ -177,7 +177,8 @@ func (c *client) receive(jobs chan<- job) error {
 		if err != nil {
 			return nil // it has ended, or said nothing in time
 		}
-		j, err := c.take(body[:n], fds, cut)
+		var j job
+		c.effort.spend(func() { j, err = c.take(body[:n], fds, cut) }) // without waiting: a socket must be closed at once
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,7 @@ func ExamineProgram(path string, r *scan.Result, library string) Program {
 		}
 	}
 	if r.Promotable() {
-		p.Hints = append(p.Hints, "libraries that it loads while it runs are looked at when they are loaded")
+		p.Hints = append(p.Hints, "libraries that it loads while it runs are looked at when it makes its next connection")
 	}
 	return p
 }

@@ -10,9 +10,9 @@ func (c *core) dial(now time.Time, to route, req *REQ, addr AddrHeader) (*conn, 
 	x := c.newConn(to, 0, req)
 	x.tid = uint64(c.newID())<<32 | uint64(x.id)
 	x.active, x.addr = true, addr
-	req.LocalID, req.CAGUID = x.id, c.guid
+	req.LocalID, req.CAGUID = x.id, c.CAGUID
 	x.to(stateReqSent)
-	x.ask(now, x.tid, req, c.patience(req.RemoteTimeout), c.retries)
+	x.ask(now, x.tid, req, c.patience(req.RemoteTimeout), c.Retries)
 	return x, nil
 }
 
@@ -35,7 +35,7 @@ func (c *core) receiveREP(now time.Time, from route, tid uint64, m *REP) {
 	}
 	switch x.state {
 	case stateRepRcvd:
-		c.send(x.route, x.tid, &MRA{LocalID: x.id, RemoteID: x.remoteID, Message: KindREP, ServiceTimeout: c.serviceTimeout})
+		c.send(x.route, x.tid, &MRA{LocalID: x.id, RemoteID: x.remoteID, Message: KindREP, ServiceTimeout: c.ServiceTimeout})
 	case stateEstablished:
 		c.send(x.route, x.tid, x.rtu)
 	default:
@@ -109,9 +109,9 @@ func (c *core) receiveREJ(now time.Time, from route, m *REJ) {
 		x.finish(now, why)
 	case stateEstablished:
 		x.over(why)
-		x.enterTimeWait(now, c.timeWait)
+		x.enterTimeWait(now, c.TimeWait)
 	case stateDreqSent:
-		x.enterTimeWait(now, c.timeWait)
+		x.enterTimeWait(now, c.TimeWait)
 	case stateTimeWait, stateClosed:
 	}
 }

@@ -92,7 +92,7 @@ func (x *conn) expire(now time.Time) {
 		x.core.stats.Timeouts++
 		if x.state == stateDreqSent {
 			x.timedOut = true
-			x.enterTimeWait(now, x.core.timeWait)
+			x.enterTimeWait(now, x.core.TimeWait)
 			return
 		}
 		x.reject(RejectTimeout, nil, nil)
@@ -119,7 +119,7 @@ func (x *conn) reject(reason RejectReason, ari, private []byte) {
 	}
 	if reason == RejectTimeout && ari == nil {
 		m.ARI = make([]byte, 8)
-		put64(m.ARI, x.core.guid)
+		put64(m.ARI, x.core.CAGUID)
 	}
 	x.core.send(x.route, x.tid, m)
 }
@@ -143,7 +143,7 @@ func (x *conn) finish(now time.Time, why error) {
 	if x.active {
 		x.forget()
 	} else {
-		x.enterTimeWait(now, x.core.timeWait)
+		x.enterTimeWait(now, x.core.TimeWait)
 	}
 }
 

@@ -18,16 +18,6 @@ type datagram struct {
 	msg Message
 }
 
-// limits are the times and bounds of a core; Config has their defaults.
-type limits struct {
-	responseTimeout uint8         // code: how soon both sides should answer
-	packetLifetime  uint8         // code: how long a packet takes
-	serviceTimeout  uint8         // code: how long the application may take to answer, for MRAs
-	retries         int           // how often a message is repeated
-	timeWait        time.Duration // how long an ended connection answers
-	objects         int           // maximum number of connections, queries and questions together
-}
-
 // codeTime returns the time that a 5-bit code stands for (IBTA vol. 1, 12.7.34).
 func codeTime(code uint8) time.Duration {
 	return 4096 * time.Nanosecond << (code & 31)
@@ -36,10 +26,9 @@ func codeTime(code uint8) time.Duration {
 // core is the protocol without I/O: arrivals go into receive, outgoing datagrams are collected in out, and timers are
 // run by expire. It has no lock.
 type core struct {
-	limits
-	guid  uint64        // of our channel adapter
-	newID func() uint32 // random numbers
-	addrs func() []netip.Addr
+	Config               // with its defaults; Do and Vector are not the protocol's
+	newID  func() uint32 // random numbers
+	addrs  func() []netip.Addr
 
 	conns     map[uint32]*conn        // by our communication id
 	peers     map[peerID]*conn        // by the peer's communication id
@@ -66,9 +55,9 @@ type peerQP struct {
 	qpn  uint32
 }
 
-func newCore(l limits, guid uint64, newID func() uint32, addrs func() []netip.Addr) *core {
+func newCore(cfg Config, newID func() uint32, addrs func() []netip.Addr) *core {
 	return &core{
-		limits: l, guid: guid, newID: newID, addrs: addrs,
+		Config: cfg, newID: newID, addrs: addrs,
 		conns: map[uint32]*conn{}, peers: map[peerID]*conn{}, qps: map[peerQP]*conn{},
 		listeners: map[listenKey]*listener{}, queries: map[uint32]*query{}, questions: map[questionID]*question{},
 	}
@@ -92,12 +81,12 @@ type Stats struct {
 
 // full reports whether the bound on objects is reached.
 func (c *core) full() bool {
-	return len(c.conns)+len(c.queries)+len(c.questions) >= c.objects
+	return len(c.conns)+len(c.queries)+len(c.questions) >= c.Objects
 }
 
 // mostQuestions bounds the questions of peers. An answered question is kept for seconds, even from a forged address: a
 // flood of them must leave half of the objects to connections and to queries of ours.
-func (c *core) mostQuestions() int { return (c.objects + 1) / 2 }
+func (c *core) mostQuestions() int { return (c.Objects + 1) / 2 }
 
 func (c *core) send(to route, tid uint64, m Message) {
 	c.stats.Sent++
@@ -106,7 +95,7 @@ func (c *core) send(to route, tid uint64, m Message) {
 
 // patience returns how long to wait for an answer that should come within a code: the code's time plus the round trip.
 func (c *core) patience(code uint8) time.Duration {
-	return codeTime(code) + 2*codeTime(c.packetLifetime)
+	return codeTime(code) + 2*codeTime(c.PacketLifetime)
 }
 
 // freshID returns an unused communication or request id.

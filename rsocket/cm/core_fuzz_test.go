@@ -28,14 +28,14 @@ func FuzzCore(f *testing.F) {
 		if peer {
 			from = route{0, w.a.addr}
 		}
-		for i := range 2 * w.b.objects {
+		for i := range 2 * w.b.Objects {
 			for _, b := range [][]byte{first, second} {
 				b = append([]byte(nil), b...)
 				vary(b, i)
 				w.b.receive(w.now, from, b)
 			}
 			w.b.out = nil
-			require.LessOrEqual(t, len(w.b.conns)+len(w.b.queries)+len(w.b.questions), w.b.objects)
+			require.LessOrEqual(t, len(w.b.conns)+len(w.b.queries)+len(w.b.questions), w.b.Objects)
 		}
 		if !peer {
 			require.Equal(t, stateEstablished, y.state)
@@ -48,7 +48,7 @@ func FuzzCore(f *testing.F) {
 				}
 			}
 		}
-		require.LessOrEqual(t, len(w.b.conns)+len(w.b.queries)+len(w.b.questions), w.b.objects)
+		require.LessOrEqual(t, len(w.b.conns)+len(w.b.queries)+len(w.b.questions), w.b.Objects)
 	})
 }
 

@@ -25,10 +25,11 @@ type side struct {
 	addr netip.Addr
 }
 
-func newSide(addr netip.Addr, guid uint64, l limits) *side {
+func newSide(addr netip.Addr, guid uint64, cfg Config) *side {
+	cfg.CAGUID = guid
 	next := uint32(guid) << 16
 	newID := func() uint32 { next++; return next }
-	return &side{newCore(l, guid, newID, func() []netip.Addr { return []netip.Addr{addr} }), addr}
+	return &side{newCore(cfg, newID, func() []netip.Addr { return []netip.Addr{addr} }), addr}
 }
 
 // reporter is what testing and rapid have in common.
@@ -46,11 +47,8 @@ type world struct {
 }
 
 func newWorld(t reporter) *world {
-	l := limits{
-		responseTimeout: 20, packetLifetime: 16, serviceTimeout: 24, retries: 15,
-		timeWait: 500 * time.Millisecond, objects: 100,
-	}
-	return &world{t: t, now: time.Unix(1000, 0), a: newSide(addrA, 1, l), b: newSide(addrB, 2, l)}
+	cfg := Config{Objects: 100, TimeWait: 500 * time.Millisecond}.withDefaults(verbs.PortAttr{})
+	return &world{t: t, now: time.Unix(1000, 0), a: newSide(addrA, 1, cfg), b: newSide(addrB, 2, cfg)}
 }
 
 func (w *world) other(s *side) *side {
@@ -250,7 +248,7 @@ func TestMRAsAreBounded(t *testing.T) {
 	}
 	require.ErrorIs(t, x.err, ErrTimeout)
 	require.Greater(t, w.now.Sub(begin), maxGrant)
-	require.EqualValues(t, w.a.retries, w.a.stats.Repeated)
+	require.EqualValues(t, w.a.Retries, w.a.stats.Repeated)
 	w.requireEmpty()
 }
 
@@ -368,8 +366,8 @@ func TestRefused(t *testing.T) {
 func TestObjectsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	w.listen(w.b, 1000)
-	w.b.objects = 3
-	w.a.objects = 5
+	w.b.Objects = 3
+	w.a.Objects = 5
 	for qpn := range uint32(5) {
 		w.request(w.a, qpn)
 	}
@@ -386,9 +384,9 @@ func TestObjectsAreBounded(t *testing.T) {
 // Requests that the application refuses take no room from its own attempts, nor from other requests.
 func TestRefusedRequestsLeaveRoom(t *testing.T) {
 	w := newWorld(t)
-	w.a.objects = 1000
+	w.a.Objects = 1000
 	l := w.listen(w.b, 4)
-	for qpn := range uint32(2 * w.b.objects) {
+	for qpn := range uint32(2 * w.b.Objects) {
 		w.request(w.a, qpn+1)
 		w.exchange()
 		require.NoError(t, l.take().(*conn).refuse(RejectNoResources, nil, nil))
@@ -401,9 +399,9 @@ func TestRefusedRequestsLeaveRoom(t *testing.T) {
 // Questions that are answered stay for a while, and leave room for connections.
 func TestQuestionsLeaveRoom(t *testing.T) {
 	w := newWorld(t)
-	w.a.objects = 1000
+	w.a.Objects = 1000
 	l, requests := w.listenUD(w.b, 4), w.listen(w.b, 4)
-	for range 2 * w.b.objects {
+	for range 2 * w.b.Objects {
 		w.ask(w.a)
 		w.exchange()
 		if q, ok := l.take().(*question); ok {
@@ -411,7 +409,7 @@ func TestQuestionsLeaveRoom(t *testing.T) {
 			w.exchange()
 		}
 	}
-	require.Len(t, w.b.questions, w.b.objects/2)
+	require.Len(t, w.b.questions, w.b.Objects/2)
 	w.request(w.a, 1)
 	w.exchange()
 	require.Len(t, requests.queue, 1)
@@ -425,7 +423,7 @@ func TestQuestionsLeaveRoom(t *testing.T) {
 func TestStale(t *testing.T) {
 	w := newWorld(t)
 	_, y := w.connected()
-	w.a.core = newSide(addrA, 1, w.a.limits).core
+	w.a.core = newSide(addrA, 1, w.a.Config).core
 	w.a.newID = func() uint32 { return 0x777 }
 	x := w.request(w.a, 0x11)
 	require.Equal(t, []AttrID{AttrREQ, AttrDREQ, AttrREJ, AttrDREP}, w.exchange())
@@ -443,7 +441,7 @@ func TestStale(t *testing.T) {
 func TestStaleREP(t *testing.T) {
 	w := newWorld(t)
 	old, _ := w.connected()
-	w.b.core = newSide(addrB, 2, w.b.limits).core
+	w.b.core = newSide(addrB, 2, w.b.Config).core
 	w.b.newID = func() uint32 { return 0x777 }
 	l := w.listen(w.b, 1)
 	x := w.request(w.a, 0x12)
@@ -636,7 +634,7 @@ func TestAgainstCapture(t *testing.T) {
 	w := newWorld(t)
 	server := netip.MustParseAddr("10.77.0.2")
 	client := route{0, netip.MustParseAddr("10.77.0.3")}
-	s := newSide(server, 0x505400fffe770002, w.a.limits)
+	s := newSide(server, 0x505400fffe770002, w.a.Config)
 	ids := []uint32{0x61b4d3cf}
 	s.newID = func() uint32 { id := ids[0]; return id }
 	l, err := s.listen(listenKey{service: ServiceOf(PortSpaceTCP, 7471), addr: server}, 1)

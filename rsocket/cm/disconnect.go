@@ -12,7 +12,7 @@ func (x *conn) disconnect(now time.Time, why error) {
 	x.leaveQP()
 	x.to(stateDreqSent)
 	tid := uint64(x.core.newID())<<32 | uint64(x.id)
-	x.ask(now, tid, m, x.core.patience(x.core.responseTimeout), x.core.retries)
+	x.ask(now, tid, m, x.core.patience(x.core.ResponseTimeout), x.core.Retries)
 }
 
 // receiveDREQ ends a connection and answers, even if there is no connection: the peer repeats the request until it is
@@ -35,7 +35,7 @@ func (c *core) receiveDREQ(now time.Time, from route, tid uint64, m *DREQ) {
 		// A DREQ instead of the RTU proves that the REP arrived.
 		x.establish()
 		x.over(ErrDisconnected)
-		x.enterTimeWait(now, x.core.timeWait)
+		x.enterTimeWait(now, x.core.TimeWait)
 	default:
 	}
 }
@@ -43,6 +43,6 @@ func (c *core) receiveDREQ(now time.Time, from route, tid uint64, m *DREQ) {
 // receiveDREP ends the disconnection.
 func (x *conn) receiveDREP(now time.Time) {
 	if x.state == stateDreqSent {
-		x.enterTimeWait(now, x.core.timeWait)
+		x.enterTimeWait(now, x.core.TimeWait)
 	}
 }

@@ -36,10 +36,7 @@ func New(dev verbs.Device, cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("communication manager: %w", err)
 	}
 	m := &Manager{dev: dev, cfg: cfg.withDefaults(dev.Port()), rearm: make(chan struct{}, 1)}
-	m.core = newCore(limits{
-		responseTimeout: m.cfg.ResponseTimeout, packetLifetime: m.cfg.PacketLifetime, serviceTimeout: m.cfg.ServiceTimeout,
-		retries: m.cfg.Retries, timeWait: m.cfg.TimeWait, objects: m.cfg.Objects,
-	}, m.cfg.CAGUID, randomID, func() []netip.Addr { return m.addrs })
+	m.core = newCore(m.cfg, randomID, func() []netip.Addr { return m.addrs })
 	m.port = uint16(randomID())
 	m.refresh()
 	var err error

@@ -224,7 +224,7 @@ func (m *model) check() {
 			}
 			require.NotNil(m.t, from, "a reply of nobody")
 			require.Equal(m.t, m.accepted[from], x.rep.QPN)
-			require.EqualValues(m.t, m.other(m.sideOf(x)).guid, x.guid)
+			require.EqualValues(m.t, m.other(m.sideOf(x)).CAGUID, x.guid)
 		}
 	}
 	for _, s := range []*side{m.a, m.b} {

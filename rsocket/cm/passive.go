@@ -130,7 +130,7 @@ func (c *core) receiveREQ(now time.Time, from route, tid uint64, m *REQ) {
 	c.peers[key] = x
 	c.qps[x.remoteQP()] = x
 	x.to(stateReqRcvd)
-	c.timers.set(&x.timer, now.Add(codeTime(c.serviceTimeout)))
+	c.timers.set(&x.timer, now.Add(codeTime(c.ServiceTimeout)))
 	l.add(x)
 }
 
@@ -171,7 +171,7 @@ func (x *conn) repeatedREQ() {
 	switch x.state {
 	case stateReqRcvd:
 		x.core.send(x.route, x.tid, &MRA{
-			LocalID: x.id, RemoteID: x.remoteID, Message: KindREQ, ServiceTimeout: x.core.serviceTimeout,
+			LocalID: x.id, RemoteID: x.remoteID, Message: KindREQ, ServiceTimeout: x.core.ServiceTimeout,
 		})
 	case stateRepSent:
 		x.core.send(x.route, x.tid, x.rep)
@@ -186,7 +186,7 @@ func (x *conn) accept(now time.Time, rep *REP) error {
 	if x.state != stateReqRcvd {
 		return x.gone()
 	}
-	rep.LocalID, rep.RemoteID, rep.CAGUID = x.id, x.remoteID, x.core.guid
+	rep.LocalID, rep.RemoteID, rep.CAGUID = x.id, x.remoteID, x.core.CAGUID
 	x.rep = rep
 	x.to(stateRepSent)
 	x.ask(now, x.tid, rep, x.core.patience(x.req.LocalTimeout), int(x.req.MaxCMRetries))

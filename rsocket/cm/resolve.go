@@ -23,13 +23,13 @@ func (c *core) resolve(now time.Time, to route, req *SIDRREQ) (*query, error) {
 	if c.full() {
 		return nil, ErrNoResources
 	}
-	q := &query{core: c, route: to, req: req, tries: c.retries, changed: make(chan struct{}, 1)}
+	q := &query{core: c, route: to, req: req, tries: c.Retries, changed: make(chan struct{}, 1)}
 	q.timer.fire = q.expire
 	req.RequestID = c.freshID()
 	q.tid = uint64(c.newID())<<32 | uint64(req.RequestID)
 	c.queries[req.RequestID] = q
 	c.send(to, q.tid, req)
-	c.timers.set(&q.timer, now.Add(c.patience(c.responseTimeout)))
+	c.timers.set(&q.timer, now.Add(c.patience(c.ResponseTimeout)))
 	return q, nil
 }
 
@@ -42,7 +42,7 @@ func (q *query) expire(now time.Time) {
 	q.tries--
 	q.core.stats.Repeated++
 	q.core.send(q.route, q.tid, q.req)
-	q.core.timers.set(&q.timer, now.Add(q.core.patience(q.core.responseTimeout)))
+	q.core.timers.set(&q.timer, now.Add(q.core.patience(q.core.ResponseTimeout)))
 }
 
 func (q *query) finish(why error) {
@@ -118,7 +118,7 @@ func (c *core) receiveSIDRREQ(now time.Time, from route, tid uint64, m *SIDRREQ)
 	q.listener, q.queued = l, true
 	q.timer.fire = q.expire
 	c.questions[key] = q
-	c.timers.set(&q.timer, now.Add(codeTime(c.serviceTimeout)))
+	c.timers.set(&q.timer, now.Add(codeTime(c.ServiceTimeout)))
 	l.add(q)
 }
 
@@ -147,6 +147,6 @@ func (q *question) answer(now time.Time, rep *SIDRREP) error {
 		q.queued = false
 	}
 	q.core.send(q.route, q.tid, rep)
-	q.core.timers.set(&q.timer, now.Add(2*q.core.patience(q.core.responseTimeout)))
+	q.core.timers.set(&q.timer, now.Add(2*q.core.patience(q.core.ResponseTimeout)))
 	return nil
 }

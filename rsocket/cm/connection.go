@@ -9,8 +9,37 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Conn is an established connection. Any goroutine may call its methods; a loop must not call Disconnect.
-type Conn struct {
+// Conn is an established connection, made by a [Manager] or the kernel's. Any goroutine may call its methods; a loop
+// must not call Disconnect.
+type Conn interface {
+	// QP returns the queue pair that the caller passed to Dial or Accept and still owns.
+	QP() verbs.QP
+	// Attr returns the attributes with which the queue pair was connected.
+	Attr() verbs.QPAttr
+	// PrivateData returns the peer's private data, the whole field padded with zeros: on the active side of the
+	// acceptance, on the passive side of the request.
+	PrivateData() []byte
+	// LocalAddr returns our address.
+	LocalAddr() netip.AddrPort
+	// RemoteAddr returns the peer's address.
+	RemoteAddr() netip.AddrPort
+	// Done returns a channel that is closed when the connection is over. The queue pair is not changed: completions that
+	// arrived before can still be polled, then Disconnect moves it to ERR.
+	Done() <-chan struct{}
+	// AfterDone makes f run in its own goroutine when the connection is over, for callers with too many connections to
+	// have a goroutine wait for each.
+	AfterDone(f func())
+	// Err returns nil before Done, then ErrDisconnected if the peer ended the connection, ErrClosed if we did, or else
+	// why it was lost: a *RejectError of a peer that does not know it, rdmacm.ErrDeviceRemoved from the kernel.
+	Err() error
+	// Disconnect moves the queue pair to ERR, tells the peer and waits for its answer. If ctx ends the wait, the peer is
+	// still told; if it never answers, the error is ErrTimeout. In every case the connection is over. A repeated call, or
+	// one after the peer's disconnection, sends nothing.
+	Disconnect(ctx context.Context) error
+}
+
+// connection implements Conn.
+type connection struct {
 	m       *Manager
 	x       *conn
 	qp      QPParams
@@ -20,8 +49,8 @@ type Conn struct {
 	remote  netip.AddrPort
 }
 
-func (m *Manager) newConn(x *conn, p QPParams, attr verbs.QPAttr, private []byte) *Conn {
-	c := &Conn{m: m, x: x, qp: p, attr: attr, private: private}
+func (m *Manager) newConn(x *conn, p QPParams, attr verbs.QPAttr, private []byte) *connection {
+	c := &connection{m: m, x: x, qp: p, attr: attr, private: private}
 	c.local, c.remote = x.addrs()
 	return c
 }
@@ -36,29 +65,26 @@ func (x *conn) addrs() (local, remote netip.AddrPort) {
 	return local, remote
 }
 
-// QP returns the queue pair that the caller passed to Dial or Accept and still owns.
-func (c *Conn) QP() verbs.QP { return c.qp.QP }
+// QP implements Conn.
+func (c *connection) QP() verbs.QP { return c.qp.QP }
 
-// Attr returns the attributes with which the queue pair was connected.
-func (c *Conn) Attr() verbs.QPAttr { return c.attr }
+// Attr implements Conn.
+func (c *connection) Attr() verbs.QPAttr { return c.attr }
 
-// PrivateData returns the peer's private data, the whole field padded with zeros: on the active side of the acceptance,
-// on the passive side of the request.
-func (c *Conn) PrivateData() []byte { return c.private }
+// PrivateData implements Conn.
+func (c *connection) PrivateData() []byte { return c.private }
 
-// LocalAddr returns our address.
-func (c *Conn) LocalAddr() netip.AddrPort { return c.local }
+// LocalAddr implements Conn.
+func (c *connection) LocalAddr() netip.AddrPort { return c.local }
 
-// RemoteAddr returns the peer's address.
-func (c *Conn) RemoteAddr() netip.AddrPort { return c.remote }
+// RemoteAddr implements Conn.
+func (c *connection) RemoteAddr() netip.AddrPort { return c.remote }
 
-// Done returns a channel that is closed when the connection is over. The queue pair is not changed: completions that
-// arrived before can still be polled, then Disconnect moves it to ERR.
-func (c *Conn) Done() <-chan struct{} { return c.x.done }
+// Done implements Conn.
+func (c *connection) Done() <-chan struct{} { return c.x.done }
 
-// AfterDone makes f run in its own goroutine when the connection is over, for callers with too many connections to have
-// a goroutine wait for each.
-func (c *Conn) AfterDone(f func()) {
+// AfterDone implements Conn.
+func (c *connection) AfterDone(f func()) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	if c.x.err != nil {
@@ -68,18 +94,15 @@ func (c *Conn) AfterDone(f func()) {
 	c.x.after = append(c.x.after, f)
 }
 
-// Err returns nil before Done, then ErrDisconnected if the peer ended the connection, a *RejectError if the peer does
-// not know it, or else ErrClosed.
-func (c *Conn) Err() error {
+// Err implements Conn.
+func (c *connection) Err() error {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	return c.x.err
 }
 
-// Disconnect moves the queue pair to ERR, tells the peer and waits for its answer. If ctx ends the wait, the peer is
-// still told, up to Config.Retries times; if the peer never answers, the error is ErrTimeout. In every case the
-// connection is over. A repeated call, or one after the peer's disconnection, sends nothing.
-func (c *Conn) Disconnect(ctx context.Context) error {
+// Disconnect implements Conn. The peer is told up to Config.Retries times.
+func (c *connection) Disconnect(ctx context.Context) error {
 	failed := c.qp.Fail()
 	c.m.act(func(now time.Time) { c.x.disconnect(now, ErrClosed) })
 	if err := c.m.wait(ctx, c.x.changed, func() bool { return c.m.closed || c.x.state >= stateTimeWait }); err != nil {

@@ -41,7 +41,7 @@ type DialParams struct {
 // Dial connects a queue pair to a peer's: it sends a request, waits for the answer, moves the queue pair to RTS and
 // tells the peer. A refusal is a *RejectError. After an error the queue pair may be in any state. ctx bounds the whole
 // call; without a deadline an unanswered request ends after Config.Retries.
-func (m *Manager) Dial(ctx context.Context, p DialParams) (*Conn, error) {
+func (m *Manager) Dial(ctx context.Context, p DialParams) (Conn, error) {
 	if err := p.Check(); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
@@ -67,7 +67,7 @@ func (m *Manager) Dial(ctx context.Context, p DialParams) (*Conn, error) {
 	}
 }
 
-func (m *Manager) dialOnce(ctx context.Context, p *DialParams) (*Conn, error) {
+func (m *Manager) dialOnce(ctx context.Context, p *DialParams) (Conn, error) {
 	var x *conn
 	var err error
 	m.act(func(now time.Time) { x, err = m.dialLocked(now, p) })

@@ -20,7 +20,17 @@ type ListenConfig struct {
 }
 
 // Listener receives requests for connections.
-type Listener struct {
+type Listener interface {
+	// Addr returns the address listened on, with the port that was chosen.
+	Addr() netip.AddrPort
+	// Accept waits for the next request, which the caller must answer.
+	Accept(ctx context.Context) (*Request, error)
+	// Close stops listening and refuses the requests that were not taken.
+	Close() error
+}
+
+// connListener implements Listener.
+type connListener struct {
 	m    *Manager
 	l    *listener
 	addr netip.AddrPort
@@ -28,13 +38,13 @@ type Listener struct {
 
 // Listen accepts requests for a port, at one address of the device or, if local has none or an unspecified one, at all
 // of them. Port 0 chooses one.
-func (m *Manager) Listen(local netip.AddrPort, cfg ListenConfig) (*Listener, error) {
+func (m *Manager) Listen(local netip.AddrPort, cfg ListenConfig) (Listener, error) {
 	setDefault(&cfg.PortSpace, PortSpaceTCP)
 	l, addr, err := m.listen(local, cfg, false)
 	if err != nil {
 		return nil, err
 	}
-	return &Listener{m, l, addr}, nil
+	return &connListener{m, l, addr}, nil
 }
 
 func (m *Manager) listen(local netip.AddrPort, cfg ListenConfig, datagrams bool) (l *listener, at netip.AddrPort, err error) {
@@ -69,11 +79,11 @@ func (m *Manager) listen(local netip.AddrPort, cfg ListenConfig, datagrams bool)
 	return l, netip.AddrPortFrom(local.Addr(), port), nil
 }
 
-// Addr returns the address listened on, with the port that was chosen.
-func (l *Listener) Addr() netip.AddrPort { return l.addr }
+// Addr implements Listener.
+func (l *connListener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for the next request, which the caller must answer.
-func (l *Listener) Accept(ctx context.Context) (*Request, error) {
+// Accept implements Listener.
+func (l *connListener) Accept(ctx context.Context) (*Request, error) {
 	x, err := l.m.next(ctx, l.l)
 	if err != nil {
 		return nil, fmt.Errorf("accept: %w", err)
@@ -93,8 +103,8 @@ func (m *Manager) next(ctx context.Context, l *listener) (x any, err error) {
 	return x, err
 }
 
-// Close stops listening and refuses the requests that were not taken.
-func (l *Listener) Close() error {
+// Close implements Listener.
+func (l *connListener) Close() error {
 	l.m.unlisten(l.l)
 	return nil
 }

@@ -94,11 +94,11 @@ func (h *host) qp(kind verbs.QPType) verbs.QP {
 
 func (h *host) params(kind verbs.QPType) QPParams { return QPParams{QP: h.qp(kind), Do: h.loop.Do} }
 
-func (h *host) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
+func (h *host) dial(ctx context.Context, to netip.AddrPort) (Conn, error) {
 	return h.m.Dial(ctx, DialParams{QPParams: h.params(verbs.QPTRC), Remote: to, PrivateData: []byte("hello")})
 }
 
-func (h *host) listen(cfg ListenConfig) *Listener {
+func (h *host) listen(cfg ListenConfig) Listener {
 	l, err := h.m.Listen(netip.AddrPortFrom(h.addr, 0), cfg)
 	require.NoError(h.t, err)
 	return l
@@ -106,11 +106,11 @@ func (h *host) listen(cfg ListenConfig) *Listener {
 
 // accepted is what a server made of a request.
 type accepted struct {
-	conn *Conn
+	conn Conn
 	err  error
 }
 
-func (h *host) accept(l *Listener, kind verbs.QPType) <-chan accepted {
+func (h *host) accept(l Listener, kind verbs.QPType) <-chan accepted {
 	ch := make(chan accepted, 1)
 	go func() {
 		r, err := l.Accept(h.ctx())
@@ -155,7 +155,7 @@ func (h *host) sge(n uint32) []verbs.SGE {
 }
 
 // say sends from one connection to the other.
-func say(from *host, a *Conn, to *host, b *Conn) {
+func say(from *host, a Conn, to *host, b Conn) {
 	to.in(func() { require.NoError(to.t, b.QP().PostRecv(&verbs.RecvWR{SGList: to.sge(64)})) })
 	from.in(func() {
 		copy(from.mr.Bytes(), "data")
@@ -200,8 +200,8 @@ func TestConnections(t *testing.T) {
 			require.Equal(t, y.conn.QP().Num(), x.Attr().DestQPNum)
 			require.Equal(t, x.Attr().RQPSN, y.conn.Attr().SQPSN)
 			require.Equal(t, x.Attr().SQPSN, y.conn.Attr().RQPSN)
-			require.Equal(t, x.x.req.PSN, x.Attr().RQPSN, "what we say is what we expect (cm_init_qp_rtr_attr of the kernel)")
-			require.Equal(t, y.conn.x.rep.PSN, y.conn.Attr().RQPSN)
+			require.Equal(t, x.(*connection).x.req.PSN, x.Attr().RQPSN, "what we say is what we expect (cm_init_qp_rtr_attr of the kernel)")
+			require.Equal(t, y.conn.(*connection).x.rep.PSN, y.conn.Attr().RQPSN)
 			require.EqualValues(t, 17, x.Attr().Timeout)
 			require.EqualValues(t, 12, x.Attr().MinRNRTimer)
 
@@ -420,7 +420,7 @@ func TestClose(t *testing.T) {
 }
 
 // dial0 dials with a queue pair that stays idle.
-func (h *host) dial0(to netip.AddrPort) (*Conn, error) {
+func (h *host) dial0(to netip.AddrPort) (Conn, error) {
 	return h.m.Dial(h.ctx(), DialParams{QPParams: QPParams{QP: idleQP{}}, Remote: to})
 }
 
@@ -569,7 +569,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			r, err := l.Accept(b.ctx())
 			if err == nil {
-				var y *Conn
+				var y Conn
 				if y, err = r.Accept(b.ctx(), AcceptParams{QPParams: pb[i]}); err == nil {
 					<-y.Done()
 					err = y.Disconnect(b.ctx())

@@ -10,8 +10,9 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Request is a peer's request for a connection. Answer it with Accept or Reject; otherwise it is refused after
-// Config.ServiceTimeout.
+// Request is a peer's request for a connection. Answer it with Accept or Reject; otherwise a Manager refuses it after
+// Config.ServiceTimeout. The kernel's manager does not tell what it needs no help with: port space, PSN, MTU and the
+// timers of our queue pair.
 type Request struct {
 	Local, Remote      netip.AddrPort
 	PortSpace          PortSpace
@@ -27,19 +28,39 @@ type Request struct {
 	SRQ                bool
 	PrivateData        []byte // the rest of the field, padded with zeros
 
+	Answer
+}
+
+// Answer is what to do with a Request.
+type Answer interface {
+	// Accept moves the queue pair to RTS, accepts the request and waits until the peer confirms. If the confirmation is
+	// lost, it is requested again, which takes seconds; call Established if the peer's first data arrives earlier. On an
+	// error the peer is refused, and the queue pair may be in any state.
+	Accept(ctx context.Context, p AcceptParams) (Conn, error)
+	// Established reports that the peer's data arrived, which proves that it has our answer: a waiting Accept returns. A
+	// loop may call it.
+	Established()
+	// Reject refuses the request. private is at most MaxREJPrivate bytes.
+	Reject(reason RejectReason, private []byte) error
+}
+
+// request implements Answer.
+type request struct {
+	Request
 	m *Manager
 	x *conn
 }
 
 func newRequest(m *Manager, x *conn) *Request {
-	r := &Request{
+	r := &request{m: m, x: x, Request: Request{
 		PortSpace: x.req.Service.PortSpace(), Transport: x.req.Transport, QPN: x.req.QPN, PSN: x.req.PSN, MTU: x.req.MTU,
 		ResponderResources: x.req.ResponderResources, InitiatorDepth: x.req.InitiatorDepth,
 		RetryCount: x.req.RetryCount, RNRRetry: x.req.RNRRetry, AckTimeout: x.req.Primary.AckTimeout,
-		SRQ: x.req.SRQ, PrivateData: x.req.PrivateData, m: m, x: x,
-	}
+		SRQ: x.req.SRQ, PrivateData: x.req.PrivateData,
+	}}
 	r.Local, r.Remote = x.addrs()
-	return r
+	r.Answer = r
+	return &r.Request
 }
 
 // AcceptParams are the parameters of Accept. QP must be set.
@@ -49,10 +70,8 @@ type AcceptParams struct {
 	PrivateData []byte
 }
 
-// Accept moves the queue pair to RTS, accepts the request and waits until the peer confirms. If the confirmation is
-// lost, it is requested again, which takes seconds; call Established if the peer's first data arrives earlier. On an
-// error the peer is refused, and the queue pair may be in any state.
-func (r *Request) Accept(ctx context.Context, p AcceptParams) (*Conn, error) {
+// Accept implements Answer.
+func (r *request) Accept(ctx context.Context, p AcceptParams) (Conn, error) {
 	if err := r.acceptable(&p); err != nil {
 		return nil, fmt.Errorf("accept: %w", err)
 	}
@@ -87,7 +106,7 @@ func (r *Request) Accept(ctx context.Context, p AcceptParams) (*Conn, error) {
 }
 
 // established waits for the RTU.
-func (r *Request) established(ctx context.Context) error {
+func (r *request) established(ctx context.Context) error {
 	err := r.m.wait(ctx, r.x.changed, func() bool { return r.x.complete || r.x.err != nil })
 	if err != nil {
 		return r.m.giveUp(r.x, err)
@@ -100,7 +119,7 @@ func (r *Request) established(ctx context.Context) error {
 	return r.x.err
 }
 
-func (r *Request) acceptable(p *AcceptParams) error {
+func (r *request) acceptable(p *AcceptParams) error {
 	if err := p.Check(); err != nil {
 		return err
 	}
@@ -119,7 +138,7 @@ func (r *Request) acceptable(p *AcceptParams) error {
 }
 
 // attr returns the attributes of the answering queue pair (IBTA vol. 1, 12.9.8).
-func (r *Request) attr(p *AcceptParams) verbs.QPAttr {
+func (r *request) attr(p *AcceptParams) verbs.QPAttr {
 	return verbs.QPAttr{
 		AH: ahAttr(r.m.dev.Port(), r.x.route), DestQPNum: r.QPN, RQPSN: randomID() & 0xffffff, SQPSN: r.PSN,
 		PathMTU: r.MTU, MaxDestRDAtomic: p.ResponderResources, MaxRDAtomic: p.InitiatorDepth,
@@ -127,16 +146,15 @@ func (r *Request) attr(p *AcceptParams) verbs.QPAttr {
 	}
 }
 
-// Established reports that the peer's data arrived, which proves that it has our answer: a waiting Accept returns. A
-// loop may call it.
-func (r *Request) Established() {
+// Established implements Answer.
+func (r *request) Established() {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	r.x.establish()
 }
 
-// Reject refuses the request. private is at most MaxREJPrivate bytes.
-func (r *Request) Reject(reason RejectReason, private []byte) (err error) {
+// Reject implements Answer.
+func (r *request) Reject(reason RejectReason, private []byte) (err error) {
 	if len(private) > MaxREJPrivate {
 		return fmt.Errorf("reject: %d bytes: %w", len(private), ErrPrivateData)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/smcgw/smcgw/rsocket/internal/vector"
 
 	"github.com/smcgw/smcgw/rsocket"
+	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -79,7 +80,7 @@ type Conn struct {
 	qp    verbs.QP
 	ep    *rsocket.Endpoint // owned by the holder of the vector's token
 	cfg   ConnConfig
-	cm    cmConn // of the communication manager
+	cm    cm.Conn // of the communication manager
 
 	local, remote net.Addr
 
@@ -204,7 +205,7 @@ func (c *Conn) joinPeer(peer rsocket.ConnData) (err error) {
 
 // begin starts the connection, whose queue pair is in RTS, and posts what is due. From here on the stack's Close closes
 // the connection.
-func (c *Conn) begin(made cmConn) error {
+func (c *Conn) begin(made cm.Conn) error {
 	c.cm = made
 	c.local, c.remote = net.TCPAddrFromAddrPort(made.LocalAddr()), net.TCPAddrFromAddrPort(made.RemoteAddr())
 	err := c.vec.Do(func() {

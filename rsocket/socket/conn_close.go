@@ -3,6 +3,8 @@ package socket
 import (
 	"context"
 	"time"
+
+	"github.com/smcgw/smcgw/rsocket/cm"
 )
 
 // Close ends the connection. It does not block and is idempotent. In the background, what was written before is still
@@ -36,7 +38,7 @@ func (c *Conn) finish() {
 }
 
 // disconnect tells the peer that the connection is over and waits for its answer, for closeTimeout at most.
-func disconnect(made cmConn) error {
+func disconnect(made cm.Conn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	return made.Disconnect(ctx)

@@ -31,7 +31,7 @@ type ListenConfig struct {
 type Listener struct {
 	stack *Stack
 	cfg   ConnConfig
-	cm    cmListener
+	cm    cm.Listener
 	ready chan *Conn // connections waiting for Accept
 	slots chan struct{}
 	life  context.Context
@@ -62,7 +62,7 @@ func (lc *ListenConfig) listen(local netip.AddrPort) (*Listener, error) {
 		backlog = defaultBacklog
 	}
 	l := &Listener{stack: s, cfg: lc.Config, ready: make(chan *Conn, backlog), slots: make(chan struct{}, backlog)}
-	if l.cm, err = m.Listen(local, backlog); err != nil {
+	if l.cm, err = m.Listen(local, cm.ListenConfig{Backlog: backlog}); err != nil {
 		return nil, err
 	}
 	l.life, l.end = context.WithCancel(s.life)
@@ -90,13 +90,13 @@ func (l *Listener) serve() {
 	}
 }
 
-func (l *Listener) refuse(r cmRequest, reason cm.RejectReason) {
+func (l *Listener) refuse(r *cm.Request, reason cm.RejectReason) {
 	l.stack.counters.refused.Add(1)
-	r.Refuse(reason)
+	_ = r.Reject(reason, nil) // a peer that is gone needs no answer
 }
 
 // admit makes the connection of a request and queues it for Accept.
-func (l *Listener) admit(r cmRequest) {
+func (l *Listener) admit(r *cm.Request) {
 	c, err := l.accept(r)
 	if err != nil {
 		<-l.slots
@@ -106,11 +106,10 @@ func (l *Listener) admit(r cmRequest) {
 	l.ready <- c // never blocks: the channel has room for each slot
 }
 
-func (l *Listener) accept(r cmRequest) (*Conn, error) {
-	private, err := r.Private()
-	var peer rsocket.ConnData
-	if err == nil {
-		peer, err = rsocket.ParseConnData(private)
+func (l *Listener) accept(r *cm.Request) (*Conn, error) {
+	peer, err := rsocket.ParseConnData(r.PrivateData)
+	if r.Transport != cm.TransportRC {
+		err = errTransport
 	}
 	if err != nil {
 		l.refuse(r, cm.RejectConsumerDefined)
@@ -140,6 +139,9 @@ func (l *Listener) accept(r cmRequest) (*Conn, error) {
 	made.AfterDone(func() { c.lost(made.Err()) })
 	return c, nil
 }
+
+// errTransport is a request for a transport other than a reliable connection.
+var errTransport = errors.New("request for another transport")
 
 // Accept waits for the next connection.
 func (l *Listener) Accept() (net.Conn, error) {

@@ -114,7 +114,7 @@ func TestDialVersion(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	require.NoError(t, c.discard())
 
-	other, err := d.b.manager.Listen(netip.MustParseAddrPort("127.0.0.2:0"), 4)
+	other, err := d.b.manager.Listen(netip.MustParseAddrPort("127.0.0.2:0"), cm.ListenConfig{})
 	require.NoError(t, err)
 	defer other.Close()
 	go func() {
@@ -200,7 +200,7 @@ func TestDialSilentPeer(t *testing.T) {
 // So is a listener that takes no request before the manager gives up.
 func TestDialUnansweredRequest(t *testing.T) {
 	d := softDuo(t, [2]string{"127.0.0.1", "127.0.0.2"}, 1, StackConfig{CM: cm.Config{ServiceTimeout: 8}})
-	l, err := d.b.manager.Listen(netip.MustParseAddrPort("127.0.0.2:0"), 1)
+	l, err := d.b.manager.Listen(netip.MustParseAddrPort("127.0.0.2:0"), cm.ListenConfig{Backlog: 1})
 	require.NoError(t, err)
 	defer l.Close()
 	_, err = (&Dialer{Stack: d.a, Timeout: patience}).Dial(t.Context(), l.Addr())

@@ -39,7 +39,7 @@ func (e *endpoint) params(qp verbs.QP) cm.QPParams {
 }
 
 // dialCM connects to a program in the guest, which may not listen yet.
-func (e *endpoint) dialCM(m *cm.Manager, qp func() verbs.QP, to netip.AddrPort, p cm.QPParams) *cm.Conn {
+func (e *endpoint) dialCM(m *cm.Manager, qp func() verbs.QP, to netip.AddrPort, p cm.QPParams) cm.Conn {
 	t := e.t
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -56,7 +56,7 @@ func (e *endpoint) dialCM(m *cm.Manager, qp func() verbs.QP, to netip.AddrPort, 
 }
 
 // listenCM listens on a port at the endpoint's address.
-func (e *endpoint) listenCM(m *cm.Manager, port uint16) *cm.Listener {
+func (e *endpoint) listenCM(m *cm.Manager, port uint16) cm.Listener {
 	e.t.Helper()
 	ln, err := m.Listen(netip.AddrPortFrom(e.addr, port), cm.ListenConfig{})
 	require.NoError(e.t, err)
@@ -64,7 +64,7 @@ func (e *endpoint) listenCM(m *cm.Manager, port uint16) *cm.Listener {
 	return ln
 }
 
-func (e *endpoint) accept(ln *cm.Listener, qp verbs.QP) *cm.Conn {
+func (e *endpoint) accept(ln cm.Listener, qp verbs.QP) cm.Conn {
 	t := e.t
 	t.Helper()
 	r, err := ln.Accept(patience(t, time.Minute))
@@ -75,7 +75,7 @@ func (e *endpoint) accept(ln *cm.Listener, qp verbs.QP) *cm.Conn {
 }
 
 // hangUp disconnects when the peer does, so that what is posted is flushed.
-func (e *endpoint) hangUp(conn *cm.Conn) {
+func (e *endpoint) hangUp(conn cm.Conn) {
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	wg.Go(func() {

@@ -23,7 +23,7 @@ const (
 // Dial connects a queue pair to a peer's as cm.Manager.Dial does. A refusal is a *cm.RejectError, an address without a
 // route a *rdmacm.EventError, and one reached by another device ErrOtherDevice. p.MTU is ignored: the kernel knows the
 // MTU of the path. After an error the queue pair may be in any state.
-func (m *Manager) Dial(ctx context.Context, p cm.DialParams) (*Conn, error) {
+func (m *Manager) Dial(ctx context.Context, p cm.DialParams) (cm.Conn, error) {
 	if err := checkDial(&p); err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
@@ -65,7 +65,7 @@ func checkDial(p *cm.DialParams) error {
 	return nil
 }
 
-func (m *Manager) dialOnce(ctx context.Context, p *cm.DialParams) (*Conn, error) {
+func (m *Manager) dialOnce(ctx context.Context, p *cm.DialParams) (cm.Conn, error) {
 	d, err := m.create(p.PortSpace, verbs.QPTRC)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,7 @@ func (m *Manager) dialOnce(ctx context.Context, p *cm.DialParams) (*Conn, error)
 	return c, nil
 }
 
-func (d *identifier) dial(ctx context.Context, p *cm.DialParams) (*Conn, error) {
+func (d *identifier) dial(ctx context.Context, p *cm.DialParams) (cm.Conn, error) {
 	if err := d.resolve(ctx, p.Local, p.Remote); err != nil {
 		return nil, err
 	}

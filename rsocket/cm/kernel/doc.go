@@ -1,4 +1,5 @@
-// Package kernel makes RDMA connections by the kernel's communication manager, as package cm does with its own.
+// Package kernel makes RDMA connections by the kernel's communication manager, as package cm does with its own, and as
+// the same types.
 //
 // On an adapter, queue pair 1 belongs to the kernel, so package cm, which needs it, cannot run there. The kernel's
 // manager sends the same datagrams: peers see no difference. The package moves no data and makes no queue pairs: the

@@ -176,7 +176,7 @@ func TestKernelConnection(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, netip.AddrPortFrom(addr, 7471), l.Addr())
 		server, client := newQP(0x1000+uint32(i)), newQP(0x2000+uint32(i))
-		accepted := make(chan *Conn, 1)
+		accepted := make(chan cm.Conn, 1)
 		go func() {
 			c, err := acceptOne(ctx, l, server)
 			if err != nil {
@@ -202,7 +202,7 @@ func TestKernelConnection(t *testing.T) {
 	}
 }
 
-func acceptOne(ctx context.Context, l *Listener, qp *numberedQP) (*Conn, error) {
+func acceptOne(ctx context.Context, l cm.Listener, qp *numberedQP) (cm.Conn, error) {
 	r, err := l.Accept(ctx)
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func acceptOne(ctx context.Context, l *Listener, qp *numberedQP) (*Conn, error) 
 	return r.Accept(ctx, cm.AcceptParams{QPParams: cm.QPParams{QP: qp, RNRRetry: 5}, PrivateData: []byte("welcome")})
 }
 
-func checkPair(t *testing.T, c, s *Conn, client, server *numberedQP, addr netip.Addr) {
+func checkPair(t *testing.T, c, s cm.Conn, client, server *numberedQP, addr netip.Addr) {
 	t.Helper()
 	require.Equal(t, "hello", string(s.PrivateData()[:5]))
 	require.Equal(t, "welcome", string(c.PrivateData()[:7]))
@@ -258,7 +258,7 @@ func TestKernelRefusals(t *testing.T) {
 	go func() {
 		r, err := l.Accept(ctx)
 		if err == nil {
-			err = r.Reject([]byte("no"))
+			err = r.Reject(cm.RejectConsumerDefined, []byte("no"))
 		}
 		if err != nil {
 			t.Error(err)
@@ -272,7 +272,7 @@ func TestKernelRefusals(t *testing.T) {
 	// A request that is not answered is refused by the end of the listener.
 	done := make(chan error, 1)
 	go func() { done <- dial(l.Addr().Port()) }()
-	require.Eventually(t, func() bool { return len(l.requests) == 1 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(l.(*listener).requests) == 1 }, 20*time.Second, time.Millisecond)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, <-done, syscall.ECONNREFUSED)
 
@@ -327,10 +327,10 @@ func TestRemovedFromKernel(t *testing.T) {
 	addr := addrsOf(t, dev)[0]
 	everywhere, err := m.Listen(netip.AddrPort{}, cm.ListenConfig{})
 	require.NoError(t, err)
-	pair := func() (l *Listener, c, s *Conn) {
+	pair := func() (l cm.Listener, c, s cm.Conn) {
 		l, err := m.Listen(netip.AddrPortFrom(addr, 0), cm.ListenConfig{})
 		require.NoError(t, err)
-		accepted := make(chan *Conn, 1)
+		accepted := make(chan cm.Conn, 1)
 		go func() {
 			s, err := acceptOne(ctx, l, newQP(2))
 			if err != nil {
@@ -347,7 +347,7 @@ func TestRemovedFromKernel(t *testing.T) {
 	l, c, s := pair()
 	out, err := exec.CommandContext(ctx, "rdma", "link", "delete", name).CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, end := range []*Conn{c, s} {
+	for _, end := range []cm.Conn{c, s} {
 		<-end.Done()
 		// The kernel takes the identifiers one after the other: the end of one may come
 		// before the removal of the other.

@@ -15,8 +15,8 @@ import (
 // defaultBacklog is the default of cm.ListenConfig.Backlog.
 const defaultBacklog = 128
 
-// Listener receives requests for connections.
-type Listener struct {
+// listener implements cm.Listener.
+type listener struct {
 	id       *identifier
 	addr     netip.AddrPort
 	requests chan event // filled by id's event handler
@@ -26,7 +26,7 @@ type Listener struct {
 
 // Listen accepts requests for a port, at one address of the device or, if local has none or an unspecified one, at all
 // addresses of the host. Port 0 chooses one. If the backlog is full, the kernel refuses requests.
-func (m *Manager) Listen(local netip.AddrPort, cfg cm.ListenConfig) (*Listener, error) {
+func (m *Manager) Listen(local netip.AddrPort, cfg cm.ListenConfig) (cm.Listener, error) {
 	if cfg.Backlog == 0 {
 		cfg.Backlog = defaultBacklog
 	}
@@ -40,7 +40,7 @@ func (m *Manager) Listen(local netip.AddrPort, cfg cm.ListenConfig) (*Listener, 
 	return l, nil
 }
 
-func (m *Manager) listen(local netip.AddrPort, cfg cm.ListenConfig) (*Listener, error) {
+func (m *Manager) listen(local netip.AddrPort, cfg cm.ListenConfig) (*listener, error) {
 	if a := local.Addr(); a.IsValid() && !a.IsUnspecified() && verbs.GIDIndex(m.dev.Port().GIDs, verbs.GIDOf(a), 0) < 0 {
 		return nil, cm.ErrAddrNotAvail
 	}
@@ -48,7 +48,7 @@ func (m *Manager) listen(local netip.AddrPort, cfg cm.ListenConfig) (*Listener, 
 	if err != nil {
 		return nil, err
 	}
-	l := &Listener{id: d, requests: make(chan event, cfg.Backlog)}
+	l := &listener{id: d, requests: make(chan event, cfg.Backlog)}
 	l.life, l.end = context.WithCancelCause(context.Background())
 	d.follow(l.event, l.end)
 	port, err := d.bind(local)
@@ -92,7 +92,7 @@ func (d *identifier) bind(local netip.AddrPort) (port uint16, err error) {
 }
 
 // event queues a request, or refuses it if the backlog is full.
-func (l *Listener) event(ev event) {
+func (l *listener) event(ev event) {
 	if ev.Kind != rdmacm.ConnectRequest {
 		if err := ev.failure(); err != nil {
 			l.end(err)
@@ -110,11 +110,11 @@ func (l *Listener) event(ev event) {
 	l.id.m.refuse(ev.ID)
 }
 
-// Addr returns the address listened on, with the port that was chosen.
-func (l *Listener) Addr() netip.AddrPort { return l.addr }
+// Addr implements cm.Listener.
+func (l *listener) Addr() netip.AddrPort { return l.addr }
 
-// Accept waits for the next request, which the caller must answer.
-func (l *Listener) Accept(ctx context.Context) (*Request, error) {
+// Accept implements cm.Listener.
+func (l *listener) Accept(ctx context.Context) (*cm.Request, error) {
 	for {
 		var ev event
 		err := context.Cause(l.life)
@@ -138,8 +138,8 @@ func (l *Listener) Accept(ctx context.Context) (*Request, error) {
 	}
 }
 
-// Close stops listening and refuses the requests that were not taken. It is idempotent.
-func (l *Listener) Close() error {
+// Close implements cm.Listener. It is idempotent.
+func (l *listener) Close() error {
 	l.end(cm.ErrClosed)
 	l.id.destroy()
 	l.id.mu.Lock() // wait for a running handler; later ones see the end

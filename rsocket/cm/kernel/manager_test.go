@@ -17,20 +17,20 @@ import (
 )
 
 // listen listens on the second host.
-func (p *fakePair) listen(t *testing.T, backlog int) *Listener {
+func (p *fakePair) listen(t *testing.T, backlog int) *listener {
 	t.Helper()
 	l, err := p.b.Listen(p.listenerOnHost, cm.ListenConfig{Backlog: backlog})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	return l
+	return l.(*listener)
 }
 
-func (p *fakePair) dial(ctx context.Context, qp *numberedQP) (*Conn, error) {
+func (p *fakePair) dial(ctx context.Context, qp *numberedQP) (cm.Conn, error) {
 	return p.a.Dial(ctx, cm.DialParams{QPParams: cm.QPParams{QP: qp}, Remote: p.listenerOnHost, PrivateData: []byte("hello")})
 }
 
 // connect makes a connection between the hosts.
-func (p *fakePair) connect(t *testing.T, l *Listener, client, server *numberedQP) (c, s *Conn) {
+func (p *fakePair) connect(t *testing.T, l *listener, client, server *numberedQP) (c, s cm.Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -92,7 +92,7 @@ func TestStaleHandle(t *testing.T) {
 	<-s.Done()
 	eventually(t, func() bool { return p.net.identifiers() == 1 }, "the listener is left")
 	c2, s2 := p.connect(t, l, newQP(3), newQP(4))
-	require.Equal(t, c.id.handle, c2.id.handle)
+	require.Equal(t, c.(*conn).id.handle, c2.(*conn).id.handle)
 	require.NoError(t, c.Disconnect(t.Context()))
 	require.NoError(t, s.Disconnect(t.Context()))
 	require.NoError(t, c2.Err())
@@ -123,8 +123,8 @@ func TestRefusals(t *testing.T) {
 	require.ErrorIs(t, <-refused, syscall.ECONNREFUSED, "backlog")
 	r, err := l.Accept(t.Context())
 	require.NoError(t, err)
-	require.Error(t, r.Reject(make([]byte, 149)))
-	require.NoError(t, r.Reject([]byte("no")))
+	require.Error(t, r.Reject(cm.RejectNoResources, make([]byte, 149)))
+	require.NoError(t, r.Reject(cm.RejectNoResources, []byte("no")))
 	err = <-refused
 	var rejected *cm.RejectError
 	require.ErrorAs(t, err, &rejected)
@@ -247,7 +247,7 @@ func TestRemoval(t *testing.T) {
 	l := p.listen(t, 4)
 	_, s := p.connect(t, l, newQP(1), newQP(2))
 	p.net.mu.Lock()
-	p.kb.ids[s.id.handle].tell(s.id.uid, rdmacm.DeviceRemoval, 0, nil)
+	p.kb.ids[s.(*conn).id.handle].tell(s.(*conn).id.uid, rdmacm.DeviceRemoval, 0, nil)
 	p.kb.ids[l.id.handle].tell(l.id.uid, rdmacm.DeviceRemoval, 0, nil)
 	p.net.mu.Unlock()
 	<-s.Done()

@@ -4,28 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 
 	"github.com/smcgw/smcgw/rsocket/cm"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
-// Request is a peer's request for a connection. Answer it with Accept or Reject.
-type Request struct {
-	Local, Remote      netip.AddrPort
-	QPN                uint32 // the peer's queue pair
-	ResponderResources uint8  // READs and atomics that the peer serves at a time
-	InitiatorDepth     uint8  // READs and atomics that the peer wants in flight
-	SRQ                bool
-	PrivateData        []byte // the rest of the field, padded with zeros
-
+// request implements cm.Answer.
+type request struct {
+	cm.Request
 	id *identifier
 	at place
 }
 
 // newRequest adopts the identifier of a request, or refuses it if it is for another device.
-func (m *Manager) newRequest(ev *event) (*Request, error) {
+func (m *Manager) newRequest(ev *event) (*cm.Request, error) {
 	d, err := m.adopt(ev.ID)
 	if err != nil {
 		m.refuse(ev.ID)
@@ -36,17 +29,17 @@ func (m *Manager) newRequest(ev *event) (*Request, error) {
 		d.destroy()
 		return nil, err
 	}
-	return &Request{
-		Local: w.local, Remote: w.remote, QPN: ev.param.qpn,
+	r := &request{id: d, at: w, Request: cm.Request{
+		Local: w.local, Remote: w.remote, Transport: cm.TransportRC, QPN: ev.param.qpn,
 		ResponderResources: ev.param.responderResources, InitiatorDepth: ev.param.initiatorDepth,
-		SRQ: ev.param.srq, PrivateData: ev.param.private, id: d, at: w,
-	}, nil
+		SRQ: ev.param.srq, PrivateData: ev.param.private,
+	}}
+	r.Answer = r
+	return &r.Request, nil
 }
 
-// Accept moves the queue pair to RTS, accepts the request and waits until the peer confirms. If the confirmation is
-// lost, it is requested again, which takes seconds; call Established if the peer's first data arrives earlier. On an
-// error the peer is refused, and the queue pair may be in any state.
-func (r *Request) Accept(ctx context.Context, p cm.AcceptParams) (*Conn, error) {
+// Accept implements cm.Answer.
+func (r *request) Accept(ctx context.Context, p cm.AcceptParams) (cm.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	c, err := r.accept(ctx, &p)
@@ -57,7 +50,7 @@ func (r *Request) Accept(ctx context.Context, p cm.AcceptParams) (*Conn, error) 
 	return c, nil
 }
 
-func (r *Request) accept(ctx context.Context, p *cm.AcceptParams) (*Conn, error) {
+func (r *request) accept(ctx context.Context, p *cm.AcceptParams) (cm.Conn, error) {
 	if err := p.Check(); err != nil {
 		return nil, err
 	}
@@ -90,15 +83,14 @@ func (r *Request) accept(ctx context.Context, p *cm.AcceptParams) (*Conn, error)
 	return c, nil
 }
 
-// Established reports that the peer's data arrived, which proves that it has our answer: a waiting Accept returns. A
-// loop may call it.
-func (r *Request) Established() {
+// Established implements cm.Answer.
+func (r *request) Established() {
 	_ = r.id.do(notify{id: r.id.handle}) // fails if the peer has confirmed meanwhile
 }
 
-// Reject refuses the request. private is at most cm.MaxREJPrivate bytes. The peer sees the reason
-// cm.RejectConsumerDefined, the only one that the kernel lets programs give.
-func (r *Request) Reject(private []byte) error {
+// Reject implements cm.Answer. Whatever the reason, the peer sees cm.RejectConsumerDefined, the only one that the kernel
+// lets programs give.
+func (r *request) Reject(_ cm.RejectReason, private []byte) error {
 	if len(private) > cm.MaxREJPrivate {
 		return fmt.Errorf("reject: %d bytes: %w", len(private), cm.ErrPrivateData)
 	}

@@ -20,7 +20,7 @@ const localAckDelay = 15
 // MaxDialPrivate is the room for the application in a request.
 const MaxDialPrivate = MaxREQPrivate - AddrHeaderSize
 
-// staleRetries is how often Dial tries again if the peer must first forget an older connection of the same queue pair.
+// staleRetries is how often RetryStale tries again.
 const staleRetries = 2
 
 // DialParams are the address to call and the queue pair to connect. Remote and QP must be set.
@@ -50,19 +50,26 @@ func (m *Manager) Dial(ctx context.Context, p DialParams) (Conn, error) {
 	}
 	p.QPParams = p.WithDefaults(m.dev.Attr())
 	setDefault(&p.PortSpace, PortSpaceTCP)
+	conn, err := RetryStale(ctx, m.cfg.TimeWait, func() (Conn, error) { return m.dialOnce(ctx, &p) })
+	if err != nil {
+		return nil, fmt.Errorf("dial %v: %w", p.Remote, err)
+	}
+	return conn, nil
+}
+
+// RetryStale calls dial, and a few times again after a pause if the peer must first forget an older connection of the
+// same queue pair.
+func RetryStale(ctx context.Context, pause time.Duration, dial func() (Conn, error)) (Conn, error) {
 	for try := 0; ; try++ {
-		conn, err := m.dialOnce(ctx, &p)
+		conn, err := dial()
 		var rejected *RejectError
-		if err == nil {
-			return conn, nil
-		}
 		if !errors.As(err, &rejected) || rejected.Reason != RejectStaleConn || try == staleRetries {
-			return nil, fmt.Errorf("dial %v: %w", p.Remote, err)
+			return conn, err
 		}
 		select {
-		case <-time.After(m.cfg.TimeWait):
+		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("dial %v: %w", p.Remote, context.Cause(ctx))
+			return nil, context.Cause(ctx)
 		}
 	}
 }

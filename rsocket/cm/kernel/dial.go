@@ -14,10 +14,8 @@ import (
 const (
 	// attemptTimeout bounds an attempt to connect. The kernel's own retries end after 70 s.
 	attemptTimeout = 2 * time.Minute
-	// staleRetries is how often Dial tries again if the peer must first forget an older connection of the same queue pair,
-	// and staleWait is the wait before that.
-	staleRetries = 2
-	staleWait    = time.Second
+	// staleWait is the pause before a peer that refused a stale connection is asked again.
+	staleWait = time.Second
 )
 
 // Dial connects a queue pair to a peer's as cm.Manager.Dial does. A refusal is a *cm.RejectError, an address without a
@@ -33,20 +31,11 @@ func (m *Manager) Dial(ctx context.Context, p cm.DialParams) (cm.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
-	for try := 0; ; try++ {
-		c, err := m.dialOnce(ctx, &p)
-		if err == nil {
-			return c, nil
-		}
-		if !isStale(err) || try == staleRetries {
-			return nil, fmt.Errorf("dial %v: %w", p.Remote, err)
-		}
-		select {
-		case <-time.After(staleWait):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("dial %v: %w", p.Remote, context.Cause(ctx))
-		}
+	c, err := cm.RetryStale(ctx, staleWait, func() (cm.Conn, error) { return m.dialOnce(ctx, &p) })
+	if err != nil {
+		return nil, fmt.Errorf("dial %v: %w", p.Remote, err)
 	}
+	return c, nil
 }
 
 func checkDial(p *cm.DialParams) error {

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -312,10 +311,4 @@ func (d *identifier) await(ctx context.Context, kind rdmacm.EventKind) (event, e
 			return event{}, context.Cause(ctx)
 		}
 	}
-}
-
-// isStale reports that the peer refused because it believes that an older connection of the queue pair is alive.
-func isStale(err error) bool {
-	var r *cm.RejectError
-	return errors.As(err, &r) && r.Reason == cm.RejectStaleConn
 }

@@ -8,14 +8,15 @@ import (
 	"time"
 )
 
-// defaultBacklog is the default of ListenConfig.Backlog.
-const defaultBacklog = 128
+// DefaultBacklog is the default of ListenConfig.Backlog.
+const DefaultBacklog = 128
 
 // ListenConfig configures Listen and ListenUD.
 type ListenConfig struct {
 	// PortSpace is the port space of the port. Default PortSpaceTCP, for ListenUD PortSpaceUDP.
 	PortSpace PortSpace
-	// Backlog is how many requests may wait for Accept; further ones are refused with RejectNoResources. Default 128.
+	// Backlog is how many requests may wait for Accept; further ones are refused with RejectNoResources. Default
+	// DefaultBacklog.
 	Backlog int
 }
 
@@ -48,7 +49,7 @@ func (m *Manager) Listen(local netip.AddrPort, cfg ListenConfig) (Listener, erro
 }
 
 func (m *Manager) listen(local netip.AddrPort, cfg ListenConfig, datagrams bool) (l *listener, at netip.AddrPort, err error) {
-	setDefault(&cfg.Backlog, defaultBacklog)
+	setDefault(&cfg.Backlog, DefaultBacklog)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {

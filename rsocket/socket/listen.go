@@ -12,11 +12,8 @@ import (
 	"github.com/smcgw/smcgw/rsocket/cm"
 )
 
-const (
-	defaultBacklog = 128
-	// acceptTimeout bounds the time that a peer may take to confirm our acceptance.
-	acceptTimeout = 30 * time.Second
-)
+// acceptTimeout bounds the time that a peer may take to confirm our acceptance.
+const acceptTimeout = 30 * time.Second
 
 // ListenConfig makes listeners. Stack must be set.
 type ListenConfig struct {
@@ -59,7 +56,7 @@ func (lc *ListenConfig) listen(local netip.AddrPort) (*Listener, error) {
 	}
 	backlog := lc.Backlog
 	if backlog <= 0 {
-		backlog = defaultBacklog
+		backlog = cm.DefaultBacklog
 	}
 	l := &Listener{stack: s, cfg: lc.Config, ready: make(chan *Conn, backlog), slots: make(chan struct{}, backlog)}
 	if l.cm, err = m.Listen(local, cm.ListenConfig{Backlog: backlog}); err != nil {

@@ -12,9 +12,6 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/rdmacm"
 )
 
-// defaultBacklog is the default of cm.ListenConfig.Backlog.
-const defaultBacklog = 128
-
 // listener implements cm.Listener.
 type listener struct {
 	id       *identifier
@@ -28,7 +25,7 @@ type listener struct {
 // addresses of the host. Port 0 chooses one. If the backlog is full, the kernel refuses requests.
 func (m *Manager) Listen(local netip.AddrPort, cfg cm.ListenConfig) (cm.Listener, error) {
 	if cfg.Backlog == 0 {
-		cfg.Backlog = defaultBacklog
+		cfg.Backlog = cm.DefaultBacklog
 	}
 	if cfg.PortSpace == 0 {
 		cfg.PortSpace = cm.PortSpaceTCP

@@ -177,6 +177,6 @@ func (s *show) close() error {
 	return errors.Join(errs...)
 }
 
-func (s *show) say(format string, args ...any) {
-	fmt.Fprintf(s.Out, "• "+format+"\n", args...)
+func (o Options) say(format string, args ...any) {
+	fmt.Fprintf(o.Out, "• "+format+"\n", args...)
 }

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 func TestReportFailsWhenALineDoes(t *testing.T) {
 	var out strings.Builder
 	r := table{out: &out}
-	r.add(line{name: "good", ok: true, unit: "x", direct: []float64{1, 3, 2}, carried: []float64{2, 3, 2}, higher: true})
+	r.add(line{name: "good", ok: true, unit: "x", direct: []float64{1, 3, 2}, carried: []float64{2, 3, 2}})
 	require.NoError(t, r.print())
 	require.Contains(t, out.String(), "2.0 x")
 	require.Contains(t, out.String(), "1.00 (1.00–2.00), more is better")

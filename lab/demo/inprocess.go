@@ -40,7 +40,7 @@ func RunInProcess(ctx context.Context, opts Options) (err error) {
 		s.report.add(l)
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(s.Out, "• not shown, for want of a program: install the packages %s\n", strings.Join(unique(missing), ", "))
+		s.say("not shown, for want of a program: install the packages %s", strings.Join(unique(missing), ", "))
 	}
 	if len(s.report.lines) == 0 {
 		return ErrNoPrograms
@@ -147,7 +147,7 @@ func unique(list []string) (out []string) {
 // compare does a work in both ways, in turns, with one server for each.
 func (s *processShow) compare(w processWork) (l line, err error) {
 	s.say("%s: over loopback, %d rounds by plain TCP and by smcgw run", w.name, s.Rounds)
-	l = line{name: w.name + ", one host", unit: w.unit, higher: true, what: "promoted"}
+	l = line{name: w.name + ", one host", unit: w.unit, what: "promoted"}
 	ports := map[bool]string{}
 	for _, direct := range []bool{true, false} {
 		end, port, err := s.serve(w, !direct)
@@ -317,10 +317,6 @@ func (s *processShow) listening(ended context.Context, port string) error {
 			return err
 		}
 	}
-}
-
-func (s *processShow) say(format string, args ...any) {
-	fmt.Fprintf(s.Out, "• "+format+"\n", args...)
 }
 
 func iperfRate(out string) (float64, error) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/comparison"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -15,7 +16,7 @@ import (
 type work struct {
 	name   string
 	unit   string
-	higher bool // more is better
+	better comparison.Better
 	needs  string
 	run    func(ctx context.Context, from, to *testnet.Host) (float64, error)
 }
@@ -23,11 +24,11 @@ type work struct {
 // works returns what the demonstration runs, as far as the programs are installed.
 func works() []work {
 	all := []work{
-		{name: "HTTP download, 512 MiB", unit: "Gbit/s", higher: true, run: download},
-		{name: "HTTP small requests, median", unit: "µs", run: smallRequests},
-		{name: "iperf3, one stream", unit: "Gbit/s", higher: true, needs: "iperf3", run: iperf},
-		{name: "redis GET, 50 clients", unit: "kreq/s", higher: true, needs: "redis-benchmark", run: redisWork("GET", "-c", "50", "-n", "40000")},
-		{name: "redis SET -P 16, 50 clients", unit: "kreq/s", higher: true, needs: "redis-benchmark", run: redisWork("SET", "-c", "50", "-n", "200000", "-P", "16")},
+		{name: "HTTP download, 512 MiB", unit: "Gbit/s", run: download},
+		{name: "HTTP small requests, median", unit: "µs", better: comparison.Less, run: smallRequests},
+		{name: "iperf3, one stream", unit: "Gbit/s", needs: "iperf3", run: iperf},
+		{name: "redis GET, 50 clients", unit: "kreq/s", needs: "redis-benchmark", run: redisWork("GET", "-c", "50", "-n", "40000")},
+		{name: "redis SET -P 16, 50 clients", unit: "kreq/s", needs: "redis-benchmark", run: redisWork("SET", "-c", "50", "-n", "200000", "-P", "16")},
 	}
 	return slices.DeleteFunc(all, func(w work) bool { return w.needs != "" && !installed(w.needs) })
 }
@@ -104,7 +105,7 @@ func (s *show) machines() error {
 // compare does one work from h1 to a host, in turns.
 func (s *show) compare(w work, name string, to *host, by report.Carrier) error {
 	s.say("%s: h1 → %s, %d rounds direct and carried", w.name, to.Name, s.Rounds)
-	l := line{name: name, unit: w.unit, higher: w.higher, what: fmt.Sprintf("carried by %s, both ways", by)}
+	l := line{name: name, unit: w.unit, better: w.better, what: fmt.Sprintf("carried by %s, both ways", by)}
 	if err := l.rounds(s.Rounds, func(direct bool) (float64, error) { return s.round(w, to, by, direct) }); err != nil {
 		return err
 	}

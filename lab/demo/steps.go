@@ -15,7 +15,7 @@ import (
 func (s *show) plainPeer() error {
 	for _, w := range works() {
 		s.say("%s: h1 → h3, which is plain", w.name)
-		l := line{name: w.name + ", to the plain host", unit: w.unit, higher: w.higher, what: "native, reason peer_no_option"}
+		l := line{name: w.name + ", to the plain host", unit: w.unit, better: w.better, what: "native, reason peer_no_option"}
 		err := l.rounds(s.Rounds, func(off bool) (float64, error) {
 			ctx, cancel := context.WithTimeout(s.ctx, time.Minute)
 			defer cancel()

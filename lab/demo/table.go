@@ -12,7 +12,7 @@ import (
 type line struct {
 	name            string
 	unit            string
-	higher          bool
+	better          comparison.Better
 	direct, carried []float64
 	what            string // the expectation
 	ok              bool
@@ -79,11 +79,7 @@ func (l *line) ratio() string {
 	if !ok {
 		return "-"
 	}
-	better := comparison.More
-	if !l.higher {
-		better = comparison.Less
-	}
-	return fmt.Sprintf("%.2f (%.2f–%.2f), %s is better", s.Median, s.Min, s.Max, better)
+	return fmt.Sprintf("%.2f (%.2f–%.2f), %s is better", s.Median, s.Min, s.Max, l.better)
 }
 
 func (l *line) result() string {

@@ -711,7 +711,9 @@ PUBLIC FILE *popen(const char *command, const char *mode) {
 // ---- waiting
 
 static const sigset_t without; // stands for the mask that epoll_wait() lacks: a program may have denied itself epoll_pwait()
+static _Atomic bool precise;   // the program waits by epoll_pwait2() itself, and the kernel has it
 int smcgw_kernel_epoll(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask) {
+	if (t && get(&precise)) return REAL(epoll_pwait2)(ep, v, max, t, mask == &without ? 0 : mask);
 	if (t && t->tv_nsec % 1000000 && !get(&smcgw.apart)) {
 		static _Atomic bool missing;
 		if (!t->tv_sec && t->tv_nsec < 1000000 && !get(&missing)) {
@@ -744,6 +746,7 @@ PUBLIC int epoll_pwait(int ep, struct epoll_event *v, int max, int ms, const sig
 }
 PUBLIC int epoll_wait(int ep, struct epoll_event *v, int max, int ms) { return epoll_pwait(ep, v, max, ms, &without); }
 PUBLIC int epoll_pwait2(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask) {
+	if (unlikely(!get(&precise)) && HAS(epoll_pwait2) && REAL(epoll_pwait2)(-1, v, max, t, mask) < 0 && errno == EBADF) put(&precise, true);
 	return smcgw_epoll_wait(ep, v, max, t, mask);
 }
 PUBLIC int ppoll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask) { return smcgw_ppoll(p, n, t, mask); }

@@ -125,6 +125,7 @@ struct end {
 	uint8_t usual;                     // log2 of the ring to start with after the last one was read to its end
 	uint64_t fits;                     // the kernel is sure to take tokens up to this position of its stream
 	uint32_t owed;                     // tokens that are counted but that the kernel has refused so far
+	uint32_t needed_at;                // when more than the smallest ring was last needed, in units of 2^20 ns
 	uint64_t back, back_end;           // ring bytes that were taken back and that the kernel has yet to take
 	_Atomic bool at_risk;              // while some remain, SO_LINGER is set to reset; linger holds the program's value
 	bool urgent;                       // an urgent byte was sent

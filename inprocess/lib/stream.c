@@ -19,6 +19,7 @@
 #define PARTS 64
 #define PATH_EVERY 500000000LL        // nanoseconds between checks of the path
 #define PATH_BYTES (64ull << 20)
+#define SPARED_FOR (1 << 10)           // units of 2^20 nanoseconds without need of a larger ring after which it shrinks
 #define ROOM_ROUND 50000000L          // nanoseconds that a waiting writer sleeps before it looks at the kernel
 #define SLEEPER_ROUND 10               // milliseconds between looks of a sleeper whose wake-up may not show in the kernel
 #define KERNEL_LOWAT (16 << 10)       // TCP_NOTSENT_LOWAT during a short spill
@@ -901,8 +902,8 @@ static void filled(struct end *e, int fd) {
 
 // asks_kernel is for a non-blocking read of a listed end whose ring is empty: it tells whether the kernel has anything. True: read on.
 static bool asks_kernel(struct end *e, int fd) {
-	// Nothing was reported since the last question, and the peer does not end: skip one, and let the next read ask.
-	if (!get(&e->kernel_news) && !e->skipped && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE))) {
+	// A set reports what comes. If it has reported nothing since the last question, and the peer does not end: skip one, and let the next read ask.
+	if (get(&place_of(e)->set) && !get(&e->kernel_news) && !e->skipped && !(peer_flags(e) & (SMCI_SHUT | SMCI_GONE))) {
 		e->skipped = true;
 		return false;
 	}
@@ -954,6 +955,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			if (!until) until = smcgw_timeout_of(e, fd, SO_RCVTIMEO);
 			smcgw_unlock(e, &e->rl);
 			if (done && !all) return (ssize_t)done;
+			if (nowait) SYS(nanosleep, &((struct timespec){0, 1000000}), 0); // waits report that there is something: lest the program spin
 			bool late = nowait || now() > until;
 			if (late || (SYS(nanosleep, &ts, 0) == -EINTR && (done || until != INT64_MAX || smcgw_interrupts()))) {
 				errno = late ? EAGAIN : EINTR;
@@ -1552,13 +1554,27 @@ static void full(struct end *e) {
 // mapped_whole tells whether both ends have mapped the whole ring.
 static bool mapped_whole(struct end *e) { return get_acquire(&e->peer->reach) >= e->order_max && smcgw_map_ring(e, &e->tx_ring, e->own); }
 
+static uint32_t ticks(void) { return (uint32_t)(now_coarse() >> 20); }
 // extend enlarges a full ring with its bytes in place, which works while none has wrapped. The consumer is not reading then: both ends may
 // write megabytes before they read, where natively the kernel's buffers would have grown.
 static bool extend(struct end *e, uint32_t order) {
 	if (order > e->order_max || order <= get(&e->own->order) || get(&e->own->head) - get(&e->own->base) > size_of(e) || !mapped_whole(e)) return false;
 	e->touched = true;
+	e->needed_at = ticks();
 	put(&e->own->order, order); // before head
 	return true;
+}
+// shrink frees the memory of a ring that has grown and is empty. wl is held.
+static void shrink(struct end *e) {
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = (e->mapped + page - 1) & ~(page - 1);
+	put(&e->own->base, get(&e->own->head));
+	put(&e->own->order, SMCI_ORDER_MIN);
+	e->usual = SMCI_ORDER_MIN;
+	e->touched = e->grow = false;
+	if (e->tx_ring != (char *)e->own + SMCI_RING_AT) {
+		SYS(madvise, e->tx_ring - SMCI_RING_AT + keep, e->whole - keep, MADV_REMOVE);
+		smcgw_unmap_tx(e);
+	}
 }
 
 static void __attribute__((noinline)) resize(struct end *e, size_t want) {
@@ -1567,17 +1583,28 @@ static void __attribute__((noinline)) resize(struct end *e, size_t want) {
 	while (order < e->order_max && want > room_of(1ull << order, 0)) order++;
 	put(&e->own->wish, e->order_max);
 	if (order > SMCI_ORDER_MIN && !mapped_whole(e)) order = SMCI_ORDER_MIN;
-	if (order > SMCI_ORDER_MIN) e->touched = true;
+	if (order > SMCI_ORDER_MIN) {
+		e->touched = true;
+		e->needed_at = ticks();
+	}
 	e->grow = false;
 	e->usual = (uint8_t)order;
 	put(&e->own->order, order);
 }
 
+// spared tells whether the smallest ring has sufficed for a while. filled: what the ring held since it was last empty.
+static bool spared(struct end *e, uint64_t filled, size_t want) {
+	uint32_t t = ticks();
+	if (filled > room_of(1ull << SMCI_ORDER_MIN, 0) || want > room_of(1ull << SMCI_ORDER_MIN, 0)) e->needed_at = t;
+	return t - e->needed_at > SPARED_FOR && e->back == e->back_end;
+}
 // restart is called with the ring empty: the ring starts again at its first byte, larger if the stream has filled it.
 static inline void restart(struct end *e, size_t want) {
 	uint32_t order = get(&e->own->order);
+	uint64_t filled = get(&e->own->head) - get(&e->own->base);
 	put(&e->own->base, get(&e->own->head));
-	if (unlikely(e->grow || (want > room_of(1ull << order, 0) && order != e->order_max))) resize(e, want);
+	if (unlikely(order != SMCI_ORDER_MIN) && !e->grow && spared(e, filled, want)) shrink(e);
+	else if (unlikely(e->grow || (want > room_of(1ull << order, 0) && order != e->order_max))) resize(e, want);
 }
 
 // smcgw_timeout_set is called once the kernel has a new timeout: a thread that has just asked it must not record what it was told.
@@ -1953,20 +1980,10 @@ ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
 	return send_any(e, fd, 0, 0, n, 0, from, at);
 }
 
-// smcgw_give_back frees the memory of a ring that has grown and is empty. It is called when the process waits.
+// smcgw_give_back shrinks a ring that has grown and is empty. It is called when the process waits.
 void smcgw_give_back(struct end *e) {
 	if (e->remote || !smcgw_try(e, &e->wl)) return;
-	if (e->attached && e->touched && e->back == e->back_end && get(&e->own->head) == get_acquire(&e->peer->tail)) {
-		size_t page = (size_t)sysconf(_SC_PAGESIZE), keep = (e->mapped + page - 1) & ~(page - 1);
-		put(&e->own->base, get(&e->own->head));
-		put(&e->own->order, SMCI_ORDER_MIN);
-		e->usual = SMCI_ORDER_MIN;
-		e->touched = e->grow = false;
-		if (e->tx_ring != (char *)e->own + SMCI_RING_AT) {
-			SYS(madvise, e->tx_ring - SMCI_RING_AT + keep, e->whole - keep, MADV_REMOVE);
-			smcgw_unmap_tx(e);
-		}
-	}
+	if (e->attached && e->touched && e->back == e->back_end && get(&e->own->head) == get_acquire(&e->peer->tail)) shrink(e);
 	smcgw_unlock(e, &e->wl);
 }
 

@@ -1013,7 +1013,7 @@ static size_t before_open(const struct end *e, int fd, size_t found) {
 	size_t q = (size_t)queued(fd), n = q;
 	uint64_t kr = get(&e->kr), come = kr + q;
 	size_t known = m->looked > kr + found ? m->looked - kr : found;
-	bool moves = kr != m->asked_at || come != m->come;
+	bool moves = m->come && (kr != m->asked_at || come != m->come); // the first answer may follow a peek from before the promotion
 	m->asked_at = kr;
 	m->come = come;
 	if (moves && n > LOOKED_AHEAD) n = LOOKED_AHEAD;

@@ -98,12 +98,8 @@ func TestCopiesDoNotChange(t *testing.T) {
 		still, changed := &tape{train: maxTrainCount}, &tape{train: maxTrainCount}
 		a, b := newTransmitter(still, true), newTransmitter(changed, true)
 		for range 3 {
-			a.addCopy(p, &h, [][]byte{bytes.Clone(payload)}, n)
-			if n < copyBelow {
-				b.add(p, &h, [][]byte{payload[:n/2], payload[n/2:]}, n)
-			} else {
-				b.addCopy(p, &h, [][]byte{payload[:n/2], payload[n/2:]}, n)
-			}
+			a.put(p, &h, [][]byte{bytes.Clone(payload)}, n, true)
+			b.put(p, &h, [][]byte{payload[:n/2], payload[n/2:]}, n, n >= copyBelow)
 			payload[n-1]++
 		}
 		a.flush()

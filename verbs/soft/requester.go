@@ -268,11 +268,7 @@ func (q *qp) emit(w *sendWQE, psn, room uint32) int {
 		h.Opcode, h.VA, h.RKey, h.Length = wire.RCWriteOnly, w.addr+uint64(off), w.rkey, n
 	}
 	h.AckReq = room == 1 || psn%q.req.ackEvery() == 0 || q.req.k == w.packets-1 && !q.more()
-	if q.req.wasSent(psn) {
-		q.vec.tx.addCopy(q.path, &h, q.vec.parts, int(n))
-	} else {
-		q.vec.tx.add(q.path, &h, q.vec.parts, int(n))
-	}
+	q.vec.tx.put(q.path, &h, q.vec.parts, int(n), q.req.wasSent(psn))
 	return 1
 }
 

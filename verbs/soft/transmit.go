@@ -37,15 +37,13 @@ func newTransmitter(l link, ect bool) *transmitter {
 // add appends a datagram to p: h and the payload, which is the concatenation of
 // parts. The parts must stay unchanged until flush, unless they are shorter than copyBelow.
 func (t *transmitter) add(p *path, h *wire.Header, parts [][]byte, length int) {
-	t.put(p, h, parts, length, length < copyBelow)
+	t.put(p, h, parts, length, false)
 }
 
-// addCopy is add of a payload that a program may be changing: the ICRC is right for what is sent.
-func (t *transmitter) addCopy(p *path, h *wire.Header, parts [][]byte, length int) {
-	t.put(p, h, parts, length, true)
-}
-
+// put is add, or copies the payload whatever its length: a program may be changing it, and the ICRC must be right for
+// what is sent.
 func (t *transmitter) put(p *path, h *wire.Header, parts [][]byte, length int, copied bool) {
+	copied = copied || length < copyBelow
 	size, need := h.Len()+length+wire.Pad(length)+wire.ICRCLen, arenaPerPacket
 	if copied {
 		need += length

@@ -181,6 +181,12 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
 		return r;
 	}
 }
+// moved_by returns how many bytes the first n messages of a call moved.
+static ssize_t moved_by(const struct mmsghdr *h, int n) {
+	ssize_t sum = 0;
+	for (int i = 0; i < n; i++) sum += h[i].msg_len;
+	return sum;
+}
 PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, struct timespec *timeout) {
 	struct end *e = look(fd);
 	if (likely(!e)) return REAL(recvmmsg)(fd, h, n, flags, timeout);
@@ -188,9 +194,7 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, str
 	if (path == PLAIN) return REAL(recvmmsg)(fd, h, n, flags, timeout);
 	if (path == COUNTED) {
 		int r = REAL(recvmmsg)(fd, h, n, flags, timeout);
-		ssize_t sum = 0;
-		for (int i = 0; i < r; i++) sum += h[i].msg_len;
-		left_rx(e, sum, (int)flags);
+		left_rx(e, moved_by(h, r), (int)flags);
 		return r;
 	}
 	struct timespec t = {0, 0};
@@ -271,11 +275,8 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	if (unlikely(flags & SPECIAL) && e) to_kernel(fd, SMCI_WHY_OPTION);
 	enum path path = e ? smcgw_enter(e, fd, &e->raw_tx) : PLAIN;
 	if (likely(path != LOCKED)) {
-		ssize_t sum = 0;
 		int r = REAL(sendmmsg)(fd, h, n, flags);
-		if (path == PLAIN) return r;
-		for (int i = 0; i < r; i++) sum += h[i].msg_len;
-		smcgw_left(&e->raw_tx, &e->ks, sum);
+		if (path == COUNTED) smcgw_left(&e->raw_tx, &e->ks, moved_by(h, r));
 		return r;
 	}
 	for (unsigned i = 0; i < n; i++) {

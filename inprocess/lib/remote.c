@@ -19,7 +19,7 @@
 #define SPILL_PIECE ((16u << 10) - SMCI_SLACK) // most payload of a frame; what the kernel does not take at once is owed
 #define LOOK_MASK 4095
 #define LOOKED (LOOK_MASK + 1 - SMCI_SLACK)
-#define LOOKED_AHEAD (64 << 10)
+#define LOOKED_AHEAD (64 << 10)        // most bytes of a look for OPEN while a program reads, or gets more
 #define NONCE SMCI_NONCE_SIZE
 #define FRAME 16
 #define ROUND 500                      // milliseconds between looks at the gateway
@@ -82,7 +82,9 @@ struct remote {
 	uint64_t lowat_head;    // the mirror's head and flags at that time
 	uint32_t lowat_flags;
 	uint64_t has_rest;      // the position in the kernel's stream at which a byte was seen: the rest, if that is next
-	uint64_t looked, looked_to, asked_at, come; // positions in the kernel's stream: see before_open
+	// Positions in the kernel's stream, of before_open:
+	uint64_t looked, looked_to; // before this there is no OPEN; what had come when it looked at all
+	uint64_t asked_at, come;    // kr at the last question, and what had come
 	bool reported;          // the kernel has reported readable, and nobody has looked since
 	unsigned vain;          // reads in a row that must not wait and that found nothing when the kernel had to be asked
 	int64_t unsure_until;
@@ -358,6 +360,11 @@ static bool never_opens(struct end *e) {
 	return true;
 }
 
+// known_data returns how many bytes of the kernel's stream precede OPEN for sure: the gateway has told where that is, or before_open has looked.
+static uint64_t known_data(const struct end *e) {
+	uint64_t k = get_acquire(&e->peer->nx) ? get(&e->peer->x[0].k) : e->remote->looked, kr = get(&e->kr);
+	return k > kr ? k - kr : 0;
+}
 // look_for_open peeks at the kernel's stream for the nonce. It returns how many bytes of b are data, or -1 for none yet, and consumes OPEN.
 static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	struct remote *m = e->remote;
@@ -385,9 +392,8 @@ static long look_for_open(struct end *e, int fd, char *b, size_t want) {
 	uint64_t kr = get(&e->kr);
 	bool opens = n >= NONCE;
 	if (get_acquire(&e->peer->nx)) {
-		uint64_t k = get(&e->peer->x[0].k);
-		if (kr + (uint64_t)n <= k) return n;
-		if (kr < k) return (long)(k - kr);
+		uint64_t k = known_data(e); // told since step looked
+		if (k) return k < (uint64_t)n ? (long)k : n;
 		opens = true;
 	}
 	if (opens) {
@@ -473,16 +479,9 @@ static void repair_tx(struct end *e, int fd) {
 	if (!smcgw_measured(e, fd, &t, &kr, &ks) || ks != get(&e->ks)) lacks(e);
 }
 
-// known_data returns how many bytes of the kernel's stream precede OPEN for sure: the gateway tells where that is.
-static uint64_t known_data(const struct end *e) {
-	uint64_t k = get_acquire(&e->peer->nx) ? get(&e->peer->x[0].k) : e->remote->looked, kr = get(&e->kr);
-	return k > kr ? k - kr : 0;
-}
-
 // step advances to the next bytes that can be read. It returns where they are, and in n how many at most.
 static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 	struct remote *m = e->remote;
-	uint64_t known;
 	for (;;) {
 		// While frames are read, the ring may have bytes after the kernel's end.
 		if (get(&e->violated) || ((e->eof || e->rx_error) && (m->rx != FRAMED || m->type == END || e->died))) return AT_END;
@@ -498,12 +497,13 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 			return FROM_KERNEL;
 		}
 		if (never_opens(e)) continue;
-		if (m->rx == LOOK && (known = known_data(e))) {
-			sure(e);
-			*n = known < want ? known : want;
-			return FROM_KERNEL;
-		}
 		if (m->rx == LOOK) {
+			uint64_t known = known_data(e);
+			if (known) {
+				sure(e);
+				*n = known < want ? known : want;
+				return FROM_KERNEL;
+			}
 			long k = look_for_open(e, fd, b, want);
 			if (k > 0) {
 				*n = (size_t)k < want ? (size_t)k : want;

@@ -1555,12 +1555,15 @@ static void full(struct end *e) {
 static bool mapped_whole(struct end *e) { return get_acquire(&e->peer->reach) >= e->order_max && smcgw_map_ring(e, &e->tx_ring, e->own); }
 
 static uint32_t ticks(void) { return (uint32_t)(now_coarse() >> 20); }
+static void grown(struct end *e) {
+	e->touched = true;
+	e->needed_at = ticks();
+}
 // extend enlarges a full ring with its bytes in place, which works while none has wrapped. The consumer is not reading then: both ends may
 // write megabytes before they read, where natively the kernel's buffers would have grown.
 static bool extend(struct end *e, uint32_t order) {
 	if (order > e->order_max || order <= get(&e->own->order) || get(&e->own->head) - get(&e->own->base) > size_of(e) || !mapped_whole(e)) return false;
-	e->touched = true;
-	e->needed_at = ticks();
+	grown(e);
 	put(&e->own->order, order); // before head
 	return true;
 }
@@ -1583,10 +1586,7 @@ static void __attribute__((noinline)) resize(struct end *e, size_t want) {
 	while (order < e->order_max && want > room_of(1ull << order, 0)) order++;
 	put(&e->own->wish, e->order_max);
 	if (order > SMCI_ORDER_MIN && !mapped_whole(e)) order = SMCI_ORDER_MIN;
-	if (order > SMCI_ORDER_MIN) {
-		e->touched = true;
-		e->needed_at = ticks();
-	}
+	if (order > SMCI_ORDER_MIN) grown(e);
 	e->grow = false;
 	e->usual = (uint8_t)order;
 	put(&e->own->order, order);

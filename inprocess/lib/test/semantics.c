@@ -2374,10 +2374,10 @@ static long resident(void) {
 	char line[256];
 	long all = 0, k;
 	bool ours = false;
+	char mode[5];
 	FILE *f = fopen("/proc/self/smaps", "r");
 	while (f && fgets(line, sizeof line, f)) {
-		if (strchr(line, '-') && strstr(line, " rw-s ")) ours = strstr(line, "memfd:smcgw-end") != 0;
-		else if (strstr(line, "r--s")) ours = false;
+		if (sscanf(line, "%*x-%*x %4s", mode) == 1) ours = !strcmp(mode, "rw-s") && strstr(line, "memfd:smcgw-end");
 		if (ours && sscanf(line, "Rss: %ld", &k) == 1) all += k;
 	}
 	if (f) fclose(f);
@@ -4215,17 +4215,21 @@ static void file_from(void) { // a socket as the source of sendfile(), which the
 	give(a, "more");
 	say("%zu %.4s", take(b, 4), in);
 }
+// exchanged moves bytes both ways for as long as a promotion takes.
+static void exchanged(int a, int b) {
+	for (int i = 0; i < 200; i++) {
+		moved(a, b);
+		moved(b, a);
+		if (i > 20) usleep(1000);
+	}
+}
 static void low_inherited(void) { // from the listening socket
 	struct sockaddr_storage s;
 	socklen_t l;
 	int from = listener(&s, &l), a = socket(s.ss_family, SOCK_STREAM, 0), b, v = 10;
 	setsockopt(from, SOL_SOCKET, SO_RCVLOWAT, &v, sizeof v);
 	if (connect(a, (struct sockaddr *)&s, l) < 0 || (b = accept(from, 0, 0)) < 0) die("accept");
-	for (int i = 0; i < 200; i++) {
-		moved(a, b);
-		moved(b, a);
-		if (i > 20) usleep(1000);
-	}
+	exchanged(a, b);
 	give(a, "01234");
 	say("five %s", revents(b, POLLIN, 100));
 	give(a, "56789");
@@ -4238,11 +4242,7 @@ static void inq_early(void) { // an option that is set before the connection is 
 	int from = listener(&s, &l), a = socket(s.ss_family, SOCK_STREAM, 0), b, left = 0;
 	setsockopt(a, IPPROTO_TCP, TCP_INQ, &(int){1}, sizeof(int));
 	if (connect(a, (struct sockaddr *)&s, l) < 0 || (b = accept(from, 0, 0)) < 0) die("accept");
-	for (int i = 0; i < 200; i++) {
-		moved(a, b);
-		moved(b, a);
-		if (i > 20) usleep(1000);
-	}
+	exchanged(a, b);
 	give(b, "0123456789");
 	ms(20);
 	char c[64];

@@ -12,7 +12,8 @@ import (
 const slowFor = 10 * time.Second
 
 // aside makes the calls on the sockets of a process beside the shards, one after the other, while the process holds one
-// up and for a while after that, and while many processes do. The zero value has seen none. It is safe for concurrent use, and needs no end.
+// up and for a while after that, and while many processes do. The zero value has seen none. It is safe for concurrent
+// use, and needs no end.
 type aside struct {
 	heldAt loop.Instant
 	held   atomic.Int32

@@ -40,8 +40,10 @@ const (
 	acceptPause = 50 * time.Millisecond
 	// metAgain is how long a peer that has had a gateway is left alone before it is asked again.
 	metAgain = time.Second
-	// ringShare is the share of the memory left that an end may have: the first 64 have rings of 4 MiB in 1 GiB.
-	ringShare = 64
+	// largeRings, fairOrder and ringShare determine the sizes of rings.
+	largeRings = 8
+	fairOrder  = 18
+	ringShare  = 64
 	// closeTime bounds the last write to a peer when a control connection ends.
 	closeTime = time.Second
 )

@@ -456,14 +456,19 @@ func (t *talk) offer(e *end) {
 
 // ringOrder returns the binary logarithm of the size of the next end's rings. The largest hold as much as a stream has in
 // flight while the two programs and gateways wait for a processor in turn. An adapter locks them in memory, so they are
-// smaller for one. No end gets more than 1/ringShare of what Config.Memory has left, or the smallest rings: even small
-// messages use all of a ring in time.
+// smaller for one. Even small messages use all of a ring in time, and where many ends use large rings, no cache holds
+// them. So the ends share the memory of largeRings ends with the largest rings, but have at least fairOrder; and no end
+// gets more than 1/ringShare of what Config.Memory has left, or the smallest rings.
 func (s *Service) ringOrder(adapter bool) uint32 {
 	most := uint32(inprocess.OrderMax)
 	if adapter {
 		most--
 	}
-	return inprocess.OrderWithin((s.cfg.Memory-s.rings.Load())/ringShare, most)
+	s.mu.Lock()
+	ends := int64(s.conns + 1)
+	s.mu.Unlock()
+	fair := max(largeRings*inprocess.PairSize(inprocess.OrderMax)/ends, inprocess.PairSize(fairOrder))
+	return inprocess.OrderWithin(min(fair, (s.cfg.Memory-s.rings.Load())/ringShare), most)
 }
 
 // adapter reports whether an adapter may carry an end.

@@ -237,7 +237,8 @@ func TestWishesOfOnePeer(t *testing.T) {
 	require.Empty(t, s.wishes)
 }
 
-// TestRingOrder: the fewer bytes are left for rings, the smaller are new ones, so that all but the smallest fit.
+// TestRingOrder: the more ends there are, and the fewer bytes are left for rings, the smaller are new ones, so that all
+// but the smallest fit.
 func TestRingOrder(t *testing.T) {
 	t.Parallel()
 	for _, memory := range []int64{16 << 20, 1 << 30, 64 << 30} {
@@ -251,10 +252,14 @@ func TestRingOrder(t *testing.T) {
 				larger += inprocess.PairSize(order)
 			}
 			s.rings.Add(inprocess.PairSize(order))
+			if s.conns++; s.conns == 256 {
+				require.Equal(t, memory > 16<<20, last == fairOrder)
+			}
 		}
 		require.LessOrEqual(t, larger, memory)
 		require.Equal(t, memory == 64<<30, last > inprocess.OrderMin)
 		s.rings.Store(0)
+		s.conns = largeRings - 1
 		require.Equal(t, memory > 16<<20, s.ringOrder(false) == inprocess.OrderMax)
 	}
 }

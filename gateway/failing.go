@@ -30,13 +30,16 @@ func serviceOf(c *report.ConnInfo) service {
 // asking.
 type failingServices struct {
 	list    []failure
-	carried map[netip.Addr]bool // peers with which something was carried
+	carried map[netip.Addr]bool   // peers with which something was carried
+	good    map[netip.Addr]uint64 // ID of the latest connection with each that is carried, or was to its end
 }
 
 type failure struct {
 	service
 	reason negotiate.Reason
 	count  int       // consecutive connections
+	resets int       // how many of them were carried, and reset
+	id     uint64    // of the latest one
 	at     time.Time // of the latest one
 	before bool      // the service was carried before
 }
@@ -44,24 +47,28 @@ type failure struct {
 // findFailing evaluates the outcomes of connections: those carried now, those carried and
 // ended, and those that stayed native. Connection IDs grow with time.
 func findFailing(live, ended, natives []report.ConnInfo) failingServices {
-	f := failingServices{carried: map[netip.Addr]bool{}}
+	f := failingServices{carried: map[netip.Addr]bool{}, good: map[netip.Addr]uint64{}}
 	good := map[service]uint64{} // ID of the latest connection that is carried or was carried to its end
 	bad := map[service]*failure{}
 	carried := func(c *report.ConnInfo) {
 		s := serviceOf(c)
 		good[s] = max(good[s], c.ID)
 		f.carried[s.peer] = true
+		f.good[s.peer] = max(f.good[s.peer], c.ID)
 	}
-	fails := func(c *report.ConnInfo, r negotiate.Reason) {
+	fails := func(c *report.ConnInfo, r negotiate.Reason) *failure {
 		s := serviceOf(c)
 		b := bad[s]
 		if b == nil {
 			b = &failure{service: s}
 			bad[s] = b
 		}
-		if b.count++; !c.EndedAt.Before(b.at) {
+		b.count++
+		b.id = max(b.id, c.ID)
+		if !c.EndedAt.Before(b.at) {
 			b.reason, b.at = r, c.EndedAt
 		}
+		return b
 	}
 	for i := range live {
 		carried(&live[i])
@@ -76,16 +83,17 @@ func findFailing(live, ended, natives []report.ConnInfo) failingServices {
 	}
 	for i := range ended {
 		if r, _ := negotiate.ParseReason(ended[i].Reason); lost(r) && ended[i].ID > good[serviceOf(&ended[i])] {
-			fails(&ended[i], r)
-			bad[serviceOf(&ended[i])].before = true
+			b := fails(&ended[i], r)
+			b.resets++
+			b.before = true
 		}
 	}
 	for i := range natives {
 		c := &natives[i]
 		r, _ := negotiate.ParseReason(c.Reason)
 		if s := serviceOf(c); aboutPeer(r) && c.ID > good[s] {
-			fails(c, r)
-			bad[s].before = bad[s].before || good[s] != 0
+			b := fails(c, r)
+			b.before = b.before || good[s] != 0
 		}
 	}
 	for _, b := range bad {
@@ -134,17 +142,31 @@ func (f failingServices) Notes(now time.Time) []string {
 		if b.side == report.SideServer {
 			where = fmt.Sprintf("port %d for %s", b.port, b.peer)
 		}
-		times := "the latest connection"
-		if b.count > 1 {
-			times = fmt.Sprintf("the latest %d connections", b.count)
-		}
-		notes = append(notes, fmt.Sprintf("%s: %s stayed native, %s ago: %s. %s %s", where, times, now.Sub(b.at).Truncate(time.Second), b.reason, what, fix))
+		notes = append(notes, fmt.Sprintf("%s: %s, %s ago: %s. %s %s", where, b.outcome(), now.Sub(b.at).Truncate(time.Second), b.reason, what, fix))
 	}
 	return notes
 }
 
-// Tell sets in a list of peers why the latest connection with each was not carried. A peer
-// that used to answer and no longer does is marked as stopped.
+// outcome says what became of the connections.
+func (b *failure) outcome() string {
+	which := "the latest connection"
+	if b.count > 1 {
+		which = fmt.Sprintf("the latest %d connections", b.count)
+	}
+	switch {
+	case b.resets == 0:
+		return which + " stayed native"
+	case b.resets == 1 && b.count == 1:
+		return which + " was reset"
+	case b.resets == b.count:
+		return which + " were reset"
+	default:
+		return fmt.Sprintf("of %s %d stayed native, the others were reset", which, b.count-b.resets)
+	}
+}
+
+// Tell sets in a list of peers why the latest connection with each was not carried, if it was
+// not. A peer that used to answer and no longer does is marked as stopped.
 func (f failingServices) Tell(list []report.PeerInfo) {
 	latest := map[netip.Addr]*failure{}
 	for i := range f.list {
@@ -154,7 +176,7 @@ func (f failingServices) Tell(list []report.PeerInfo) {
 	}
 	for i := range list {
 		b := latest[list[i].Address]
-		if b == nil || list[i].State != report.PeerCapable && list[i].State != report.PeerUnknown {
+		if b == nil || b.id < f.good[b.peer] || list[i].State != report.PeerCapable && list[i].State != report.PeerUnknown {
 			continue
 		}
 		if list[i].Reason == "" {

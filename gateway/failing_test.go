@@ -48,7 +48,17 @@ func TestFailing(t *testing.T) {
 			note: "the latest connection stayed native, 1s ago: peer_no_option. It was carried before", state: report.PeerStopped, reason: "peer_no_option",
 		},
 		{
-			name: "killed", ended: conns{seen(1, "wire_reset", report.EndAborted, past(3))}, note: "wire_reset", state: report.PeerStopped, reason: "wire_reset",
+			name: "killed", ended: conns{seen(1, "wire_reset", report.EndAborted, past(3))},
+			note: "the latest connection was reset, 3s ago: wire_reset", state: report.PeerStopped, reason: "wire_reset",
+		},
+		{
+			name: "killed with several", ended: conns{seen(1, "wire_reset", report.EndAborted, past(3)), seen(2, "peer_dead", report.EndAborted, past(2))},
+			natives: conns{seen(3, "handshake_timeout", report.EndNative, past(1))},
+			note:    "of the latest 3 connections 1 stayed native, the others were reset, 1s ago", state: report.PeerStopped, reason: "handshake_timeout",
+		},
+		{
+			name: "back since, for another service", live: conns{seen(4, "", "", time.Time{}, 80)}, ended: conns{seen(1, "wire_reset", report.EndAborted, past(3))},
+			note: "was reset", state: report.PeerCapable,
 		},
 		{
 			name: "another service", ended: conns{seen(1, "", report.EndClosed, past(30))}, natives: conns{seen(2, "peer_no_option", report.EndNative, past(1), 80)},

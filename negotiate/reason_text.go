@@ -11,7 +11,7 @@ var reasonTexts = [...]reasonText{
 	},
 	ReasonPolicy: {
 		"policy", "No policy rule selects this connection.",
-		"Add a rule with action accelerate. The first rule that matches decides; `smcgw policy` lists them in order.",
+		"Add a rule with action accelerate; with `way: in-process` it selects programs with the library only. The first rule that matches decides; `smcgw policy` lists them in order.",
 	},
 	ReasonNeverList: {
 		"never_list", "The port is on the list of ports that are never touched unless a rule names them.",

@@ -24,8 +24,9 @@ func TestPingSummary(t *testing.T) {
 		"0 carried, 0 relayed, 2 native, 2 without a connection; connect 100µs / 200µs /\n"+
 		"300µs (least, median, most)\n"+
 		"policy: No policy rule selects this connection.\n"+
-		"  > Add a rule with action accelerate. The first rule that matches decides;\n"+
-		"    `smcgw policy` lists them in order.\n"+
+		"  > Add a rule with action accelerate; with `way: in-process` it selects\n"+
+		"    programs with the library only. The first rule that matches decides; `smcgw\n"+
+		"    policy` lists them in order.\n"+
 		"  > smcgw ping --offer says what the peer would do.\n"+
 		"no answer: Nothing came back, although the SYN is sent again without the offer.\n"+
 		"  > Look at the service, the firewall of its host and the way there. smcgw off\n"+

@@ -169,7 +169,9 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 	socket_key(s, &k);
 	u32 answer = offer_refused(&k, n), reason = answer & ((1 << RULE_SHIFT) - 1);
 	rule = answer >> RULE_SHIFT;
-	if (counting && reason != REASON_ADDRESS) {
+	if (reason == REASON_ADDRESS) /* on this host: nobody waits for it to be steered */
+		return 1;
+	if (counting) {
 		observe(s, sk, &k, SIDE_CLIENT, rule, reason == REASON_MODE || reason == REASON_OFF);
 		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
 		return 1;

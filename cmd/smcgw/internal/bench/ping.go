@@ -244,14 +244,18 @@ func refusedBy(err error) string {
 }
 
 // becameOf returns the record of one connection. If the gateway has no record after a while, the reason is
-// [ReasonUnseen].
+// [ReasonUnseen], or that the connection is one within this host, which the gateway does not report.
 func becameOf(ctx context.Context, g Gateway, m measured) (report.ConnInfo, error) {
 	found, err := awaitRecords(ctx, g, m, report.WaySteered)
 	if err != nil {
 		return report.ConnInfo{}, err
 	}
-	if info, ok := found[m.conns[0]]; ok {
+	c := m.conns[0]
+	if info, ok := found[c]; ok {
 		return info, nil
+	}
+	if c.local.Addr() == c.remote.Addr() || c.remote.Addr().IsLoopback() {
+		return report.ConnInfo{Reason: negotiate.ReasonAddress.String(), DecidedBy: report.DecidedLocal}, nil
 	}
 	return report.ConnInfo{Reason: ReasonUnseen}, nil
 }

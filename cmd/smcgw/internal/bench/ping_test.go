@@ -130,14 +130,18 @@ func TestPingRefused(t *testing.T) {
 	require.Zero(t, r.Maximum)
 }
 
-// What the gateway has not seen after a while is said to be so.
+// What the gateway has not seen after a while is said to be so, unless it never reports such connections.
 func TestPingUnseen(t *testing.T) {
 	to, _ := accepting(t)
 	g := &fakeGateway{conns: func(report.ConnQuery) []report.ConnInfo { return nil }}
 	r, err := Ping(t.Context(), PingOptions{To: []netip.AddrPort{to}, Count: 1, Gateway: g})
 	require.NoError(t, err)
-	require.Equal(t, ReasonUnseen, r.Tries[0].Reason)
+	require.Equal(t, "address", r.Tries[0].Reason)
 	require.Equal(t, StageNotOffered, r.Tries[0].Stage)
+	c, err := becameOf(t.Context(), g, measured{conns: []tuple{{netip.MustParseAddrPort("10.0.0.1:1"), netip.MustParseAddrPort("10.0.0.2:2")}}})
+	require.NoError(t, err)
+	require.Equal(t, ReasonUnseen, c.Reason)
+	require.Equal(t, StageNotOffered, stageOf(c.Carrier, c.Reason, c.DecidedBy))
 }
 
 // An interrupted ping returns what it has.

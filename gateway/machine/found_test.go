@@ -242,9 +242,16 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// TestTell: what gateways say and which were missed is in the order of the list.
+// TestTell: what gateways say and which were missed is in the order of the list. One that is just ending is not missed.
 func TestTell(t *testing.T) {
-	list := []Found{{PID: 1, Here: true, Socket: "a"}, {PID: 2, Here: true}, {PID: 3, Here: true, Socket: "b"}, {PID: 4, Here: true, Socket: "c"}}
+	ending := exec.Command("sleep", "0.2")
+	require.NoError(t, ending.Start())
+	defer func() { _ = ending.Wait() }()
+	self := os.Getpid()
+	list := []Found{
+		{PID: 1, Here: true, Socket: "a"}, {PID: self, Here: true}, {PID: 3, Here: true, Socket: "b"}, {PID: 4, Here: true, Socket: "c"},
+		{PID: ending.Process.Pid, Here: true},
+	}
 	first := make(chan struct{})
 	turns := make(chan int, 3)
 	for i := range 3 {
@@ -261,7 +268,10 @@ func TestTell(t *testing.T) {
 		<-first
 		return admin.Result{Message: "done"}, nil
 	})
-	require.Equal(t, []string{"gateway of process 1: done", "gateway of process 3: done", "gateway of process 4: done"}, said)
+	require.Equal(t, []string{
+		"gateway of process 1: done", "gateway of process 3: done", "gateway of process 4: done",
+		fmt.Sprintf("gateway of process %d: has ended", ending.Process.Pid),
+	}, said)
 	require.Len(t, missed, 1)
-	require.ErrorContains(t, missed[0], "gateway of process 2 was not told")
+	require.ErrorContains(t, missed[0], fmt.Sprintf("gateway of process %d was not told", self))
 }

@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"gateway/internal/mirror":      {"gateway/config", "gateway/report", "gateway/internal/carrier", "gateway/internal/loop", "gateway/internal/peers", "inprocess", "inprocess/shared", "negotiate", "rmb", "rsocket"},
 	"gateway/internal/beyond":      {"gateway/config", "gateway/internal/carrier", "gateway/internal/loop", "gateway/internal/mirror", "gateway/internal/peers", "inprocess", "inprocess/broker", "inprocess/shared", "negotiate", "negotiate/between"},
 	"gateway/page":                 {"gateway/report", "inprocess", "negotiate"},
-	"gateway/machine":              {"gateway/admin", "gateway/config", "gateway/process"},
+	"gateway/machine":              {"gateway/admin", "gateway/config", "gateway/process", "internal/procfs"},
 	"gateway/internal/connlog":     {"gateway/config", "gateway/report", "negotiate"},
 	"gateway/internal/conn":        {"ebpf", "ebpf/legs", "gateway/config", "gateway/report", "gateway/faults", "gateway/internal/host", "gateway/internal/carrier", "gateway/internal/connlog", "gateway/internal/flow", "gateway/internal/loop", "gateway/internal/peers", "gateway/internal/policy", "gateway/process", "negotiate", "netstack", "rmb", "rsocket", "verbs"},
 	"gateway/internal/flow":        {"gateway/report", "negotiate"},

@@ -4,12 +4,14 @@
 #include <limits.h>
 #include <linux/aio_abi.h>
 #include <linux/close_range.h>
+#include <linux/nsfs.h>
 #include <linux/seccomp.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include "real.h"
@@ -61,6 +63,48 @@ CALLS(DEFINE)
 #define TX(raw, locked) MOVE(raw_tx, ks, raw, locked)
 #define ONE(b, n) (&(struct iovec){(void *)(uintptr_t)(b), (n)})
 
+// allowed tells whether a program may have n bytes at p, as the kernel asks before a call moves any.
+static inline bool allowed(const void *p, size_t n) {
+#ifdef __x86_64__
+	if (unlikely((intptr_t)p < 0 || (intptr_t)((uintptr_t)p + n) < 0)) return false;
+#else
+	(void)p;
+#endif
+	return likely((ssize_t)n >= 0);
+}
+// imported replaces a program's vector by one that can be read: itself, or, if it has one element, a copy. It returns false, with errno set,
+// for what the kernel refuses.
+static bool imported(const struct iovec **v, int nv, struct iovec *one) {
+	bool bad = nv > 1 && !smcgw_touch(*v, (size_t)nv * sizeof **v);
+	if (nv == 1) {
+		bad = !smcgw_move(one, *v, sizeof *one);
+		*v = one;
+	}
+	for (int i = 0; i < nv && !bad; i++) {
+		if (unlikely((ssize_t)(*v)[i].iov_len < 0)) {
+			errno = EINVAL;
+			return false;
+		}
+	}
+	for (int i = 0; i < nv && !bad; i++) bad = !allowed((*v)[i].iov_base, (*v)[i].iov_len);
+	if (unlikely(bad)) fault();
+	return !bad;
+}
+static ssize_t rx_one(struct end *e, int fd, void *b, size_t n) { return likely(allowed(b, n)) ? smcgw_rx(e, fd, ONE(b, n), 1, 0) : fault(); }
+static ssize_t tx_one(struct end *e, int fd, const void *b, size_t n, int flags) {
+	return likely(allowed(b, n)) ? smcgw_tx(e, fd, ONE(b, n), 1, flags) : fault();
+}
+static ssize_t rx_all(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	struct iovec one;
+	return imported(&v, nv, &one) ? smcgw_rx(e, fd, v, nv, flags) : -1;
+}
+static ssize_t tx_all(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	struct iovec one;
+	return imported(&v, nv, &one) ? smcgw_tx(e, fd, v, nv, flags) : -1;
+}
+// capped is for the calls that the kernel makes shorter before it looks at the buffer.
+static inline size_t capped(size_t n) { return n < MOST ? n : MOST; }
+
 static bool tracked(int fd) { return look(fd) != 0; }
 
 // to_kernel_by makes an end native for good, before a call that its rings cannot serve. It returns false if the end could not leave its rings.
@@ -108,19 +152,49 @@ static bool refuses(int fd, int err) {
 	return true;
 }
 
+// all_to_kernel makes every connection native for good. It returns false if one could not leave its rings.
+static bool all_to_kernel(uint32_t why) {
+	int64_t until = now() + DEMOTE_WITHIN; // one deadline for all
+	bool all = true;
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (e && (!to_kernel_by(fd, why, until) || state_of(e) == SMCI_PROMOTED)) all = false;
+	}
+	return all;
+}
+// by_kernel_alone makes every connection native for good; from then on the library makes no system calls of its own.
+static void by_kernel_alone(uint32_t why) {
+	if (smcgw.slab && !smcgw_ours()) return; // the child of a vfork()
+	smcgw.disabled = true;
+	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
+		struct end *e = look(fd);
+		if (e && state_of(e) == SMCI_ASKED) smcgw_released(e); // close() will not wait for that
+	}
+	all_to_kernel(why);
+	smcgw_apart();
+}
+
+// splits is called before this thread gets a table of descriptors of its own, or its children other numbers for processes. Ends are known by
+// both. A table that no other thread has stays.
+static void splits(uint64_t flags) {
+	struct stat s;
+	bool alone = !(flags & CLONE_FILES) || (!SYS(newfstatat, AT_FDCWD, "/proc/self/task", &s, 0) && s.st_nlink == 3);
+	if (!alone || ((flags & CLONE_NEWPID) && smcgw.slab)) by_kernel_alone(SMCI_WHY_SHARED);
+}
+
 // ---- reading
 
-PUBLIC ssize_t read(int fd, void *b, size_t n) { RX(REAL(read)(fd, b, n), smcgw_rx(e, fd, ONE(b, n), 1, 0)); }
+PUBLIC ssize_t read(int fd, void *b, size_t n) { RX(REAL(read)(fd, b, n), rx_one(e, fd, b, n)); }
 PUBLIC ssize_t readv(int fd, const struct iovec *v, int nv) {
 	if (nv < 0 || nv > IOV_MAX) return REAL(readv)(fd, v, nv);
-	RX(REAL(readv)(fd, v, nv), smcgw_rx(e, fd, v, nv, 0));
+	RX(REAL(readv)(fd, v, nv), rx_all(e, fd, v, nv, 0));
 }
 static ssize_t any_preadv2(int fd, const struct iovec *v, int nv, off_t at, int flags) {
 	return HAS(preadv2) ? REAL(preadv2)(fd, v, nv, at, flags) : (ssize_t)result(SYS(preadv2, fd, v, nv, at, 0, flags));
 }
 PUBLIC ssize_t preadv2(int fd, const struct iovec *v, int nv, off_t at, int flags) {
 	if (at != -1 || nv < 0 || nv > IOV_MAX) return any_preadv2(fd, v, nv, at, flags);
-	RX(any_preadv2(fd, v, nv, at, flags), smcgw_rx(e, fd, v, nv, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+	RX(any_preadv2(fd, v, nv, at, flags), rx_all(e, fd, v, nv, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 }
 
 // left_rx counts what a call read. Bytes that were only peeked at do not count.
@@ -134,10 +208,8 @@ static bool peeks_all(int fd, int flags) {
 }
 // received is for the calls that wait for a byte even if they ask for none, and that may ask for bytes to be discarded.
 static ssize_t received(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	size_t n;
+	size_t n = total(v, nv);
 	char c;
-	if (likely(nv == 1)) n = v->iov_len;
-	else if (unlikely(!total(v, nv, &n))) return fault();
 	if (likely(n && !(flags & MSG_TRUNC))) return smcgw_rx(e, fd, v, nv, flags);
 	if (n) return smcgw_discard(e, fd, n, flags);
 	ssize_t r = smcgw_rx(e, fd, ONE(&c, 1), 1, (flags & ~MSG_TRUNC) | MSG_PEEK);
@@ -151,7 +223,7 @@ PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a
 		if (path == PLAIN) return REAL(recvfrom)(fd, b, n, flags, a, l);
 		if (path == COUNTED) return left_rx(e, REAL(recvfrom)(fd, b, n, flags, a, l), flags);
 		if (unlikely(peeks_all(fd, flags))) continue;
-		ssize_t r = THROUGH(received(e, fd, ONE(b, n), 1, flags));
+		ssize_t r = THROUGH(likely(allowed(b, capped(n))) ? received(e, fd, ONE(b, capped(n)), 1, flags) : fault());
 		if (r >= 0 && a && l) smcgw_move(l, &(socklen_t){0}, sizeof *l);
 		if (r != RETRY) return r;
 	}
@@ -170,7 +242,9 @@ PUBLIC ssize_t recvmsg(int fd, struct msghdr *h, int flags) {
 		if (path == PLAIN) return REAL(recvmsg)(fd, h, flags);
 		if (path == COUNTED) return left_rx(e, REAL(recvmsg)(fd, h, flags), flags);
 		if (unlikely(peeks_all(fd, flags))) continue;
-		ssize_t r = THROUGH(received(e, fd, m.msg_iov, (int)m.msg_iovlen, flags));
+		const struct iovec *v = m.msg_iov;
+		struct iovec one;
+		ssize_t r = THROUGH(imported(&v, (int)m.msg_iovlen, &one) ? received(e, fd, v, (int)m.msg_iovlen, flags) : -1);
 		if (r == RETRY) continue;
 		if (r >= 0) {
 			m.msg_namelen = 0;
@@ -199,6 +273,7 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, str
 	}
 	struct timespec t = {0, 0};
 	if (timeout && !smcgw_move(&t, timeout, sizeof t)) return (int)fault();
+	if (timeout && unlikely(!is_time(&t))) return REAL(recvmmsg)(fd, h, n, flags, timeout); // moves nothing
 	int64_t until = timeout ? now() + ns_of(&t) : INT64_MAX;
 	for (unsigned i = 0; i < n; i++) {
 		if (i && smcgw_stops(fd, false)) return (int)i; // the connection may be native by now: the next call reports the error
@@ -215,22 +290,22 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, str
 
 // ---- writing
 
-PUBLIC ssize_t write(int fd, const void *b, size_t n) { TX(REAL(write)(fd, b, n), smcgw_tx(e, fd, ONE(b, n), 1, 0)); }
+PUBLIC ssize_t write(int fd, const void *b, size_t n) { TX(REAL(write)(fd, b, n), tx_one(e, fd, b, n, 0)); }
 PUBLIC ssize_t writev(int fd, const struct iovec *v, int nv) {
 	if (nv < 0 || nv > IOV_MAX) return REAL(writev)(fd, v, nv);
-	TX(REAL(writev)(fd, v, nv), smcgw_tx(e, fd, v, nv, 0));
+	TX(REAL(writev)(fd, v, nv), tx_all(e, fd, v, nv, 0));
 }
 static ssize_t any_pwritev2(int fd, const struct iovec *v, int nv, off_t at, int flags) {
 	return HAS(pwritev2) ? REAL(pwritev2)(fd, v, nv, at, flags) : (ssize_t)result(SYS(pwritev2, fd, v, nv, at, 0, flags));
 }
 PUBLIC ssize_t pwritev2(int fd, const struct iovec *v, int nv, off_t at, int flags) {
 	if (at != -1 || nv < 0 || nv > IOV_MAX) return any_pwritev2(fd, v, nv, at, flags);
-	TX(any_pwritev2(fd, v, nv, at, flags), smcgw_tx(e, fd, v, nv, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
+	TX(any_pwritev2(fd, v, nv, at, flags), tx_all(e, fd, v, nv, flags & RWF_NOWAIT ? MSG_DONTWAIT : 0));
 }
 #define SPECIAL (MSG_OOB | MSG_ZEROCOPY | MSG_FASTOPEN)
 PUBLIC ssize_t sendto(int fd, const void *b, size_t n, int flags, const struct sockaddr *a, socklen_t l) {
 	if (unlikely(flags & SPECIAL) && tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
-	TX(REAL(sendto)(fd, b, n, flags, a, l), smcgw_tx(e, fd, ONE(b, n), 1, flags));
+	TX(REAL(sendto)(fd, b, n, flags, a, l), tx_one(e, fd, b, capped(n), flags));
 }
 PUBLIC ssize_t send(int fd, const void *b, size_t n, int flags) {
 	if (likely(!tracked(fd))) return REAL(send)(fd, b, n, flags);
@@ -260,7 +335,7 @@ PUBLIC ssize_t sendmsg(int fd, const struct msghdr *h, int flags) {
 	if (unlikely(m.msg_control && m.msg_controllen) && !passes(&m)) return -1;
 	if (unlikely(flags & SPECIAL) && tracked(fd)) to_kernel(fd, SMCI_WHY_OPTION);
 	if (unlikely(m.msg_iovlen > IOV_MAX)) return REAL(sendmsg)(fd, h, flags);
-	TX(REAL(sendmsg)(fd, h, flags), smcgw_tx(e, fd, m.msg_iov, (int)m.msg_iovlen, flags));
+	TX(REAL(sendmsg)(fd, h, flags), tx_all(e, fd, m.msg_iov, (int)m.msg_iovlen, flags));
 }
 PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 	struct end *e = look(fd);
@@ -279,7 +354,7 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 		if (path == COUNTED) smcgw_left(&e->raw_tx, &e->ks, moved_by(h, r));
 		return r;
 	}
-	for (unsigned i = 0; i < n; i++) {
+	for (unsigned i = 0; i < n && i < IOV_MAX; i++) {
 		if (i && smcgw_stops(fd, false)) return (int)i;
 		ssize_t r = sendmsg(fd, &h[i].msg_hdr, flags);
 		if (r < 0) {
@@ -288,15 +363,16 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 		}
 		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();
 		struct msghdr m;
-		size_t asked;
-		if (!smcgw_move(&m, &h[i].msg_hdr, sizeof m) || !total(m.msg_iov, (int)m.msg_iovlen, &asked) || (size_t)r < asked)
-			return (int)i + 1; // nothing may follow a partial message
+		if (!smcgw_move(&m, &h[i].msg_hdr, sizeof m)) return (int)i + 1;
+		const struct iovec *v = m.msg_iov;
+		struct iovec one;
+		if (!imported(&v, (int)m.msg_iovlen, &one) || (size_t)r < total(v, (int)m.msg_iovlen)) return (int)i + 1; // nothing may follow a partial message
 	}
-	return (int)n;
+	return (int)(n < IOV_MAX ? n : IOV_MAX);
 }
 PUBLIC ssize_t sendfile(int fd, int from, off_t *at, size_t n) {
 	if (unlikely(refuses(from, EINVAL))) return -1; // into a pipe, the kernel does it as by splice()
-	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, n < 0x7ffff000 ? n : 0x7ffff000));
+	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, capped(n)));
 }
 PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags) {
 	if (refuses(from, EINVAL) || refuses(to, EINVAL)) return -1; // programs fall back to read() and write()
@@ -365,6 +441,7 @@ static long close_some(unsigned from, unsigned to, int flags) {
 }
 PUBLIC int close_range(unsigned from, unsigned to, int flags) {
 	if (from > to || (flags & ~(CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC))) return (int)result(SYS(close_range, from, to, flags)); // closes nothing
+	if (flags & CLOSE_RANGE_UNSHARE) splits(CLONE_FILES);
 	const int some[] = {smcgw_top(), smcgw.socket, smcgw.slab_fd, smcgw.nudge, smcgw_top_bell()};
 	unsigned last = 0; // highest number that matters here; there may be a million more
 	for (unsigned i = 0; i < sizeof some / sizeof *some; i++)
@@ -748,16 +825,19 @@ PUBLIC int epoll_pwait(int ep, struct epoll_event *v, int max, int ms, const sig
 PUBLIC int epoll_wait(int ep, struct epoll_event *v, int max, int ms) { return epoll_pwait(ep, v, max, ms, &without); }
 PUBLIC int epoll_pwait2(int ep, struct epoll_event *v, int max, const struct timespec *t, const sigset_t *mask) {
 	if (unlikely(!get(&precise)) && HAS(epoll_pwait2) && REAL(epoll_pwait2)(-1, v, max, t, mask) < 0 && errno == EBADF) put(&precise, true);
+	if (unlikely(t && !is_time(t))) return (int)result(SYS(epoll_pwait2, ep, v, max, t, mask, 8));
 	return smcgw_epoll_wait(ep, v, max, t, mask);
 }
-PUBLIC int ppoll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask) { return smcgw_ppoll(p, n, t, mask); }
+PUBLIC int ppoll(struct pollfd *p, nfds_t n, const struct timespec *t, const sigset_t *mask) {
+	return likely(!t || is_time(t)) ? smcgw_ppoll(p, n, t, mask) : REAL(ppoll)(p, n, t, mask);
+}
 PUBLIC int poll(struct pollfd *p, nfds_t n, int ms) {
 	if (!get(&smcgw.met)) return REAL(poll)(p, n, ms);
 	struct timespec t = {ms / 1000, ms % 1000 * 1000000L};
 	return smcgw_ppoll(p, n, ms < 0 ? 0 : &t, 0);
 }
 PUBLIC int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict x, const struct timespec *restrict t, const sigset_t *restrict mask) {
-	if (!get(&smcgw.met)) return REAL(pselect)(n, r, w, x, t, mask);
+	if (!get(&smcgw.met) || unlikely(t && !is_time(t))) return REAL(pselect)(n, r, w, x, t, mask);
 	struct timespec c = t ? *t : (struct timespec){0, 0};
 	return smcgw_pselect(n, r, w, x, t ? &c : 0, mask);
 }
@@ -774,26 +854,14 @@ PUBLIC int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restric
 	return k;
 }
 
-// all_to_kernel makes every connection native for good. It returns false if one could not leave its rings.
-static bool all_to_kernel(uint32_t why) {
-	int64_t until = now() + DEMOTE_WITHIN; // one deadline for all
-	bool all = true;
-	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
-		struct end *e = look(fd);
-		if (e && (!to_kernel_by(fd, why, until) || state_of(e) == SMCI_PROMOTED)) all = false;
-	}
-	return all;
+PUBLIC int unshare(int flags) {
+	splits((unsigned)flags);
+	return REAL(unshare)(flags);
 }
-// by_kernel_alone makes every connection native for good; from then on the library makes no system calls of its own.
-static void by_kernel_alone(uint32_t why) {
-	if (smcgw.slab && !smcgw_ours()) return; // the child of a vfork()
-	smcgw.disabled = true;
-	for (int fd = 0, top = smcgw_top(); fd <= top; fd++) {
-		struct end *e = look(fd);
-		if (e && state_of(e) == SMCI_ASKED) smcgw_released(e); // close() will not wait for that
-	}
-	all_to_kernel(why);
-	smcgw_apart();
+PUBLIC int setns(int fd, int kind) {
+	long k = kind ? kind : SYS(ioctl, fd, NS_GET_NSTYPE);
+	if (k > 0) splits((uint64_t)k & CLONE_NEWPID);
+	return REAL(setns)(fd, kind);
 }
 
 PUBLIC int prctl(int what, ...) {
@@ -945,6 +1013,8 @@ PUBLIC long syscall(long n, ...) {
 	case SYS_io_uring_setup: // its reads and writes are not made by calls
 		by_kernel_alone(SMCI_WHY_RAW_CALLS);
 		break;
+	case SYS_unshare: return unshare((int)a);
+	case SYS_setns: return setns((int)a, (int)b);
 	case SYS_prctl: return prctl((int)a, b, c, d, e);
 	case SYS_seccomp:
 		if (a == SECCOMP_SET_MODE_STRICT || (a == SECCOMP_SET_MODE_FILTER && c)) by_kernel_alone(SMCI_WHY_SANDBOX);

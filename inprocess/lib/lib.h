@@ -234,6 +234,9 @@ static inline int64_t now(void) {
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
+// is_time tells whether the kernel takes t for a duration.
+static inline bool is_time(const struct timespec *t) { return t->tv_sec >= 0 && t->tv_nsec >= 0 && t->tv_nsec < 1000000000; }
+
 #define FOREVER (INT64_MAX / 2)
 static inline int64_t ns_of(const struct timespec *t) { // capped so that it can be added to a time
 	return t->tv_sec < FOREVER / 1000000000 ? t->tv_sec * 1000000000LL + t->tv_nsec : FOREVER;
@@ -473,17 +476,14 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, const sigset_t *mask);
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask);
 
-// total sums the lengths in v. It returns false for addresses that no program can have.
-static inline bool total(const struct iovec *v, int nv, size_t *n) {
-	*n = 0;
-	if (unlikely(nv > 1) && !smcgw_touch(v, (size_t)nv * sizeof *v)) return false;
-	for (int i = 0; i < nv; i++) {
-#ifdef __x86_64__
-		if (unlikely((intptr_t)v[i].iov_base < 0 || (intptr_t)((uintptr_t)v[i].iov_base + v[i].iov_len) < 0) && v[i].iov_len) return false;
-#endif
-		*n += v[i].iov_len;
-	}
-	return true;
+// MOST is how many bytes a call moves at most, as in the kernel.
+#define MOST 0x7ffff000
+
+// total sums the lengths in v, up to MOST.
+static inline size_t total(const struct iovec *v, int nv) {
+	size_t n = 0;
+	for (int i = 0; i < nv && n < MOST; i++) n += v[i].iov_len < MOST ? v[i].iov_len : MOST;
+	return n < MOST ? n : MOST;
 }
 
 // result converts a raw system call's return value to libc's convention.

@@ -835,7 +835,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 	int err = 0;
 	bool told = false;
 	unsigned woken = 0;
-	if (unlikely(!total(v, nv, &want))) return fault();
+	want = total(v, nv);
 	if (!want) return 0;
 	if (!smcgw_lock(e, &e->rl)) {
 		errno = EAGAIN;
@@ -1432,7 +1432,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 	int64_t until = 0;
 	int err = 0;
 	bool full = false, waited = false;
-	if (unlikely(!total(v, nv, &want))) return fault();
+	want = total(v, nv);
 	if (!want) return result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0));
 	if (!smcgw_lock(e, &e->wl)) {
 		errno = EAGAIN;

@@ -925,7 +925,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 	bool bad = false;
 	ssize_t n;
 	if (unlikely(e->remote != 0)) return smcgw_remote_rx(e, fd, v, nv, flags);
-	if (unlikely(!total(v, nv, &want))) return fault();
+	want = total(v, nv);
 	if (!want) return 0;
 	if (!smcgw_lock(e, &e->rl)) {
 		errno = EAGAIN;
@@ -1966,10 +1966,8 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, si
 }
 
 ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	size_t n;
 	if (unlikely(e->remote != 0)) return smcgw_remote_tx(e, fd, v, nv, flags);
-	if (unlikely(!total(v, nv, &n))) return fault();
-	return send_any(e, fd, v, nv, n, flags, -1, 0);
+	return send_any(e, fd, v, nv, total(v, nv), flags, -1, 0);
 }
 ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
 	if (!at && SYS(lseek, from, 0, SEEK_CUR) == -ESPIPE) { // reading it might block; programs fall back to read() and write()

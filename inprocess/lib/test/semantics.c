@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/aio_abi.h>
+#include <linux/close_range.h>
 #include <linux/filter.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -4424,7 +4425,10 @@ static void bad_memory(void) {
 		say("%d write %s %s", i, res(write(a, bad[i], 10)), res(send(a, bad[i], 100000, MSG_NOSIGNAL)));
 		say("%d writev %s %s", i, res(writev(a, v + 1, 1)), res(sendmsg(a, bad[i], 0)));
 		say("%d recvmsg %s", i, res(recvmsg(b, bad[i], 0)));
+		struct msghdr unread = {.msg_iov = bad[i], .msg_iovlen = 1};
 		say("%d iov %s %s", i, res(readv(b, bad[i], 2)), res(writev(a, bad[i], 2)));
+		say("%d one iov %s %s", i, res(readv(b, bad[i], 1)), res(writev(a, bad[i], 1)));
+		say("%d in message %s %s", i, res(recvmsg(b, &unread, 0)), res(sendmsg(a, &unread, 0)));
 		say("%d poll %s", i, res(poll(bad[i], 1, 0)));
 		if (i < 3) say("%d FIONREAD %s", i, res(ioctl(b, FIONREAD, bad[i])));
 		say("%d option %s", i, res(setsockopt(b, IPPROTO_TCP, TCP_NODELAY, bad[i], 4)));
@@ -6035,6 +6039,69 @@ static void left_by_many(void) {
 	}
 	say("polled %d waited for %d", n, m);
 }
+static void bad_lengths(void) { // and times, which the kernel refuses before it does anything
+	volatile size_t huge = SIZE_MAX;
+	struct iovec v[] = {{in, 2}, {in + 10, huge}, {in + 20, 2}};
+	struct msghdr h = {.msg_iov = v, .msg_iovlen = 3};
+	int a, b;
+	pair(&a, &b);
+	give(a, "abc");
+	say("read %s readv %s %s", res(read(b, in, huge)), res(readv(b, v, 3)), res(readv(b, v + 1, 1)));
+	say("recvmsg %s recv %s", res(recvmsg(b, &h, 0)), res(recv(b, in, huge, MSG_PEEK)));
+	say("write %s writev %s %s", res(write(a, in, huge)), res(writev(a, v, 3)), res(writev(a, v + 1, 1)));
+	say("sendmsg %s", res(sendmsg(a, &h, 0)));
+	const struct timespec times[] = {{-1, 0}, {0, -1}, {0, 1000000000}};
+	int ep = epoll_create1(0);
+	add(ep, b, EPOLLIN);
+	for (int i = 0; i < 3; i++) {
+		struct timespec t = times[i];
+		struct pollfd p = {b, POLLIN, 0};
+		struct mmsghdr m = {.msg_hdr = {.msg_iov = v, .msg_iovlen = 1}};
+		fd_set r;
+		FD_ZERO(&r);
+		FD_SET(b, &r);
+		say("%d %s %s %s", i, res(ppoll(&p, 1, &t, 0)), res(pselect(b + 1, &r, 0, 0, &t, 0)), res(recvmmsg(b, &m, 1, 0, &t)));
+		say("%d %s", i, res(epoll_pwait2(ep, &(struct epoll_event){0}, 1, &t, 0)));
+	}
+	say("%zu %.3s %s", take(b, 3), in, res(recv(b, in, 10, MSG_DONTWAIT)));
+}
+static int tables[2];
+static void *unshares(void *ranges) {
+	if (ranges ? close_range((unsigned)tables[0], (unsigned)tables[0], CLOSE_RANGE_UNSHARE) : unshare(CLONE_FILES)) die("unshare");
+	close(tables[0]);
+	close(tables[1]);
+	return 0;
+}
+static void closes_copies(void *ranges) {
+	pthread_t t;
+	pair(&tables[0], &tables[1]);
+	pthread_create(&t, 0, unshares, ranges);
+	pthread_join(t, 0);
+	give(tables[0], "abc");
+	say("%zu %.3s", take(tables[1], 3), in);
+	give(tables[1], "de");
+	say("%zu %.2s", take(tables[0], 2), in);
+}
+static void own_table(void) { closes_copies(0); } // of a thread, which closes its copies
+static void own_range(void) { closes_copies(tables); }
+static void other_pids(void) { // two processes that are both number 1 write
+	int a, b;
+	pid_t k[2];
+	pair(&a, &b);
+	for (int i = 0; i < 2; i++) {
+		if ((k[i] = fork())) continue;
+		int status = 0;
+		if (unshare(CLONE_NEWPID)) _exit(1);
+		pid_t first = fork();
+		for (int n = 0; first == 0 && n < 600; n++)
+			if (write(a, big, 1000) != 1000) _exit(2);
+		if (first == 0) _exit(0);
+		waitpid(first, &status, 0);
+		_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 3);
+	}
+	say("%zu", take(b, 1200000));
+	for (int i = 0; i < 2; i++) reap(k[i]);
+}
 #define CASES(X)                                                                                                                  \
 	X(peek) X(peeks_on) X(counts) X(shown) X(in_doubt) X(waitall) X(timeouts) X(timeout_later) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(exclusive_busy) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(timed_beside_program) X(whole_beside_program) X(only_writes) X(reset_beside_program) X(renumbered_beside_program) X(slowly) X(numbers_left) X(signalled_midway) X(urgent_beside_program) X(urgent_in_handler) X(kept_by_child) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(came_before) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
@@ -6042,7 +6109,7 @@ static void left_by_many(void) {
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(survived_pings) X(probed) X(bursts_once) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(forked_early) X(child_passes) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(left_to_child) X(inherits_from_stopped) \
 	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_then_splice) X(reset_in_messages) X(low_behind) X(counted_behind) X(shut_early) X(file_from) X(low_inherited) X(inq_early) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(left_by_many)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(left_by_many) X(bad_lengths) X(own_table) X(own_range) X(other_pids)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

@@ -51,8 +51,22 @@ func (d *Datapath) Heartbeat() error {
 		return err
 	}
 	defer d.leave()
+	return d.beatAt(d.loadedAt + uint64(time.Since(d.loaded)))
+}
+
+// StopHeartbeat makes the gateway count as gone immediately, until the next Heartbeat.
+func (d *Datapath) StopHeartbeat() error {
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	return d.beatAt(0)
+}
+
+// beatAt writes the time of the last heartbeat.
+func (d *Datapath) beatAt(ns uint64) error {
 	var at [8]byte
-	binary.NativeEndian.PutUint64(at[:], d.loadedAt+uint64(time.Since(d.loaded)))
+	binary.NativeEndian.PutUint64(at[:], ns)
 	if _, err := d.beat.WriteAt(at[:], 0); err != nil { // one store, so no program sees half of it
 		return fmt.Errorf("heartbeat: %w", err)
 	}

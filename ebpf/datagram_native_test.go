@@ -11,15 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopHeart makes the gateway count as gone.
-func stopHeart(t *testing.T, d *Datapath) {
-	t.Helper()
-	h, err := d.Handover()
-	require.NoError(t, err)
-	require.NoError(t, StopHeartbeat(h.Heartbeat))
-	require.NoError(t, h.Close())
-}
-
 // Why datagrams of a selected tuple are native, each reason told once, and that
 // they are carried again when it is over.
 func TestDatagramsNative(t *testing.T) {
@@ -58,9 +49,7 @@ func TestDatagramsNative(t *testing.T) {
 			func() error { return c.d1.CloseDatagram(tuple, 0, 0) },
 		},
 		{"policy", ReasonPolicy, func() error { return c.d1.SetPolicy(udpRules(9001)) }, func() error { return c.d1.SetPolicy(udpRules(9000)) }},
-		{
-			"stale", ReasonGatewayStale, func() error { stopHeart(t, c.d1); return nil }, c.d1.Heartbeat,
-		},
+		{"stale", ReasonGatewayStale, c.d1.StopHeartbeat, c.d1.Heartbeat},
 	} {
 		require.NoError(t, v.setup(), v.name)
 		for range 3 {

@@ -102,7 +102,7 @@ func (h *host) open(cfg Config) *Datapath {
 	return d
 }
 
-// pausedHeart reports whether a test stopped the heartbeat by StopHeartbeat.
+// pausedHeart reports whether a test stopped the heartbeat.
 func pausedHeart(d *Datapath) bool {
 	var at uint64
 	return d.enter() == nil && func() bool {

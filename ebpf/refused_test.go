@@ -286,7 +286,7 @@ func TestRefusedWhileStale(t *testing.T) {
 	for i, late := 0, 0; i < 2; {
 		c := newClient(t, config(accelerate(6379)))
 		d := c.dial(ghost4 + ":6379")
-		stopHeart(t, c.d)
+		require.NoError(t, c.d.StopHeartbeat())
 		bare, ok := d.refuse(refusals[i])
 		if !ok {
 			late++

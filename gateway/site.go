@@ -23,11 +23,11 @@ type site struct {
 	localHost
 	dp         *ebpf.Datapath
 	legs       *legs.Namespace
-	carrying   bool         // carry has opened its parts, or some of them
-	kernel     *legs.Kernel // nil: nothing is carried
-	hand       ebpf.Handover
-	supervisor Supervisor // nil: nothing outlives the daemon
-	protected  bool       // the supervisor protects it
+	carrying   bool          // carry has opened its parts, or some of them
+	kernel     *legs.Kernel  // nil: nothing is carried
+	supervisor Supervisor    // nil: nothing outlives the daemon
+	protected  bool          // the supervisor protects it
+	hand       ebpf.Handover // what the supervisor holds
 	log        *slog.Logger
 }
 
@@ -71,13 +71,8 @@ func steeredSite(cfg config.Config, ns *legs.Namespace, before *handover.Predece
 			RoCE: sysfs.RoCE, RDMA: sysfs.Read, Priority: ebpf.Priority, Beside: dp, AppTUN: -1,
 		},
 	}
-	s.ID, err = process.KernelID()
-	switch {
-	case err != nil:
-	case carries(cfg.Mode):
+	if s.ID, err = process.KernelID(); err == nil && carries(cfg.Mode) {
 		err = s.carry()
-	default:
-		err = s.handOver()
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.leave())
@@ -171,6 +166,9 @@ func (s *site) protect() error {
 
 // handOver makes the guardian, if it protects, hold the present descriptors.
 func (s *site) handOver() error {
+	if !s.protected {
+		return nil
+	}
 	if err := s.letGo(); err != nil {
 		return err
 	}
@@ -178,21 +176,19 @@ func (s *site) handOver() error {
 	if s.hand, err = s.dp.Handover(); err != nil {
 		return fmt.Errorf("hand over to the guardian: %w", err)
 	}
-	if !s.protected {
-		return nil
-	}
 	if err := s.supervisor.Protect(s.hand.Heartbeat, s.hand.Hold); err != nil {
 		return fmt.Errorf("guardian: %w", err)
 	}
 	return nil
 }
 
-// letGo makes the guardian hold nothing.
+// letGo makes the guardian hold nothing, if it holds anything.
 func (s *site) letGo() error {
-	if s.protected {
-		if err := s.supervisor.Release(); err != nil {
-			return fmt.Errorf("guardian: %w", err)
-		}
+	if s.hand.Heartbeat == nil {
+		return nil
+	}
+	if err := s.supervisor.Release(); err != nil {
+		return fmt.Errorf("guardian: %w", err)
 	}
 	err := s.hand.Close()
 	s.hand = ebpf.Handover{}
@@ -205,14 +201,7 @@ func (s *site) release() error {
 	if s.dp == nil {
 		return nil
 	}
-	var err error
-	if s.protected {
-		err = s.supervisor.Release()
-	}
-	if s.hand.Heartbeat == nil {
-		return err
-	}
-	return errors.Join(err, ebpf.StopHeartbeat(s.hand.Heartbeat))
+	return errors.Join(s.letGo(), s.dp.StopHeartbeat())
 }
 
 // leave closes everything, after the gateway has been closed.

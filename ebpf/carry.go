@@ -56,6 +56,13 @@ func (d *Datapath) Carry() error { return d.remake(false) }
 // Count undoes Carry. No connection may be carried any more, and the mode must not be ModeEnforce.
 func (d *Datapath) Count() error { return d.remake(true) }
 
+// Carrying reports whether the datapath carries, rather than counts.
+func (d *Datapath) Carrying() bool {
+	d.op.RLock()
+	defer d.op.RUnlock()
+	return !d.counting
+}
+
 // remake makes the thread of the monitor, which owns everything that follows the devices, run Carry or Count.
 func (d *Datapath) remake(counting bool) error {
 	t := task{do: func() error { return d.exchange(counting) }, done: make(chan error, 1)}

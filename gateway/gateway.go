@@ -157,7 +157,7 @@ func (g *gateway) endEngine() {
 // settle ends the engine once the mode no longer carries and nothing is carried any more, and
 // then makes the host release what carrying requires.
 func (g *gateway) settle(now time.Time) {
-	if carries(g.live.Load().Mode) || !g.carries() && !g.site.carrying || !g.unsettled.Over(now) {
+	if carries(g.live.Load().Mode) || !g.carries() && !g.site.carrying() || !g.unsettled.Over(now) {
 		return
 	}
 	_ = g.change(func() error { // not while another process is taking over

@@ -23,7 +23,6 @@ type site struct {
 	localHost
 	dp         *ebpf.Datapath
 	legs       *legs.Namespace
-	carrying   bool          // carry has opened its parts, or some of them
 	kernel     *legs.Kernel  // nil: nothing is carried
 	supervisor Supervisor    // nil: nothing outlives the daemon
 	protected  bool          // the supervisor protects it
@@ -103,7 +102,6 @@ func (s *site) carry() error {
 	if err := s.dp.Carry(); err != nil {
 		return fmt.Errorf("datapath: %w", err)
 	}
-	s.carrying = true
 	wire, err := link.TUN(s.dp.WireTUN(), s.dp.WireMTU())
 	if err != nil {
 		return errors.Join(fmt.Errorf("wire link: %w", err), s.count())
@@ -117,9 +115,12 @@ func (s *site) carry() error {
 	return nil
 }
 
+// carrying reports whether the host has what carry opens, or some of it.
+func (s *site) carrying() bool { return s.dp != nil && s.dp.Carrying() }
+
 // count undoes carry, after the engine has ended. If it fails, it can be retried.
 func (s *site) count() error {
-	if !s.carrying {
+	if !s.carrying() {
 		return nil
 	}
 	if err := s.letGo(); err != nil {
@@ -133,8 +134,6 @@ func (s *site) count() error {
 	s.kernel, s.Link, s.Legs, s.Datagrams, s.AppTUN = nil, nil, nil, nil, -1
 	if err := s.dp.Count(); err != nil {
 		errs = append(errs, fmt.Errorf("datapath: %w", err))
-	} else {
-		s.carrying = false
 	}
 	return errors.Join(append(errs, s.handOver())...)
 }

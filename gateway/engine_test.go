@@ -1,10 +1,14 @@
 package gateway
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,6 +47,8 @@ type activated struct{ retiring }
 func (activated) Activate() error { return nil }
 
 func (activated) HasNeighbour() bool { return false }
+
+func (activated) Neighbour() (ebpf.Neighbour, error) { return ebpf.Neighbour{Generation: 1}, nil }
 
 // hookedCounters runs something between a look at the counters and its use.
 type hookedCounters struct {
@@ -146,6 +152,23 @@ func settled(t *testing.T, g *gateway) {
 	}, patience, 10*time.Millisecond)
 }
 
+// claimed begins a takeover of g by another process, which lose ends.
+func claimed(t *testing.T, g *gateway) (lose func()) {
+	t.Helper()
+	near, far := net.Pipe()
+	var conversation sync.WaitGroup
+	conversation.Go(func() { g.incumbent.Converse(t.Context(), near) })
+	_, err := fmt.Fprintln(far, `{"step":"claim"}`)
+	require.NoError(t, err)
+	_, err = bufio.NewReader(far).ReadString('\n')
+	require.NoError(t, err)
+	require.True(t, g.incumbent.Busy())
+	return func() {
+		require.NoError(t, far.Close())
+		conversation.Wait()
+	}
+}
+
 // TestEngineComesAndGoes: a reload of the mode makes the engine, and the end of what it carries
 // ends it; opt-ins, the kill switch and what is counted stay, and a drain or a takeover keeps
 // the engine.
@@ -171,10 +194,10 @@ func TestEngineComesAndGoes(t *testing.T) {
 	require.True(t, g.carries(), "a connection is there")
 	f.Cancel(negotiate.ReasonMode)
 	gone(t, g, f)
-	g.change = func(func() error) error { return errStopping }
+	lose := claimed(t, g)
 	g.settle(time.Now())
 	require.True(t, g.carries(), "another process takes over")
-	g.change = g.incumbent.Change
+	lose()
 	settled(t, g)
 	require.Equal(t, ebpf.ModeObserve, steer.mode)
 	require.Empty(t, g.Devices().Devices)

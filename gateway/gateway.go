@@ -64,7 +64,6 @@ type gateway struct {
 	renewal     *handover.Renewal
 	incumbent   *handover.Incumbent
 	drainer     *handover.Drainer
-	change      func(do func() error) error // runs do while no other process takes over: the engine comes or goes
 	logDropped  func() uint64
 	setLogLevel func(slog.Level) // nil: it cannot be set
 
@@ -90,7 +89,6 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
 	g.incumbent = handover.NewIncumbent(g, log)
-	g.change = g.incumbent.Change
 	g.renewal = &handover.Renewal{Log: log, Apply: g.apply, Reloads: g.reloads, Incumbent: g.incumbent}
 	g.guard.Configure(cfg.Guard, guard.Totals{})
 	g.keys.Set(keys)
@@ -160,7 +158,7 @@ func (g *gateway) settle(now time.Time) {
 	if carries(g.live.Load().Mode) || !g.carries() && !g.site.carrying() || !g.unsettled.Over(now) {
 		return
 	}
-	_ = g.change(func() error { // not while another process is taking over
+	_ = g.incumbent.Change(func() error { // not while another process is taking over
 		g.reloading.Lock()
 		defer g.reloading.Unlock()
 		if now := g.live.Load(); carries(now.Mode) || time.Since(now.since) < drainGrace || g.busy() {

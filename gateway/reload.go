@@ -19,7 +19,7 @@ func (g *gateway) Renew(ctx context.Context, always bool) (replaced bool, err er
 
 // apply is reload, but not while another process takes over.
 func (g *gateway) apply(next config.Config, keys [][]byte) error {
-	return g.change(func() error { return g.reload(next, keys) })
+	return g.incumbent.Change(func() error { return g.reload(next, keys) })
 }
 
 // reload puts another configuration into effect, completely or not at all. Existing

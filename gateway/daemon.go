@@ -64,8 +64,7 @@ func (d *daemon) equip(g *gateway) {
 		g.logDropped = d.opts.LogDropped
 	}
 	g.incumbent.Place, d.admin.Handover = d.admin, g.incumbent.Converse
-	g.renewal.Load, g.renewal.Program, g.renewal.Manager = d.opts.Load, d.opts.Program, d.opts.Manager
-	g.renewal.Follows, g.renewal.Old, g.renewal.PastAdmin = d.cfg.CheckReplace, d.admin.Predecessor, d.cfg.Admin+config.DrainingSuffix
+	g.renewal.Load, g.renewal.Program, g.renewal.Manager, g.renewal.Old = d.opts.Load, d.opts.Program, d.opts.Manager, d.admin.Predecessor
 	d.page = page.New(g, page.About{Host: process.HostName(), Version: d.opts.Version, Rules: func() int { return len(g.live.Load().Policy) }})
 	d.admin.Page, d.admin.Metrics = d.page, page.Metrics(g, admin.NewVersionInfo(d.opts.Version))
 }

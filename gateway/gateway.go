@@ -89,7 +89,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
 	g.incumbent = handover.NewIncumbent(g, log)
-	g.renewal = &handover.Renewal{Log: log, Apply: g.apply, Reloads: g.reloads, Incumbent: g.incumbent}
+	g.renewal = &handover.Renewal{Log: log, Config: cfg, Apply: g.apply, Reloads: g.reloads, Incumbent: g.incumbent}
 	g.guard.Configure(cfg.Guard, guard.Totals{})
 	g.keys.Set(keys)
 	if err := g.steer.SetProofs(cfg.Limits.NewFlowsPerSecond); err != nil {

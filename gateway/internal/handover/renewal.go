@@ -17,17 +17,16 @@ import (
 // set before the first use.
 type Renewal struct {
 	Log     *slog.Logger
+	Config  config.Config                       // with which the gateway has started
 	Apply   func(config.Config, [][]byte) error // puts a configuration and its keys in force, entirely or not at all
 	Reloads *Reloads                            // records the outcomes
 	Load    func() (config.Config, error)       // nil: the configuration is not from a file
-	Follows func(config.Config) error           // whether a gateway with this configuration can take over; nil: any can
 	Program *process.Program                    // nil: it cannot be started again
 	Manager *process.ServiceManager
 	// Incumbent is what another gateway takes over from. Old tells about the gateway that this one has taken over from,
-	// at PastAdmin, if that is still draining.
+	// if that is still draining.
 	Incumbent *Incumbent
 	Old       func() *report.DrainInfo
-	PastAdmin string
 
 	files process.Lane // serializes reading files; the manager hears of one reload at a time
 }
@@ -95,7 +94,7 @@ func (r *Renewal) besideOld(err error) error {
 		return err
 	}
 	return fmt.Errorf("%w (connections: %d, for %v at most); to reset them now: smcgw drain --timeout 1s --socket %s",
-		ErrDraining, old.Flows+old.Lingering, time.Duration(old.RemainingSeconds)*time.Second, r.PastAdmin)
+		ErrDraining, old.Flows+old.Lingering, time.Duration(old.RemainingSeconds)*time.Second, r.Config.Admin+config.DrainingSuffix)
 }
 
 // renew is Renew without the wait for the successor, which it returns.
@@ -196,8 +195,8 @@ func (r *Renewal) replaced(always bool) (bool, error) {
 		return false, err
 	}
 	cfg, err := r.Load()
-	if err == nil && r.Follows != nil {
-		err = r.Follows(cfg)
+	if err == nil {
+		err = r.Config.CheckReplace(cfg)
 	}
 	if err != nil {
 		return false, r.refused(err)

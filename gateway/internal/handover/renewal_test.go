@@ -30,9 +30,10 @@ type file struct {
 
 func newFile() *file {
 	f := &file{}
+	cfg := config.Config{Mode: report.ModeEnforce, Admin: "/run/a.sock"}
 	f.Renewal = &Renewal{
-		Log: slog.New(slog.DiscardHandler), Reloads: new(Reloads),
-		Load: func() (config.Config, error) { return config.Config{Mode: report.ModeEnforce}, f.unreadable },
+		Log: slog.New(slog.DiscardHandler), Config: cfg, Reloads: new(Reloads),
+		Load: func() (config.Config, error) { return cfg, f.unreadable },
 		Apply: func(cfg config.Config, keys [][]byte) error {
 			if f.refused == nil {
 				f.inForce, f.keys = append(f.inForce, cfg.Mode), keys
@@ -184,13 +185,13 @@ func TestSuccessor(t *testing.T) {
 	_, err = f.successor(t.Context(), false)
 	require.ErrorIs(t, err, f.unreadable)
 	f.unreadable = nil
-	f.Follows = func(cfg config.Config) error { return config.Config{Admin: "/a"}.CheckReplace(cfg) }
+	f.Config.Admin = "/run/b.sock"
 	for _, always := range []bool{false, true} {
 		_, err = f.successor(t.Context(), always)
 		require.ErrorIs(t, err, config.ErrStop)
 	}
 	require.Contains(t, f.status().Notes[0], "admin: takes a stop and a start; a stop and a start put it in force")
-	f.Follows = func(config.Config) error { return nil }
+	f.Config.Admin = "/run/a.sock"
 	s, err = f.successor(t.Context(), false)
 	require.NoError(t, err)
 	select {
@@ -319,8 +320,7 @@ func TestRenewBesideOthers(t *testing.T) {
 	f := newFile()
 	f.Incumbent = NewIncumbent(nil, f.Log)
 	var old *report.DrainInfo
-	f.Old, f.PastAdmin = func() *report.DrainInfo { return old }, "/run/a.sock.old"
-	f.Follows = func(config.Config) error { return nil }
+	f.Old = func() *report.DrainInfo { return old }
 	script := filepath.Join(t.TempDir(), "smcgw")
 	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nexit 0\n"), 0o700))
 	f.Program = &process.Program{Path: script}

@@ -43,7 +43,10 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	if err := g.trials.Configure(next); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
-	if err := g.applyMode(next, keys); err != nil {
+	before := g.keys.Load()
+	g.changeKeys(keys) // before an engine that is made uses them
+	if err := g.applyMode(next); err != nil {
+		g.changeKeys(before)
 		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, since: time.Now(), decided: book, ahead: g.trials.Ahead()})
@@ -62,7 +65,6 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	}
 	g.engine().configure(next.Limits)
 	g.engine().returnAdapters()
-	g.changeKeys(keys)
 	return nil
 }
 
@@ -76,23 +78,18 @@ func (g *gateway) applyLog(c config.Log) {
 }
 
 // applyMode makes an engine for a mode that needs one, and puts the mode into effect.
-func (g *gateway) applyMode(next config.Config, keys [][]byte) error {
+func (g *gateway) applyMode(next config.Config) error {
 	if !carries(next.Mode) || g.carries() || !g.site.canCarry() {
 		return g.setMode(next.Mode)
 	}
-	before := g.keys.Load()
-	g.changeKeys(keys)
-	err := g.carryLocked(next)
-	if err == nil {
-		if err = g.setMode(next.Mode); err != nil {
-			g.endEngine()
-			err = errors.Join(err, g.site.count())
-		}
+	if err := g.carryLocked(next); err != nil {
+		return err
 	}
-	if err != nil {
-		g.changeKeys(before)
+	if err := g.setMode(next.Mode); err != nil {
+		g.endEngine()
+		return errors.Join(err, g.site.count())
 	}
-	return err
+	return nil
 }
 
 // setMode tells the programs and the datagram engine, unless the gateway is ending.

@@ -73,7 +73,7 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 	}
 	before, server, err := handover.Begin(ctx, cfg, handover.Options{
 		Logger: log, Version: opts.Version, TakeOver: opts.TakeOver, Main: mainProcess(opts.Supervisor),
-		BeatEvery: loop.BeatInterval, Faults: opts.Faults, Die: crash,
+		Faults: opts.Faults, Die: crash,
 	})
 	if err != nil {
 		return ignoreCanceled(err) // it was told to stop
@@ -99,7 +99,9 @@ func Run(ctx context.Context, cfg config.Config, opts RunOptions) error {
 		return errors.Join(err, at.leave())
 	}
 	if server == nil {
-		if server, err = before.Yield(ctx, cfg, at.beat); err != nil {
+		// The guardian notices a failure, and after at.leave there is nothing to beat for.
+		heart := loop.Heart{Write: at.Steering.Heartbeat, Pulse: new(loop.Pulse), Log: slog.New(slog.DiscardHandler)}
+		if server, err = before.Yield(ctx, cfg, heart.Run); err != nil {
 			return errors.Join(ignoreCanceled(err), at.leave())
 		}
 		defer func() { _ = server.Close() }()

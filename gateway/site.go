@@ -17,8 +17,8 @@ import (
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
-// site is the host of a gateway together with its datapath, if it has one. Except for beat,
-// its methods must not be called concurrently.
+// site is the host of a gateway together with its datapath, if it has one. Its methods must
+// not be called concurrently, except for carrying.
 type site struct {
 	localHost
 	dp         *ebpf.Datapath
@@ -143,14 +143,6 @@ func (s *site) detach() {
 	if s.Link != nil {
 		s.Link.Endpoint().Detach()
 	}
-}
-
-// beat tells the guardian and the programs that this process is alive.
-func (s *site) beat() error {
-	if s.dp == nil {
-		return nil
-	}
-	return s.dp.Heartbeat()
 }
 
 // protect makes the guardian hold, from now on, what must outlive the daemon. The heartbeat

@@ -24,8 +24,6 @@ type Options struct {
 	TakeOver bool
 	// Main is the process by which the service manager knows this gateway.
 	Main int
-	// BeatEvery is how often the datapath is told that this process is alive.
-	BeatEvery time.Duration
 	// Faults are the faults that a test injects; nil: none.
 	Faults faults.Injector
 	// Die ends the process, as failed.
@@ -52,7 +50,7 @@ type Predecessor struct {
 	asked     time.Time // when the takeover began
 	o         Options
 
-	stopBeats context.CancelFunc // ends keepBeating; nil before Yield
+	stopBeats context.CancelFunc // nil before Yield
 	beats     sync.WaitGroup
 }
 
@@ -102,11 +100,11 @@ func (p *Predecessor) Place(out *ebpf.Config) {
 }
 
 // Yield makes the predecessor give up what only one gateway can have, and opens the admin socket in its place. From
-// here until TakeOver, beat sends the guardian its heartbeat.
-func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func() error) (*admin.Server, error) {
+// here until TakeOver, beat sends the guardian its heartbeat, until its context ends.
+func (p *Predecessor) Yield(ctx context.Context, cfg config.Config, beat func(context.Context)) (*admin.Server, error) {
 	beating, stop := context.WithDeadline(context.Background(), p.asked.Add(beatLimit))
 	p.stopBeats = stop
-	p.beats.Go(func() { keepBeating(beating, p.o.BeatEvery, beat) })
+	p.beats.Go(func() { beat(beating) })
 	if err := p.reach(ctx, faults.TakeoverOpened); err != nil {
 		return nil, err
 	}
@@ -150,24 +148,10 @@ func (p *Predecessor) step(ctx context.Context, m message) (message, error) {
 	return answer, nil
 }
 
-// beatLimit is how long after the beginning of a takeover keepBeating may beat. It ensures that a process that hangs is
-// ended by its guardian, within ten seconds of the last beat, before the other gateway takes back what the process
-// still holds.
+// beatLimit is how long after the beginning of a takeover a process without a gateway may beat. It ensures that one that
+// hangs is ended by its guardian, within ten seconds of the last beat, before the other gateway takes back what the
+// process still holds.
 const beatLimit = takeoverLimit - 15*time.Second
-
-// keepBeating sends the heartbeat of this process while it has no gateway yet that could, until ctx ends.
-func keepBeating(ctx context.Context, every time.Duration, beat func() error) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		_ = beat() // the guardian notices a failure
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
 
 // TakeOver makes the predecessor leave new connections to this gateway, and then lets them in. If it fails, this
 // gateway has no connections and must end: after Close the predecessor takes everything back.

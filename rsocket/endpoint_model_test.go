@@ -95,7 +95,7 @@ func (o *owner) produce(n int) int {
 		o.next++
 	}
 	o.sent.Write(span[:n])
-	require.NoError(o.t, o.Produced(n))
+	require.NoError(o.t, o.SendRing().Produce(n))
 	o.wants = o.wants || o.SendRing().Wanting()
 	return n
 }

@@ -48,7 +48,7 @@ func TestOwnMemory(t *testing.T) {
 		[]*fakeQP{x, y}[i].state = verbs.QPSRTS
 	}
 	copy(sends[0], "in place")
-	require.NoError(t, ends[0].Produced(len("in place")))
+	require.NoError(t, ends[0].SendRing().Produce(len("in place")))
 	_, err = ends[0].Pump()
 	require.NoError(t, err)
 	for x.transfer() || y.transfer() {

@@ -9,9 +9,6 @@ const (
 	endDisconnect
 )
 
-// Produced hands the first n bytes of the send ring's span over for sending, as [SendRing.Produce] does.
-func (e *Endpoint) Produced(n int) error { return e.sndbuf.Produce(n) }
-
 // Unposted returns the number of bytes produced but not yet posted. Only the owner may call it.
 func (e *Endpoint) Unposted() int {
 	if e.sndbuf == nil {

@@ -68,7 +68,7 @@ func (w *stockWorld) produce(n int) int {
 		span[i] = w.nextOut
 		w.nextOut++
 	}
-	require.NoError(w.t, w.Produced(n))
+	require.NoError(w.t, w.SendRing().Produce(n))
 	return n
 }
 

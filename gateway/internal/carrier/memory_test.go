@@ -30,7 +30,7 @@ func TestOwnMemory(t *testing.T) {
 			copy(send[0], "in place")
 			var err error
 			sides[0].on(func() {
-				if err = c.link[0].EP.Produced(8); err == nil {
+				if err = c.link[0].EP.SendRing().Produce(8); err == nil {
 					_, err = c.link[0].EP.Pump()
 				}
 			})

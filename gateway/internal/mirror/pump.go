@@ -190,20 +190,20 @@ func (e *End) send() error {
 		n = turnBytes
 		e.later()
 	}
-	for piece := uint64(e.picked.ReadCap()) - inprocess.Slack; n > 0; {
+	for piece := uint64(e.picked.ReadCap()) - inprocess.Slack; ; {
 		part := min(n, piece, e.size-e.head&(e.size-1))
-		if err := e.ep.Produced(int(part)); err != nil {
+		if err := ring.Produce(int(part)); err != nil {
 			return err
 		}
-		if _, err := e.ep.Pump(); err != nil {
+		if _, err := e.ep.Pump(); err != nil { // it may have held back what was handed over before
 			return err
 		}
 		e.head += part
 		e.cfg.Hub.moved += part
-		n -= part
+		if n -= part; n == 0 {
+			return nil
+		}
 	}
-	_, err := e.ep.Pump()
-	return err
 }
 
 // arrive publishes what has arrived to the library.

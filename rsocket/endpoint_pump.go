@@ -65,14 +65,11 @@ func (e *Endpoint) gathering() bool {
 	return e.ending == endNone && e.sndbuf.unposted() < batchBytes && e.small[0] > e.stream.send.doneWorks
 }
 
-// postPending sends the first n pending bytes as one message. If nothing is pending after it, the message is signaled,
-// so that a completion is sure to follow.
+// postPending sends the first n pending bytes, for which there is a window, as one message. If nothing is pending after
+// it, the message is signaled, so that a completion is sure to follow.
 func (e *Endpoint) postPending(n int) error {
 	last := e.sndbuf.unposted() == n
-	w, err := e.stream.sendData(n, last)
-	if err != nil {
-		return err
-	}
+	w := e.stream.record(n, last)
 	if n < batchBytes && last {
 		e.small[0], e.small[1] = e.small[1], e.stream.send.works
 	}

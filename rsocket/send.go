@@ -107,10 +107,7 @@ func (s *Stream) Target() (addr uint64, key uint32) {
 
 // Send records a message of n bytes and returns the write to post. If n exceeds [Stream.Window], the error is
 // [ErrBlocked]; after the end of the direction it is [ErrState], or what broke the stream.
-func (s *Stream) Send(n int) (Write, error) { return s.sendData(n, false) }
-
-// sendData is Send; signal forces a completion.
-func (s *Stream) sendData(n int, signal bool) (Write, error) {
+func (s *Stream) Send(n int) (Write, error) {
 	window, why := s.Window()
 	if s.err != nil {
 		return Write{}, s.err
@@ -121,6 +118,11 @@ func (s *Stream) sendData(n int, signal bool) (Write, error) {
 	if n <= 0 || n > window {
 		return Write{}, ErrBlocked
 	}
+	return s.record(n, false), nil
+}
+
+// record is Send for at most as many bytes as Window has just returned; signal forces a completion.
+func (s *Stream) record(n int, signal bool) Write {
 	d := &s.send
 	g := d.grants.oldest()
 	w := Write{Imm: MakeImm(OpData, uint32(n)), RemoteAddr: g.Addr, RKey: g.Key, Length: n}
@@ -131,7 +133,7 @@ func (s *Stream) sendData(n int, signal bool) (Write, error) {
 	w.Signaled = d.signal(n, s.set.signalBytes, signal)
 	w.ID = s.workID(workData)
 	s.quiet = false
-	return w, nil
+	return w
 }
 
 // take uses n bytes of the oldest grant.

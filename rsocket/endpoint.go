@@ -13,8 +13,8 @@ const (
 	defaultRing = 256 << 10
 	// scratchSize is the size of the memory that control messages are sent from: one entry per control slot.
 	scratchSize = ControlSlots * sgeSize
-	// pushBytes is how much data is posted before the peer's doorbell is rung immediately rather than at the end of the
-	// turn: holding back more than this delays a bulk consumer, ringing for less wastes its wake-ups.
+	// pushBytes is how much data is posted before the peer is notified immediately rather than at the end of the turn:
+	// holding back more than this delays a bulk consumer, notifying it of less wastes its wake-ups.
 	pushBytes = 64 << 10
 	// maxSendBuffer bounds the send buffer that we allocate for a large peer ring.
 	maxSendBuffer = 4 << 20

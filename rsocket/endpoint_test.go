@@ -214,7 +214,7 @@ func TestCommitWithoutSpan(t *testing.T) {
 }
 
 func TestBulkRingsAtOnce(t *testing.T) {
-	a, b, w := gatewayEndpoints(t, false, false)
+	a, b, w := gatewayEndpoints(t, true, false)
 	require.Equal(t, 64<<10, a.write(64<<10))
 	require.Equal(t, 1, a.qp.pushes)
 	require.Equal(t, 100, a.write(100))

@@ -106,7 +106,7 @@ func (e *Endpoint) Commit(n int) error {
 		return err
 	}
 	if e.mapper != nil {
-		return e.post(w, verbs.SGE{Addr: w.RemoteAddr, Length: uint32(n), LKey: w.RKey}, e.push(n)|verbs.SendMapped)
+		return e.post(w, verbs.SGE{Addr: w.RemoteAddr, Length: uint32(n), LKey: w.RKey}, verbs.SendMapped)
 	}
 	if err := e.sndbuf.Produce(n); err != nil {
 		e.stream.Fail(err)
@@ -115,7 +115,7 @@ func (e *Endpoint) Commit(n int) error {
 	return e.postBuffered(w)
 }
 
-// push asks for the peer's doorbell to be rung immediately once enough bytes are posted for its consumer to start on.
+// push asks for the peer's consumer to be notified immediately once enough bytes are posted for it to start on.
 func (e *Endpoint) push(n int) verbs.SendFlags {
 	e.unpushed += n
 	if e.unpushed < pushBytes {

@@ -57,7 +57,7 @@ const (
 	SendInline    SendFlags = 1 << 3 // the payload is SendWR.Inline, copied before PostSend returns
 
 	// SendMapped means that the payload is already in the peer's memory, written through RemoteMapper.MapRemote: the WR
-	// has one SGE, with Addr equal to RemoteAddr and LKey equal to RKey, and nothing is copied.
+	// has one SGE, with Addr equal to RemoteAddr and LKey equal to RKey, and nothing is copied. It implies SendPush.
 	SendMapped SendFlags = 1 << 8
 	// SendPush asks the device to notify the peer immediately instead of at the next Flush.
 	SendPush SendFlags = 1 << 9

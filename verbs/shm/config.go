@@ -34,8 +34,6 @@ type Config struct {
 	MaxPeers int
 	// HandshakeTimeout bounds a rendezvous. Default 1 s.
 	HandshakeTimeout time.Duration
-	// PushBytes is how much may be published to a peer before its bell is rung without waiting for Flush. Default 64 KiB.
-	PushBytes int
 	// OnPeer is called for every peer that becomes connected. May be nil; must not block.
 	OnPeer func(*Peer)
 	// OnPeerDown is called when a connected peer is down, in a goroutine of the device. May be nil; must not block.
@@ -50,7 +48,6 @@ func (c Config) withDefaults() Config {
 	c.PeerQuota = cmp.Or(c.PeerQuota, 256<<20)
 	c.MaxPeers = cmp.Or(c.MaxPeers, 256)
 	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, time.Second)
-	c.PushBytes = cmp.Or(c.PushBytes, 64<<10)
 	if c.OnPeer == nil {
 		c.OnPeer = func(*Peer) {}
 	}
@@ -76,6 +73,5 @@ func (c Config) Validate() error {
 	bad(c.PeerQuota == 0 || c.PeerQuota >= 1<<20 && c.PeerQuota <= MaxPeerQuota, "peer quota: %d, want 1 MiB to 32 GiB", c.PeerQuota)
 	bad(c.MaxPeers >= 0, "max peers: negative")
 	bad(c.HandshakeTimeout >= 0, "handshake timeout: negative")
-	bad(c.PushBytes >= 0, "push bytes: negative")
 	return errors.Join(errs...)
 }

@@ -87,7 +87,7 @@ func (q *qp) sendDatagram(s *sendSlot) {
 	o.published++
 	o.prod.Store(o.published)
 	pt.notify(vector, uint32(q.vec.index))
-	pt.push(int(s.length), s.flags&verbs.SendPush != 0)
+	pt.push(s)
 }
 
 // room reports whether the ring can take one more datagram.

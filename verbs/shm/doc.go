@@ -49,8 +49,8 @@
 // # Doorbells
 //
 // There is one eventfd per peer, vector and direction. A publisher sets the ready bit of the queue pair, for datagrams
-// that of its own vector. It rings the bell once per Flush, and only if the peer's loop has armed itself; after more
-// than Config.PushBytes it rings immediately.
+// that of its own vector. It rings the bell only if the peer's loop has armed itself: for bytes immediately, for messages
+// without any once per Flush.
 //
 // The trap: an eventfd's O_NONBLOCK flag is shared with the peer. The device sets it and checks that it was given an
 // eventfd. A peer that clears the flag and fills the counter on purpose stalls a ringing goroutine for a moment, until

@@ -269,8 +269,8 @@ func TestSilentListener(t *testing.T) {
 func TestConfig(t *testing.T) {
 	_, err := Open(Config{})
 	require.ErrorIs(t, err, verbs.ErrInvalid)
-	err = Config{Vectors: 65, PeerQuota: 1, MaxPeers: -1, HandshakeTimeout: -1, PushBytes: -1}.Validate()
-	for _, want := range []string{"gateway id", "vectors", "quota", "max peers", "timeout", "push"} {
+	err = Config{Vectors: 65, PeerQuota: 1, MaxPeers: -1, HandshakeTimeout: -1}.Validate()
+	for _, want := range []string{"gateway id", "vectors", "quota", "max peers", "timeout"} {
 		require.ErrorContains(t, err, want)
 	}
 	d := openDevice(t, t.TempDir())

@@ -43,13 +43,12 @@ type port struct {
 	ack     *atomic.Uint64
 
 	// Owned by the loop.
-	acked     uint64
-	dirty     uint64 // vectors of the peer to ring
-	listed    bool   // in vector.dirty
-	published int    // bytes since the last bell
-	qps       map[uint32]*qp
-	out       []datagramOut // by vector of the peer
-	in        []datagramIn
+	acked  uint64
+	dirty  uint64 // vectors of the peer to ring
+	listed bool   // in vector.dirty
+	qps    map[uint32]*qp
+	out    []datagramOut // by vector of the peer
+	in     []datagramIn
 }
 
 func newVector(d *Device, index int) (*vector, error) {

@@ -31,7 +31,7 @@ func (q *qp) issue(s *sendSlot) bool {
 		}
 		if q.place(s) {
 			q.publish(s)
-			q.port.push(int(s.length), s.flags&verbs.SendPush != 0)
+			q.port.push(s)
 		}
 	}
 	return true

@@ -53,7 +53,6 @@ func openShmTable(env *Env) (*shmTable, error) {
 	dev, err := shm.Open(shm.Config{
 		Dir: env.Config.ShmDir, GatewayID: env.GatewayID, Vectors: len(env.Shards),
 		PeerQuota: min(uint64(env.Config.Limits.Memory), shm.MaxPeerQuota), MaxPeers: 2 * shmPeersLimit, OnPeerDown: t.peerDown, Logger: env.Log,
-		PushBytes: 1, // wake a sleeping loop while the rest of the turn is still being written
 	})
 	if err != nil {
 		return nil, err

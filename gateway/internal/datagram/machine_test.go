@@ -193,7 +193,7 @@ func (n fakeNetwork) DeviceAt(local, _ netip.Addr) (device, error) {
 // openShm opens a device whose rendezvous is in a directory.
 func (m *machine) openShm(dir string) {
 	dev, err := shm.Open(shm.Config{
-		Dir: dir, GatewayID: m.id, Vectors: len(m.shards), Logger: slog.New(slog.DiscardHandler), PushBytes: 1,
+		Dir: dir, GatewayID: m.id, Vectors: len(m.shards), Logger: slog.New(slog.DiscardHandler),
 		OnPeerDown: func(p *shm.Peer) { m.engine.Load().PeerDown(p) },
 	})
 	require.NoError(m.t, err)

@@ -101,10 +101,16 @@ func (e *Env) New(o Opening) *Flow {
 	return f
 }
 
-// Release lets a client's connection without a flow fall back: its application's SYN is sent
+// Release lets a client's connection fall back: its application's SYN passes, and is sent
 // again without the option.
 func (e *Env) Release(t host.Tuple, isn uint32, syn []byte) {
-	(&Flow{Opening: Opening{Tuple: t, ISN: isn}, env: e, syn: syn}).entryReleased()
+	err := e.Steering.Transition(ebpf.Tuple(t), isn, ebpf.StateReleased, ebpf.StateNegotiating, ebpf.StateCompleting)
+	if err != nil {
+		return // the application gave up or started over, or its kernel continues by itself
+	}
+	if err := e.Steering.InjectApp(syn); err != nil {
+		e.Log.Debug("bare SYN; the kernel's own will do", "local", t.Local, "remote", t.Remote, "error", err)
+	}
 }
 
 // returnSYN passes a peer's SYN to the kernel as if it had just arrived.

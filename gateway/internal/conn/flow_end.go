@@ -190,25 +190,13 @@ func (f *Flow) endEntry(how life.EntryEnd) {
 	case life.EntryDead:
 		f.entryDead()
 	case life.EntryRelease:
-		f.entryReleased()
+		f.env.Release(f.Tuple, f.ISN, f.syn)
 	}
 }
 
 // entryDead leaves an entry that swallows late segments; the sweep removes it.
 func (f *Flow) entryDead() {
 	_ = f.env.Steering.Transition(ebpf.Tuple(f.Tuple), f.ISN, ebpf.StateDead, ownedStates[:]...)
-}
-
-// entryReleased lets the bare SYN pass and sends it.
-func (f *Flow) entryReleased() {
-	t := ebpf.Tuple(f.Tuple)
-	err := f.env.Steering.Transition(t, f.ISN, ebpf.StateReleased, ebpf.StateNegotiating, ebpf.StateCompleting)
-	if err != nil {
-		return // the application gave up or started over, or its kernel continues by itself
-	}
-	if err := f.env.Steering.InjectApp(f.syn); err != nil {
-		f.debug("bare SYN; the kernel's own will do", "error", err)
-	}
 }
 
 // ownedStates are the states in which the gateway owns the wire leg.

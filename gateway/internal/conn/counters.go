@@ -98,13 +98,15 @@ func endOf(info report.ConnInfo) report.EndCount {
 	return report.EndCount{Reason: info.Reason, Side: info.Side, DecidedBy: info.DecidedBy}
 }
 
-// demoted counts a flow that leaves a carrier, together with the bytes it carried so far.
-// leave assigns the flow to its new carrier, under the lock.
-func (c *Counters) demoted(f *Flow, from report.Carrier, cause string, leave func()) {
+// demoted counts a flow that leaves a carrier for the relay, together with the bytes it
+// carried so far. The view of the flow changes under the lock, so that none is counted twice.
+func (c *Counters) demoted(f *Flow, from report.Carrier, cause string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f.addBytes(c.bytes)
-	leave()
+	f.show(func(v *view) {
+		v.carrier, v.demoted, v.booked = report.CarrierRelay, cause, report.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
+	})
 	c.demotions[report.DemotionCount{Carrier: from, Reason: cause}]++
 }
 

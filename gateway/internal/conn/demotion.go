@@ -52,11 +52,7 @@ func (c *carry) leave(cause string) {
 	f := c.f
 	from := f.view().carrier
 	f.relay, f.carries = newRelay(f, f.ctl), nil
-	f.env.Counters.demoted(f, from, cause, func() {
-		f.show(func(v *view) {
-			v.carrier, v.demoted, v.booked = report.CarrierRelay, cause, report.ByteCount{Tx: f.tx.Load(), Rx: f.rx.Load()}
-		})
-	})
+	f.env.Counters.demoted(f, from, cause)
 	f.tell(report.EventDemoted)
 	c.Shard.SetTimer(&c.patience, time.Time{})
 	sent, written := c.Depart()

@@ -47,8 +47,8 @@ type Flow struct {
 	wire    wireLeg // nil until set; then it never changes
 	hs      *negotiator
 	leg     *appLeg
-	carries []*carry // queue pairs made for the negotiation, one per carrier
-	picked  *carry   // the carry that carries or carried the flow
+	carries []*carry // queue pairs made for the negotiation, one per carrier; then picked, until it is left
+	picked  *carry   // the carry that carries or carried the flow; nil: none has
 	ctl     *wireControl
 	relay   *relay
 	raw     *rawRelay
@@ -182,10 +182,10 @@ func (f *Flow) tell(kind report.EventKind) {
 // Pair describes the queue pair that carries the flow, or returns nil. It must be called on
 // the shard.
 func (f *Flow) Pair() *report.PairInfo {
-	if f.core.Ended() || len(f.carries) != 1 || !f.carries[0].Carries() {
+	if f.core.Ended() || f.picked == nil || !f.picked.Carries() {
 		return nil
 	}
-	return f.carries[0].Describe()
+	return f.picked.Describe()
 }
 
 // debug logs a step of the connection.

@@ -27,10 +27,10 @@ func (f *Flow) end(a *life.Action) {
 	close(f.gone)
 	switch {
 	case e.App != life.AppDrained:
-	case len(p.carries) == 1:
-		p.carries[0].Shard.Post(p.carries[0].lastWords)
-	case p.relay != nil:
-		f.post(p.relay.lastWords)
+	case f.relay != nil:
+		f.post(f.relay.lastWords)
+	case f.picked != nil:
+		f.post(f.picked.lastWords)
 	}
 }
 

@@ -60,9 +60,8 @@ const (
 	OpSRQ
 	OpUC
 	OpUD
-	OpResizeCQ
 	OpWriteImm // RDMA_WRITE_WITH_IMM
-	OpGSI      // queue pair 1, for management datagrams
+	OpGSI      // queue pair 1, for management datagrams, and CQAttr.Arrived
 	OpSQD      // the state SQD
 )
 
@@ -92,9 +91,11 @@ type DeviceAttr struct {
 
 // CQAttr are the attributes with which a completion queue is created.
 type CQAttr struct {
-	Depth   int          // maximum number of completions
-	Vector  int          // whose loop owns it
-	Channel *CompChannel // gets an event when an armed CQ gets a completion; may be nil
+	Depth  int // maximum number of completions
+	Vector int // whose loop owns it
+	// Arrived gets a value with each completion if it has room, so that a goroutine outside of the loop can wait for
+	// completions. May be nil; it must be where the device lacks OpGSI (ErrNotSupported).
+	Arrived chan<- struct{}
 }
 
 // QPCap is the size of a queue pair (struct ibv_qp_cap).

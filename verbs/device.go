@@ -66,13 +66,6 @@ type CQ interface {
 	// Poll moves up to len(wcs) completions into wcs. It returns ErrCQOverrun once completions were lost, and ErrClosed
 	// after Close; n is valid even then.
 	Poll(wcs []WC) (n int, err error)
-	// ReqNotify arms the CQ: the next completion puts one event into the CQ's channel (if solicited, only the next receive
-	// completion of a message sent with SendSolicited, or any error). Poll after arming: completions already queued cause
-	// no event.
-	ReqNotify(solicited bool) error
-	// Resize changes the number of completions that the CQ holds; queued ones stay. A depth below their number is
-	// ErrInvalid.
-	Resize(depth int) error
 	// Vector returns the vector for which the CQ was created.
 	Vector() int
 	// Close returns ErrBusy while a queue pair uses the CQ.

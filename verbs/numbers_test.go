@@ -24,7 +24,7 @@ func TestNumbers(t *testing.T) {
 		WRRDMAWrite: 0, WRRDMAWriteWithImm: 1, WRSend: 2, WRSendWithImm: 3, WRRDMARead: 4, WRAtomicCmpAndSwp: 5,
 		WRAtomicFetchAndAdd: 6, WRLocalInv: 7, WRBindMW: 8, WRSendWithInv: 9,
 	})
-	numbers(t, map[SendFlags]int{SendFence: 1, SendSignaled: 2, SendSolicited: 4, SendInline: 8})
+	numbers(t, map[SendFlags]int{SendFence: 1, SendSignaled: 2, SendInline: 8})
 	numbers(t, map[Access]int{AccessLocalWrite: 1, AccessRemoteWrite: 2, AccessRemoteRead: 4, AccessRemoteAtomic: 8})
 	numbers(t, map[QPType]int{QPTGSI: 1, QPTRC: 2, QPTUC: 3, QPTUD: 4})
 	numbers(t, map[QPState]int{QPSReset: 0, QPSInit: 1, QPSRTR: 2, QPSRTS: 3, QPSSQD: 4, QPSSQE: 5, QPSErr: 6})

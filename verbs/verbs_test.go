@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -68,26 +67,3 @@ func TestAccess(t *testing.T) {
 }
 
 type fakeCQ struct{ CQ }
-
-func TestCompChannel(t *testing.T) {
-	c := NewCompChannel()
-	a, b := &fakeCQ{}, &fakeCQ{CQ: nil}
-	a.CQ = b // so that the two differ
-	c.Notify(a)
-	c.Notify(b)
-	c.Notify(a)
-	ctx := context.Background()
-	for _, want := range []CQ{a, b} {
-		got, err := c.Get(ctx)
-		require.NoError(t, err)
-		require.Same(t, want, got)
-	}
-	ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
-	defer cancel()
-	_, err := c.Get(ctx)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	go func() { time.Sleep(time.Millisecond); c.Notify(b) }()
-	got, err := c.Get(context.Background())
-	require.NoError(t, err)
-	require.Same(t, CQ(b), got)
-}

@@ -51,10 +51,9 @@ type SendFlags uint16
 
 // The flags of a send work request.
 const (
-	SendFence     SendFlags = 1 << 0 // starts only after earlier READs and atomics completed
-	SendSignaled  SendFlags = 1 << 1 // generates a completion; implied by QPInitAttr.SQSigAll
-	SendSolicited SendFlags = 1 << 2 // wakes a peer armed for solicited events only
-	SendInline    SendFlags = 1 << 3 // the payload is SendWR.Inline, copied before PostSend returns
+	SendFence    SendFlags = 1 << 0 // starts only after earlier READs and atomics completed
+	SendSignaled SendFlags = 1 << 1 // generates a completion; implied by QPInitAttr.SQSigAll
+	SendInline   SendFlags = 1 << 3 // the payload is SendWR.Inline, copied before PostSend returns
 
 	// SendMapped means that the payload is already in the peer's memory, written through RemoteMapper.MapRemote: the WR
 	// has one SGE, with Addr equal to RemoteAddr and LKey equal to RKey, and nothing is copied. It implies SendPush.

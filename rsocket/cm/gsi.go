@@ -26,16 +26,16 @@ const (
 // gsi is queue pair 1 with its buffers. Methods marked so run in the loop of its vector, the others outside of any
 // loop.
 type gsi struct {
-	dev  verbs.Device
-	do   func(func()) error
-	pd   verbs.PD
-	cq   verbs.CQ
-	qp   verbs.QP
-	mr   verbs.MR
-	ch   *verbs.CompChannel
-	free []uint64 // free send slots; only used in the loop
-	dead bool     // the queue pair is in ERR; only used in the loop
-	wcs  [32]verbs.WC
+	dev     verbs.Device
+	do      func(func()) error
+	pd      verbs.PD
+	cq      verbs.CQ
+	qp      verbs.QP
+	mr      verbs.MR
+	arrived chan struct{}
+	free    []uint64 // free send slots; only used in the loop
+	dead    bool     // the queue pair is in ERR; only used in the loop
+	wcs     [32]verbs.WC
 }
 
 // inbound is a received datagram; the receiver owns its bytes.
@@ -48,7 +48,7 @@ type inbound struct {
 var errFlushed = fmt.Errorf("in error: %w", verbs.ErrState)
 
 func newGSI(dev verbs.Device, vector int, do func(func()) error) (g *gsi, err error) {
-	g = &gsi{dev: dev, do: do, ch: verbs.NewCompChannel()}
+	g = &gsi{dev: dev, do: do, arrived: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			g.close()
@@ -62,7 +62,7 @@ func newGSI(dev verbs.Device, vector int, do func(func()) error) (g *gsi, err er
 	if g.mr, err = g.pd.AllocMR(slots*slotSize, verbs.AccessLocalWrite); err != nil {
 		return g, err
 	}
-	if g.cq, err = dev.CreateCQ(verbs.CQAttr{Depth: slots, Vector: vector, Channel: g.ch}); err != nil {
+	if g.cq, err = dev.CreateCQ(verbs.CQAttr{Depth: slots, Vector: vector, Arrived: g.arrived}); err != nil {
 		return g, err
 	}
 	g.qp, err = g.pd.CreateQP(&verbs.QPInitAttr{
@@ -88,7 +88,7 @@ func (g *gsi) start() error {
 			return err
 		}
 	}
-	return g.cq.ReqNotify(false)
+	return nil
 }
 
 func (g *gsi) run(f func() error) error { return runIn(g.do, f) }
@@ -118,8 +118,10 @@ func (g *gsi) post(slot uint64) error {
 // receive waits for datagrams and returns them; ctx ends it.
 func (g *gsi) receive(ctx context.Context) (got []inbound, err error) {
 	for len(got) == 0 {
-		if _, err := g.ch.Get(ctx); err != nil {
-			return nil, err
+		select {
+		case <-g.arrived:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
 		if err := g.run(func() error { got, err = g.poll(); return err }); err != nil {
 			return nil, err
@@ -128,11 +130,8 @@ func (g *gsi) receive(ctx context.Context) (got []inbound, err error) {
 	return got, nil
 }
 
-// poll runs in the loop: it takes all completions and arms the CQ.
+// poll runs in the loop: it takes all completions.
 func (g *gsi) poll() (got []inbound, err error) {
-	if err := g.cq.ReqNotify(false); err != nil {
-		return nil, err
-	}
 	for {
 		n, err := g.cq.Poll(g.wcs[:])
 		for i := range g.wcs[:n] {

@@ -29,9 +29,6 @@ type cq struct {
 
 	graves graves
 
-	user *verbs.CompChannel // the creator's channel; the queue then has its own library channel
-	own  channel
-
 	// Owned by the loop.
 	armed   bool
 	members map[*qp]struct{} // queue pairs owned by the loop
@@ -62,10 +59,13 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) || attr.Depth < 1 || attr.Depth > d.attr.MaxCQE {
 		return nil, fmt.Errorf("completion queue of vector %d, depth %d: %w", attr.Vector, attr.Depth, verbs.ErrInvalid)
 	}
+	if attr.Arrived != nil {
+		return nil, fmt.Errorf("completion queue for other goroutines: %w", verbs.ErrNotSupported)
+	}
 	if err := d.hold(); err != nil {
 		return nil, err
 	}
-	c := &cq{vec: d.vectors[attr.Vector], user: attr.Channel, members: map[*qp]struct{}{}}
+	c := &cq{vec: d.vectors[attr.Vector], members: map[*qp]struct{}{}}
 	if err := c.create(attr.Depth); err != nil {
 		_ = d.release()
 		return nil, err
@@ -77,27 +77,15 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 func (c *cq) create(depth int) (err error) {
 	v := c.vec
 	d := v.dev
-	ch := v.channel
-	if c.user != nil {
-		if c.own.h, c.own.fd, err = d.ctx.CreateChannel(); err != nil {
-			return failure("completion channel", err)
-		}
-		ch = c.own
-	}
 	c.id = d.objects.add(c)
-	h, granted, err := d.ctx.CreateCQ(depth, c.id, ch.h, v.comp)
+	h, granted, err := d.ctx.CreateCQ(depth, c.id, v.channel.h, v.comp)
 	if err == nil {
 		c.h = h
 		c.depth = int64(granted)
-		if err = v.add(c); err == nil {
-			return nil
-		}
-		_ = d.ctx.DestroyCQ(h)
+		v.add(c)
+		return nil
 	}
 	d.objects.remove(c.id)
-	if c.own.h != 0 {
-		_ = d.ctx.DestroyChannel(c.own.h)
-	}
 	return failure("completion queue", err)
 }
 
@@ -277,23 +265,6 @@ func (w *workQueue) received(raw *ibv.Completion, wc *verbs.WC) {
 	}
 }
 
-// ReqNotify implements verbs.CQ.
-func (c *cq) ReqNotify(solicited bool) error {
-	switch {
-	case c.closed.Load():
-		return verbs.ErrClosed
-	case c.user == nil:
-		return fmt.Errorf("completion queue without channel: %w", verbs.ErrInvalid)
-	}
-	c.armed = true
-	return failure("arm completion queue", c.vec.dev.ctx.Notify([]ibv.CQ{c.h}, solicited))
-}
-
-// Resize implements verbs.CQ: the device cannot.
-func (*cq) Resize(int) error {
-	return fmt.Errorf("resize a completion queue: %w", verbs.ErrNotSupported)
-}
-
 // Vector implements verbs.CQ.
 func (c *cq) Vector() int { return c.vec.index }
 
@@ -315,10 +286,7 @@ func (c *cq) destroy() error {
 	c.vec.remove(c)
 	d.objects.remove(c.id)
 	c.graves.free(d, c.graves.len())
-	errs := []error{d.ended("destroy completion queue", d.ctx.DestroyCQ(c.h))}
-	if c.own.h != 0 {
-		errs = append(errs, failure("destroy completion channel", d.ctx.DestroyChannel(c.own.h)))
-	}
+	err := d.ended("destroy completion queue", d.ctx.DestroyCQ(c.h))
 	d.use.cqs.Add(-1)
-	return errors.Join(append(errs, d.release())...)
+	return errors.Join(err, d.release())
 }

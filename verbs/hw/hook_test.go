@@ -33,8 +33,8 @@ func (h *hooks) Open(name string) (ibv.Context, error) {
 	return &hookedContext{ctx, h}, err
 }
 
-func (c *hookedContext) Notify(cqs []ibv.CQ, solicited bool) error {
-	err := c.Context.Notify(cqs, solicited)
+func (c *hookedContext) Notify(cqs []ibv.CQ) error {
+	err := c.Context.Notify(cqs)
 	if c.h.notified != nil {
 		c.h.notified()
 	}

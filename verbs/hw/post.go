@@ -73,7 +73,7 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 }
 
 // libraryFlags are the flags that libibverbs knows.
-const libraryFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline
+const libraryFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendInline
 
 // PostSend implements verbs.QP. It only writes a record: see batch.
 func (q *qp) PostSend(wr *verbs.SendWR) error {

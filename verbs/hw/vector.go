@@ -12,7 +12,7 @@ import (
 )
 
 // vector is one event loop's part of the device. Its completion queues share a completion channel, on whose fd the loop
-// sleeps; those with a user's channel have their own, because a queue cannot be armed for two purposes.
+// sleeps.
 type vector struct {
 	dev     *Device
 	index   int
@@ -42,38 +42,18 @@ func newVector(d *Device, index, comp int) (*vector, error) {
 }
 
 // add adds a completion queue to the vector.
-func (v *vector) add(c *cq) error {
+func (v *vector) add(c *cq) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if c.user != nil && v.poller != nil {
-		if err := v.poller.Add(c.own.fd); err != nil {
-			return err
-		}
-	}
 	list := append(slices.Clone(*v.cqs.Load()), c)
 	v.cqs.Store(&list)
-	return nil
 }
 
 func (v *vector) remove(c *cq) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if c.user != nil && v.poller != nil {
-		_ = v.poller.Remove(c.own.fd)
-	}
 	list := slices.DeleteFunc(slices.Clone(*v.cqs.Load()), func(o *cq) bool { return o == c })
 	v.cqs.Store(&list)
-}
-
-// fds returns the descriptors that the loop sleeps on. The caller holds mu.
-func (v *vector) fds() []int {
-	fds := []int{v.channel.fd}
-	for _, c := range *v.cqs.Load() {
-		if c.user != nil {
-			fds = append(fds, c.own.fd)
-		}
-	}
-	return fds
 }
 
 // driver is the handle with which an event loop drives a vector. The adapter works without it; it posts the loop's
@@ -114,23 +94,18 @@ func (v *vector) drive(p verbs.Poller) error {
 	if v.poller != nil {
 		return fmt.Errorf("vector %d: %w", v.index, verbs.ErrBusy)
 	}
-	for i, fd := range v.fds() {
-		if err := p.Add(fd); err != nil {
-			for _, added := range v.fds()[:i] {
-				_ = p.Remove(added)
-			}
-			return fmt.Errorf("poll vector %d: %w", v.index, err)
-		}
+	if err := p.Add(v.channel.fd); err != nil {
+		return fmt.Errorf("poll vector %d: %w", v.index, err)
 	}
 	v.poller = p
 	return nil
 }
 
 // Progress implements verbs.Driver. The adapter makes progress by itself; there was work if completions were fetched
-// that the loop has not polled, or events arrived for users' channels.
+// that the loop has not polled.
 func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	for _, c := range *d.v.cqs.Load() {
-		if c.stashedNow() > 0 || c.user != nil && c.armed && c.notified() {
+		if c.stashedNow() > 0 {
 			worked = true
 		}
 	}
@@ -138,17 +113,6 @@ func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 		next = now.Add(deafInterval)
 	}
 	return worked, next
-}
-
-// notified passes the event of an armed queue to its user's channel.
-func (c *cq) notified() bool {
-	v := c.vec
-	if v.dev.ctx.Events(c.own.h, v.events[:1]) == 0 {
-		return false
-	}
-	c.armed = false
-	c.user.Notify(c)
-	return true
 }
 
 // Flush implements verbs.Driver.
@@ -160,7 +124,7 @@ func (v *vector) flush() { v.batch.flush(v.dev) }
 func (d *driver) Ready() bool {
 	ready := !d.v.batch.empty()
 	for _, c := range *d.v.cqs.Load() {
-		if c.user == nil && (c.stashedNow() > 0 || c.fill() > 0) {
+		if c.stashedNow() > 0 || c.fill() > 0 {
 			ready = true
 		}
 	}
@@ -177,15 +141,15 @@ func (d *driver) Arm() bool {
 	v.arming = v.arming[:0]
 	cqs := *v.cqs.Load()
 	for _, c := range cqs {
-		if c.user == nil && !c.armed {
+		if !c.armed {
 			v.arming = append(v.arming, c.h)
 		}
 	}
-	if deaf := len(v.arming) > 0 && v.dev.ctx.Notify(v.arming, false) != nil; deaf != d.deaf {
+	if deaf := len(v.arming) > 0 && v.dev.ctx.Notify(v.arming) != nil; deaf != d.deaf {
 		d.deaf, idle = deaf, false // Progress must report when to look again
 	}
 	for _, c := range cqs {
-		if c.user == nil && !c.armed {
+		if !c.armed {
 			c.armed = !d.deaf
 			c.fill()
 		}
@@ -198,7 +162,7 @@ func (d *driver) Arm() bool {
 
 // takeEvents takes events, to find out which queues are no longer armed. It calls the library only if some are armed.
 func (v *vector) takeEvents() {
-	if !slices.ContainsFunc(*v.cqs.Load(), func(c *cq) bool { return c.user == nil && c.armed }) {
+	if !slices.ContainsFunc(*v.cqs.Load(), func(c *cq) bool { return c.armed }) {
 		return
 	}
 	for n := len(v.events); n == len(v.events); {
@@ -224,9 +188,7 @@ func (d *driver) Close() error {
 	d.closed = true
 	v := d.v
 	v.mu.Lock()
-	for _, fd := range v.fds() {
-		_ = v.poller.Remove(fd)
-	}
+	_ = v.poller.Remove(v.channel.fd)
 	v.poller = nil
 	v.mu.Unlock()
 	return v.dev.release()

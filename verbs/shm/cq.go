@@ -38,7 +38,7 @@ func (c *cq) wait(q *qp, flag *bool) {
 }
 
 // push adds a completion; the caller must have checked for room.
-func (c *cq) push(e *cqe, solicited bool) { c.queue.Push(e, solicited, c) }
+func (c *cq) push(e *cqe) { c.queue.Push(e) }
 
 // Poll implements verbs.CQ.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
@@ -59,14 +59,6 @@ func (c *cq) wakeWaiters() {
 	}
 	clear(c.waiters)
 	c.waiters = c.waiters[:0]
-}
-
-// ReqNotify implements verbs.CQ.
-func (c *cq) ReqNotify(solicited bool) error { return c.queue.ReqNotify(solicited) }
-
-// Resize implements verbs.CQ: the device cannot.
-func (*cq) Resize(int) error {
-	return fmt.Errorf("resize a completion queue: %w", verbs.ErrNotSupported)
 }
 
 // Vector implements verbs.CQ.

@@ -70,9 +70,6 @@ func (q *qp) sendDatagram(s *sendSlot) {
 		return
 	}
 	flags := uint64(0)
-	if s.flags&verbs.SendSolicited != 0 {
-		flags |= entrySolicited
-	}
 	if s.op == verbs.WRSendWithImm {
 		flags |= entryImm
 	}
@@ -156,7 +153,7 @@ func (pt *port) datagram(off uint64) bool {
 	w := p.own.words(off, 3)
 	qpns, keys, size := w[0].Load(), w[1].Load(), w[2].Load()
 	n, flags, src, dest := size>>32, size&0xffffffff, uint32(qpns>>32), uint32(qpns)
-	if n > maxDatagram || flags&^(entrySolicited|entryImm) != 0 || src > 0xffffff || dest > 0xffffff {
+	if n > maxDatagram || flags&^entryImm != 0 || src > 0xffffff || dest > 0xffffff {
 		p.violation("malformed datagram")
 		return false
 	}
@@ -170,7 +167,7 @@ func (pt *port) datagram(off uint64) bool {
 		wc.Flags |= verbs.WCWithImm
 		wc.ImmData = uint32(keys)
 	}
-	q.receiveDatagram(wc, p.own.span(off+dgHeader, n), flags&entrySolicited != 0)
+	q.receiveDatagram(wc, p.own.span(off+dgHeader, n))
 	return true
 }
 
@@ -180,7 +177,7 @@ func (q *qp) acceptsDatagram(qkey uint32) bool {
 }
 
 // receiveDatagram fills the oldest receive after the room for the GRH, whose bytes are not touched.
-func (q *qp) receiveDatagram(wc verbs.WC, data []byte, solicited bool) {
+func (q *qp) receiveDatagram(wc verbs.WC, data []byte) {
 	room := uint64(0)
 	for _, s := range q.rq.List() {
 		room += uint64(s.Length)
@@ -190,7 +187,7 @@ func (q *qp) receiveDatagram(wc verbs.WC, data []byte, solicited bool) {
 		return
 	}
 	wc.Status = q.scatter(data)
-	q.received(wc, solicited)
+	q.received(wc)
 	if wc.Status != verbs.WCSuccess {
 		q.fail()
 	}

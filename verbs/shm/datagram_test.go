@@ -127,7 +127,7 @@ func TestDatagramErrors(t *testing.T) {
 func TestSendQueueErrorFullCQ(t *testing.T) {
 	a, b := newSides(t)
 	from, to := a.ud(), b.ud()
-	queue, err := queues.NewCompletions(1, maxCQE, nil)
+	queue, err := queues.NewCompletions(1, maxCQE)
 	a.NoError(err)
 	from.scq = &cq{vec: from.vec, queue: queue}
 	a.NoError(from.PostSend(a.datagram(to, maxDatagram+1)))

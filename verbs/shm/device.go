@@ -116,7 +116,10 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
 		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
 	}
-	queue, err := queues.NewCompletions(attr.Depth, maxCQE, attr.Channel)
+	if attr.Arrived != nil {
+		return nil, fmt.Errorf("completion queue for other goroutines: %w", verbs.ErrNotSupported)
+	}
+	queue, err := queues.NewCompletions(attr.Depth, maxCQE)
 	if err != nil {
 		return nil, err
 	}

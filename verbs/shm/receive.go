@@ -76,7 +76,7 @@ func (q *qp) receive() {
 
 // deliver handles one entry; false leaves it in the ring.
 func (q *qp) deliver(first, second uint64) bool {
-	if word := uint32(first); word&^entrySolicited != entryWriteImm {
+	if word := uint32(first); word != entryWriteImm {
 		q.peer.violation(fmt.Sprintf("ring entry %#x", word))
 		return false
 	}
@@ -90,14 +90,14 @@ func (q *qp) deliver(first, second uint64) bool {
 	q.received(verbs.WC{
 		Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: uint32(first >> 32), ByteLen: uint32(second >> 32),
 		SrcQP: q.rem.qpn,
-	}, first&entrySolicited != 0)
+	})
 	return true
 }
 
 // received completes the oldest receive.
-func (q *qp) received(wc verbs.WC, solicited bool) {
+func (q *qp) received(wc verbs.WC) {
 	wc.QPNum, wc.WRID = q.num, q.rq.ID()
-	q.rcq.push(&cqe{WC: wc, Retired: &q.rq.Retired, Retire: q.rq.Take()}, solicited)
+	q.rcq.push(&cqe{WC: wc, Retired: &q.rq.Retired, Retire: q.rq.Take()})
 }
 
 // flushReceives completes posted receives after an error.
@@ -107,6 +107,6 @@ func (q *qp) flushReceives() {
 			q.rcq.wait(q, &q.fullR)
 			return
 		}
-		q.received(verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv}, true)
+		q.received(verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv})
 	}
 }

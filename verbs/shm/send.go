@@ -78,7 +78,7 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 	return nil
 }
 
-const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline | verbs.SendMapped | verbs.SendPush
+const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendInline | verbs.SendMapped | verbs.SendPush
 
 // checkSend checks a work request and returns the length of the message.
 func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
@@ -172,7 +172,7 @@ func (q *qp) complete(s *sendSlot) bool {
 	e.WC = verbs.WC{
 		WRID: s.wrID, Status: s.status, Opcode: s.op.WCOpcode(), ByteLen: s.length, QPNum: q.num, SrcQP: q.rem.qpn,
 	}
-	q.scq.push(&e, false)
+	q.scq.push(&e)
 	return true
 }
 

@@ -10,9 +10,7 @@ import (
 // uses a receive.
 const (
 	entryWriteImm = 1
-
-	entrySolicited = 1 << 8
-	entryImm       = 1 << 9 // of datagrams
+	entryImm      = 1 << 9 // of datagrams
 )
 
 // issue executes s, which finishes it; false means that it has to wait. A work request that fails leaves the queue pair
@@ -96,12 +94,8 @@ func (q *qp) gather(s *sendSlot, dst []byte) bool {
 // publish appends an entry to the partner's ring; ready must have found room.
 func (q *qp) publish(s *sendSlot) {
 	r := &q.rem
-	op := uint64(entryWriteImm)
-	if s.flags&verbs.SendSolicited != 0 {
-		op |= entrySolicited
-	}
 	i := (r.published & r.mask()) * 2
-	r.ring[i], r.ring[i+1] = uint64(s.imm)<<32|op, uint64(s.length)<<32
+	r.ring[i], r.ring[i+1] = uint64(s.imm)<<32|entryWriteImm, uint64(s.length)<<32
 	r.published++
 	r.prod.Store(r.published)
 	q.port.notify(int(r.vector), slotOf(r.qpn))

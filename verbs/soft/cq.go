@@ -16,6 +16,7 @@ type cq struct {
 	vec     *vector
 	users   atomic.Int32
 	queue   queues.Completions
+	arrived chan<- struct{}
 	overrun bool
 	waiters []*qp // queue pairs that have more to flush
 }
@@ -29,7 +30,7 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 	if attr.Vector < 0 || attr.Vector >= len(d.vectors) {
 		return nil, fmt.Errorf("vector %d: %w", attr.Vector, verbs.ErrInvalid)
 	}
-	queue, err := queues.NewCompletions(attr.Depth, maxCQE, attr.Channel)
+	queue, err := queues.NewCompletions(attr.Depth, maxCQE)
 	if err != nil {
 		return nil, err
 	}
@@ -37,16 +38,20 @@ func (d *Device) CreateCQ(attr verbs.CQAttr) (verbs.CQ, error) {
 		return nil, verbs.ErrClosed
 	}
 	d.cqCount.Add(1)
-	return &cq{vec: d.vectors[attr.Vector], queue: queue}, nil
+	return &cq{vec: d.vectors[attr.Vector], queue: queue, arrived: attr.Arrived}, nil
 }
 
 // push adds a completion.
-func (c *cq) push(e *cqe, solicited bool) {
+func (c *cq) push(e *cqe) {
 	if c.queue.Full() {
 		c.lose()
 		return
 	}
-	c.queue.Push(e, solicited, c)
+	c.queue.Push(e)
+	select {
+	case c.arrived <- struct{}{}:
+	default:
+	}
 }
 
 // room reports whether a work request of a failed queue pair can complete now; if not, q is scheduled when there is
@@ -88,12 +93,6 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	}
 	return n, nil
 }
-
-// ReqNotify implements verbs.CQ.
-func (c *cq) ReqNotify(solicited bool) error { return c.queue.ReqNotify(solicited) }
-
-// Resize implements verbs.CQ.
-func (c *cq) Resize(depth int) error { return c.queue.Resize(depth) }
 
 // Vector implements verbs.CQ.
 func (c *cq) Vector() int { return c.vec.index }

@@ -40,7 +40,7 @@ func (q *qp) transmitUD() {
 		}
 		h := wire.Header{
 			Opcode: wire.UDSendOnly, Migrated: true, PKey: 0xffff, DestQP: w.dest.qpn, PSN: r.high,
-			QKey: w.dest.qkey, SrcQP: q.num, Imm: w.imm, Solicited: w.flags&verbs.SendSolicited != 0,
+			QKey: w.dest.qkey, SrcQP: q.num, Imm: w.imm,
 		}
 		if w.op == verbs.WRSendWithImm {
 			h.Opcode = wire.UDSendOnlyImm
@@ -81,13 +81,13 @@ func (q *qp) datagram(h *wire.Header, payload []byte, d *datagram) {
 		}
 	}
 	wc.ByteLen = q.cur.got
-	q.received(&wc, h.Solicited)
+	q.received(&wc)
 }
 
 // spoiled completes a receive whose memory is not there. That is a local error, whatever the peer sent, and ends the
 // queue pair (IBTA vol. 1, 10.10.2.2).
 func (q *qp) spoiled(status verbs.WCStatus) {
-	q.received(&verbs.WC{Status: status, Opcode: verbs.WCRecv}, true)
+	q.received(&verbs.WC{Status: status, Opcode: verbs.WCRecv})
 	q.vec.dev.count.qpErrors.Add(1)
 	q.toErr()
 }

@@ -111,7 +111,7 @@ func TestFailTogether(t *testing.T) {
 	}
 	drv.Flush()
 	bystander.takeRecv()
-	bystander.received(&verbs.WC{Opcode: verbs.WCRecvRDMAWithImm}, false) // a message comes after them
+	bystander.received(&verbs.WC{Opcode: verbs.WCRecvRDMAWithImm}) // a message comes after them
 	require.Equal(t, verbs.QPSRTS, bystander.State())
 	all := polled(t, cq, drv)
 	require.Equal(t, verbs.QPSRTS, bystander.State())
@@ -135,7 +135,7 @@ func TestOverrunIsHeardOf(t *testing.T) {
 		q := member()
 		for q.state == verbs.QPSRTS { // nothing polls
 			require.True(t, q.takeRecv())
-			q.received(&verbs.WC{Opcode: verbs.WCRecvRDMAWithImm}, false)
+			q.received(&verbs.WC{Opcode: verbs.WCRecvRDMAWithImm})
 			drv.Flush()
 		}
 		require.Equal(t, verbs.QPSErr, q.State())

@@ -55,13 +55,13 @@ func drawOp(t *rapid.T, mtu int, ops []verbs.WROpcode) modelOp {
 		o.n = drawLength(t, mtu)
 		o.imm = rapid.Uint32().Draw(t, "imm")
 	}
-	bits := rapid.IntRange(0, 63).Draw(t, "flags")
-	for i, f := range []verbs.SendFlags{verbs.SendSignaled, verbs.SendFence, verbs.SendSolicited, verbs.SendInline} {
+	bits := rapid.IntRange(0, 31).Draw(t, "flags")
+	for i, f := range []verbs.SendFlags{verbs.SendSignaled, verbs.SendFence, verbs.SendInline} {
 		if bits>>i&1 != 0 {
 			o.flags |= f
 		}
 	}
-	o.fromRead = bits>>4 == 3
+	o.fromRead = bits>>3 == 3
 	if rapid.IntRange(0, 7).Draw(t, "wait") == 0 {
 		o.gap = time.Duration(rapid.IntRange(1, 2000).Draw(t, "gap")) * time.Microsecond
 	}

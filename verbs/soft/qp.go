@@ -245,7 +245,7 @@ func (q *qp) popRecv() {
 }
 
 // received completes the receive of the current message.
-func (q *qp) received(wc *verbs.WC, solicited bool) {
+func (q *qp) received(wc *verbs.WC) {
 	w := &q.cur
 	wc.WRID, wc.QPNum = w.id, q.num
 	retire := w.retire
@@ -253,5 +253,5 @@ func (q *qp) received(wc *verbs.WC, solicited bool) {
 		retire = 0 // the SRQ's entry was freed when it was taken
 	}
 	w.active = false
-	q.rcq.push(&cqe{WC: *wc, Retired: &q.rq.Retired, Retire: retire}, solicited)
+	q.rcq.push(&cqe{WC: *wc, Retired: &q.rq.Retired, Retire: retire})
 }

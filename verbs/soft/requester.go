@@ -317,7 +317,6 @@ func (q *qp) message(w *sendWQE, h *wire.Header) {
 	default:
 		h.Opcode = lastOpcode(w.op, first)
 		h.Imm, h.InvRKey = w.imm, w.imm
-		h.Solicited = w.flags&verbs.SendSolicited != 0 && w.op != verbs.WRRDMAWrite
 	}
 	if first && !send {
 		h.VA, h.RKey, h.Length = w.addr, w.rkey, w.length

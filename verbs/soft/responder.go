@@ -203,7 +203,7 @@ func (q *qp) executeSend(h *wire.Header, t wire.Traits, payload []byte) bool {
 	r := &q.resp
 	r.msg = sending
 	if status := q.cur.scatter(q.pd, payload); status != verbs.WCSuccess {
-		q.received(&verbs.WC{Status: status, Opcode: verbs.WCRecv, SrcQP: q.attr.DestQPNum}, true)
+		q.received(&verbs.WC{Status: status, Opcode: verbs.WCRecv, SrcQP: q.attr.DestQPNum})
 		q.end(pickNAK(status))
 		return false
 	}
@@ -218,12 +218,12 @@ func (q *qp) executeSend(h *wire.Header, t wire.Traits, payload []byte) bool {
 	case t&wire.HasIETH != 0:
 		wc.Flags, wc.ImmData = verbs.WCWithInv, h.InvRKey
 		if !q.pd.invalidate(h.InvRKey, true) {
-			q.received(&verbs.WC{Status: verbs.WCRemInvReqErr, Opcode: verbs.WCRecv}, true)
+			q.received(&verbs.WC{Status: verbs.WCRemInvReqErr, Opcode: verbs.WCRecv})
 			q.end(wire.NAKRemoteAccess)
 			return false
 		}
 	}
-	q.received(&wc, h.Solicited)
+	q.received(&wc)
 	return true
 }
 
@@ -257,7 +257,7 @@ func (q *qp) executeWrite(h *wire.Header, t wire.Traits, payload []byte) bool {
 	if t&wire.HasImm != 0 {
 		q.received(&verbs.WC{
 			Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: h.Imm, ByteLen: r.total, SrcQP: q.attr.DestQPNum,
-		}, h.Solicited)
+		})
 	}
 	return true
 }

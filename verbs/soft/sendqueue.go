@@ -73,7 +73,7 @@ func (q *qp) PostSend(wr *verbs.SendWR) error {
 	return nil
 }
 
-const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendSolicited | verbs.SendInline | verbs.SendPush
+const knownFlags = verbs.SendFence | verbs.SendSignaled | verbs.SendInline | verbs.SendPush
 
 // checkSend checks a work request and returns the length of the message.
 func (q *qp) checkSend(wr *verbs.SendWR) (uint32, error) {
@@ -136,7 +136,7 @@ func (q *qp) finish(status verbs.WCStatus) {
 	e.WC = verbs.WC{
 		WRID: w.wrID, Status: status, Opcode: w.op.WCOpcode(), ByteLen: w.length, QPNum: q.num, SrcQP: q.attr.DestQPNum,
 	}
-	q.scq.push(&e, false)
+	q.scq.push(&e)
 }
 
 // flushSends completes everything posted, as far as there is room: the work request that failed with its error, those
@@ -158,7 +158,7 @@ func (q *qp) flushReceives() {
 		if !q.cur.active {
 			q.popRecv()
 		}
-		q.received(&verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv}, true)
+		q.received(&verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv})
 	}
 }
 

@@ -105,7 +105,7 @@ func (q *qp) place(h *wire.Header, t wire.Traits, payload []byte) bool {
 		wc.Flags, wc.ImmData = verbs.WCWithImm, h.Imm
 	}
 	if t&(wire.Send|wire.HasImm) != 0 {
-		q.received(&wc, h.Solicited)
+		q.received(&wc)
 	}
 	return true
 }

@@ -1,115 +1,45 @@
 package verbstest
 
 import (
-	"context"
-	"time"
-
 	"github.com/smcgw/smcgw/verbs"
 )
 
 var cqTests = []test{
-	{"Arming", testArming},
-	{"Solicited", testSolicited},
-	{"SolicitedError", testSolicitedError},
+	{"Arrived", testArrived},
 	{"SharedCQ", testSharedCQ},
 	{"SelectiveSignaling", testSelectiveSignaling},
 	{"SelectiveSignalingOfTransports", testSelectiveOfTransports},
-	{"SharedChannel", testSharedChannel},
-	{"SolicitedOfTransports", testSolicitedOfTransports},
 	{"ClosedQueuePair", testCompletionsOutlive},
 	{"PollNothing", testPollNothing},
 }
 
-// withChannel gives B a receive CQ with a channel.
-func (e *env) withChannel() *verbs.CompChannel {
-	ch := verbs.NewCompChannel()
-	cq, err := e.b.Device.CreateCQ(verbs.CQAttr{Depth: 16, Channel: ch})
+// Each completion leaves a value in the channel, in which there is one at most.
+func testArrived(e *env) {
+	arrived := make(chan struct{}, 1)
+	cq, err := e.b.Device.CreateCQ(verbs.CQAttr{Depth: 16, Arrived: arrived})
+	if !e.b.has(verbs.OpGSI) {
+		e.ErrorIs(err, verbs.ErrNotSupported)
+		return
+	}
 	e.NoError(err)
 	own(e.b, cq)
 	e.b.rcq = cq
 	e.b.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
 	e.connect()
-	return ch
-}
-
-// event reports whether the channel has an event of B's receive CQ, after everything in flight has arrived.
-func (e *env) event(ch *verbs.CompChannel, wait time.Duration) bool {
-	e.settle()
-	return e.next(ch, wait) == e.b.rcq
-}
-
-// next drives both sides until the channel has an event, and returns that, or nil if there was none in time.
-func (e *env) next(ch *verbs.CompChannel, wait time.Duration) verbs.CQ {
-	for deadline := time.Now().Add(wait); ; e.turn() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-		cq, err := ch.Get(ctx)
-		cancel()
-		if err == nil {
-			return cq
-		}
-		if time.Now().After(deadline) {
-			return nil
+	e.Empty(arrived)
+	for i := range 3 {
+		e.b.recv(uint64(i))
+		e.a.post(&verbs.SendWR{WRID: uint64(i), Opcode: verbs.WRRDMAWriteWithImm})
+		e.b.received(i + 1)
+		e.Len(arrived, 1)
+		if i > 0 {
+			<-arrived
 		}
 	}
-}
-
-func (e *env) imm(id uint64, flags verbs.SendFlags) {
-	e.b.recv(id)
-	e.a.post(&verbs.SendWR{WRID: id, Opcode: verbs.WRRDMAWriteWithImm, Flags: flags})
-	e.b.received(len(e.b.recvs) + 1)
-}
-
-// ibv_req_notify_cq(3): one event for the next completion, none until armed again.
-func testArming(e *env) {
-	ch := e.withChannel()
-	e.imm(1, 0)
-	e.False(e.event(ch, time.Millisecond), "not armed")
-	e.NoError(e.b.rcq.ReqNotify(false))
-	e.False(e.event(ch, time.Millisecond), "what was before gives no event")
-	e.imm(2, 0)
-	e.imm(3, 0)
-	e.True(e.event(ch, e.patience()))
-	e.False(e.event(ch, time.Millisecond), "one event")
-	e.NoError(e.b.rcq.ReqNotify(false))
-	e.imm(4, 0)
-	e.True(e.event(ch, e.patience()))
-	e.ErrorIs(e.a.rcq.ReqNotify(false), verbs.ErrInvalid, "no channel")
-}
-
-// solicited_only: messages without SendSolicited cause no event.
-func testSolicited(e *env) {
-	ch := e.withChannel()
-	e.NoError(e.b.rcq.ReqNotify(true))
-	e.imm(1, 0)
-	e.False(e.event(ch, time.Millisecond))
-	e.imm(2, verbs.SendSolicited)
-	e.True(e.event(ch, e.patience()))
-	e.NoError(e.b.rcq.ReqNotify(false))
-	e.NoError(e.b.rcq.ReqNotify(true), "does not weaken")
-	e.imm(3, 0)
-	e.True(e.event(ch, e.patience()))
-}
-
-// Errors count as solicited (IBTA vol. 1, 11.4.2.2), of receives and of sends.
-func testSolicitedError(e *env) {
-	ch := e.withChannel()
-	e.b.recv(1)
-	e.NoError(e.b.rcq.ReqNotify(true))
+	e.b.recv(3)
 	e.b.to(verbs.QPSErr)
-	e.b.received(1)
-	e.True(e.event(ch, e.patience()))
-	e.b.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true, SendCQ: e.b.rcq})
-	e.a.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
-	e.connect()
-	e.NoError(e.b.rcq.ReqNotify(true))
-	e.b.post(e.b.write(verbs.WRRDMAWrite, 2, e.a, 0, 8))
-	e.Equal(verbs.WCSuccess, e.b.received(2).Status)
-	e.False(e.event(ch, time.Millisecond), "a send is not solicited")
-	wr := e.b.write(verbs.WRRDMAWrite, 3, e.a, 0, 8)
-	wr.SGList[0].LKey ^= 1
-	e.b.post(wr)
-	e.Equal(verbs.WCLocProtErr, e.b.received(3).Status)
-	e.True(e.event(ch, e.patience()))
+	e.b.received(4)
+	e.Len(arrived, 1, "errors too")
 }
 
 // Both queues, and several queue pairs, may share a CQ.
@@ -170,55 +100,6 @@ func testSelectiveOfTransports(e *env) {
 		e.Equal(uint64(9), wc.WRID)
 		e.settle()
 		e.Len(e.a.wcs, 2)
-	})
-}
-
-// Two CQs in one channel: each event names its CQ.
-func testSharedChannel(e *env) {
-	ch := verbs.NewCompChannel()
-	for _, cq := range []*verbs.CQ{&e.b.rcq, &e.b.scq} {
-		var err error
-		*cq, err = e.b.Device.CreateCQ(verbs.CQAttr{Depth: 16, Channel: ch})
-		e.NoError(err)
-		own(e.b, *cq)
-		e.NoError((*cq).ReqNotify(false))
-	}
-	e.b.replace(verbs.QPInitAttr{Cap: testCap, SQSigAll: true})
-	e.connect()
-	e.b.post(e.b.write(verbs.WRRDMAWrite, 0, e.a, 0, 8))
-	e.b.good(1)
-	e.imm(1, 0)
-	seen := map[verbs.CQ]bool{}
-	for range 2 {
-		seen[e.next(ch, e.patience())] = true
-	}
-	e.True(seen[e.b.rcq])
-	e.True(seen[e.b.scq])
-}
-
-// The solicited bit of messages of every transport (IBTA vol. 1, 9.2.3).
-func testSolicitedOfTransports(e *env) {
-	e.each([]verbs.QPType{verbs.QPTRC, verbs.QPTUC, verbs.QPTUD}, func() {
-		ch := e.withChannel()
-		ops := []verbs.WROpcode{verbs.WRSend, verbs.WRSendWithImm}
-		if first := e.a.send(1, 0, 200).Opcode; first != verbs.WRSend {
-			ops = []verbs.WROpcode{first}
-		}
-		for i, op := range ops {
-			for j, flags := range []verbs.SendFlags{0, verbs.SendSolicited} {
-				e.NoError(e.b.rcq.ReqNotify(true))
-				e.b.recv(1, e.b.sge(0, 1000))
-				wr := e.a.send(1, 0, 200)
-				wr.Opcode, wr.Flags = op, flags
-				e.a.post(wr)
-				e.b.received(2*i + j + 1)
-				wait := time.Millisecond
-				if flags != 0 {
-					wait = e.patience()
-				}
-				e.Equal(flags != 0, e.event(ch, wait), "%v of %v, %#x", op, e.a.typ, flags)
-			}
-		}
 	})
 }
 

@@ -40,7 +40,6 @@ var deviations = map[string]map[string]string{
 		"Send/SendTooLong":                  blamesLength,
 		"UD/TooLong":                        "a datagram above the path MTU completes with success instead of LOC_LEN_ERR",
 		verbstest.FenceRepeated:             "a fenced message that is repeated waits for the atomic after it, for ever",
-		"CQ/SolicitedError":                 "errors wake no queue that is armed for solicited events",
 		"Async/CommunicationEstablished":    raisesNoEvent,
 		"Async/AccessError":                 raisesNoEvent,
 		"Async/RequestError":                raisesNoEvent,

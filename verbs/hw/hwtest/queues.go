@@ -1,9 +1,9 @@
 package hwtest
 
 import (
-	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -13,10 +13,7 @@ import (
 
 // channel is a completion channel: the pending events of armed queues.
 type channel struct {
-	fd     int
-	from   *verbs.CompChannel
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	fd int
 
 	mu     sync.Mutex // guards everything below
 	events []uint64
@@ -24,12 +21,15 @@ type channel struct {
 
 // queue is a completion queue. Completions wait in it if the adapter forgets some.
 type queue struct {
-	cq    verbs.CQ
-	ch    *channel
-	id    uint64
-	saved []verbs.WC
-	over  bool       // it overran: later completions are lost
-	wcs   []verbs.WC // scratch
+	cq      verbs.CQ
+	arrived chan struct{}
+	armed   atomic.Bool
+	watched sync.WaitGroup
+	ch      *channel
+	id      uint64
+	saved   []verbs.WC
+	over    bool       // it overran: later completions are lost
+	wcs     []verbs.WC // scratch
 }
 
 // pair is a queue pair.
@@ -44,29 +44,18 @@ func (c *conn) CreateChannel() (ibv.Channel, int, error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ch := &channel{fd: fd, from: verbs.NewCompChannel(), cancel: cancel}
-	ch.done.Go(func() {
-		for {
-			cq, err := ch.from.Get(ctx)
-			if err != nil {
-				return
-			}
-			ch.put(c, cq)
-		}
-	})
-	return enter[ibv.Channel](c, ch, nil, 0), fd, nil
+	return enter[ibv.Channel](c, &channel{fd: fd}, nil, 0), fd, nil
 }
 
-func (ch *channel) put(c *conn, cq verbs.CQ) {
-	c.mu.Lock()
-	id, ok := c.ids[cq]
-	c.mu.Unlock()
-	if ok {
-		ch.mu.Lock()
-		defer ch.mu.Unlock()
-		ch.events = append(ch.events, id)
-		ring(ch.fd)
+// watch puts the events of the queue into its channel until it is destroyed.
+func (q *queue) watch() {
+	for range q.arrived {
+		if q.armed.CompareAndSwap(true, false) {
+			q.ch.mu.Lock()
+			q.ch.events = append(q.ch.events, q.id)
+			q.ch.mu.Unlock()
+			ring(q.ch.fd)
+		}
 	}
 }
 
@@ -74,8 +63,6 @@ func (ch *channel) put(c *conn, cq verbs.CQ) {
 func (c *conn) DestroyChannel(h ibv.Channel) error {
 	ch := of[*channel](c, h)
 	leave(c, h, nil)
-	ch.cancel()
-	ch.done.Wait()
 	return unix.Close(ch.fd)
 }
 
@@ -88,14 +75,15 @@ func (c *conn) CreateCQ(depth int, id uint64, h ibv.Channel, vector int) (ibv.CQ
 	c.a.comps = append(c.a.comps, vector)
 	c.a.mu.Unlock()
 	granted := roundUp(depth)
-	q := &queue{ch: of[*channel](c, h), id: id}
+	q := &queue{ch: of[*channel](c, h), id: id, arrived: make(chan struct{}, 1)}
 	var err error
 	c.a.do("CreateCQ", func() {
-		q.cq, err = c.a.dev.CreateCQ(verbs.CQAttr{Depth: granted, Channel: q.ch.from})
+		q.cq, err = c.a.dev.CreateCQ(verbs.CQAttr{Depth: granted, Arrived: q.arrived})
 	})
 	if err != nil {
 		return 0, 0, errno(err)
 	}
+	q.watched.Go(q.watch)
 	return enter[ibv.CQ](c, q, q.cq, id), granted, nil
 }
 
@@ -115,6 +103,8 @@ func (c *conn) DestroyCQ(h ibv.CQ) (err error) {
 		return errno(err)
 	}
 	leave(c, h, q.cq)
+	close(q.arrived)
+	q.watched.Wait()
 	q.ch.mu.Lock()
 	defer q.ch.mu.Unlock()
 	q.ch.events = slices.DeleteFunc(q.ch.events, func(id uint64) bool { return id == q.id })
@@ -122,15 +112,13 @@ func (c *conn) DestroyCQ(h ibv.CQ) (err error) {
 }
 
 // Notify implements ibv.Context.
-func (c *conn) Notify(cqs []ibv.CQ, solicited bool) (err error) {
+func (c *conn) Notify(cqs []ibv.CQ) error {
 	c.a.do("Notify", func() {
 		for _, h := range cqs {
-			if err == nil {
-				err = of[*queue](c, h).cq.ReqNotify(solicited)
-			}
+			of[*queue](c, h).armed.Store(true)
 		}
 	})
-	return errno(err)
+	return nil
 }
 
 // Events implements ibv.Context.

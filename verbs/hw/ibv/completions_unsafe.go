@@ -59,12 +59,8 @@ func (c *context) CreateCQ(depth int, id uint64, ch Channel, vector int) (CQ, in
 func (c *context) DestroyCQ(cq CQ) error { return failure(C.hw_destroy_cq(C.uintptr_t(cq))) }
 
 // Notify implements Context.
-func (c *context) Notify(cqs []CQ, solicited bool) error {
-	s := C.int(0)
-	if solicited {
-		s = 1
-	}
-	return failure(C.hw_notify((*C.uintptr_t)(unsafe.Pointer(unsafe.SliceData(cqs))), C.int(len(cqs)), s))
+func (c *context) Notify(cqs []CQ) error {
+	return failure(C.hw_notify((*C.uintptr_t)(unsafe.Pointer(unsafe.SliceData(cqs))), C.int(len(cqs))))
 }
 
 // Events implements Context.

@@ -81,8 +81,8 @@ type Context interface {
 	// CreateCQ makes a completion queue for at least depth completions and returns its size; its events carry id.
 	CreateCQ(depth int, id uint64, ch Channel, vector int) (cq CQ, granted int, err error)
 	DestroyCQ(cq CQ) error
-	// Notify arms completion queues: the next completion, or the next solicited one, of each raises an event.
-	Notify(cqs []CQ, solicited bool) error
+	// Notify arms completion queues: the next completion of each raises an event.
+	Notify(cqs []CQ) error
 	// Events takes events of armed completion queues, acknowledges them, and stores the ids of the queues in ids.
 	Events(ch Channel, ids []uint64) int
 	// Poll takes completions.

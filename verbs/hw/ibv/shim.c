@@ -169,10 +169,10 @@ uintptr_t hw_create_cq(uintptr_t ctx, int *depth, uint64_t id, uintptr_t ch, int
 
 int hw_destroy_cq(uintptr_t cq) { return lib.destroy_cq((struct ibv_cq *)cq); }
 
-int hw_notify(uintptr_t *cqs, int n, int solicited)
+int hw_notify(uintptr_t *cqs, int n)
 {
 	for (int i = 0; i < n; i++) {
-		int err = ibv_req_notify_cq((struct ibv_cq *)cqs[i], solicited);
+		int err = ibv_req_notify_cq((struct ibv_cq *)cqs[i], 0);
 		if (err)
 			return err;
 	}

@@ -72,7 +72,7 @@ uintptr_t hw_create_channel(uintptr_t ctx, int *fd);
 int hw_destroy_channel(uintptr_t ch);
 uintptr_t hw_create_cq(uintptr_t ctx, int *depth, uint64_t id, uintptr_t ch, int vector);
 int hw_destroy_cq(uintptr_t cq);
-int hw_notify(uintptr_t *cqs, int n, int solicited);
+int hw_notify(uintptr_t *cqs, int n);
 // Takes events of armed completion queues without waiting, and acknowledges them.
 int hw_events(uintptr_t ch, uint64_t *ids, int max);
 int hw_poll(uintptr_t cq, struct ibv_wc *wcs, int max);

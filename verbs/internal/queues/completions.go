@@ -19,29 +19,19 @@ type Completion struct {
 // Completions holds the completions of one CQ, oldest first. Make one with NewCompletions. Only the goroutine that
 // drives the CQ's vector may use it.
 type Completions struct {
-	most    uint64 // the device's limit of depth
-	depth   uint64
-	ring    []Completion // grows up to depth; length a power of two
-	head    uint64
-	tail    uint64
-	armed   arming
-	channel *verbs.CompChannel
-	closed  bool
+	depth  uint64
+	ring   []Completion // grows up to depth; length a power of two
+	head   uint64
+	tail   uint64
+	closed bool
 }
 
-type arming uint8
-
-const (
-	unarmed arming = iota
-	armedSolicited
-	armedAny
-)
-
-// NewCompletions makes an empty queue for at most depth completions; channel may be nil. A depth outside 1 to most is
-// verbs.ErrInvalid.
-func NewCompletions(depth, most int, channel *verbs.CompChannel) (Completions, error) {
-	q := Completions{most: uint64(most), channel: channel}
-	return q, q.Resize(depth)
+// NewCompletions makes an empty queue for at most depth completions. A depth outside 1 to most is verbs.ErrInvalid.
+func NewCompletions(depth, most int) (Completions, error) {
+	if depth < 1 || depth > most {
+		return Completions{}, fmt.Errorf("completion queue depth %d: %w", depth, verbs.ErrInvalid)
+	}
+	return Completions{depth: uint64(depth)}, nil
 }
 
 // Full reports whether there is no room for another completion.
@@ -59,18 +49,13 @@ func (q *Completions) Empty() bool { return q.head == q.tail }
 // Closed reports whether Close was called.
 func (q *Completions) Closed() bool { return q.closed }
 
-// Push adds a completion to a queue that is not full, and notifies the channel for cq if it was armed for such a
-// completion (IBTA vol. 1, 11.4.2.2).
-func (q *Completions) Push(e *Completion, solicited bool, cq verbs.CQ) {
+// Push adds a completion to a queue that is not full.
+func (q *Completions) Push(e *Completion) {
 	if q.tail-q.head == uint64(len(q.ring)) {
 		q.grow()
 	}
 	q.ring[q.tail&uint64(len(q.ring)-1)] = *e
 	q.tail++
-	if q.armed == armedAny || q.armed == armedSolicited && (solicited || e.WC.Status != verbs.WCSuccess) {
-		q.armed = unarmed
-		q.channel.Notify(cq)
-	}
 }
 
 func (q *Completions) grow() {
@@ -92,33 +77,6 @@ func (q *Completions) Poll(wcs []verbs.WC) int {
 		e.Retired = nil
 	}
 	return n
-}
-
-// ReqNotify implements verbs.CQ.
-func (q *Completions) ReqNotify(solicited bool) error {
-	switch {
-	case q.closed:
-		return verbs.ErrClosed
-	case q.channel == nil:
-		return fmt.Errorf("completion queue without channel: %w", verbs.ErrInvalid)
-	case !solicited:
-		q.armed = armedAny
-	case q.armed == unarmed:
-		q.armed = armedSolicited
-	}
-	return nil
-}
-
-// Resize implements verbs.CQ.
-func (q *Completions) Resize(depth int) error {
-	switch {
-	case q.closed:
-		return verbs.ErrClosed
-	case depth < 1 || uint64(depth) > q.most || uint64(depth) < q.tail-q.head:
-		return fmt.Errorf("completion queue depth %d: %w", depth, verbs.ErrInvalid)
-	}
-	q.depth = uint64(depth)
-	return nil
 }
 
 // Close frees the memory; nothing may be pushed afterwards.

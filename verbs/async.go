@@ -25,8 +25,8 @@ const (
 	EventPKeyChange
 	EventSMChange
 	EventSRQErr
-	EventSRQLimitReached  // fewer receives than SRQAttr.Limit
-	EventQPLastWQEReached // in ERR, the queue pair takes no more receives from its SRQ
+	EventSRQLimitReached
+	EventQPLastWQEReached
 	EventClientReregister
 	EventGIDChange
 )
@@ -46,11 +46,10 @@ type AsyncEvent struct {
 	Type EventType
 	CQ   CQ
 	QP   QP
-	SRQ  SRQ
 }
 
 // AsyncChannel carries the asynchronous events of a device. It is bounded: each type is pending at most once per
-// object, and events of queue pairs and shared receive queues are dropped while 1024 events are pending. Events of the
+// object, and events of queue pairs are dropped while 1024 events are pending. Events of the
 // device, its port and its completion queues are few and never dropped. Any goroutine may call its methods.
 type AsyncChannel struct {
 	wake chan struct{}
@@ -77,7 +76,7 @@ func (c *AsyncChannel) Notify(e AsyncEvent) {
 	if _, ok := c.pending[e]; ok {
 		return
 	}
-	if len(c.events) >= asyncLimit && (e.QP != nil || e.SRQ != nil) {
+	if len(c.events) >= asyncLimit && e.QP != nil {
 		c.lost++
 		return
 	}

@@ -57,7 +57,6 @@ const (
 	OpRDMARead
 	OpAtomic
 	OpSendWithInv // and LOCAL_INV
-	OpSRQ
 	OpUC
 	OpUD
 	OpWriteImm // RDMA_WRITE_WITH_IMM
@@ -80,9 +79,6 @@ type DeviceAttr struct {
 	MaxMRSize    uint64 // bytes
 	MaxMsgSize   uint64 // bytes; a UD message is one packet, see PortAttr.ActiveMTU
 	MaxRDAtomic  int    // READs and atomics in flight per queue pair, in each role
-	MaxSRQ       int
-	MaxSRQWR     int
-	MaxSRQSGE    int
 	MaxAH        int
 	RemoteRegMR  bool // RegMR can grant remote access; otherwise only AllocMR can
 	CQHoldsBack  bool // a full CQ delays completions (and with them the peer) instead of overrunning
@@ -107,38 +103,11 @@ type QPCap struct {
 	MaxInline  int // bytes of SendWR.Inline
 }
 
-// SRQInitAttr are the attributes with which a shared receive queue is created (struct ibv_srq_init_attr).
-type SRQInitAttr struct {
-	MaxWR  int // entries
-	MaxSGE int // per receive
-	Limit  int // as in SRQAttr
-	Vector int // whose loop owns it; its queue pairs must belong to the same vector
-}
-
-// SRQAttr are the attributes of a shared receive queue (struct ibv_srq_attr).
-type SRQAttr struct {
-	MaxWR  int // entries
-	MaxSGE int // per receive; cannot be modified
-	// Limit arms the limit event: EventSRQLimitReached is raised once when fewer receives than this are posted, which sets
-	// Limit to 0.
-	Limit int
-}
-
-// SRQAttrMask says which attributes a Modify sets (enum ibv_srq_attr_mask, same numbers).
-type SRQAttrMask uint32
-
-// The attributes.
-const (
-	SRQAttrMaxWR SRQAttrMask = 1 << 0
-	SRQAttrLimit SRQAttrMask = 1 << 1
-)
-
-// QPInitAttr are the attributes with which a queue pair is created (struct ibv_qp_init_attr). Both CQs, and the SRQ if
-// there is one, must belong to the same vector. With an SRQ the receive sizes of Cap are ignored.
+// QPInitAttr are the attributes with which a queue pair is created (struct ibv_qp_init_attr). Both CQs must belong to
+// the same vector.
 type QPInitAttr struct {
 	SendCQ   CQ
 	RecvCQ   CQ
-	SRQ      SRQ // provides the receives; nil: the queue pair has its own
 	Cap      QPCap
 	Type     QPType
 	SQSigAll bool // every send work request generates a completion

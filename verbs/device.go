@@ -35,13 +35,10 @@ type PD interface {
 	// CreateQP makes a queue pair in RESET and does not keep attr. Sizes above DeviceAttr, and queues of another device,
 	// domain or vector, are ErrInvalid; a transport that the device lacks is ErrNotSupported.
 	CreateQP(attr *QPInitAttr) (QP, error)
-	// CreateSRQ makes a shared receive queue for queue pairs of this domain.
-	CreateSRQ(attr SRQInitAttr) (SRQ, error)
 	// CreateAH makes an address handle for a peer's UD queue pairs. An address that the device cannot send to is
 	// ErrInvalid.
 	CreateAH(attr AHAttr) (AH, error)
-	// Close returns ErrBusy while the domain has memory regions, queue pairs,
-	// shared receive queues or address handles.
+	// Close returns ErrBusy while the domain has memory regions, queue pairs or address handles.
 	Close() error
 }
 
@@ -98,7 +95,7 @@ type QP interface {
 	// posted.
 	PostSend(wr *SendWR) error
 	// PostRecv posts a receive. It returns ErrState in RESET, ErrQueueFull if there is no free entry, and ErrInvalid for
-	// too many SGEs or if the queue pair has an SRQ.
+	// too many SGEs.
 	PostRecv(wr *RecvWR) error
 	// Close destroys the queue pair immediately, without completions for what is still posted; completions already queued
 	// stay in the CQ.
@@ -136,21 +133,6 @@ type DatagramRoomer interface {
 	// DatagramRoom returns how many datagrams can be sent to a queue pair of the peer before some are dropped for lack of
 	// room on the way.
 	DatagramRoom(remoteQPN uint32) int
-}
-
-// SRQ is a shared receive queue: the receives of several queue pairs of one vector. It belongs to its creator until one
-// of its queue pairs is moved to RTR, from then on to the loop of its vector.
-type SRQ interface {
-	// PostRecv posts a receive. It occupies its entry until it is taken by a
-	// message or by an error of the queue pair that had taken it.
-	PostRecv(wr *RecvWR) error
-	// Modify sets the attributes in mask. MaxWR below the number of posted
-	// receives is ErrInvalid.
-	Modify(attr SRQAttr, mask SRQAttrMask) error
-	// Query returns the current attributes; Limit is 0 after the event.
-	Query() SRQAttr
-	// Close returns ErrBusy while a queue pair uses the SRQ.
-	Close() error
 }
 
 // AH is an address handle: the destination of a UD message. It is immutable; any goroutine may call its methods.

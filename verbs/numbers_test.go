@@ -32,7 +32,6 @@ func TestNumbers(t *testing.T) {
 	numbers(t, map[PortState]int{PortDown: 1, PortInit: 2, PortArmed: 3, PortActive: 4})
 	numbers(t, map[GIDType]int{GIDTypeIB: 0, GIDTypeRoCEv1: 1, GIDTypeRoCEv2: 2})
 	numbers(t, map[LinkLayer]int{LinkLayerUnspecified: 0, LinkLayerInfiniBand: 1, LinkLayerEthernet: 2})
-	numbers(t, map[SRQAttrMask]int{SRQAttrMaxWR: 1, SRQAttrLimit: 2})
 }
 
 func TestEventNumbers(t *testing.T) {

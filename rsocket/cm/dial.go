@@ -134,7 +134,7 @@ func (c *Config) request(p *DialParams, local netip.AddrPort, remote netip.Addr,
 		Service: ServiceOf(p.PortSpace, p.Remote.Port()), QPN: p.QP.Num(), Transport: p.transport(),
 		ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
 		RemoteTimeout: c.ResponseTimeout, LocalTimeout: c.ResponseTimeout, MaxCMRetries: uint8(c.Retries),
-		FlowControl: !p.SRQ, SRQ: p.SRQ, PSN: psn, PKey: defaultPKey, MTU: mtu,
+		FlowControl: true, PSN: psn, PKey: defaultPKey, MTU: mtu,
 		RetryCount: p.RetryCount, RNRRetry: p.RNRRetry,
 		Primary: Path{
 			LocalLID: permissiveLID, RemoteLID: permissiveLID,

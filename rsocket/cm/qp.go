@@ -25,8 +25,6 @@ type QPParams struct {
 	RetryCount uint8
 	// NoRetry makes RNRRetry and RetryCount of 0 mean no retries.
 	NoRetry bool
-	// SRQ tells the peer that receives come from a shared queue, so that end-to-end credits are meaningless.
-	SRQ bool
 	// ResponderResources is how many READs and atomics of the peer are served at a time, InitiatorDepth how many of ours
 	// may be in flight. On the passive side both are bounded by what the active side asked for, and 0 means that bound.
 	ResponderResources uint8

@@ -25,8 +25,7 @@ type Request struct {
 	RetryCount         uint8     // for our queue pair
 	RNRRetry           uint8     // for our queue pair
 	AckTimeout         uint8     // for our queue pair, coded
-	SRQ                bool
-	PrivateData        []byte // the rest of the field, padded with zeros
+	PrivateData        []byte    // the rest of the field, padded with zeros
 
 	Answer
 }
@@ -56,7 +55,7 @@ func newRequest(m *Manager, x *conn) *Request {
 		PortSpace: x.req.Service.PortSpace(), Transport: x.req.Transport, QPN: x.req.QPN, PSN: x.req.PSN, MTU: x.req.MTU,
 		ResponderResources: x.req.ResponderResources, InitiatorDepth: x.req.InitiatorDepth,
 		RetryCount: x.req.RetryCount, RNRRetry: x.req.RNRRetry, AckTimeout: x.req.Primary.AckTimeout,
-		SRQ: x.req.SRQ, PrivateData: x.req.PrivateData,
+		PrivateData: x.req.PrivateData,
 	}}
 	r.Local, r.Remote = x.addrs()
 	r.Answer = r
@@ -93,7 +92,7 @@ func (r *request) Accept(ctx context.Context, p AcceptParams) (Conn, error) {
 	r.m.act(func(now time.Time) {
 		err = r.x.accept(now, &REP{
 			QPN: p.QP.Num(), PSN: attr.RQPSN, ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
-			AckDelay: localAckDelay, FlowControl: !p.SRQ, SRQ: p.SRQ, RNRRetry: p.RNRRetry, PrivateData: p.PrivateData,
+			AckDelay: localAckDelay, FlowControl: true, RNRRetry: p.RNRRetry, PrivateData: p.PrivateData,
 		})
 	})
 	if err == nil {

@@ -27,7 +27,7 @@ func TestAdapter(t *testing.T) {
 	g := adapterGuest(ctx, t)
 	run := "^(TestConformance|TestAllocations)$"
 	if !thorough() {
-		run += "/^(Device|State|Write|Send|SRQEvent|CQ|Loop|UD)$"
+		run += "/^(Device|State|Write|Send|CQ|Loop|UD)$"
 	}
 	args := []string{"env", adapter.Variable + "=" + guest.Device, adapterProgram, "-test.v", "-test.run", run}
 	out, err := g.Run(ctx, args[0], args[1:]...)

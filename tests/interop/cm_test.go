@@ -152,7 +152,7 @@ func TestRefused(t *testing.T) {
 		e := l.open(t, path.our)
 		m := e.manager()
 		_, err := m.Dial(patience(t, time.Minute), cm.DialParams{
-			QPParams: e.params(e.qp(verbs.QPTRC, nil)), Remote: netip.AddrPortFrom(path.peer, 999),
+			QPParams: e.params(e.qp(verbs.QPTRC)), Remote: netip.AddrPortFrom(path.peer, 999),
 		})
 		var rejected *cm.RejectError
 		require.ErrorAs(t, err, &rejected)
@@ -175,7 +175,7 @@ type cmatose struct {
 }
 
 func newCmatose(e *endpoint, size, n int) *cmatose {
-	c := &cmatose{e: e, size: size, n: n, mr: e.memory(size * (n + 1)), qp: e.qp(verbs.QPTRC, nil)}
+	c := &cmatose{e: e, size: size, n: n, mr: e.memory(size * (n + 1)), qp: e.qp(verbs.QPTRC)}
 	for i := range c.mr.Bytes()[:size] {
 		c.mr.Bytes()[i] = byte(i*11 + 5)
 	}

@@ -112,10 +112,10 @@ func (e *endpoint) memory(size int) verbs.MR {
 }
 
 // qp creates a queue pair.
-func (e *endpoint) qp(kind verbs.QPType, srq verbs.SRQ) verbs.QP {
+func (e *endpoint) qp(kind verbs.QPType) verbs.QP {
 	e.t.Helper()
 	qp, err := e.pd.CreateQP(&verbs.QPInitAttr{
-		SendCQ: e.cq, RecvCQ: e.cq, SRQ: srq, Type: kind,
+		SendCQ: e.cq, RecvCQ: e.cq, Type: kind,
 		Cap: verbs.QPCap{MaxSendWR: 512, MaxRecvWR: 1024, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInline: 64},
 	})
 	require.NoError(e.t, err)

@@ -82,7 +82,7 @@ func TestNetworkDies(t *testing.T) {
 		params.RetryCount = 3
 		var qp verbs.QP
 		conn := e.dialCM(m, func() verbs.QP {
-			qp = e.qp(verbs.QPTRC, nil)
+			qp = e.qp(verbs.QPTRC)
 			return qp
 		}, netip.AddrPortFrom(path.peer, cmatosePort), params)
 		require.NoError(t, server.WaitOutput(patience(t, time.Minute), "completing sends"))

@@ -91,7 +91,7 @@ func (p *perftest) shake() { p.step(p.keys()) }
 // client's READs, WRITEs and atomics.
 func (p *perftest) open(mr verbs.MR) {
 	t := p.e.t
-	p.mr, p.psn, p.qp = mr, rand.Uint32N(1<<24), p.e.qp(verbs.QPTRC, nil)
+	p.mr, p.psn, p.qp = mr, rand.Uint32N(1<<24), p.e.qp(verbs.QPTRC)
 	p.e.do(func() error { return verbs.Init(p.qp, rights) })
 	for _, part := range perftestPreamble {
 		require.Equal(t, part, p.step(part))

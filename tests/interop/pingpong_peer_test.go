@@ -20,13 +20,12 @@ import (
 type pingpong struct {
 	e    *endpoint
 	kind verbs.QPType
-	srq  bool // 16 queue pairs with a shared receive queue
+	many bool // 16 queue pairs, whose receives are one queue in the program
 	size int
 	n    int // messages in each direction
 
 	qps   []verbs.QP
 	psns  []uint32
-	queue verbs.SRQ
 	rx    verbs.MR // one slot per receive
 	tx    verbs.MR // one message per queue pair
 	ahs   []verbs.AH
@@ -42,26 +41,22 @@ const (
 	// destSize is the length of the text with its NUL.
 	destSize = 4 + 1 + 6 + 1 + 6 + 1 + 32 + 1
 	// ibv_srq_pingpong exchanges this many, however many it uses.
-	srqDests = 256
-	srqQPs   = 16
+	manyDests = 256
+	manyQPs   = 16
 	// grhSize is what precedes the message in a UD receive.
 	grhSize = 40
 )
 
 // prepare makes the queue pairs and posts the receives.
 func (p *pingpong) prepare() {
-	t, count := p.e.t, 1
+	count := 1
 	p.slots = 64
-	if p.srq {
-		count, p.slots = srqQPs, 256
-		var err error
-		p.queue, err = p.e.pd.CreateSRQ(verbs.SRQInitAttr{MaxWR: p.slots, MaxSGE: 1})
-		require.NoError(t, err)
-		p.e.closers = append(p.e.closers, p.queue.Close)
+	if p.many {
+		count, p.slots = manyQPs, 256
 	}
 	p.rx, p.tx = p.e.memory(p.slots*p.slotSize()), p.e.memory(count*p.size)
 	for range count {
-		p.qps = append(p.qps, p.e.qp(p.kind, p.queue))
+		p.qps = append(p.qps, p.e.qp(p.kind))
 		p.psns = append(p.psns, rand.Uint32N(1<<24))
 	}
 	p.e.do(func() error {
@@ -99,10 +94,7 @@ func (p *pingpong) received(slot int) []byte {
 
 func (p *pingpong) postRecv(slot int) error {
 	wr := verbs.RecvWR{WRID: uint64(slot), SGList: sge(p.rx, slot*p.slotSize(), p.slotSize())}
-	if p.queue != nil {
-		return p.queue.PostRecv(&wr)
-	}
-	return p.qps[0].PostRecv(&wr)
+	return p.qps[slot*len(p.qps)/p.slots].PostRecv(&wr)
 }
 
 // dests returns our queue pairs in the peer's format.
@@ -120,8 +112,8 @@ func (p *pingpong) dests() []byte {
 }
 
 func (p *pingpong) exchanged() int {
-	if p.srq {
-		return srqDests
+	if p.many {
+		return manyDests
 	}
 	return 1
 }
@@ -217,7 +209,7 @@ func (p *pingpong) startUD(qp verbs.QP, attr verbs.QPAttr) error {
 // pattern returns the content of our message number n. The programs send back what they received last, from the one
 // buffer of all their receives, so with several queue pairs all messages must be alike.
 func (p *pingpong) pattern(n int) []byte {
-	if p.srq {
+	if p.many {
 		n = 0
 	}
 	b := make([]byte, p.size)
@@ -314,7 +306,7 @@ func (p *pingpong) check(slot int, wc verbs.WC, s *pinging, first bool) {
 	}
 	require.EqualValues(t, want, wc.ByteLen)
 	switch got := p.received(slot); {
-	case p.srq:
+	case p.many:
 		pattern := p.pattern(0)
 		for i, b := range got {
 			if b != pattern[i] && (first || b != 0) {

@@ -35,7 +35,7 @@ func TestPingpong(t *testing.T) {
 		for _, c := range []struct {
 			program string
 			kind    verbs.QPType
-			srq     bool
+			many    bool
 			size, n int
 		}{
 			{"ibv_rc_pingpong", verbs.QPTRC, false, 4096, 2000},
@@ -53,7 +53,7 @@ func TestPingpong(t *testing.T) {
 					"-n", strconv.Itoa(scaled(c.n)),
 				}
 				pp := func(t *testing.T) *pingpong {
-					pp := &pingpong{e: l.open(t, p.our), kind: c.kind, srq: c.srq, size: c.size, n: scaled(c.n)}
+					pp := &pingpong{e: l.open(t, p.our), kind: c.kind, many: c.many, size: c.size, n: scaled(c.n)}
 					pp.prepare()
 					return pp
 				}

@@ -43,7 +43,7 @@ const (
 
 // newRping makes the queue pair and posts its receives. The queue pair belongs to the test until it is connected.
 func newRping(e *endpoint, size int) *rping {
-	r := &rping{e: e, size: size, mr: e.memory(rpingMemory), qp: e.qp(verbs.QPTRC, nil)}
+	r := &rping{e: e, size: size, mr: e.memory(rpingMemory), qp: e.qp(verbs.QPTRC)}
 	e.do(func() error {
 		if err := verbs.Init(r.qp, rights); err != nil {
 			return err

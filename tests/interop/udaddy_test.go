@@ -28,7 +28,7 @@ const (
 )
 
 func newUDAddy(e *endpoint) *udaddy {
-	u := &udaddy{e: e, mr: e.memory((udaddyCount + 1) * (grhSize + udaddySize)), qp: e.qp(verbs.QPTUD, nil)}
+	u := &udaddy{e: e, mr: e.memory((udaddyCount + 1) * (grhSize + udaddySize)), qp: e.qp(verbs.QPTUD)}
 	for i := range u.message() {
 		u.message()[i] = byte(i*3 + 1)
 	}

@@ -1,8 +1,6 @@
 package hw
 
 import (
-	"fmt"
-
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/hw/ibv"
 	"github.com/smcgw/smcgw/verbs/internal/queues"
@@ -29,11 +27,6 @@ func (d *Device) AllocPD() (verbs.PD, error) {
 	}
 	d.use.pds.Add(1)
 	return &pd{dev: d, h: h}, nil
-}
-
-// CreateSRQ implements verbs.PD. The device has no shared receive queues.
-func (*pd) CreateSRQ(verbs.SRQInitAttr) (verbs.SRQ, error) {
-	return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
 }
 
 // hold is called before an object is made in the domain.

@@ -63,9 +63,6 @@ func (p *pd) plan(attr *verbs.QPInitAttr) (*qp, error) {
 	if !p.dev.has(attr.Type) {
 		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
 	}
-	if attr.SRQ != nil {
-		return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
-	}
 	limits := queues.Limits{WR: p.dev.attr.MaxQPWR, SGE: p.dev.attr.MaxSGE, Inline: p.dev.attr.MaxInline}
 	return q, limits.Check(q.cap)
 }

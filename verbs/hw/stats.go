@@ -13,7 +13,6 @@ const (
 // Stats holds counters of a device since Open, and its current objects.
 type Stats struct {
 	QPs, CQs, AHs, MRs, PDs int // open now
-	SRQs                    int // always 0; present because all devices report it
 
 	Posted      uint64 // work requests passed to the library
 	PostErrors  uint64 // work requests that the provider refused

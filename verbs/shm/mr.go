@@ -119,11 +119,6 @@ func (m *mr) Close() error {
 // CreateQP implements verbs.PD.
 func (d *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) { return d.peer.createQP(attr) }
 
-// CreateSRQ implements verbs.PD. The device has no shared receive queues.
-func (*pd) CreateSRQ(verbs.SRQInitAttr) (verbs.SRQ, error) {
-	return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
-}
-
 // CreateAH implements verbs.PD. The domain determines the peer, whatever the address.
 func (d *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) { return d.peer.createAH(attr) }
 

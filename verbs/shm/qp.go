@@ -89,9 +89,6 @@ func (p *Peer) createQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	if kindOf(attr.Type) == 0 {
 		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
 	}
-	if attr.SRQ != nil {
-		return nil, fmt.Errorf("shared receive queue: %w", verbs.ErrNotSupported)
-	}
 	if err := limits.Check(attr.Cap); err != nil {
 		return nil, err
 	}

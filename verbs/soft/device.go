@@ -36,9 +36,9 @@ type Device struct {
 	count   counters
 	async   *verbs.AsyncChannel
 
-	qpCount, cqCount, srqCount, ahCount atomic.Int64
-	memory                              atomic.Int64
-	gsiVector                           atomic.Int32 // vector of queue pair 1, -1: there is none
+	qpCount, cqCount, ahCount atomic.Int64
+	memory                    atomic.Int64
+	gsiVector                 atomic.Int32 // vector of queue pair 1, -1: there is none
 
 	mu     sync.Mutex // guards everything below
 	closed bool
@@ -96,7 +96,7 @@ func (d *Device) Name() string { return d.cfg.Name }
 func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
 		Ops: verbs.OpSend | verbs.OpRDMAWrite | verbs.OpRDMARead | verbs.OpAtomic | verbs.OpSendWithInv |
-			verbs.OpSRQ | verbs.OpUC | verbs.OpUD | verbs.OpWriteImm | verbs.OpGSI | verbs.OpSQD,
+			verbs.OpUC | verbs.OpUD | verbs.OpWriteImm | verbs.OpGSI | verbs.OpSQD,
 		Provider:    "soft",
 		Vectors:     d.cfg.Vectors,
 		MaxQP:       d.cfg.MaxQP,
@@ -108,9 +108,6 @@ func (d *Device) Attr() verbs.DeviceAttr {
 		MaxMRSize:   d.cfg.MaxMemory,
 		MaxMsgSize:  maxMsg,
 		MaxRDAtomic: maxRDAtomic,
-		MaxSRQ:      maxSRQ,
-		MaxSRQWR:    maxWR,
-		MaxSRQSGE:   maxSGE,
 		MaxAH:       maxAH,
 		RemoteRegMR: true,
 	}

@@ -31,7 +31,6 @@ func (e *modelEnd) fail(wc *verbs.WC) {
 	if wc.WRID&modelRecvID != 0 {
 		require.True(t, e.broken.failed || !e.oneCQ, "receives are flushed after the error")
 		require.Equal(t, verbs.WCWRFlushErr, wc.Status)
-		require.False(t, e.recvs.shared, "receives of a shared queue are not flushed")
 		e.recvs.take(wc.WRID)
 		return
 	}
@@ -63,7 +62,7 @@ func (e *modelEnd) fail(wc *verbs.WC) {
 func TestModelRetryExhausted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawConfig(t)
-		c.pauses, c.srq, c.vectors = nil, false, 1
+		c.pauses, c.vectors = nil, 1
 		m := newModel(t, c)
 		e := m.connect([2]int{})
 		for side := range e {

@@ -23,7 +23,6 @@ func drawConfig(t *rapid.T) modelConfig {
 		mtu:      verbs.MTU(rapid.IntRange(int(verbs.MTU256), int(verbs.MTU4096)).Draw(t, "mtu")),
 		psn:      [2]uint32{drawPSN(t), drawPSN(t)},
 		all:      rapid.Bool().Draw(t, "all signaled"),
-		srq:      rapid.Bool().Draw(t, "srq"),
 		recvs:    rapid.IntRange(1, 8).Draw(t, "receives"),
 		rdAtomic: uint8(rapid.IntRange(1, 4).Draw(t, "rd atomic")),
 		rnrTimer: uint8(rapid.IntRange(1, 12).Draw(t, "rnr timer")),

@@ -53,7 +53,7 @@ var wrongs = []wrong{
 func TestModelRefused(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawConfig(t)
-		c.srq, c.pauses = false, nil
+		c.pauses = nil
 		m := newModel(t, c)
 		e := m.connect([2]int{})
 		x := rapid.SampledFrom(wrongs).Draw(t, "wrong")

@@ -9,14 +9,13 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// modelRecvs is a receive queue, of one queue pair or shared, and the buffers
-// that are posted to it.
+// modelRecvs is the receive queue of a queue pair and the buffers that are posted
+// to it.
 type modelRecvs struct {
 	t      simTB
 	w      *simWorld
 	rng    *rand.Rand
 	post   func(wr *verbs.RecvWR) error
-	shared bool
 	sges   int // per receive
 	slots  *modelSlots
 	lazy   time.Duration // how late receives are posted again
@@ -67,20 +66,14 @@ func (q *modelRecvs) turn() bool {
 	return worked
 }
 
-// take finds the receive of a completion. Queue pairs use theirs in order; of a
-// shared queue the completions of several queue pairs may overtake each other.
+// take takes the receive of a completion. Queue pairs use theirs in order.
 func (q *modelRecvs) take(id uint64) modelRecv {
 	q.t.Helper()
-	for i, r := range q.posted {
-		if r.id != id {
-			continue
-		}
-		require.True(q.t, i == 0 || q.shared, "receive %d completes before %d others", id&^modelRecvID, i)
-		q.posted = append(q.posted[:i:i], q.posted[i+1:]...)
-		return r
-	}
-	q.t.Fatalf("completion of receive %#x, which is not posted", id)
-	return modelRecv{}
+	require.NotEmpty(q.t, q.posted)
+	r := q.posted[0]
+	require.Equal(q.t, r.id, id)
+	q.posted = q.posted[1:]
+	return r
 }
 
 // contents is what the receive holds.

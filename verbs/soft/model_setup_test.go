@@ -17,8 +17,7 @@ type modelConfig struct {
 	mtu      verbs.MTU
 	psn      [2]uint32 // first PSN of either direction
 	cap      verbs.QPCap
-	all      bool // SQSigAll
-	srq      bool
+	all      bool          // SQSigAll
 	recvs    int           // posted
 	lazy     time.Duration // see modelRecvs
 	rdAtomic uint8
@@ -51,12 +50,6 @@ type model struct {
 	pds   [2]verbs.PD
 	ends  []*modelEnd
 	byQPN [2]map[uint32]*modelEnd
-	srqs  [2]map[*simLoop]*modelSRQ
-}
-
-type modelSRQ struct {
-	verbs.SRQ
-	recvs *modelRecvs
 }
 
 const modelRemote = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
@@ -77,7 +70,6 @@ func newModel(t simTB, cfg modelConfig) *model {
 			})
 		}
 		m.byQPN[i] = map[uint32]*modelEnd{}
-		m.srqs[i] = map[*simLoop]*modelSRQ{}
 		pd, err := m.nodes[i].dev.AllocPD()
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, pd.Close()) })
@@ -182,10 +174,6 @@ func (m *model) newEnd(side int, l *simLoop) *modelEnd {
 	}
 	e.own, e.keys = e.keys[0], e.keys[1:]
 	init := verbs.QPInitAttr{Type: verbs.QPTRC, Cap: m.cfg.cap, SQSigAll: m.cfg.all}
-	if m.cfg.srq {
-		srq := m.srq(side, l, msg)
-		init.SRQ, e.recvs = srq.SRQ, srq.recvs
-	}
 	init.SendCQ = m.cq(side, l)
 	if init.RecvCQ = init.SendCQ; !m.cfg.oneCQ {
 		init.RecvCQ = m.cq(side, l)
@@ -194,9 +182,7 @@ func (m *model) newEnd(side int, l *simLoop) *modelEnd {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, qp.Close()) })
 	e.qp = qp
-	if !m.cfg.srq {
-		e.recvs = m.newRecvs(side, l, msg, qp.PostRecv)
-	}
+	e.recvs = m.newRecvs(side, l, msg, qp.PostRecv)
 	l.turn = append(l.turn, e.turn, func() bool { checkInvariants(t, qp); return false })
 	return e
 }
@@ -212,20 +198,6 @@ func (m *model) newRecvs(side int, l *simLoop, each int, post func(*verbs.RecvWR
 		q.again()
 	}
 	return q
-}
-
-// srq is the shared receive queue of a loop.
-func (m *model) srq(side int, l *simLoop, each int) *modelSRQ {
-	if s := m.srqs[side][l]; s != nil {
-		return s
-	}
-	srq, err := m.pds[side].CreateSRQ(verbs.SRQInitAttr{MaxWR: m.cfg.recvs, MaxSGE: m.cfg.cap.MaxRecvSGE, Vector: l.vector})
-	require.NoError(m.t, err)
-	m.t.Cleanup(func() { require.NoError(m.t, srq.Close()) })
-	s := &modelSRQ{SRQ: srq, recvs: m.newRecvs(side, l, each, srq.PostRecv)}
-	s.recvs.shared = true
-	m.srqs[side][l] = s
-	return s
 }
 
 // finish runs until everything is done, and then until nothing more happens.

@@ -121,15 +121,11 @@ func (q *qp) toErr() {
 		return
 	}
 	q.lastWord()
-	began := q.state != verbs.QPSReset
 	q.state = verbs.QPSErr
 	q.deadline = 0
 	q.resp.drop()
 	q.flushSends()
 	q.flushReceives()
-	if q.srq != nil && began {
-		q.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventQPLastWQEReached, QP: q})
-	}
 }
 
 // fatal handles an error that no work request can report.

@@ -32,7 +32,6 @@ type qp struct {
 	sig  bool
 	scq  *cq
 	rcq  *cq
-	srq  *srq
 
 	state  verbs.QPState
 	attr   verbs.QPAttr
@@ -69,20 +68,10 @@ func newQP(p *pd, attr *verbs.QPInitAttr) (*qp, error) {
 	default:
 		return nil, fmt.Errorf("%v queue pair: %w", attr.Type, verbs.ErrNotSupported)
 	}
-	if attr.SRQ != nil {
-		s, ok := attr.SRQ.(*srq)
-		if !ok || s.vec != q.vec || s.pd != p || s.closed || q.kind == verbs.QPTUC {
-			return nil, fmt.Errorf("shared receive queue not of the domain and vector: %w", verbs.ErrInvalid)
-		}
-		q.srq = s
-		q.cap.MaxRecvWR, q.cap.MaxRecvSGE = 0, s.attr.MaxSGE
-	}
 	if err := limits.Check(q.cap); err != nil {
 		return nil, err
 	}
-	if q.srq == nil {
-		q.rq = queues.NewReceives(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
-	}
+	q.rq = queues.NewReceives(q.cap.MaxRecvWR, q.cap.MaxRecvSGE)
 	q.cur.sges = make([]verbs.SGE, 0, q.cap.MaxRecvSGE)
 	if err := p.dev.admit(q); err != nil {
 		return nil, err
@@ -117,9 +106,6 @@ func (d *Device) admit(q *qp) error {
 func (q *qp) count(n int32) {
 	q.scq.users.Add(n)
 	q.rcq.users.Add(n)
-	if q.srq != nil {
-		q.srq.users.Add(n)
-	}
 	q.pd.dev.qpCount.Add(int64(n))
 }
 
@@ -208,8 +194,6 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 	switch {
 	case q.closed:
 		return verbs.ErrClosed
-	case q.srq != nil:
-		return fmt.Errorf("post receive beside a shared receive queue: %w", verbs.ErrInvalid)
 	case q.state == verbs.QPSReset:
 		return fmt.Errorf("post receive in RESET: %w", verbs.ErrState)
 	case len(wr.SGList) > q.cap.MaxRecvSGE:
@@ -226,32 +210,19 @@ func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 
 // takeRecv ensures that the message being received has a receive.
 func (q *qp) takeRecv() bool {
-	switch {
-	case q.cur.active:
-		return true
-	case q.srq != nil:
-		return q.srq.take(&q.cur)
-	case q.rq.Empty():
-		return false
+	w := &q.cur
+	if w.active || q.rq.Empty() {
+		return w.active
 	}
-	q.popRecv()
+	w.id, w.sges, w.active, w.got = q.rq.ID(), append(w.sges[:0], q.rq.List()...), true, 0
+	w.retire = q.rq.Take()
 	return true
-}
-
-// popRecv takes the oldest receive of the queue pair's own queue.
-func (q *qp) popRecv() {
-	q.cur.fill(&q.rq)
-	q.cur.retire = q.rq.Take()
 }
 
 // received completes the receive of the current message.
 func (q *qp) received(wc *verbs.WC) {
 	w := &q.cur
 	wc.WRID, wc.QPNum = w.id, q.num
-	retire := w.retire
-	if q.srq != nil {
-		retire = 0 // the SRQ's entry was freed when it was taken
-	}
 	w.active = false
-	q.rcq.push(&cqe{WC: *wc, Retired: &q.rq.Retired, Retire: retire})
+	q.rcq.push(&cqe{WC: *wc, Retired: &q.rq.Retired, Retire: w.retire})
 }

@@ -1,9 +1,6 @@
 package soft
 
-import (
-	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/internal/queues"
-)
+import "github.com/smcgw/smcgw/verbs"
 
 // recvWQE is the receive of the message being received.
 type recvWQE struct {
@@ -12,11 +9,6 @@ type recvWQE struct {
 	sges   []verbs.SGE
 	got    uint32 // bytes received
 	active bool
-}
-
-// fill starts with the oldest receive of r, which the caller takes.
-func (w *recvWQE) fill(r *queues.Receives) {
-	w.id, w.sges, w.active, w.got = r.ID(), append(w.sges[:0], r.List()...), true, 0
 }
 
 // scatter appends data to the bytes received of the message.

@@ -154,10 +154,8 @@ func (q *qp) flushSends() {
 
 // flushReceives completes all receives after an error, as far as there is room.
 func (q *qp) flushReceives() {
-	for (q.cur.active || q.srq == nil && !q.rq.Empty()) && q.rcq.room(q) {
-		if !q.cur.active {
-			q.popRecv()
-		}
+	for (q.cur.active || !q.rq.Empty()) && q.rcq.room(q) {
+		q.takeRecv()
 		q.received(&verbs.WC{Status: verbs.WCWRFlushErr, Opcode: verbs.WCRecv})
 	}
 }

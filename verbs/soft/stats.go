@@ -4,8 +4,8 @@ import "sync/atomic"
 
 // Stats is a snapshot of a device's activity since it was opened.
 type Stats struct {
-	QPs, MRs, CQs, SRQs uint64 // now
-	Memory              uint64 // bytes of AllocMR, now
+	QPs, MRs, CQs uint64 // now
+	Memory        uint64 // bytes of AllocMR, now
 
 	TxPackets, TxBytes uint64 // UDP datagrams and their payload
 	RxPackets, RxBytes uint64
@@ -44,7 +44,7 @@ func (d *Device) Stats() Stats {
 	c := &d.count
 	s := Stats{
 		QPs: uint64(d.qpCount.Load()), MRs: uint64(d.keys.count.Load()), CQs: uint64(d.cqCount.Load()),
-		SRQs: uint64(d.srqCount.Load()), Memory: uint64(d.memory.Load()),
+		Memory:      uint64(d.memory.Load()),
 		Retransmits: c.retransmits.Load(), Timeouts: c.timeouts.Load(),
 		SequenceNAKs: c.sequenceNAKs.Load(), RNRNAKs: c.rnrNAKs.Load(),
 		SentNAKs: c.sentNAKs.Load(), SentRNRNAKs: c.sentRNRNAKs.Load(), Duplicates: c.duplicates.Load(),

@@ -26,7 +26,7 @@ func testDeviceAttributes(e *env) {
 		e.NotZero(a.Ops&verbs.OpRDMAWrite, "without it the device is of no use")
 		for op, limits := range map[verbs.Ops][]int{
 			verbs.OpRDMARead: {a.MaxRDAtomic}, verbs.OpAtomic: {a.MaxRDAtomic},
-			verbs.OpSRQ: {a.MaxSRQ, a.MaxSRQWR, a.MaxSRQSGE}, verbs.OpUD: {a.MaxAH},
+			verbs.OpUD: {a.MaxAH},
 		} {
 			for _, n := range limits {
 				if a.Ops&op != 0 {
@@ -64,14 +64,6 @@ func testAtTheLimits(e *env) {
 	e.NoError(qp.Close())
 	cq := e.a.newCQ(a.MaxCQE)
 	e.NoError(cq.Close())
-	if e.a.has(verbs.OpSRQ) {
-		srq, err := e.a.PD.CreateSRQ(verbs.SRQInitAttr{MaxWR: a.MaxSRQWR, MaxSGE: 1})
-		e.NoError(err)
-		e.NoError(srq.Close())
-		srq, err = e.a.PD.CreateSRQ(verbs.SRQInitAttr{MaxWR: 1, MaxSGE: a.MaxSRQSGE})
-		e.NoError(err)
-		e.NoError(srq.Close())
-	}
 }
 
 // nowhere is a poller that must not be called.

@@ -62,9 +62,6 @@ func testDomainInUse(e *env) {
 		verbs.OpSend: func() (interface{ Close() error }, error) {
 			return pd.CreateQP(e.a.complete(verbs.QPInitAttr{Cap: testCap}))
 		},
-		verbs.OpSRQ: func() (interface{ Close() error }, error) {
-			return pd.CreateSRQ(verbs.SRQInitAttr{MaxWR: 4, MaxSGE: 1})
-		},
 		verbs.OpUD: func() (interface{ Close() error }, error) {
 			return pd.CreateAH(e.attr(e.a.Side, 0).AH)
 		},

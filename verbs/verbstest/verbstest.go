@@ -68,8 +68,6 @@ func Run(t *testing.T, open func(t testing.TB) *Pair) {
 		{"UD", udTests},
 		{"AH", ahTests},
 		{"GSI", gsiTests},
-		{"SRQ", srqTests},
-		{"SRQEvent", srqEventTests},
 		{"CQ", cqTests},
 		{"CQSize", cqSizeTests},
 		{"Async", asyncTests},

@@ -73,7 +73,7 @@ func addStats(info *report.DeviceInfo, stats any) {
 }
 
 // inUse are the statistics that are gauges rather than counters.
-var inUse = [...]string{"qps", "mrs", "cqs", "srqs", "memory", "peers", "pooled", "ahs", "pds"}
+var inUse = [...]string{"qps", "mrs", "cqs", "memory", "peers", "pooled", "ahs", "pds"}
 
 // snakeCase converts the name of a Go field to that of a counter: BellsSent to bells_sent,
 // ICRCErrors to icrc_errors, QPs to qps.

@@ -106,7 +106,7 @@ func testIdleFlowsShare(t *testing.T, kind negotiate.CarrierKind) {
 	for i, g := range p.g {
 		now := use(i)
 		require.Equal(t, uint64(n), now["qps"]-before[i]["qps"], "no warm pool: queue pairs are made when they are needed")
-		for _, shared := range []string{"cqs", "srqs", "peers"} {
+		for _, shared := range []string{"cqs", "peers"} {
 			require.Equal(t, before[i][shared], now[shared], shared)
 		}
 		if kind == negotiate.CarrierSHM {

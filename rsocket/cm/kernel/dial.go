@@ -96,7 +96,7 @@ func (d *identifier) dial(ctx context.Context, p *cm.DialParams) (cm.Conn, error
 // paramOf returns what the peer must know of a queue pair.
 func paramOf(p *cm.QPParams, private []byte) connParam {
 	return connParam{
-		qpn: p.QP.Num(), private: private, srq: p.SRQ, flowControl: !p.SRQ,
+		qpn: p.QP.Num(), private: private, flowControl: true,
 		responderResources: p.ResponderResources, initiatorDepth: p.InitiatorDepth,
 		retryCount: p.RetryCount, rnrRetryCount: p.RNRRetry,
 	}

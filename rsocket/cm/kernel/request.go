@@ -32,7 +32,7 @@ func (m *Manager) newRequest(ev *event) (*cm.Request, error) {
 	r := &request{id: d, at: w, Request: cm.Request{
 		Local: w.local, Remote: w.remote, Transport: cm.TransportRC, QPN: ev.param.qpn,
 		ResponderResources: ev.param.responderResources, InitiatorDepth: ev.param.initiatorDepth,
-		SRQ: ev.param.srq, PrivateData: ev.param.private,
+		PrivateData: ev.param.private,
 	}}
 	r.Answer = r
 	return &r.Request, nil

@@ -9,7 +9,7 @@ import (
 // Receives holds posted receives, oldest first. The counters only grow:
 // Retired <= head <= tail. The zero value holds none.
 type Receives struct {
-	Retired uint64   // completions polled; only for a queue pair's own queue
+	Retired uint64   // completions polled
 	ids     []uint64 // by counter, length mask+1; nil while all ids are the same
 	same    uint64   // the id of all receives while ids is nil
 	mask    uint64
@@ -97,20 +97,6 @@ func (r *Receives) List() []verbs.SGE {
 func (r *Receives) Take() uint64 {
 	r.head++
 	return r.head
-}
-
-// Resize makes room for wrs receives, at least those posted.
-func (r *Receives) Resize(wrs int) {
-	sges := 0
-	if r.lists != nil {
-		sges = r.lists.perWR
-	}
-	n := NewReceives(wrs, sges)
-	n.head, n.tail, n.Retired = r.head, r.head, r.Retired
-	for ; !r.Empty(); r.Take() {
-		n.Push(r.ID(), r.List())
-	}
-	*r = n
 }
 
 // Reset drops what is posted. Counters go on, since completions refer to them.

@@ -50,8 +50,7 @@ func TestSendsModel(t *testing.T) {
 	})
 }
 
-// Receives are a list of ids and scatter lists, whatever they have in common and
-// however often the room for them changes.
+// Receives are a list of ids and scatter lists, whatever they have in common.
 func TestReceivesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room, sges := rapid.IntRange(1, 20).Draw(t, "room"), rapid.IntRange(0, 3).Draw(t, "sges")
@@ -91,10 +90,6 @@ func TestReceivesModel(t *testing.T) {
 			"poll": func(t *rapid.T) {
 				r.Retired = rapid.Uint64Range(r.Retired, taken).Draw(t, "retired")
 				require.Equal(t, taken+uint64(len(held))-r.Retired, r.Held())
-			},
-			"resize": func(t *rapid.T) {
-				room = rapid.IntRange(max(1, len(held)), 40).Draw(t, "to")
-				r.Resize(room)
 			},
 			"reset": func(t *rapid.T) {
 				r.Reset()

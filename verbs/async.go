@@ -15,7 +15,7 @@ const (
 	EventQPReqErr                     // the peer sent an invalid request
 	EventQPAccessErr                  // the peer sent a request that violates access rights
 	EventCommEst                      // the first packet arrived in RTR
-	EventSQDrained                    // SQD: nothing is in flight any more
+	EventSQDrained
 	EventPathMig
 	EventPathMigErr
 	EventDeviceFatal

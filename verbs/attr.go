@@ -61,7 +61,6 @@ const (
 	OpUD
 	OpWriteImm // RDMA_WRITE_WITH_IMM
 	OpGSI      // queue pair 1, for management datagrams, and CQAttr.Arrived
-	OpSQD      // the state SQD
 )
 
 // DeviceAttr describes a device (struct ibv_device_attr and ibv_port_attr). The limits are the largest values that
@@ -147,7 +146,6 @@ type QPAttr struct {
 	Timeout         uint8  // 4.096 µs << Timeout, at most 31; 0 = forever
 	RetryCnt        uint8  // at most 7
 	RNRRetry        uint8  // at most 7, which means forever
-	SQDAsyncNotify  bool   // to SQD: raise EventSQDrained when the send queue is drained
 }
 
 // QPAttrMask says which attributes a Modify sets (enum ibv_qp_attr_mask, same numbers).
@@ -157,7 +155,6 @@ type QPAttrMask uint32
 const (
 	QPAttrState           QPAttrMask = 1 << 0
 	QPAttrCurState        QPAttrMask = 1 << 1
-	QPAttrSQDAsyncNotify  QPAttrMask = 1 << 2
 	QPAttrAccess          QPAttrMask = 1 << 3
 	QPAttrPKeyIndex       QPAttrMask = 1 << 4
 	QPAttrPort            QPAttrMask = 1 << 5

@@ -43,14 +43,15 @@ func TestEventNumbers(t *testing.T) {
 	})
 }
 
-// enum ibv_qp_attr_mask leaves out what this model does not have: ALT_PATH
-// (1 << 14), PATH_MIG_STATE (1 << 18), CAP (1 << 19), RATE_LIMIT (1 << 25).
+// enum ibv_qp_attr_mask leaves out what this model does not have:
+// EN_SQD_ASYNC_NOTIFY (1 << 2), ALT_PATH (1 << 14), PATH_MIG_STATE (1 << 18), CAP (1 << 19), RATE_LIMIT (1 << 25).
 func TestQPAttrNumbers(t *testing.T) {
+	require.EqualValues(t, []QPAttrMask{1, 2}, []QPAttrMask{QPAttrState, QPAttrCurState})
 	for i, m := range []QPAttrMask{
-		QPAttrState, QPAttrCurState, QPAttrSQDAsyncNotify, QPAttrAccess, QPAttrPKeyIndex, QPAttrPort, QPAttrQKey, QPAttrAV,
+		QPAttrAccess, QPAttrPKeyIndex, QPAttrPort, QPAttrQKey, QPAttrAV,
 		QPAttrPathMTU, QPAttrTimeout, QPAttrRetryCnt, QPAttrRNRRetry, QPAttrRQPSN, QPAttrMaxRDAtomic,
 	} {
-		require.EqualValues(t, 1<<i, m)
+		require.EqualValues(t, 8<<i, m)
 	}
 	numbers(t, map[QPAttrMask]int{
 		QPAttrMinRNRTimer: 1 << 15, QPAttrSQPSN: 1 << 16, QPAttrMaxDestRDAtomic: 1 << 17, QPAttrDestQPN: 1 << 20,

@@ -4,9 +4,7 @@ import "strconv"
 
 // QPState is the state of a queue pair (enum ibv_qp_state, same numbers).
 //
-//	RESET ─► INIT ─► RTR ─► RTS ◄──► SQD
-//	                         ▲
-//	                         └─► SQE   (UC and UD only)
+//	RESET ─► INIT ─► RTR ─► RTS ◄──► SQE   (UC and UD only)
 //
 // ERR and RESET can be reached from every state.
 type QPState uint8
@@ -17,7 +15,7 @@ const (
 	QPSInit                 // receives can be posted
 	QPSRTR                  // ready to receive
 	QPSRTS                  // ready to send
-	QPSSQD                  // send queue drained: new sends are held back
+	QPSSQD                  // send queue drained: no device of this package goes there
 	QPSSQE                  // send queue error (UC, UD): receives still work
 	QPSErr                  // error: everything posted is flushed
 )

@@ -20,8 +20,8 @@ const (
 	maskRTSRC  = QPAttrTimeout | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrSQPSN | QPAttrMaxRDAtomic
 )
 
-// The columns of ibv_modify_qp(3), which are table 91 of IBTA vol. 1 and qp_state_table of the Linux kernel. A
-// transition to RESET or ERR is legal from every state, with no attribute.
+// The columns of ibv_modify_qp(3), which are table 91 of IBTA vol. 1 and qp_state_table of the Linux kernel, without SQD.
+// A transition to RESET or ERR is legal from every state, with no attribute.
 var (
 	rcRules = map[step]rule{
 		{QPSReset, QPSInit}: {required: maskBase | maskAccess},
@@ -29,12 +29,6 @@ var (
 		{QPSInit, QPSRTR}:   {required: maskRTRRC, optional: maskAccess | QPAttrPKeyIndex},
 		{QPSRTR, QPSRTS}:    {required: maskRTSRC, optional: QPAttrCurState | maskAccess | maskRNR},
 		{QPSRTS, QPSRTS}:    {optional: QPAttrCurState | maskAccess | maskRNR},
-		{QPSRTS, QPSSQD}:    {optional: QPAttrSQDAsyncNotify},
-		{QPSSQD, QPSRTS}:    {optional: QPAttrCurState | maskAccess | maskRNR},
-		{QPSSQD, QPSSQD}: {
-			optional: QPAttrAV | QPAttrTimeout | QPAttrRetryCnt | QPAttrRNRRetry | QPAttrMaxRDAtomic |
-				QPAttrMaxDestRDAtomic | maskBase | maskAccess | maskRNR,
-		},
 	}
 	ucRules = map[step]rule{
 		{QPSReset, QPSInit}: {required: maskBase | maskAccess},
@@ -42,9 +36,6 @@ var (
 		{QPSInit, QPSRTR}:   {required: maskRTRUC, optional: maskAccess | QPAttrPKeyIndex},
 		{QPSRTR, QPSRTS}:    {required: QPAttrSQPSN, optional: QPAttrCurState | maskAccess},
 		{QPSRTS, QPSRTS}:    {optional: QPAttrCurState | maskAccess},
-		{QPSRTS, QPSSQD}:    {optional: QPAttrSQDAsyncNotify},
-		{QPSSQD, QPSRTS}:    {optional: QPAttrCurState | maskAccess},
-		{QPSSQD, QPSSQD}:    {optional: QPAttrAV | QPAttrPKeyIndex | maskAccess},
 		{QPSSQE, QPSRTS}:    {optional: QPAttrCurState | maskAccess},
 	}
 	udRules = map[step]rule{
@@ -53,9 +44,6 @@ var (
 		{QPSInit, QPSRTR}:   {optional: QPAttrPKeyIndex | QPAttrQKey},
 		{QPSRTR, QPSRTS}:    {required: QPAttrSQPSN, optional: QPAttrCurState | QPAttrQKey},
 		{QPSRTS, QPSRTS}:    {optional: QPAttrCurState | QPAttrQKey},
-		{QPSRTS, QPSSQD}:    {optional: QPAttrSQDAsyncNotify},
-		{QPSSQD, QPSRTS}:    {optional: QPAttrCurState | QPAttrQKey},
-		{QPSSQD, QPSSQD}:    {optional: QPAttrPKeyIndex | QPAttrQKey},
 		{QPSSQE, QPSRTS}:    {optional: QPAttrCurState | QPAttrQKey},
 	}
 )
@@ -154,7 +142,6 @@ func (q *QPAttr) Apply(a *QPAttr, mask QPAttrMask) {
 	set(&q.SQPSN, a.SQPSN, mask&QPAttrSQPSN)
 	set(&q.MaxDestRDAtomic, a.MaxDestRDAtomic, mask&QPAttrMaxDestRDAtomic)
 	set(&q.DestQPNum, a.DestQPNum, mask&QPAttrDestQPN)
-	set(&q.SQDAsyncNotify, a.SQDAsyncNotify, mask&QPAttrSQDAsyncNotify)
 }
 
 func set[T any](p *T, v T, on QPAttrMask) {

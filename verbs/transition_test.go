@@ -18,9 +18,6 @@ var legal = func() map[QPType]map[step]bool {
 		{QPSInit, QPSRTR},
 		{QPSRTR, QPSRTS},
 		{QPSRTS, QPSRTS},
-		{QPSRTS, QPSSQD},
-		{QPSSQD, QPSRTS},
-		{QPSSQD, QPSSQD},
 	}
 	m := map[QPType]map[step]bool{}
 	for _, typ := range allTypes {
@@ -186,13 +183,12 @@ func TestApply(t *testing.T) {
 		QPAttrMinRNRTimer:     func(a *QPAttr) any { return a.MinRNRTimer },
 		QPAttrMaxDestRDAtomic: func(a *QPAttr) any { return a.MaxDestRDAtomic },
 		QPAttrDestQPN:         func(a *QPAttr) any { return a.DestQPNum },
-		QPAttrSQDAsyncNotify:  func(a *QPAttr) any { return a.SQDAsyncNotify },
 	}
 	old := QPAttr{State: QPSRTS, CurState: QPSRTS}
 	set := QPAttr{
 		State: QPSErr, CurState: QPSErr, PathMTU: 1, QKey: 2, RQPSN: 3, SQPSN: 4, DestQPNum: 5, Access: 6,
 		AH: AHAttr{UDPPort: 7}, PKeyIndex: 8, Port: 9, MaxRDAtomic: 10, MaxDestRDAtomic: 11, MinRNRTimer: 12, Timeout: 13,
-		RetryCnt: 14, RNRRetry: 15, SQDAsyncNotify: true,
+		RetryCnt: 14, RNRRetry: 15,
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		mask := QPAttrMask(rapid.Uint32().Draw(t, "mask"))

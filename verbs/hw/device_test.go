@@ -33,7 +33,7 @@ func TestOpen(t *testing.T) {
 	require.Equal(t, 512, d.Attr().MaxInline)
 	ops := d.Attr().Ops
 	require.Equal(t, verbs.OpWriteImm|verbs.OpUC|verbs.OpUD|verbs.OpAtomic,
-		ops&(verbs.OpWriteImm|verbs.OpUC|verbs.OpUD|verbs.OpAtomic|verbs.OpGSI|verbs.OpSQD))
+		ops&(verbs.OpWriteImm|verbs.OpUC|verbs.OpUD|verbs.OpAtomic|verbs.OpGSI))
 	port := d.Port()
 	require.EqualValues(t, 4791, port.UDPPort)
 	require.True(t, port.GIDs[0].Empty())

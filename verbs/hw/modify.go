@@ -21,9 +21,6 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if err := q.checkAttr(attr, mask); err != nil {
 		return err
 	}
-	if to == verbs.QPSSQD { // rxe never executes what is posted in SQD
-		return fmt.Errorf("%v to %v: %w", q.state, to, verbs.ErrNotSupported)
-	}
 	if to >= verbs.QPSRTR { // from here on the loop owns the queue pair
 		q.begin()
 	}

@@ -31,13 +31,11 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 		if err := q.toRTR(attr.DestQPNum); err != nil {
 			return err
 		}
-	case verbs.QPSSQD:
-		return fmt.Errorf("%v to %v: %w", q.state, to, verbs.ErrNotSupported)
 	case verbs.QPSRTS:
 		if q.state == verbs.QPSSQE {
 			q.sq.flushPosted()
 		}
-	case verbs.QPSInit, verbs.QPSSQE: // attributes only
+	case verbs.QPSInit, verbs.QPSSQD, verbs.QPSSQE: // attributes only
 	}
 	q.attr.Apply(attr, mask)
 	q.state = to

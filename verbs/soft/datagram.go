@@ -26,9 +26,6 @@ func (q *qp) transmitUD() {
 			q.vec.schedule(q)
 			return
 		}
-		if q.state == verbs.QPSSQD {
-			return
-		}
 		w := q.sq.Slot(r.idx)
 		switch {
 		case w.length > uint32(q.mtu): // IBTA vol. 1, 10.8.2.2; rxe drops it silently

@@ -96,7 +96,7 @@ func (d *Device) Name() string { return d.cfg.Name }
 func (d *Device) Attr() verbs.DeviceAttr {
 	return verbs.DeviceAttr{
 		Ops: verbs.OpSend | verbs.OpRDMAWrite | verbs.OpRDMARead | verbs.OpAtomic | verbs.OpSendWithInv |
-			verbs.OpUC | verbs.OpUD | verbs.OpWriteImm | verbs.OpGSI | verbs.OpSQD,
+			verbs.OpUC | verbs.OpUD | verbs.OpWriteImm | verbs.OpGSI,
 		Provider:    "soft",
 		Vectors:     d.cfg.Vectors,
 		MaxQP:       d.cfg.MaxQP,

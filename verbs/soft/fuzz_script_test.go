@@ -293,7 +293,7 @@ func (h *hostile) modify(s *script) {
 	q := h.qps[int(c)%len(h.qps)]
 	require.NoError(h.t, q.Modify(&verbs.QPAttr{State: verbs.QPSReset}, verbs.QPAttrState))
 	q.rqPSN = hostilePSN
-	states := []verbs.QPState{verbs.QPSRTS, verbs.QPSRTS, verbs.QPSRTS, verbs.QPSRTR, verbs.QPSSQD, verbs.QPSErr, verbs.QPSInit}
+	states := []verbs.QPState{verbs.QPSRTS, verbs.QPSRTS, verbs.QPSRTS, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSErr, verbs.QPSInit}
 	h.bring(q, states[int(c>>4)%len(states)])
 }
 

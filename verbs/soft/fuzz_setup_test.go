@@ -111,7 +111,7 @@ func (h *hostile) queuePairs() {
 		{verbs.QPTRC, verbs.QPSErr},
 		{verbs.QPTRC, verbs.QPSReset},
 		{verbs.QPTUC, verbs.QPSRTR},
-		{verbs.QPTRC, verbs.QPSSQD},
+		{verbs.QPTRC, verbs.QPSRTS},
 	} {
 		qp, err := h.pd.CreateQP(&verbs.QPInitAttr{
 			SendCQ: cq, RecvCQ: cq, Type: k.t, SQSigAll: true,
@@ -133,7 +133,7 @@ func (h *hostile) bring(q *hostileQP, state verbs.QPState) {
 		MaxRDAtomic: 2, MaxDestRDAtomic: 2, MinRNRTimer: 1, Timeout: 8, RetryCnt: 2, RNRRetry: 2,
 	}
 	masks := [...]verbs.QPAttrMask{
-		verbs.QPSInit: verbs.InitMask, verbs.QPSRTR: verbs.RTRMask, verbs.QPSRTS: verbs.RTSMask, verbs.QPSSQD: verbs.QPAttrState,
+		verbs.QPSInit: verbs.InitMask, verbs.QPSRTR: verbs.RTRMask, verbs.QPSRTS: verbs.RTSMask,
 	}
 	switch q.Type() {
 	case verbs.QPTUC:

@@ -85,31 +85,6 @@ func TestStoredReadOfBefore(t *testing.T) {
 	require.NotZero(t, answers, "a repeated READ is never answered: %v", q.sent)
 }
 
-// TestStoredGrows: more READs are agreed on in SQD than at RTR.
-func TestStoredGrows(t *testing.T) {
-	h := newHostile(t, 1)
-	q := h.qps[0]
-	for _, to := range []verbs.QPState{verbs.QPSReset} {
-		require.NoError(t, q.Modify(&verbs.QPAttr{State: to}, verbs.QPAttrState))
-	}
-	attr := verbs.QPAttr{
-		PathMTU: verbs.MTU256, SQPSN: hostilePSN, RQPSN: hostilePSN, DestQPNum: q.dest,
-		AH: verbs.AHAttr{DGID: verbs.GIDOf(hostileAddr), Port: 1, HopLimit: 64}, Port: 1, Access: modelRemote,
-		MaxRDAtomic: 2, MaxDestRDAtomic: 0, MinRNRTimer: 1, Timeout: 8, RetryCnt: 2, RNRRetry: 2,
-	}
-	for _, s := range []struct {
-		s verbs.QPState
-		m verbs.QPAttrMask
-	}{{verbs.QPSInit, verbs.InitMask}, {verbs.QPSRTR, verbs.RTRMask}, {verbs.QPSRTS, verbs.RTSMask}, {verbs.QPSSQD, verbs.QPAttrState}} {
-		attr.State = s.s
-		require.NoError(t, q.Modify(&attr, s.m))
-	}
-	attr.State, attr.MaxDestRDAtomic = verbs.QPSSQD, 2
-	require.NoError(t, q.Modify(&attr, verbs.QPAttrState|verbs.QPAttrMaxDestRDAtomic))
-	read := wire.Header{Opcode: wire.RCReadRequest, PSN: hostilePSN, AckReq: true, VA: h.granted.addr(0), RKey: h.granted.RKey(), Length: 256}
-	require.NotPanics(t, func() { h.peerPacket(q, read, nil) })
-}
-
 // TestRefusesWhileItAnswers: a queue pair that refuses while it answers owes the NAK, and is used again.
 func TestRefusesWhileItAnswers(t *testing.T) {
 	h := newHostile(t, 1)

@@ -52,24 +52,12 @@ func (m *model) runDrawn(t *rapid.T) {
 			vector[i] = rapid.IntRange(0, m.cfg.vectors-1).Draw(t, "vector")
 		}
 		for _, e := range m.connect(vector) {
-			m.drain(t, e)
 			for range rapid.IntRange(0, 25).Draw(t, "work") {
 				e.todo = append(e.todo, drawOp(t, mtu, modelOpcodes))
 			}
 		}
 	}
 	m.finish(time.Minute)
-}
-
-// drain takes a queue pair to SQD and back a few times.
-func (m *model) drain(t *rapid.T, e *modelEnd) {
-	at := time.Duration(0)
-	for range rapid.SampledFrom([]int{0, 0, 0, 1, 3}).Draw(t, "drains") {
-		for _, state := range []verbs.QPState{verbs.QPSSQD, verbs.QPSRTS} {
-			at += time.Duration(rapid.IntRange(1, 1_000_000).Draw(t, "for"))
-			m.w.net.after(at, func() { require.NoError(t, e.qp.Modify(&verbs.QPAttr{State: state}, verbs.QPAttrState)) })
-		}
-	}
 }
 
 // A schedule of faults is the same for the same seed, work included.

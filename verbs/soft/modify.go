@@ -67,9 +67,6 @@ func (q *qp) entered(from, to verbs.QPState) {
 		}
 		v.install(q)
 	}
-	if depth := int(q.attr.MaxDestRDAtomic); from >= verbs.QPSRTR && cap(q.resp.stored) != depth {
-		q.resp.agree(depth)
-	}
 	if !q.datagrams() && to >= verbs.QPSRTR {
 		q.path = v.pathTo(&q.av, q.attr.DestQPNum)
 	}
@@ -79,24 +76,8 @@ func (q *qp) entered(from, to verbs.QPState) {
 			q.req.rtt = q.path.rtt
 		}
 	}
-	switch {
-	case to == verbs.QPSSQD && from != to:
-		q.req.draining = true
-		q.drained()
-	case to == verbs.QPSRTS && from != to:
-		q.req.draining = false
+	if to == verbs.QPSRTS && from != to {
 		v.schedule(q)
-	}
-}
-
-// drained raises the event of SQD once everything that was begun has completed (IBTA vol. 1, 10.3.1.5).
-func (q *qp) drained() {
-	if q.state != verbs.QPSSQD || !q.req.draining || q.sq.Done != q.req.idx || q.req.k != 0 {
-		return
-	}
-	q.req.draining = false
-	if q.attr.SQDAsyncNotify {
-		q.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventSQDrained, QP: q})
 	}
 }
 

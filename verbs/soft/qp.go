@@ -158,7 +158,7 @@ func (q *qp) receives(o wire.Opcode) bool {
 	}
 	switch o.Transport() {
 	case wire.RC:
-		if o.Traits()&wire.Response != 0 && q.state != verbs.QPSRTS && q.state != verbs.QPSSQD {
+		if o.Traits()&wire.Response != 0 && q.state != verbs.QPSRTS {
 			return false
 		}
 		return q.kind == verbs.QPTRC

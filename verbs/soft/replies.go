@@ -45,13 +45,6 @@ func (r *responder) find(psn uint32) *job {
 	return nil
 }
 
-// agree sets the number of jobs that are stored.
-func (r *responder) agree(depth int) {
-	stored := append(append(make([]job, 0, len(r.stored)+depth), r.stored[r.last:]...), r.stored[:r.last]...)
-	r.stored = append(make([]job, 0, depth), stored[max(0, len(stored)-depth):]...)
-	r.last = 0
-}
-
 // work queues a job; it returns false if the peer exceeds the agreed number.
 func (q *qp) work(j job) bool {
 	r := &q.resp

@@ -43,11 +43,10 @@ type requester struct {
 	doubtful   bool     // the timer may have expired spuriously: before is valid
 	before     snapshot // state before the first timeout since an answer
 	sent       uint32   // end of what was sent since that timeout
-	draining   bool     // SQD: not drained yet
 }
 
 func (r *requester) init(psn uint32, mtu int, idx uint64) {
-	*r = requester{una: psn, high: psn, recover: psn, idx: idx, reads: r.reads[:0], cuts: r.cuts[:0], draining: r.draining}
+	*r = requester{una: psn, high: psn, recover: psn, idx: idx, reads: r.reads[:0], cuts: r.cuts[:0]}
 	r.cc.init(mtu)
 }
 
@@ -70,7 +69,7 @@ func (q *qp) transmit() {
 		q.respond()
 	}
 	switch q.state {
-	case verbs.QPSRTS, verbs.QPSSQD:
+	case verbs.QPSRTS:
 	case verbs.QPSErr:
 		q.flushSends()
 		q.flushReceives()
@@ -89,7 +88,6 @@ func (q *qp) transmit() {
 	default:
 		q.transmitUD()
 	}
-	q.drained()
 }
 
 func (q *qp) transmitRC() {
@@ -197,7 +195,7 @@ const idleReset = 1000 * millisecond
 func (q *qp) begin(w *sendWQE) bool {
 	r := &q.req
 	switch {
-	case q.state == verbs.QPSSQD, w.status != verbs.WCSuccess:
+	case w.status != verbs.WCSuccess:
 		return false
 	case w.flags&verbs.SendFence != 0 && len(r.reads) > 0:
 		return false

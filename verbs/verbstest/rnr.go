@@ -13,7 +13,6 @@ var rnrTests = []test{
 	{"RetryZero", testRNRZero},
 	{"InTime", testRNRInTime},
 	{"SendWaits", testRNRSend},
-	{"AcrossSQD", testRNRAcrossSQD},
 	{"RetriesStartAnew", testRNRStartsAnew},
 	{"FenceRepeated", testRNRFence},
 }
@@ -113,19 +112,6 @@ func testRNRFence(e *env) {
 		e.Equal(i, e.a.word(64), "what was there before")
 		e.Equal(i+1, e.b.word(64))
 	}
-}
-
-// The clock starts again when sending resumes after SQD.
-func testRNRAcrossSQD(e *env) {
-	if !e.a.has(verbs.OpSQD) {
-		return // as the tests of draining check
-	}
-	e.connect(retries(1, 14))
-	e.a.post(e.a.write(verbs.WRRDMAWriteWithImm, 1, e.b, 0, 8))
-	e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSSQD}, verbs.QPAttrState))
-	e.settle()
-	e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS}, verbs.QPAttrState))
-	e.Equal(verbs.WCRNRRetryExcErr, e.a.sent(1).Status)
 }
 
 // Only consecutive retries count: a message that got through resets the count (IBTA vol. 1, 9.7.5.2.8).

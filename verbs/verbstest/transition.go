@@ -59,8 +59,7 @@ var next = map[verbs.QPState][]verbs.QPState{
 	verbs.QPSReset: {verbs.QPSInit},
 	verbs.QPSInit:  {verbs.QPSInit, verbs.QPSRTR},
 	verbs.QPSRTR:   {verbs.QPSRTS},
-	verbs.QPSRTS:   {verbs.QPSRTS, verbs.QPSSQD},
-	verbs.QPSSQD:   {verbs.QPSRTS, verbs.QPSSQD},
+	verbs.QPSRTS:   {verbs.QPSRTS},
 	verbs.QPSErr:   {},
 }
 
@@ -69,16 +68,9 @@ func testIllegalTransitions(e *env) {
 	e.each(transports, func() {
 		e.b.init()
 		attr := e.a.attrs(e.b.qp.Num())
-		for _, from := range []verbs.QPState{
-			verbs.QPSReset, verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSSQD, verbs.QPSErr,
-		} {
+		for _, from := range []verbs.QPState{verbs.QPSReset, verbs.QPSInit, verbs.QPSRTR, verbs.QPSRTS, verbs.QPSErr} {
 			switch from {
 			case verbs.QPSReset:
-			case verbs.QPSSQD:
-				if !e.a.has(verbs.OpSQD) {
-					continue
-				}
-				e.a.to(from)
 			case verbs.QPSErr:
 				e.a.to(from)
 			default:
@@ -117,7 +109,7 @@ func testCurState(e *env) {
 	e.each(transports, func() {
 		e.connect()
 		mask := verbs.QPAttrState | verbs.QPAttrCurState
-		e.ErrorIs(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, CurState: verbs.QPSSQD}, mask), verbs.ErrTransition)
+		e.ErrorIs(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, CurState: verbs.QPSRTR}, mask), verbs.ErrTransition)
 		e.NoError(e.a.qp.Modify(&verbs.QPAttr{State: verbs.QPSRTS, CurState: verbs.QPSRTS}, mask))
 	})
 }
@@ -200,12 +192,6 @@ func testAttributesOnly(e *env) {
 	e.NoError(e.a.qp.Modify(&verbs.QPAttr{MinRNRTimer: 3}, verbs.QPAttrMinRNRTimer))
 	e.Equal(uint8(3), e.a.qp.Query().MinRNRTimer)
 	e.ErrorIs(e.a.qp.Modify(&verbs.QPAttr{RetryCnt: 3}, verbs.QPAttrRetryCnt), verbs.ErrTransition, "in RTS")
-	if e.a.has(verbs.OpSQD) {
-		e.a.to(verbs.QPSSQD)
-		e.NoError(e.a.qp.Modify(&verbs.QPAttr{RetryCnt: 3}, verbs.QPAttrRetryCnt))
-		e.Equal(uint8(3), e.a.qp.Query().RetryCnt)
-		e.Equal(verbs.QPSSQD, e.a.qp.State())
-	}
 	e.a.to(verbs.QPSErr)
 	e.ErrorIs(e.a.qp.Modify(access, verbs.QPAttrAccess), verbs.ErrTransition, "in ERR")
 }

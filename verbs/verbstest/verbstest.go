@@ -53,7 +53,6 @@ func Run(t *testing.T, open func(t testing.TB) *Pair) {
 		{"Device", deviceTests},
 		{"State", stateTests},
 		{"Transition", transitionTests},
-		{"Drain", drainTests},
 		{"Write", writeTests},
 		{"Send", sendTests},
 		{"Read", readTests},

@@ -40,9 +40,6 @@ func (c *context) ModifyQP(qp QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) err
 		min_rnr_timer: C.uint8_t(attr.MinRNRTimer), timeout: C.uint8_t(attr.Timeout),
 		retry_cnt: C.uint8_t(attr.RetryCnt), rnr_retry: C.uint8_t(attr.RNRRetry),
 	}
-	if attr.SQDAsyncNotify {
-		a.en_sqd_async_notify = 1
-	}
 	if mask&verbs.QPAttrAV != 0 {
 		setAH(&a.ah_attr, &attr.AH)
 	}

@@ -5,8 +5,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Bytes is an amount of memory. Its text form is a decimal number with an optional binary
@@ -38,9 +36,6 @@ func (b Bytes) String() string {
 
 // MarshalText renders the amount as String does.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
-
-// UnmarshalYAML parses an amount with its unit.
-func (b *Bytes) UnmarshalYAML(n *yaml.Node) error { return fromText(n, b.setText) }
 
 // setText parses an amount. It refuses decimal units (MB), because they are ambiguous.
 func (b *Bytes) setText(text string) error {

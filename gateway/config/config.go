@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/report"
@@ -100,7 +101,7 @@ type Match struct {
 	// Ports are server ports, in either direction. Default: every port.
 	Ports []PortRange `yaml:"ports"`
 	// Peers are addresses of the other side, masked. Default: every address.
-	Peers Prefixes `yaml:"peers"`
+	Peers []netip.Prefix `yaml:"peers"`
 	// Cgroups are cgroup2 paths below the mount, with path.Match patterns. They are known
 	// only for outbound connections. Default: every cgroup.
 	Cgroups []string `yaml:"cgroups"`

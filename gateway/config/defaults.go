@@ -5,8 +5,6 @@ import (
 	"reflect"
 	"strings"
 
-	"go.yaml.in/yaml/v3"
-
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -40,14 +38,16 @@ func (c Config) WithDefaults() Config {
 	return out
 }
 
-// setDefault fills the field at f.Path of root if it is zero. The default is parsed by the
-// decoder of the file, so that a text means the same in both.
+// setDefault fills the field at f.Path of root if it is zero. The default is parsed as the
+// file is, so that a text means the same in both. A test parses every default.
 func setDefault(root reflect.Value, f field) {
 	v := fieldAt(root, f.Path)
 	if !v.IsZero() {
 		return
 	}
-	_ = yaml.Unmarshal([]byte(f.Default), v.Addr().Interface()) // a test parses every default
+	if n, err := parseYAML([]byte(f.Default)); err == nil && n != nil {
+		newDecoder().value(n, v, f.Path)
+	}
 }
 
 // fieldAt returns the field of a struct by its path in the file.

@@ -97,22 +97,22 @@ func parseConfig(name string, data []byte, users userLookup) (*File, error) {
 	if len(data) > maxConfigSize {
 		return nil, &FieldError{Msg: fmt.Sprintf("larger than %s", Bytes(maxConfigSize))}
 	}
-	c, x, err := decode(data)
+	c, d, err := decode(data)
 	if err != nil {
 		return nil, err
 	}
 	c = c.WithDefaults()
 	for _, fe := range append(c.validate(), c.resolveUsers(users)...) {
-		if !x.unusable(fe.Path) {
-			fe.Line = x.lineOf(fe.Path)
-			x.errs = append(x.errs, fe)
+		if !d.unusable(fe.Path) {
+			fe.Line = d.lineOf(fe.Path)
+			d.errs = append(d.errs, fe)
 		}
 	}
-	slices.SortStableFunc(x.errs, func(a, b *FieldError) int { return a.Line - b.Line })
-	if err := joinFieldErrors(x.errs); err != nil {
+	slices.SortStableFunc(d.errs, func(a, b *FieldError) int { return a.Line - b.Line })
+	if err := joinFieldErrors(d.errs); err != nil {
 		return nil, err
 	}
-	return &File{Name: name, Config: c, lines: x.lines, notes: x.notes(c)}, nil
+	return &File{Name: name, Config: c, lines: d.lines, notes: d.notes}, nil
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)

@@ -41,23 +41,14 @@ func (c Config) NeverPorts() []uint16 {
 const CgroupMark = "cgroup.controllers"
 
 // Notes lists what is valid but may not do what its author expects.
-func (f *File) Notes() []string { return append(slices.Clone(f.notes), f.Config.notes()...) }
-
-// notes returns the notes about how a valid file is written.
-func (x *index) notes(c Config) (notes []string) {
-	for i, r := range c.Policy {
+func (f *File) Notes() (notes []string) {
+	for i, r := range f.Config.Policy {
 		field := fmt.Sprintf("policy[%d]", i)
-		if _, given := x.lines[field+".action"]; !given {
+		if _, given := f.lines[field+".action"]; !given {
 			notes = append(notes, fmt.Sprintf("%s (%s): has no action, and passes what it matches: action: accelerate carries it", field, r.Name))
 		}
 	}
-	for _, p := range x.places {
-		given, err := netip.ParsePrefix(p.value.Value)
-		if strings.Contains(p.path, ".peers[") && err == nil && given != given.Masked() {
-			notes = append(notes, fmt.Sprintf("%s: %s means all of %s: the bits after the prefix do not count; one host is %s", p.path, given, given.Masked(), given.Addr()))
-		}
-	}
-	return notes
+	return slices.Concat(notes, f.notes, f.Config.notes())
 }
 
 // notes returns the notes about values.

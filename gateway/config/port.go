@@ -3,8 +3,6 @@ package config
 import (
 	"fmt"
 	"strconv"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // OptionalPort is a UDP port that can be disabled. Its zero value means "the default", so
@@ -21,9 +19,6 @@ func (p OptionalPort) Port() uint16 { return uint16(max(p, 0)) }
 func (p OptionalPort) MarshalText() ([]byte, error) {
 	return strconv.AppendUint(nil, uint64(p.Port()), 10), nil
 }
-
-// UnmarshalYAML parses a port, or 0 for none.
-func (p *OptionalPort) UnmarshalYAML(n *yaml.Node) error { return fromText(n, p.setText) }
 
 func (p *OptionalPort) setText(text string) error {
 	n, err := strconv.ParseUint(text, 10, 16)

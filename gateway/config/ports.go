@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // PortRange is an inclusive range of ports. In a file it is a number or a range such as
@@ -48,17 +46,15 @@ func (r PortRange) String() string {
 // MarshalText renders the range as String does.
 func (r PortRange) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalYAML parses a number or a range.
-func (r *PortRange) UnmarshalYAML(n *yaml.Node) error { return fromText(n, r.setText) }
-
 func (r *PortRange) setText(text string) error {
 	from, to, ranged := strings.Cut(text, "-")
 	if !ranged {
 		to = from
 	}
-	first, err := strconv.ParseUint(strings.TrimSpace(from), 10, 16)
-	last, errLast := strconv.ParseUint(strings.TrimSpace(to), 10, 16)
-	if err != nil || errLast != nil || last < first {
+	from, to = strings.TrimSpace(from), strings.TrimSpace(to)
+	first, err := strconv.ParseUint(from, 10, 16)
+	last, errLast := strconv.ParseUint(to, 10, 16)
+	if err != nil || errLast != nil || last < first || !isDecimal(from) || !isDecimal(to) { // 010 would be 8 in YAML
 		return fmt.Errorf("%q is neither a port from 1 to 65535 nor a range such as 6000-7000; names of services are not known here", text)
 	}
 	*r = newPortRange(uint16(first), uint16(last))

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Rollout is the share of the selected connections that is carried.
@@ -44,9 +42,6 @@ func (s Share) MarshalText() ([]byte, error) {
 	}
 	return []byte(s.String()), nil
 }
-
-// UnmarshalYAML parses a percentage, with or without percent sign.
-func (s *Share) UnmarshalYAML(n *yaml.Node) error { return fromText(n, s.setText) }
 
 func (s *Share) setText(text string) error {
 	v, ok := hundredths(text)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestServicesOf(t *testing.T) {
-	peers := Prefixes{netip.MustParsePrefix("10.0.0.0/24")}
+	peers := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
 	c := Config{Policy: []Rule{
 		{Match: Match{Ports: Ports(22)}, Action: report.ActionPass},
 		{Match: Match{Ports: Ports(8080), Direction: report.DirectionServer}, Action: report.ActionAccelerate},

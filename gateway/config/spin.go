@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // Spin is how long a waiting program polls its rings before it sleeps. Its zero value means
@@ -33,9 +31,6 @@ func (s Spin) String() string {
 
 // MarshalText renders the time as String does.
 func (s Spin) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalYAML parses off or a duration.
-func (s *Spin) UnmarshalYAML(n *yaml.Node) error { return fromText(n, s.setText) }
 
 func (s *Spin) setText(text string) error {
 	d, err := time.ParseDuration(text)

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os/user"
 	"strconv"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // User is a user of this host. In a file it is a name or an ID.
@@ -24,9 +22,6 @@ func (u User) MarshalText() ([]byte, error) {
 	}
 	return strconv.AppendUint(nil, uint64(u.ID), 10), nil
 }
-
-// UnmarshalYAML parses a name or an ID.
-func (u *User) UnmarshalYAML(n *yaml.Node) error { return fromText(n, u.setText) }
 
 func (u *User) setText(text string) error {
 	if text == "" {

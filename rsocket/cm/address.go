@@ -13,7 +13,7 @@ type PortSpace uint16
 const (
 	PortSpaceIPoIB PortSpace = 0x0002
 	PortSpaceTCP   PortSpace = 0x0106 // connections; stream rsockets use it
-	PortSpaceUDP   PortSpace = 0x0111 // datagrams, by SIDR
+	PortSpaceUDP   PortSpace = 0x0111 // datagrams
 	PortSpaceIB    PortSpace = 0x013f
 )
 

@@ -15,8 +15,7 @@ type Config struct {
 	Do func(func()) error
 	// Vector is the vector whose loop serves queue pair 1. Default 0.
 	Vector int
-	// Objects bounds the connections, including those being made or just ended, and the service resolutions; peers get at
-	// most half of it for resolutions. Default 65536.
+	// Objects bounds the connections, including those being made or just ended. Default 65536.
 	Objects int
 	// ResponseTimeout is how soon both sides should answer: 4.096 µs << ResponseTimeout, plus the round trip. Default 20,
 	// 4.3 s.

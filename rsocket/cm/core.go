@@ -34,8 +34,6 @@ type core struct {
 	peers     map[peerID]*conn        // by the peer's communication id
 	qps       map[peerQP]*conn        // by the peer's queue pair, while connected to it
 	listeners map[listenKey]*listener // by service and address
-	queries   map[uint32]*query       // our SIDR_REQs by request id
-	questions map[questionID]*question
 	timers    timers
 	out       []datagram
 	stats     Stats
@@ -59,7 +57,7 @@ func newCore(cfg Config, newID func() uint32, addrs func() []netip.Addr) *core {
 	return &core{
 		Config: cfg, newID: newID, addrs: addrs,
 		conns: map[uint32]*conn{}, peers: map[peerID]*conn{}, qps: map[peerQP]*conn{},
-		listeners: map[listenKey]*listener{}, queries: map[uint32]*query{}, questions: map[questionID]*question{},
+		listeners: map[listenKey]*listener{},
 	}
 }
 
@@ -75,18 +73,11 @@ type Stats struct {
 	Dropped         uint64 // not sent because there was no buffer or address handle
 	Connections     int    // current, including those being made or in TIMEWAIT
 	Listeners       int    // now
-	Resolutions     int    // current, ours and those of peers
 	EstablishedEver uint64 // connections
 }
 
 // full reports whether the bound on objects is reached.
-func (c *core) full() bool {
-	return len(c.conns)+len(c.queries)+len(c.questions) >= c.Objects
-}
-
-// mostQuestions bounds the questions of peers. An answered question is kept for seconds, even from a forged address: a
-// flood of them must leave half of the objects to connections and to queries of ours.
-func (c *core) mostQuestions() int { return (c.Objects + 1) / 2 }
+func (c *core) full() bool { return len(c.conns) >= c.Objects }
 
 func (c *core) send(to route, tid uint64, m Message) {
 	c.stats.Sent++
@@ -98,13 +89,11 @@ func (c *core) patience(code uint8) time.Duration {
 	return codeTime(code) + 2*codeTime(c.PacketLifetime)
 }
 
-// freshID returns an unused communication or request id.
+// freshID returns an unused communication id.
 func (c *core) freshID() uint32 {
 	for {
 		id := c.newID()
-		_, conn := c.conns[id]
-		_, query := c.queries[id]
-		if id != 0 && !conn && !query {
+		if _, used := c.conns[id]; id != 0 && !used {
 			return id
 		}
 	}
@@ -134,9 +123,10 @@ func (c *core) receive(now time.Time, from route, b []byte) {
 	case *DREP:
 		c.with(from, m.RemoteID, m.LocalID, func(x *conn) { x.receiveDREP(now) })
 	case *SIDRREQ:
-		c.receiveSIDRREQ(now, from, tid, m)
+		c.stats.Refused++
+		c.send(from, tid, &SIDRREP{RequestID: m.RequestID, Status: SIDRUnsupported, Service: m.Service})
 	case *SIDRREP:
-		c.receiveSIDRREP(from, m)
+		c.stats.Unknown++
 	}
 }
 

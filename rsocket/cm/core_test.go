@@ -117,12 +117,6 @@ func (w *world) listen(s *side, backlog int) *listener {
 	return l
 }
 
-func (w *world) listenUD(s *side, backlog int) *listener {
-	l, err := s.listen(listenKey{service: testService, datagrams: true}, backlog)
-	require.NoError(w.t, err)
-	return l
-}
-
 // connected makes a connection from a to b.
 func (w *world) connected() (*conn, *conn) {
 	l := w.b.listeners[listenKey{service: testService}]
@@ -131,7 +125,7 @@ func (w *world) connected() (*conn, *conn) {
 	}
 	x := w.request(w.a, 0x11)
 	w.exchange()
-	y := l.take().(*conn)
+	y := l.take()
 	require.NoError(w.t, y.accept(w.now, &REP{QPN: 0x22, PSN: 0x23}))
 	w.exchange()
 	require.NoError(w.t, x.ready(nil))
@@ -147,8 +141,6 @@ func (w *world) requireEmpty() {
 		require.Empty(w.t, s.conns)
 		require.Empty(w.t, s.peers)
 		require.Empty(w.t, s.qps)
-		require.Empty(w.t, s.queries)
-		require.Empty(w.t, s.questions)
 		require.Empty(w.t, s.timers)
 	}
 }
@@ -163,12 +155,12 @@ func TestRepeated(t *testing.T) {
 	w.deliver(w.a, req)
 	mra := w.take(w.b)
 	require.Len(t, mra, 1)
-	require.Equal(t, &MRA{LocalID: l.queue[0].(*conn).id, RemoteID: x.id, ServiceTimeout: 24}, mra[0].msg)
+	require.Equal(t, &MRA{LocalID: l.queue[0].id, RemoteID: x.id, ServiceTimeout: 24}, mra[0].msg)
 	before := x.timer.at
 	w.deliver(w.b, mra[0])
 	require.True(t, x.timer.at.After(before.Add(time.Minute)), "an MRA grants more time")
 
-	y := l.take().(*conn)
+	y := l.take()
 	require.NoError(t, y.accept(w.now, &REP{QPN: 0x22}))
 	rep := w.take(w.b)[0]
 	w.deliver(w.a, req)
@@ -291,7 +283,7 @@ func TestAcceptedTooLate(t *testing.T) {
 	l := w.listen(w.b, 1)
 	x := w.request(w.a, 0x11)
 	w.exchange()
-	y := l.take().(*conn)
+	y := l.take()
 	require.NoError(t, y.accept(w.now, &REP{QPN: 0x22}))
 	rep := w.take(w.b)[0]
 	x.abort(w.now, ErrClosed)
@@ -312,12 +304,12 @@ func TestReject(t *testing.T) {
 	x := w.request(w.a, 0x11)
 	req := w.take(w.a)[0]
 	w.deliver(w.a, req)
-	y := l.take().(*conn)
+	y := l.take()
 	require.NoError(t, y.refuse(RejectConsumerDefined, []byte{1}, []byte("no")))
 	rej := w.take(w.b)[0]
 	require.Empty(t, w.b.conns)
 	w.deliver(w.a, req)
-	again := l.take().(*conn)
+	again := l.take()
 	require.NoError(t, again.refuse(RejectConsumerDefined, []byte{1}, []byte("no")))
 	require.Equal(t, []datagram{rej}, w.take(w.b), "the first may be lost")
 	w.deliver(w.b, rej)
@@ -359,7 +351,7 @@ func TestRefused(t *testing.T) {
 		var rejected *RejectError
 		require.ErrorAs(t, x.err, &rejected)
 		require.Equal(t, c.want, rejected.Reason, name)
-		require.Empty(t, slices.DeleteFunc(l.queue, func(any) bool { return name == "backlog" }))
+		require.Empty(t, slices.DeleteFunc(l.queue, func(*conn) bool { return name == "backlog" }))
 	}
 }
 
@@ -372,8 +364,6 @@ func TestObjectsAreBounded(t *testing.T) {
 		w.request(w.a, qpn)
 	}
 	_, err := w.a.dial(w.now, route{0, addrB}, &REQ{}, AddrHeader{})
-	require.ErrorIs(t, err, ErrNoResources)
-	_, err = w.a.resolve(w.now, route{0, addrB}, &SIDRREQ{})
 	require.ErrorIs(t, err, ErrNoResources)
 	w.exchange()
 	require.Len(t, w.b.conns, 3)
@@ -389,33 +379,11 @@ func TestRefusedRequestsLeaveRoom(t *testing.T) {
 	for qpn := range uint32(2 * w.b.Objects) {
 		w.request(w.a, qpn+1)
 		w.exchange()
-		require.NoError(t, l.take().(*conn).refuse(RejectNoResources, nil, nil))
+		require.NoError(t, l.take().refuse(RejectNoResources, nil, nil))
 		w.exchange()
 	}
 	w.requireEmpty()
 	w.request(w.b, 1)
-}
-
-// Questions that are answered stay for a while, and leave room for connections.
-func TestQuestionsLeaveRoom(t *testing.T) {
-	w := newWorld(t)
-	w.a.Objects = 1000
-	l, requests := w.listenUD(w.b, 4), w.listen(w.b, 4)
-	for range 2 * w.b.Objects {
-		w.ask(w.a)
-		w.exchange()
-		if q, ok := l.take().(*question); ok {
-			require.NoError(t, q.answer(w.now, &SIDRREP{QPN: 0x33}))
-			w.exchange()
-		}
-	}
-	require.Len(t, w.b.questions, w.b.Objects/2)
-	w.request(w.a, 1)
-	w.exchange()
-	require.Len(t, requests.queue, 1)
-	w.request(w.b, 2)
-	w.pass(10 * time.Second)
-	require.Empty(t, w.b.questions)
 }
 
 // A peer that lost its memory and calls with the same queue pair ends the old
@@ -446,7 +414,7 @@ func TestStaleREP(t *testing.T) {
 	l := w.listen(w.b, 1)
 	x := w.request(w.a, 0x12)
 	w.exchange()
-	y := l.take().(*conn)
+	y := l.take()
 	require.NoError(t, y.accept(w.now, &REP{QPN: 0x22}))
 	w.exchange()
 	require.Equal(t, stateClosed, x.state)
@@ -461,7 +429,7 @@ func TestEstablishedByData(t *testing.T) {
 	l := w.listen(w.b, 1)
 	x := w.request(w.a, 0x11)
 	w.exchange()
-	y := l.take().(*conn)
+	y := l.take()
 	require.NoError(t, y.accept(w.now, &REP{QPN: 0x22}))
 	w.exchange()
 	require.NoError(t, x.ready(nil))
@@ -477,7 +445,7 @@ func TestDisconnectInsteadOfRTU(t *testing.T) {
 	l := w.listen(w.b, 1)
 	x := w.request(w.a, 0x11)
 	w.exchange()
-	y := l.take().(*conn)
+	y := l.take()
 	require.NoError(t, y.accept(w.now, &REP{QPN: 0x22}))
 	w.exchange()
 	require.NoError(t, x.ready(nil))
@@ -533,7 +501,7 @@ func TestNeverAccepted(t *testing.T) {
 	l := w.listen(w.b, 1)
 	x := w.request(w.a, 0x11)
 	w.exchange()
-	y := l.queue[0].(*conn)
+	y := l.queue[0]
 	w.pass(69 * time.Second)
 	w.take(w.a) // the repeated REQ
 	w.exchange()
@@ -553,78 +521,26 @@ func TestListeners(t *testing.T) {
 	w.exchange()
 	require.Len(t, at.queue, 1, "the more specific listener has it")
 	require.Empty(t, l.queue)
-	w.b.unlisten(w.now, at)
+	w.b.unlisten(at)
 	w.exchange()
 	require.Equal(t, stateClosed, x.state)
 	w.request(w.a, 2)
 	w.request(w.a, 3)
 	w.exchange()
-	require.EqualValues(t, 2, l.take().(*conn).req.QPN)
-	require.EqualValues(t, 3, l.take().(*conn).req.QPN)
+	require.EqualValues(t, 2, l.take().req.QPN)
+	require.EqualValues(t, 3, l.take().req.QPN)
 	require.Nil(t, l.take())
 }
 
-func (w *world) ask(s *side) *query {
-	to := w.other(s).addr
-	h := AddrHeader{Source: netip.AddrPortFrom(s.addr, 40000), Destination: to}
-	q, err := s.resolve(w.now, route{0, to}, &SIDRREQ{PKey: 0xffff, Service: testService, PrivateData: append(h.Append(nil), "who?"...)})
-	require.NoError(w.t, err)
-	return q
-}
-
-func TestResolve(t *testing.T) {
+// There is no datagram service, and who looks for one need not wait.
+func TestNoDatagramService(t *testing.T) {
 	w := newWorld(t)
-	q := w.ask(w.a)
-	require.Equal(t, []AttrID{AttrSIDRREQ, AttrSIDRREP}, w.exchange())
-	var refused *SIDRError
-	require.ErrorAs(t, q.err, &refused)
-	require.Equal(t, SIDRUnsupported, refused.Status)
-
-	l := w.listenUD(w.b, 1)
-	q = w.ask(w.a)
-	req := w.take(w.a)[0]
-	w.deliver(w.a, req)
-	w.deliver(w.a, req)
-	require.Empty(t, w.take(w.b))
-	asked := l.take().(*question)
-	require.Nil(t, l.take())
-	require.Equal(t, "who?", string(asked.req.PrivateData[:4]))
-	require.NoError(t, asked.answer(w.now, &SIDRREP{QPN: 0x33, QKey: UDQKey, PrivateData: []byte("me")}))
-	require.ErrorIs(t, asked.answer(w.now, &SIDRREP{}), ErrAnswered)
-	rep := w.take(w.b)[0]
-	w.deliver(w.a, req)
-	require.Equal(t, []datagram{rep}, w.take(w.b))
-	w.deliver(w.b, rep)
-	w.deliver(w.b, rep)
-	require.NoError(t, q.err)
-	require.EqualValues(t, 0x33, q.rep.QPN)
-	require.EqualValues(t, UDQKey, q.rep.QKey)
-	require.Equal(t, "me", string(q.rep.PrivateData[:2]))
-	w.pass(10 * time.Second)
-	w.requireEmpty()
-
-	q = w.ask(w.a)
-	w.exchange()
-	other := w.ask(w.a)
-	w.exchange()
-	require.ErrorAs(t, other.err, &refused)
-	require.Equal(t, SIDRNoQP, refused.Status, "the backlog is full")
-	w.b.unlisten(w.now, l)
-	w.exchange()
-	require.ErrorAs(t, q.err, &refused)
-}
-
-func TestResolveSilence(t *testing.T) {
-	w := newWorld(t)
-	l := w.listenUD(w.b, 1)
-	q := w.ask(w.a)
-	for range 16 {
-		w.exchange()
-		w.pass(5 * time.Second)
-	}
-	require.ErrorIs(t, q.err, ErrTimeout)
-	w.pass(70 * time.Second)
-	require.Empty(t, l.queue, "who does not answer forgets")
+	w.listen(w.b, 1)
+	req := &SIDRREQ{RequestID: 7, PKey: 0xffff, Service: testService}
+	w.deliver(w.a, datagram{route{0, addrB}, 9, req})
+	rep := w.take(w.b)
+	require.Equal(t, []datagram{{route{0, addrA}, 9, &SIDRREP{RequestID: 7, Status: SIDRUnsupported, Service: testService}}}, rep)
+	w.deliver(w.b, rep[0])
 	w.requireEmpty()
 }
 
@@ -640,7 +556,7 @@ func TestAgainstCapture(t *testing.T) {
 	l, err := s.listen(listenKey{service: ServiceOf(PortSpaceTCP, 7471), addr: server}, 1)
 	require.NoError(t, err)
 	s.receive(w.now, client, all["rstream-rxe-3"])
-	y := l.take().(*conn)
+	y := l.take()
 	_, m, err := Parse(all["rstream-rxe-4"])
 	require.NoError(t, err)
 	rep := *m.(*REP)

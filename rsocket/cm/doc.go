@@ -1,5 +1,4 @@
-// Package cm is a communication manager for RDMA: it connects queue pairs by management datagrams, and finds the queue
-// pair of a datagram service. It interoperates with the Linux kernel's ib_cm and rdma_cm, and so with everything that
+// Package cm is a communication manager for RDMA: it connects queue pairs by management datagrams. It interoperates with the Linux kernel's ib_cm and rdma_cm, and so with everything that
 // uses librdmacm.
 //
 // A queue pair must be told its peer's number, sequence number and address before it can do anything, and programs want
@@ -44,8 +43,8 @@
 // that we believe connected, it has lost its state: the request is refused as stale and the old connection ends. Dial
 // expects that and tries again.
 //
-// A datagram service needs no connection: SIDR_REQ names the service, and SIDR_REP returns the queue pair and its Q_Key
-// (ResolveUD, ListenUD).
+// No datagram service can be found by SIDR_REQ: datagram rsockets find each other by themselves. It is answered that
+// there is none.
 //
 // # Shape
 //

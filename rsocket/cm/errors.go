@@ -45,16 +45,3 @@ func (e *RejectError) Unwrap() error {
 	}
 	return syscall.ECONNREFUSED
 }
-
-// SIDRError is the negative answer to a SIDR_REQ. It unwraps to ECONNREFUSED.
-type SIDRError struct {
-	Status      SIDRStatus
-	Info        []byte
-	PrivateData []byte
-}
-
-// Error implements error.
-func (e *SIDRError) Error() string { return "service not resolved: " + e.Status.String() }
-
-// Unwrap returns ECONNREFUSED.
-func (e *SIDRError) Unwrap() error { return syscall.ECONNREFUSED }

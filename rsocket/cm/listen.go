@@ -11,9 +11,9 @@ import (
 // DefaultBacklog is the default of ListenConfig.Backlog.
 const DefaultBacklog = 128
 
-// ListenConfig configures Listen and ListenUD.
+// ListenConfig configures Listen.
 type ListenConfig struct {
-	// PortSpace is the port space of the port. Default PortSpaceTCP, for ListenUD PortSpaceUDP.
+	// PortSpace is the port space of the port. Default PortSpaceTCP.
 	PortSpace PortSpace
 	// Backlog is how many requests may wait for Accept; further ones are refused with RejectNoResources. Default
 	// DefaultBacklog.
@@ -41,43 +41,37 @@ type connListener struct {
 // of them. Port 0 chooses one.
 func (m *Manager) Listen(local netip.AddrPort, cfg ListenConfig) (Listener, error) {
 	setDefault(&cfg.PortSpace, PortSpaceTCP)
-	l, addr, err := m.listen(local, cfg, false)
-	if err != nil {
-		return nil, err
-	}
-	return &connListener{m, l, addr}, nil
-}
-
-func (m *Manager) listen(local netip.AddrPort, cfg ListenConfig, datagrams bool) (l *listener, at netip.AddrPort, err error) {
 	setDefault(&cfg.Backlog, DefaultBacklog)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return nil, at, ErrClosed
+		return nil, ErrClosed
 	}
 	m.refresh()
-	key := listenKey{datagrams: datagrams}
+	var key listenKey
 	if a := local.Addr().Unmap().WithZone(""); a.IsValid() && !a.IsUnspecified() {
 		if !slices.Contains(m.addrs, a) {
-			return nil, at, fmt.Errorf("listen on %v: %w", local, ErrAddrNotAvail)
+			return nil, fmt.Errorf("listen on %v: %w", local, ErrAddrNotAvail)
 		}
 		key.addr = a
 	}
 	port := local.Port()
 	if port == 0 {
+		var err error
 		port, err = m.ephemeralLocked(func(port uint16) bool {
 			key.service = ServiceOf(cfg.PortSpace, port)
 			return m.core.listeners[key] != nil
 		})
 		if err != nil {
-			return nil, at, err
+			return nil, err
 		}
 	}
 	key.service = ServiceOf(cfg.PortSpace, port)
-	if l, err = m.core.listen(key, cfg.Backlog); err != nil {
-		return nil, at, fmt.Errorf("%v: %w", local, err)
+	l, err := m.core.listen(key, cfg.Backlog)
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", local, err)
 	}
-	return l, netip.AddrPortFrom(local.Addr(), port), nil
+	return &connListener{m, l, netip.AddrPortFrom(local.Addr(), port)}, nil
 }
 
 // Addr implements Listener.
@@ -85,31 +79,22 @@ func (l *connListener) Addr() netip.AddrPort { return l.addr }
 
 // Accept implements Listener.
 func (l *connListener) Accept(ctx context.Context) (*Request, error) {
-	x, err := l.m.next(ctx, l.l)
-	if err != nil {
-		return nil, fmt.Errorf("accept: %w", err)
-	}
-	return newRequest(l.m, x.(*conn)), nil
-}
-
-// next waits for something in a listener's queue.
-func (m *Manager) next(ctx context.Context, l *listener) (x any, err error) {
-	err = m.wait(ctx, l.changed, func() bool {
-		x = l.take()
-		return x != nil || l.closed
+	var x *conn
+	err := l.m.wait(ctx, l.l.changed, func() bool {
+		x = l.l.take()
+		return x != nil || l.l.closed
 	})
 	if err == nil && x == nil {
 		err = ErrClosed
 	}
-	return x, err
+	if err != nil {
+		return nil, fmt.Errorf("accept: %w", err)
+	}
+	return newRequest(l.m, x), nil
 }
 
 // Close implements Listener.
 func (l *connListener) Close() error {
-	l.m.unlisten(l.l)
+	l.m.act(func(time.Time) { l.m.core.unlisten(l.l) })
 	return nil
-}
-
-func (m *Manager) unlisten(l *listener) {
-	m.act(func(now time.Time) { m.core.unlisten(now, l) })
 }

@@ -144,7 +144,7 @@ func TestSIDR(t *testing.T) {
 	require.Len(t, rep.PrivateData, MaxSIDRREPPrivate)
 	rep.PrivateData = nil
 	require.Equal(t, &SIDRREP{
-		RequestID: 0x908b9ed8, QPN: 0x14, Service: ServiceOf(PortSpaceUDP, 7174), QKey: UDQKey, Info: []byte{},
+		RequestID: 0x908b9ed8, QPN: 0x14, Service: ServiceOf(PortSpaceUDP, 7174), QKey: 0x01234567, Info: []byte{},
 	}, rep)
 	require.Equal(t, SIDRRejected, parsed("udaddy-19").(*SIDRREP).Status)
 	rej := parsed("ucmatose-12").(*REJ)
@@ -178,7 +178,7 @@ func examples() []Message {
 		&DREQ{LocalID: 1, RemoteID: 2, RemoteQPN: 0xabcdef, PrivateData: private},
 		&DREP{LocalID: 1, RemoteID: 2, PrivateData: private},
 		&SIDRREQ{RequestID: 1, PKey: 0xffff, Service: 2, PrivateData: private},
-		&SIDRREP{RequestID: 1, Status: SIDRRedirect, QPN: 0xabcdef, Service: 2, QKey: UDQKey, Info: []byte{8}, PrivateData: private},
+		&SIDRREP{RequestID: 1, Status: SIDRRejected, QPN: 0xabcdef, Service: 2, QKey: 0x01234567, Info: []byte{8}, PrivateData: private},
 	}
 }
 
@@ -292,7 +292,6 @@ func TestNames(t *testing.T) {
 	require.Equal(t, "consumer defined", RejectConsumerDefined.String())
 	require.Equal(t, "invalid RNR retry", RejectInvalidRNRRetry.String())
 	require.Equal(t, "REJ(0)", RejectReason(0).String())
-	require.Equal(t, "no QP", SIDRNoQP.String())
 }
 
 func TestMessagesTruncated(t *testing.T) {

@@ -64,7 +64,6 @@ func (m *Manager) Stats() Stats {
 	defer m.mu.Unlock()
 	s := m.core.stats
 	s.Connections, s.Listeners = len(m.core.conns), len(m.core.listeners)
-	s.Resolutions = len(m.core.queries) + len(m.core.questions)
 	return s
 }
 
@@ -199,10 +198,7 @@ func (m *Manager) end(why error) {
 		}
 		m.closed = true
 		for _, l := range m.core.listeners {
-			m.core.unlisten(now, l)
-		}
-		for _, q := range m.core.queries {
-			q.finish(why)
+			m.core.unlisten(l)
 		}
 		for _, x := range m.core.conns {
 			x.abort(now, why)

@@ -353,8 +353,6 @@ func TestCancelled(t *testing.T) {
 	cancel(why)
 	_, err = l.Accept(ctx)
 	require.ErrorIs(t, err, why)
-	_, err = a.m.ResolveUD(ctx, ResolveParams{Remote: l.Addr()})
-	require.ErrorIs(t, err, why)
 }
 
 // No host is there: the times and retries of the configuration hold.
@@ -365,8 +363,6 @@ func TestNobodyThere(t *testing.T) {
 	require.ErrorIs(t, err, ErrTimeout)
 	require.GreaterOrEqual(t, time.Since(begin), 4*3*4194*time.Microsecond)
 	require.EqualValues(t, 3, a.m.Stats().Repeated)
-	_, err = a.m.ResolveUD(a.ctx(), ResolveParams{Remote: netip.MustParseAddrPort("127.0.0.9:1")})
-	require.ErrorIs(t, err, ErrTimeout)
 }
 
 // Close ends whatever waits, and tells the peers of connections.
@@ -379,25 +375,18 @@ func TestClose(t *testing.T) {
 	y := <-served
 	require.NoError(t, y.err)
 
-	results := make(chan error, 4)
-	ul, err := a.m.ListenUD(netip.AddrPort{}, ListenConfig{})
-	require.NoError(t, err)
+	results := make(chan error, 2)
 	al := a.listen(ListenConfig{})
 	nobody := netip.MustParseAddrPort("127.0.0.9:1")
 	p := a.params(verbs.QPTRC)
 	go func() { _, err := a.m.Dial(a.ctx(), DialParams{QPParams: p, Remote: nobody}); results <- err }()
-	go func() { _, err := a.m.ResolveUD(a.ctx(), ResolveParams{Remote: nobody}); results <- err }()
 	go func() { _, err := al.Accept(a.ctx()); results <- err }()
-	go func() { _, err := ul.Accept(a.ctx()); results <- err }()
-	require.Eventually(t, func() bool {
-		s := a.m.Stats()
-		return s.Connections == 2 && s.Resolutions == 1
-	}, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return a.m.Stats().Connections == 2 }, 30*time.Second, time.Millisecond)
 	// The queue pairs are their owner's, which closes them while there is a loop.
 	a.endQPs()
 	a.in(func() { require.NoError(t, a.cq.Close()) })
 	require.NoError(t, a.m.Close())
-	for range 4 {
+	for range 2 {
 		require.ErrorIs(t, <-results, ErrClosed)
 	}
 	<-x.Done()
@@ -408,8 +397,6 @@ func TestClose(t *testing.T) {
 	_, err = a.dial0(nobody)
 	require.ErrorIs(t, err, ErrClosed)
 	_, err = a.m.Listen(netip.AddrPort{}, ListenConfig{})
-	require.ErrorIs(t, err, ErrClosed)
-	_, err = a.m.ResolveUD(a.ctx(), ResolveParams{Remote: nobody})
 	require.ErrorIs(t, err, ErrClosed)
 	require.NoError(t, a.m.Close())
 	require.NoError(t, a.loop.Close())
@@ -484,67 +471,6 @@ type renumbered struct {
 
 func (r renumbered) Num() uint32 { return r.num }
 
-func TestResolveAndSend(t *testing.T) {
-	for _, addr := range []string{"127.0.0.3", "::1"} {
-		port := testPort()
-		b := openHost(t, port, addr, Config{})
-		a := b
-		if b.addr.Is4() {
-			a = openHost(t, port, "127.0.0.2", Config{})
-		}
-		l, err := b.m.ListenUD(netip.AddrPortFrom(b.addr, 0), ListenConfig{})
-		require.NoError(t, err)
-		udB, udA := b.qp(verbs.QPTUD), a.qp(verbs.QPTUD)
-		b.in(func() { require.NoError(t, verbs.StartUD(udB, UDQKey, 0)) })
-		a.in(func() { require.NoError(t, verbs.StartUD(udA, UDQKey, 0)) })
-		go func() {
-			r, err := l.Accept(b.ctx())
-			if err == nil {
-				err = r.Accept(UDParams{QPN: udB.Num(), PrivateData: append([]byte("for "), r.PrivateData[:3]...)})
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}()
-		info, err := a.m.ResolveUD(a.ctx(), ResolveParams{Remote: l.Addr(), PrivateData: []byte("you")})
-		require.NoError(t, err)
-		require.Equal(t, udB.Num(), info.QPN)
-		require.EqualValues(t, UDQKey, info.QKey)
-		require.Equal(t, "for you", string(info.PrivateData[:7]))
-
-		ah, err := a.pd.CreateAH(info.AH)
-		require.NoError(t, err)
-		b.in(func() { require.NoError(t, udB.PostRecv(&verbs.RecvWR{SGList: b.sge(64)})) })
-		a.in(func() {
-			require.NoError(t, udA.PostSend(&verbs.SendWR{
-				Opcode: verbs.WRSend, SGList: a.sge(4), AH: ah, RemoteQPN: info.QPN, RemoteQKey: info.QKey,
-			}))
-		})
-		wc := b.completion(verbs.WCRecv)
-		require.EqualValues(t, 40+4, wc.ByteLen)
-		require.NoError(t, ah.Close())
-
-		go func() {
-			r, err := l.Accept(b.ctx())
-			if err == nil {
-				err = r.Reject(SIDRRejected, []byte("busy"))
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}()
-		var refused *SIDRError
-		_, err = a.m.ResolveUD(a.ctx(), ResolveParams{Remote: l.Addr()})
-		require.ErrorAs(t, err, &refused)
-		require.Equal(t, SIDRRejected, refused.Status)
-		require.Equal(t, "busy", string(refused.PrivateData[:4]))
-		require.NoError(t, l.Close())
-		_, err = a.m.ResolveUD(a.ctx(), ResolveParams{Remote: l.Addr()})
-		require.ErrorAs(t, err, &refused)
-		require.Equal(t, SIDRUnsupported, refused.Status)
-	}
-}
-
 func TestManyAtOnce(t *testing.T) {
 	a, b := pair(t, Config{})
 	l := b.listen(ListenConfig{})
@@ -604,18 +530,11 @@ func TestParameters(t *testing.T) {
 	}
 	_, err = a.m.Dial(a.ctx(), DialParams{QPParams: p, Remote: netip.MustParseAddrPort("[::1]:1")})
 	require.ErrorIs(t, err, ErrAddrNotAvail)
-	_, err = a.m.ResolveUD(a.ctx(), ResolveParams{Remote: netip.MustParseAddrPort("[::1]:1")})
-	require.ErrorIs(t, err, ErrAddrNotAvail)
-	_, err = a.m.ResolveUD(a.ctx(), ResolveParams{Remote: to, PrivateData: make([]byte, MaxResolvePrivate+1)})
-	require.ErrorIs(t, err, ErrPrivateData)
 
 	l := a.listen(ListenConfig{})
 	require.NotZero(t, l.Addr().Port())
 	_, err = a.m.Listen(l.Addr(), ListenConfig{})
 	require.ErrorIs(t, err, ErrAddrInUse)
-	ul, err := a.m.ListenUD(l.Addr(), ListenConfig{PortSpace: PortSpaceTCP})
-	require.NoError(t, err, "datagrams are another matter")
-	require.Equal(t, l.Addr(), ul.Addr())
 	_, err = New(a.dev, Config{Do: a.loop.Do})
 	require.ErrorIs(t, err, verbs.ErrBusy, "a device has one manager")
 }

@@ -26,8 +26,7 @@ type model struct {
 	requests map[uint32][]*conn // by the QPN of the dialer, which is unique
 	accepted map[*conn]uint32   // the QPN it was accepted with
 	rejected map[*conn]bool
-	ended    map[*conn]bool // by us
-	answers  map[*query]uint32
+	ended    map[*conn]bool      // by us
 	seen     map[*conn]time.Time // when it began
 	gone     map[*conn]time.Time // when it was over
 	nextQPN  uint32
@@ -76,19 +75,12 @@ func (m *model) serve() {
 	for _, s := range []*side{m.a, m.b} {
 		for _, l := range s.listeners {
 			for x := l.take(); x != nil; x = l.take() {
-				switch x := x.(type) {
-				case *conn:
-					m.requests[x.req.QPN] = append(m.requests[x.req.QPN], x)
-				case *question:
-					_ = x.answer(m.now, &SIDRREP{QPN: x.req.Service.testQPN()})
-				}
+				m.requests[x.req.QPN] = append(m.requests[x.req.QPN], x)
 			}
 		}
 	}
 	m.collect()
 }
-
-func (s ServiceID) testQPN() uint32 { return uint32(s)&0xffff ^ 0x55 }
 
 // some returns a connection of either side in one of the states.
 func (m *model) some(states ...state) *conn {
@@ -122,11 +114,6 @@ func (m *model) actions() map[string]func(*rapid.T) {
 			}
 			m.nextQPN++
 			m.dialed = append(m.dialed, m.request([]*side{m.a, m.b}[m.pick("side", 2)], m.nextQPN))
-		}),
-		"resolve": on(func() {
-			if len(m.answers) < 3 {
-				m.answers[m.ask(m.a)] = testService.testQPN()
-			}
 		}),
 		"serve": on(m.serve),
 		"accept": on(func() {
@@ -287,11 +274,10 @@ func TestModel(t *testing.T) {
 		w := newWorld(rt)
 		m := &model{
 			world: w, rt: rt, requests: map[uint32][]*conn{}, accepted: map[*conn]uint32{}, rejected: map[*conn]bool{},
-			ended: map[*conn]bool{}, seen: map[*conn]time.Time{}, gone: map[*conn]time.Time{}, answers: map[*query]uint32{}, nextQPN: 0x10,
+			ended: map[*conn]bool{}, seen: map[*conn]time.Time{}, gone: map[*conn]time.Time{}, nextQPN: 0x10,
 		}
 		m.listen(w.a, 8)
 		m.listen(w.b, 8)
-		m.listenUD(w.b, 4)
 		begin := m.now
 		rt.Repeat(m.actions())
 		// Up to this time no side gives up for want of answers.
@@ -307,12 +293,6 @@ func TestModel(t *testing.T) {
 			require.Equal(m.t, stateClosed, x.state)
 			var rejected *RejectError
 			require.True(m.t, m.ended[x] || errors.As(x.err, &rejected) || errors.Is(x.err, ErrDisconnected) || errors.Is(x.err, ErrTimeout))
-		}
-		for q, want := range m.answers {
-			require.True(m.t, q.rep != nil || q.err != nil)
-			if q.rep != nil {
-				require.Equal(m.t, want, q.rep.QPN)
-			}
 		}
 		var last []*conn
 		// A side that still believes in a connection can end it.

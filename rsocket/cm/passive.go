@@ -10,16 +10,15 @@ import (
 
 // listenKey is what is listened on; an invalid address stands for all addresses.
 type listenKey struct {
-	service   ServiceID
-	addr      netip.Addr
-	datagrams bool // for SIDR_REQ rather than REQ
+	service ServiceID
+	addr    netip.Addr
 }
 
 // listener is a service and its requests that were not taken yet.
 type listener struct {
 	key     listenKey
 	backlog int
-	queue   []any // *conn and *question
+	queue   []*conn
 	closed  bool
 	changed chan struct{}
 }
@@ -34,54 +33,44 @@ func (c *core) listen(key listenKey, backlog int) (*listener, error) {
 }
 
 // unlisten removes the listener and refuses its waiting requests.
-func (c *core) unlisten(now time.Time, l *listener) {
+func (c *core) unlisten(l *listener) {
 	if c.listeners[l.key] == l {
 		delete(c.listeners, l.key)
 	}
 	for _, x := range slices.Clone(l.queue) {
-		switch x := x.(type) {
-		case *conn:
-			x.turnAway(RejectInvalidServiceID, nil, nil, ErrClosed)
-		case *question:
-			_ = x.answer(now, &SIDRREP{Status: SIDRUnsupported})
-		}
+		x.turnAway(RejectInvalidServiceID, nil, nil, ErrClosed)
 	}
 	l.closed = true
 	signal(l.changed)
 }
 
 // listenerOf returns the listener of a service at one of our addresses.
-func (c *core) listenerOf(service ServiceID, addr netip.Addr, datagrams bool) *listener {
-	if l := c.listeners[listenKey{service, addr, datagrams}]; l != nil {
+func (c *core) listenerOf(service ServiceID, addr netip.Addr) *listener {
+	if l := c.listeners[listenKey{service, addr}]; l != nil {
 		return l
 	}
-	return c.listeners[listenKey{service: service, datagrams: datagrams}]
+	return c.listeners[listenKey{service: service}]
 }
 
-func (l *listener) add(x any) {
+func (l *listener) add(x *conn) {
 	l.queue = append(l.queue, x)
 	signal(l.changed)
 }
 
-func (l *listener) remove(x any) {
+func (l *listener) remove(x *conn) {
 	if i := slices.Index(l.queue, x); i >= 0 {
 		l.queue = slices.Delete(l.queue, i, i+1)
 	}
 }
 
 // take returns the oldest request, or nil.
-func (l *listener) take() any {
+func (l *listener) take() *conn {
 	if len(l.queue) == 0 {
 		return nil
 	}
 	x := l.queue[0]
 	l.queue = slices.Delete(l.queue, 0, 1)
-	switch x := x.(type) {
-	case *conn:
-		x.queued = false
-	case *question:
-		x.queued = false
-	}
+	x.queued = false
 	if len(l.queue) > 0 {
 		signal(l.changed)
 	}
@@ -115,7 +104,7 @@ func (c *core) receiveREQ(now time.Time, from route, tid uint64, m *REQ) {
 		refuse(reason)
 		return
 	}
-	l := c.listenerOf(m.Service, addr.Destination, false)
+	l := c.listenerOf(m.Service, addr.Destination)
 	if l == nil {
 		refuse(RejectInvalidServiceID)
 		return

@@ -2,10 +2,6 @@ package cm
 
 import "errors"
 
-// UDQKey is the Q_Key that the Linux kernel gives to the queue pairs of the
-// port space PortSpaceUDP (RDMA_UDP_QKEY).
-const UDQKey = 0x01234567
-
 // SIDRREQ asks for the queue pair of a service (IBTA vol. 1, 12.11.1).
 type SIDRREQ struct {
 	RequestID   uint32
@@ -34,18 +30,10 @@ type SIDRStatus uint8
 
 // The statuses.
 const (
-	SIDRSuccess            SIDRStatus = 0
-	SIDRUnsupported        SIDRStatus = 1 // no listener
-	SIDRRejected           SIDRStatus = 2
-	SIDRNoQP               SIDRStatus = 3
-	SIDRRedirect           SIDRStatus = 4
-	SIDRUnsupportedVersion SIDRStatus = 5
+	SIDRSuccess     SIDRStatus = 0
+	SIDRUnsupported SIDRStatus = 1 // no such service
+	SIDRRejected    SIDRStatus = 2
 )
-
-var sidrNames = [...]string{"success", "service ID not supported", "rejected by service", "no QP", "redirect", "unsupported version"}
-
-// String describes the status.
-func (s SIDRStatus) String() string { return nameOf(sidrNames[:], int(s), int(s), "SIDR") }
 
 // SIDRREP answers a SIDRREQ (IBTA vol. 1, 12.11.2).
 type SIDRREP struct {

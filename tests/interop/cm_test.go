@@ -21,7 +21,6 @@ import (
 const (
 	rpingPort   = 7174
 	cmatosePort = 7471
-	udaddyPort  = 7174
 )
 
 // manager returns the communication manager of an endpoint, which it does not outlive.

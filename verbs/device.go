@@ -137,8 +137,6 @@ type DatagramRoomer interface {
 
 // AH is an address handle: the destination of a UD message. It is immutable; any goroutine may call its methods.
 type AH interface {
-	// Attr returns the attributes with which the handle was created.
-	Attr() AHAttr
 	// Close closes the handle. Messages already posted with it are still sent.
 	Close() error
 }

@@ -13,7 +13,6 @@ import (
 type ah struct {
 	pd     *pd
 	h      ibv.AH
-	attr   verbs.AHAttr
 	closed atomic.Bool
 	refs   atomic.Int32 // one per work request, and one until Close
 }
@@ -36,7 +35,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 		return nil, failure("address handle", err)
 	}
 	p.dev.use.ahs.Add(1)
-	a := &ah{pd: p, h: h, attr: attr}
+	a := &ah{pd: p, h: h}
 	a.refs.Store(1)
 	return a, nil
 }
@@ -68,9 +67,6 @@ func (d *Device) hasGID(i int) bool {
 	p, err := d.queryPort()
 	return err == nil && taken(p.GIDs)
 }
-
-// Attr implements verbs.AH.
-func (a *ah) Attr() verbs.AHAttr { return a.attr }
 
 // Close implements verbs.AH.
 func (a *ah) Close() error {

@@ -6,24 +6,20 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// ah is an address handle. The protection domain already determines the peer, so the address is only stored.
+// ah is an address handle. The protection domain already determines the peer.
 type ah struct {
 	peer   *Peer
-	attr   verbs.AHAttr
 	closed atomic.Bool
 }
 
 var _ verbs.AH = (*ah)(nil)
 
-func (p *Peer) createAH(attr verbs.AHAttr) (verbs.AH, error) {
+func (p *Peer) createAH() (verbs.AH, error) {
 	if err := p.add(&p.ahCount, 1, maxAH); err != nil {
 		return nil, err
 	}
-	return &ah{peer: p, attr: attr}, nil
+	return &ah{peer: p}, nil
 }
-
-// Attr implements verbs.AH.
-func (a *ah) Attr() verbs.AHAttr { return a.attr }
 
 // Close implements verbs.AH.
 func (a *ah) Close() error {

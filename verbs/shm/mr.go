@@ -120,7 +120,7 @@ func (m *mr) Close() error {
 func (d *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) { return d.peer.createQP(attr) }
 
 // CreateAH implements verbs.PD. The domain determines the peer, whatever the address.
-func (d *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) { return d.peer.createAH(attr) }
+func (d *pd) CreateAH(verbs.AHAttr) (verbs.AH, error) { return d.peer.createAH() }
 
 // Close implements verbs.PD. The domain itself lives as long as the peer.
 func (d *pd) Close() error {

@@ -13,7 +13,6 @@ const maxAH = 1 << 20
 // ah is an address handle.
 type ah struct {
 	pd     *pd
-	attr   verbs.AHAttr
 	av     av
 	closed atomic.Bool
 }
@@ -40,7 +39,7 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 		p.dev.ahCount.Add(-1)
 		return nil, err
 	}
-	return &ah{pd: p, attr: attr, av: av}, nil
+	return &ah{pd: p, av: av}, nil
 }
 
 // resolve checks an address vector and converts it; both ends must have the same IP version.
@@ -67,9 +66,6 @@ func (d *Device) resolve(a *verbs.AHAttr) (av, error) {
 	}
 	return av{local: int(a.SGIDIndex), dst: netip.AddrPortFrom(dst, port)}, nil
 }
-
-// Attr implements verbs.AH.
-func (a *ah) Attr() verbs.AHAttr { return a.attr }
 
 // Close implements verbs.AH.
 func (a *ah) Close() error {

@@ -36,9 +36,9 @@ type Node struct {
 
 // Vector is one completion vector of a device with its driver, completion queue and members.
 //
-// The goroutine that holds the token drives the vector. No goroutine waits for the token: one that does not get it
-// leaves its work in a list (Wants, Do). That work is not lost, because the holder looks at the list again after
-// letting go. A holder leaves in one of two ways:
+// The goroutine that holds the token drives the vector. On the data path no goroutine waits for the token: one that
+// does not get it leaves its work in a list (Wants). That work is not lost, because the holder looks at the list again
+// after letting go. A holder leaves in one of two ways:
 //
 //   - Leave: nothing is left to do and the driver is armed, so that arriving work wakes the vector's goroutine;
 //   - stay: the only connection is in a dialog of requests and answers, so a goroutine will be back in a moment; if
@@ -48,9 +48,8 @@ type Vector struct {
 	members atomic.Int64 // for choosing a vector
 
 	_        [64]byte // avoid false sharing: every user of the vector writes the words below
-	token    atomic.Bool
+	token    sync.Mutex
 	wanting  atomic.Pointer[Node]
-	hasJobs  atomic.Bool
 	woken    atomic.Bool // something arrived after the driver was armed
 	spinning atomic.Bool // a goroutine polls
 	_        [64]byte
@@ -61,6 +60,7 @@ type Vector struct {
 	driver   verbs.Driver
 	CQ       verbs.CQ
 	byQPN    map[uint32]Member
+	closed   bool
 	armed    bool
 	attended bool // see stay
 	// Drained reports that the last poll emptied the completion queue, since the token was taken.
@@ -71,10 +71,7 @@ type Vector struct {
 
 	sleeper
 
-	mu     sync.Mutex // guards jobs and closed
-	jobs   []job
-	closed bool
-	gone   chan struct{} // closed after the last turn
+	gone chan struct{} // closed after the last turn
 }
 
 // Config is common to the vectors of a device.
@@ -112,8 +109,13 @@ func New(cfg Config, index int) (*Vector, error) {
 func (v *Vector) Load() int64 { return v.members.Load() }
 
 // TryEnter takes the token if it is free.
-func (v *Vector) TryEnter() bool {
-	if v.token.Load() || !v.token.CompareAndSwap(false, true) {
+func (v *Vector) TryEnter() bool { return v.token.TryLock() && v.entered() }
+
+// entered begins to drive the vector with the token that was taken. It returns false, without the token, if the vector
+// is closed.
+func (v *Vector) entered() bool {
+	if v.closed {
+		v.token.Unlock()
 		return false
 	}
 	v.Drained = false
@@ -124,8 +126,27 @@ func (v *Vector) TryEnter() bool {
 	return true
 }
 
+// Do runs f with the token held, for which it waits. The caller must not hold the token.
+func (v *Vector) Do(f func()) error {
+	v.token.Lock()
+	if !v.entered() {
+		return verbs.ErrClosed
+	}
+	f()
+	v.Leave()
+	return nil
+}
+
+// Try is Do for a function that can fail.
+func (v *Vector) Try(f func() error) (err error) {
+	if doErr := v.Do(func() { err = f() }); doErr != nil {
+		return doErr
+	}
+	return err
+}
+
 // release gives up the token without arming the driver.
-func (v *Vector) release() { v.token.Store(false) }
+func (v *Vector) release() { v.token.Unlock() }
 
 // turn is one round: arrivals, completions, requested work, doorbells.
 func (v *Vector) turn() bool {
@@ -199,26 +220,21 @@ func (v *Vector) Wants(n *Node) {
 
 // serve does the requested work.
 func (v *Vector) serve() bool {
-	worked := false
-	if v.wanting.Load() != nil {
-		for n := v.wanting.Swap(nil); n != nil; {
-			next := n.next
-			n.next = nil
-			n.queued.Store(false) // clear before Service, so that later requests are queued again
-			n.Member.Service()
-			n = next
-			worked = true
-		}
+	if v.wanting.Load() == nil {
+		return false
 	}
-	if v.hasJobs.Load() {
-		v.runJobs()
-		worked = true
+	for n := v.wanting.Swap(nil); n != nil; {
+		next := n.next
+		n.next = nil
+		n.queued.Store(false) // clear before Service, so that later requests are queued again
+		n.Member.Service()
+		n = next
 	}
-	return worked
+	return true
 }
 
 // wanted reports whether a token holder must look again after letting go.
-func (v *Vector) wanted() bool { return v.wanting.Load() != nil || v.hasJobs.Load() || v.woken.Load() }
+func (v *Vector) wanted() bool { return v.wanting.Load() != nil || v.woken.Load() }
 
 // Kick gets requested work done, by the caller or by the token holder.
 func (v *Vector) Kick() {
@@ -296,18 +312,11 @@ func (v *Vector) Run() {
 		}
 		runtime.Gosched() // a busy vector is roused again immediately: first let the goroutines run that it served
 	}
-	for !v.TryEnter() {
-		time.Sleep(50 * time.Microsecond) // holders keep the token for microseconds
-	}
-	v.end()
-}
-
-// end closes the vector. The token is never free again.
-func (v *Vector) end() {
-	v.mu.Lock()
+	v.token.Lock()
+	defer v.token.Unlock()
 	v.closed = true
-	v.mu.Unlock()
-	v.drainJobs()
+	v.serve()
+	v.driver.Flush()
 	_ = v.CQ.Close()
 	_ = v.driver.Close()
 	v.close()

@@ -12,14 +12,6 @@ import (
 // ordinary goroutines, concurrently, and never from an event loop. They must return within a
 // second, whatever the flows do. Every request on the socket corresponds to a method.
 type Control interface {
-	reports
-	switches
-	drains
-	renewals
-}
-
-// reports is the part of [Control] that changes nothing.
-type reports interface {
 	// Status returns a summary. Schema may be left empty.
 	Status() report.Status
 	// Stats returns the totals since the start. Schema may be left empty.
@@ -36,10 +28,7 @@ type reports interface {
 	// Devices lists the configured RDMA devices and the adapters of the host. Schema may be
 	// left empty.
 	Devices() DeviceList
-}
 
-// switches is the part of [Control] that changes how connections are handled.
-type switches interface {
 	// FlushPeers forgets every remembered refusal and returns their number.
 	FlushPeers() (int, error)
 	// Try makes a trial's rule apply until end is called. A [config.TrialError] says what is
@@ -60,10 +49,7 @@ type switches interface {
 	// ResetFlows starts resetting everything that is carried, and returns the number of those
 	// connections. Negotiations fall back.
 	ResetFlows() int
-}
 
-// drains is the part of [Control] that ends the gateway.
-type drains interface {
 	// Drain makes all new connections native and ends the gateway when the connections it
 	// carries have ended, but no later than after timeout; 0 means the configured one. The
 	// channel is closed when that has happened and the gateway is about to stop. If Drain is
@@ -71,15 +57,11 @@ type drains interface {
 	Drain(timeout time.Duration) (over <-chan struct{}, err error)
 	// Draining returns the progress of a drain; nil if there is none.
 	Draining() *report.DrainInfo
-}
 
-// renewals is the part of [Control] that puts another configuration or program into effect.
-// It may take longer than a second.
-type renewals interface {
 	// Renew rereads the configuration and puts it into effect, or makes another gateway take
 	// over and returns true: if the installed program differs from the running one, if the
 	// configuration takes a restart, or if always is set. If it fails, nothing has changed,
 	// unless the error is that of ctx: the reload may continue after ctx ends. ctx must have
-	// a deadline.
+	// a deadline. It may take longer than a second.
 	Renew(ctx context.Context, always bool) (replaced bool, err error)
 }

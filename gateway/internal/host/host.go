@@ -13,13 +13,39 @@ type Tuple struct {
 	Local, Remote netip.AddrPort
 }
 
-// Steering is the datapath below the gateway, which decides which segments the gateway gets: *ebpf.Datapath on a real
-// host, a software model on in-memory hosts. Package ebpf documents its types and rules.
+// Steering is the datapath below the gateway, which decides which segments the gateway gets: *ebpf.Datapath, or an
+// Unsteered. Package ebpf documents its types and rules.
 type Steering interface {
 	Entries
-	switches
-	watching
-	remembering
+
+	// About new connections.
+	Heartbeat() error
+	SetMode(m ebpf.Mode) error
+	SetOff(off bool) error
+	Refuse(reason uint8) error
+	SetProofs(perSecond int) error
+	Shed(reason uint8) error
+	SetPolicy(rules []ebpf.Rule) error
+	SetRollout(r ebpf.Rollout) error
+	SetCompare(on bool) error
+
+	// About what happens, and what is left.
+	Events(ctx context.Context, fn func(ebpf.Event)) error
+	Sweep(l ebpf.SweepLimits) (int, error)
+	Lingering() (int, error)
+	BlockedLegs() []ebpf.BlockedLegs
+	ProveAgain()
+	Counters() (ebpf.Counters, error)
+	TakeSeen() ([]ebpf.Seen, error)
+	TakeCompared() ([]ebpf.Compared, error)
+	MapUsage() ([]ebpf.MapUsage, error)
+
+	// About peers.
+	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
+	Forget(addr netip.Addr, port uint16) error
+	Peers() ([]ebpf.Peer, error)
+	FlushPeers() (int, error)
+
 	Close() error
 }
 
@@ -35,42 +61,8 @@ type Entries interface {
 	ForgetRequest(t ebpf.Tuple) (bool, error)
 }
 
-// switches is the part of [Steering] that decides about new connections.
-type switches interface {
-	Heartbeat() error
-	SetMode(m ebpf.Mode) error
-	SetOff(off bool) error
-	Refuse(reason uint8) error
-	SetProofs(perSecond int) error
-	Shed(reason uint8) error
-	SetPolicy(rules []ebpf.Rule) error
-	SetRollout(r ebpf.Rollout) error
-	SetCompare(on bool) error
-}
-
-// watching is the part of [Steering] that reports what happens, and cleans up.
-type watching interface {
-	Events(ctx context.Context, fn func(ebpf.Event)) error
-	Sweep(l ebpf.SweepLimits) (int, error)
-	Lingering() (int, error)
-	BlockedLegs() []ebpf.BlockedLegs
-	ProveAgain()
-	Counters() (ebpf.Counters, error)
-	TakeSeen() ([]ebpf.Seen, error)
-	TakeCompared() ([]ebpf.Compared, error)
-	MapUsage() ([]ebpf.MapUsage, error)
-}
-
-// remembering is the part of [Steering] that remembers peers.
-type remembering interface {
-	Remember(addr netip.Addr, port uint16, reason uint8, ttl time.Duration) error
-	Forget(addr netip.Addr, port uint16) error
-	Peers() ([]ebpf.Peer, error)
-	FlushPeers() (int, error)
-}
-
-// Legs makes the sockets that face local applications: non-blocking TCP sockets, or stand-ins on in-memory hosts, whose
-// SO_LINGER is {1, 0}. A callback owns the descriptor that it is passed.
+// Legs makes the sockets that face local applications: non-blocking TCP sockets whose SO_LINGER is {1, 0}. A callback
+// owns the descriptor that it is passed.
 type Legs interface {
 	// Available reports whether sockets can be made. It does not block.
 	Available() bool
@@ -118,7 +110,7 @@ type Loop interface {
 }
 
 // Beside is the part of the datapath by which two gateways share a host while one takes over from the other. It is
-// *ebpf.Datapath on a real host; package ebpf documents its rules.
+// *ebpf.Datapath, or an Unsteered; package ebpf documents its rules.
 type Beside interface {
 	Neighbour() (ebpf.Neighbour, error)
 	HasNeighbour() bool

@@ -31,7 +31,7 @@ func (e *engine) openDatagrams() (opened bool) {
 	d, err := datagram.Open(datagram.Config{
 		GatewayID: e.env.GatewayID, HostID: e.env.HostID, Port: e.cfg.DatagramPort.Port(), Only: h.datagramAddr, OwnPorts: e.cfg.OwnPorts(),
 		Keys: e.env.Keys.Load(), Policy: e.env.Policy, Shard: e.shards[0], TUN: h.AppTUN, Steering: h.Datagrams,
-		Providers: datagram.Providers(e.env.Providers, e.shards[0], e.cfg.HW), Gateway: datagramGateway{e}, Log: e.g.log,
+		Providers: datagram.Providers(e.env.Providers), Gateway: datagramGateway{e}, Log: e.g.log,
 	})
 	if err != nil {
 		if e.noDatagrams.Swap(&err) == nil {

@@ -5,34 +5,27 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
-	"github.com/smcgw/smcgw/verbs"
 )
 
-// DatagramPort is where datagrams leave and arrive on an adapter.
-type DatagramPort struct {
-	Device verbs.Device
-	Port   verbs.PortAttr
-	GID    uint8 // index in Port of the local address's GID
-
-	a *adapter
-}
-
-// DatagramsAt returns the port for datagrams between two addresses. It may block.
-// Env.Withdrawn ends the use of the device.
-func (h *Hardware) DatagramsAt(local, remote netip.Addr) (at DatagramPort, err error) {
+// DatagramsAt returns the adapter for datagrams between two addresses. It may block, as its
+// Hold may. Env.Withdrawn ends the use of the device.
+func (h *Hardware) DatagramsAt(local, remote netip.Addr) (at DatagramDevice, err error) {
 	a, index, _, err := h.portOf(local, remote)
 	if err != nil {
 		return at, err
 	}
-	return DatagramPort{Device: a.dev, Port: *a.port.Load(), GID: index, a: a}, nil
+	hw := h.env.Config.HW
+	return DatagramDevice{
+		Device: a.dev, Port: *a.port.Load(), GID: index, TrafficClass: hw.TrafficClass, ServiceLevel: hw.ServiceLevel(),
+		Mixed: hw.Mixed == config.SwitchOn, Hold: a.holdFor,
+	}, nil
 }
 
-// Hold reserves room for the work requests of one queue pair in a completion queue of a
-// shard. The adapter is not closed before leave is called, which must follow the close of the
-// queue pair and its domain. It may block.
-func (p DatagramPort) Hold(s *loop.Shard, need int) (q *loop.Queue, leave func(), err error) {
-	a := p.a
+// holdFor reserves room for the work requests of a queue pair for datagrams in a completion
+// queue of a shard.
+func (a *adapter) holdFor(s *loop.Shard, need int) (q *loop.Queue, leave func(), err error) {
 	if err := a.holdDatagrams(); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", a.name, err)
 	}

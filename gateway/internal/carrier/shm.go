@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
@@ -56,6 +57,11 @@ func (s *Shm) peerFor(r Request) (*ShmPeer, error) {
 		return s.coldPeerFor(r.peer())
 	}
 	return s.PeerFor(r.peer(), true)
+}
+
+// Datagrams returns the device for datagrams, whose peers share memory, and its queue on a shard.
+func (s *Shm) Datagrams(shard *loop.Shard) (DatagramDevice, *loop.Queue) {
+	return DatagramDevice{Device: s.Device, Port: s.Device.Port()}, s.Queue(shard)
 }
 
 // OffersAtOnce implements Prompt.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -338,16 +339,25 @@ func (sf *Soft) peerFor(k softKey) (*softPeer, error) {
 	return p, nil
 }
 
-// Hold counts a queue pair for datagrams and returns its queue. The unit is not closed before
-// leave is called, which must follow the close of the queue pair and its domain.
-func (sf *Soft) Hold(u *SoftUnit, s *loop.Shard) (q *loop.Queue, leave func(), err error) {
-	sf.mu.Lock()
-	defer sf.mu.Unlock()
-	if err := sf.usable(u); err != nil {
-		return nil, nil, err
+// DatagramsAt returns the device for datagrams from a local address.
+func (sf *Soft) DatagramsAt(local, _ netip.Addr) (at DatagramDevice, err error) {
+	port, err := sf.PortOf(local)
+	if err != nil {
+		return at, err
 	}
-	u.users++
-	return u.Queue(s), sync.OnceFunc(func() { sf.unpaired(u) }), nil
+	u := port.Unit
+	return DatagramDevice{
+		Device: u.Device, Port: u.Port, GID: port.GID, Mixed: sf.env.Config.HW.Mixed == config.SwitchOn,
+		Hold: func(s *loop.Shard, _ int) (q *loop.Queue, leave func(), err error) {
+			sf.mu.Lock()
+			defer sf.mu.Unlock()
+			if err := sf.usable(u); err != nil {
+				return nil, nil, err
+			}
+			u.users++
+			return u.Queue(s), sync.OnceFunc(func() { sf.unpaired(u) }), nil
+		},
+	}, nil
 }
 
 // usable returns why nothing new can be made on a unit. The caller holds mu.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -104,13 +105,13 @@ func (a *adapter) turns() {
 	}
 }
 
-func (a *adapter) DeviceAt(local, remote netip.Addr) (device, error) {
-	d, err := a.network.DeviceAt(local, remote)
+func (a *adapter) DatagramsAt(local, remote netip.Addr) (carrier.DatagramDevice, error) {
+	d, err := a.network.DatagramsAt(local, remote)
 	if err == nil {
 		d.Device = adapterDevice{d.Device, a}
 		below := d.Hold
-		d.Hold = func() (*loop.Queue, func(), error) {
-			q, _, err := below()
+		d.Hold = func(s *loop.Shard, need int) (*loop.Queue, func(), error) {
+			q, _, err := below(s, need)
 			return q, func() { _ = a.call("leave") }, errors.Join(err, a.call("Hold"))
 		}
 	}

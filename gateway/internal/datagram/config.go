@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/verbs"
-	"github.com/smcgw/smcgw/verbs/shm"
 )
 
 // Config holds the parameters of an engine. All fields except Only and Keys are required.
@@ -88,49 +87,41 @@ type Provider interface {
 // network is a device whose peers are addresses, such as RoCEv2.
 type network interface {
 	Provider
-	// DeviceAt returns the device that has the local address and reaches the remote one from
+	// DatagramsAt returns the device that has the local address and reaches the remote one from
 	// it.
-	DeviceAt(local, remote netip.Addr) (device, error)
-}
-
-// device is a verbs device on which queue pairs for datagrams are made.
-type device struct {
-	verbs.Device
-	// Queue receives the completions on the engine's shard. It is set where memory is shared.
-	Queue *loop.Queue
-	// Hold returns the queue for one more queue pair on a network. The device stays open, and
-	// the queue keeps the room, until leave is called, which must follow the close of the
-	// queue pair and its domain.
-	Hold func() (q *loop.Queue, leave func(), err error)
-	// Port is the port of the device.
-	Port verbs.PortAttr
-	// GID is the index of the local address among the GIDs of Port; 0 where memory is shared.
-	GID uint8
-	// TrafficClass and ServiceLevel are the markings of outgoing packets.
-	TrafficClass, ServiceLevel uint8
-	// Mixed allows devices of the other RoCEv2 kind at the other end, if this one receives on
-	// the port that adapters send to.
-	Mixed bool
+	DatagramsAt(local, remote netip.Addr) (carrier.DatagramDevice, error)
 }
 
 // memory is the device of peers that share memory with this host.
 type memory interface {
 	Provider
-	// SharedDevice returns the device that all peers share memory with.
-	SharedDevice() device
-	// Offered returns the peer that was offered memory at this address, making the offer if
-	// there is none. It returns a zero peer if the host at that address cannot take an offer.
-	Offered(to netip.Addr) (memoryPeer, error)
-	// Known returns the live peer with this key, or a zero peer.
-	Known(key [16]byte) memoryPeer
+	// Datagrams returns the device that all peers share memory with, and its queue on a shard.
+	Datagrams(s *loop.Shard) (carrier.DatagramDevice, *loop.Queue)
+	// PeerFor returns the peer that was offered memory at this address, making the offer if
+	// there is none. The error is carrier.ErrNotHere if the host there cannot take one.
+	PeerFor(to netip.Addr, hold bool) (*carrier.ShmPeer, error)
+	// Known returns the live peer with this key, or nil.
+	Known(key [16]byte) *carrier.ShmPeer
 	// Attach attaches to an offer that came from an address and returns its peer. It is
 	// called on goroutines of its own, one per gateway.
-	Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (memoryPeer, error)
+	Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (*carrier.ShmPeer, error)
+	// Hold keeps the device from dropping an idle peer until Leave is called.
+	Hold(p *carrier.ShmPeer)
+	Leave(p *carrier.ShmPeer)
 }
 
-// memoryPeer is a peer that shares memory with this host.
-type memoryPeer struct {
-	*shm.Peer
-	// Hold keeps the device from dropping an idle peer until leave is called.
-	Hold func() (leave func())
+var (
+	_ network = (*carrier.Soft)(nil)
+	_ network = (*carrier.Hardware)(nil)
+	_ memory  = (*carrier.Shm)(nil)
+)
+
+// Providers returns those providers of connections that can carry datagrams.
+func Providers(all []carrier.Provider) (list []Provider) {
+	for _, prov := range all {
+		if prov.Kind() != negotiate.CarrierIB { // datagrams cannot address an InfiniBand port
+			list = append(list, prov)
+		}
+	}
+	return list
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
@@ -25,13 +26,13 @@ type stoppedMemory struct {
 	release chan struct{}
 }
 
-func (m stoppedMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (memoryPeer, error) {
+func (m stoppedMemory) Attach(ctx context.Context, from netip.Addr, name string, key [16]byte) (*carrier.ShmPeer, error) {
 	if name != stoppedName {
 		return m.memory.Attach(ctx, from, name, key)
 	}
 	m.calls.Add(1)
 	<-m.release
-	return memoryPeer{}, errNotHere
+	return nil, carrier.ErrNotHere
 }
 
 // besideStopped starts host 1 again, beside a stopped gateway.

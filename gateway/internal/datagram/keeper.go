@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
@@ -39,8 +40,8 @@ type keeper struct {
 
 	// Owned by the keeper's goroutine.
 	network map[verbs.Device]*port
-	memory  []*port                   // one per peer; least recently found first
-	met     map[netip.Addr]memoryPeer // by address: peers that have offered memory
+	memory  []*port                         // one per peer; least recently found first
+	met     map[netip.Addr]*carrier.ShmPeer // by address: peers that have offered memory
 	// attaching holds the gateways being attached to, by rendezvous name, with what waits for
 	// each.
 	attaching map[string][]func()
@@ -49,7 +50,7 @@ type keeper struct {
 func newKeeper(e *engine) *keeper {
 	k := &keeper{
 		e: e, jobs: make(chan func(), keeperJobs), network: map[verbs.Device]*port{},
-		met: map[netip.Addr]memoryPeer{}, attaching: map[string][]func(){},
+		met: map[netip.Addr]*carrier.ShmPeer{}, attaching: map[string][]func(){},
 	}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	k.done.Go(k.run)
@@ -101,7 +102,7 @@ func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
 		switch {
 		case err == nil:
 			list = append(list, w)
-		case !errors.Is(err, errNotHere) && !errors.Is(err, fs.ErrNotExist):
+		case !errors.Is(err, carrier.ErrNotHere) && !errors.Is(err, fs.ErrNotExist):
 			k.e.log.Debug("datagram port", "carrier", prov.Kind(), "peer", pair.remote, "error", err)
 		}
 	}
@@ -110,7 +111,7 @@ func (k *keeper) find(pair addrPair, q *resolve.Resolve) (list []way) {
 
 // networkWay returns the port of the device that has the local address.
 func (k *keeper) networkWay(prov network, pair addrPair) (w way, err error) {
-	dev, err := prov.DeviceAt(pair.local, pair.remote)
+	dev, err := prov.DatagramsAt(pair.local, pair.remote)
 	if err != nil {
 		return w, err
 	}
@@ -146,7 +147,7 @@ func (k *keeper) memoryWay(prov memory, pair addrPair, q *resolve.Resolve) (w wa
 }
 
 // memoryPort finds or makes the port of a peer.
-func (k *keeper) memoryPort(prov memory, peer memoryPeer) (p *port, err error) {
+func (k *keeper) memoryPort(prov memory, peer *carrier.ShmPeer) (p *port, err error) {
 	k.dropMemory()
 	if i := slices.IndexFunc(k.memory, func(p *port) bool { return p.shm == peer.Peer }); i >= 0 {
 		p = k.memory[i]
@@ -155,8 +156,11 @@ func (k *keeper) memoryPort(prov memory, peer memoryPeer) (p *port, err error) {
 		if !k.memoryRoom() {
 			return nil, fmt.Errorf("%d shm peers with datagrams: %w", len(k.memory), verbs.ErrNoMemory)
 		}
-		dev := prov.SharedDevice()
-		at := place{queue: dev.Queue, pd: peer.PD(), mtu: dev.Port.ActiveMTU.Bytes(), shm: peer.Peer, hold: peer.Hold}
+		dev, queue := prov.Datagrams(k.e.s)
+		at := place{queue: queue, pd: peer.PD(), mtu: dev.Port.ActiveMTU.Bytes(), shm: peer.Peer, hold: func() (leave func()) {
+			prov.Hold(peer)
+			return sync.OnceFunc(func() { prov.Leave(peer) })
+		}}
 		if p, err = newPort(k.e, prov.Kind(), at); err != nil {
 			return nil, err
 		}
@@ -186,21 +190,18 @@ func (k *keeper) memoryRoom() bool {
 }
 
 // memoryPeer finds the peer.
-func (k *keeper) memoryPeer(prov memory, pair addrPair, q *resolve.Resolve) (p memoryPeer, err error) {
+func (k *keeper) memoryPeer(prov memory, pair addrPair, q *resolve.Resolve) (p *carrier.ShmPeer, err error) {
 	if q == nil {
-		if p = k.met[pair.remote]; p.Peer == nil || p.Err() != nil {
-			p, err = prov.Offered(pair.remote)
-		}
-		if err == nil && p.Peer == nil {
-			err = errNotHere
+		if p = k.met[pair.remote]; p == nil || p.Err() != nil {
+			p, err = prov.PeerFor(pair.remote, false)
 		}
 		return p, err
 	}
 	if o := k.memoryOffer(prov, q); o != nil {
 		p = prov.Known(o.Key)
 	}
-	if p.Peer == nil {
-		err = errNotHere
+	if p == nil {
+		err = carrier.ErrNotHere
 	}
 	return p, err
 }
@@ -223,7 +224,7 @@ func (k *keeper) attach(from netip.Addr, q *resolve.Resolve, then func()) {
 			continue
 		}
 		o := k.memoryOffer(prov, q)
-		if o == nil || prov.Known(o.Key).Peer != nil {
+		if o == nil || prov.Known(o.Key) != nil {
 			continue
 		}
 		waiting, busy := k.attaching[o.Name]
@@ -268,7 +269,7 @@ func (k *keeper) call(prov memory, from netip.Addr, o *resolve.UDOffer, then fun
 }
 
 // meet remembers that the peer at an address has offered memory.
-func (k *keeper) meet(at netip.Addr, p memoryPeer) {
+func (k *keeper) meet(at netip.Addr, p *carrier.ShmPeer) {
 	if _, known := k.met[at]; !known && len(k.met) >= maxPeers {
 		dropOne(k.met)
 	}

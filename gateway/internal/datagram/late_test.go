@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -17,11 +18,11 @@ type lateNetwork struct {
 	there *atomic.Bool
 }
 
-func (n lateNetwork) DeviceAt(local, remote netip.Addr) (device, error) {
+func (n lateNetwork) DatagramsAt(local, remote netip.Addr) (carrier.DatagramDevice, error) {
 	if !n.there.Load() {
-		return device{}, errNotHere
+		return carrier.DatagramDevice{}, carrier.ErrNotHere
 	}
-	return n.network.DeviceAt(local, remote)
+	return n.network.DatagramsAt(local, remote)
 }
 
 // TestDeviceThatComesLate: that there was no way to a peer is not remembered for long, and

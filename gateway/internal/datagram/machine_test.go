@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/twohosts"
@@ -161,9 +162,6 @@ func (m *machine) drive(dev verbs.Device) driven {
 	return d
 }
 
-// device describes a device for an engine on the first loop.
-func (d driven) device() device { return device{Device: d.dev, Queue: d.queues[0], Port: d.dev.Port()} }
-
 // openSoft opens a device on one address.
 func (m *machine) openSoft(at netip.Addr, port uint16) {
 	dev, err := soft.Open(soft.Config{Addrs: []netip.Addr{at}, UDPPort: port, Vectors: len(m.shards), Logger: slog.New(slog.DiscardHandler)})
@@ -180,14 +178,14 @@ type fakeNetwork struct {
 
 func (n fakeNetwork) Kind() negotiate.CarrierKind { return n.kind }
 
-func (n fakeNetwork) DeviceAt(local, _ netip.Addr) (device, error) {
+func (n fakeNetwork) DatagramsAt(local, _ netip.Addr) (carrier.DatagramDevice, error) {
 	if verbs.GIDOf(local) != n.dev.Port().GIDs[0].GID {
-		return device{}, errNotHere
+		return carrier.DatagramDevice{}, carrier.ErrNotHere
 	}
-	d := n.device()
-	d.Hold = func() (*loop.Queue, func(), error) { return n.queues[0], func() {}, nil }
-	d.Mixed = n.mixed
-	return d, nil
+	return carrier.DatagramDevice{
+		Device: n.dev, Port: n.dev.Port(), Mixed: n.mixed,
+		Hold: func(*loop.Shard, int) (*loop.Queue, func(), error) { return n.queues[0], func() {}, nil },
+	}, nil
 }
 
 // openShm opens a device whose rendezvous is in a directory.
@@ -214,50 +212,49 @@ type fakeMemory struct {
 
 func (*fakeMemory) Kind() negotiate.CarrierKind { return negotiate.CarrierSHM }
 
-func (m *fakeMemory) SharedDevice() device { return m.device() }
+func (m *fakeMemory) Datagrams(*loop.Shard) (carrier.DatagramDevice, *loop.Queue) {
+	return carrier.DatagramDevice{Device: m.dev, Port: m.dev.Port()}, m.queues[0]
+}
 
-func (m *fakeMemory) Offered(to netip.Addr) (memoryPeer, error) {
+func (m *fakeMemory) PeerFor(to netip.Addr, _ bool) (*carrier.ShmPeer, error) {
 	p := m.offers[to]
 	if p == nil || p.Err() != nil {
 		var err error
 		if p, err = m.shm.Offer(); err != nil {
-			return memoryPeer{}, err
+			return nil, err
 		}
 		m.offers[to] = p
 	}
-	return m.peer(p), nil
+	return &carrier.ShmPeer{Peer: p}, nil
 }
 
-func (m *fakeMemory) Known(key [16]byte) memoryPeer {
+func (m *fakeMemory) Known(key [16]byte) *carrier.ShmPeer {
 	for _, p := range m.offers {
 		if p.Key() == key && p.Err() == nil {
-			return m.peer(p)
+			return &carrier.ShmPeer{Peer: p}
 		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.attached {
 		if p.Key() == key && p.Err() == nil {
-			return m.peer(p)
+			return &carrier.ShmPeer{Peer: p}
 		}
 	}
-	return memoryPeer{}
+	return nil
 }
 
-func (m *fakeMemory) Attach(ctx context.Context, _ netip.Addr, name string, key [16]byte) (memoryPeer, error) {
+func (m *fakeMemory) Attach(ctx context.Context, _ netip.Addr, name string, key [16]byte) (*carrier.ShmPeer, error) {
 	p, err := m.shm.Attach(ctx, name, key)
 	if err != nil {
-		return memoryPeer{}, err
+		return nil, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.attached = append(m.attached, p)
-	return m.peer(p), nil
+	return &carrier.ShmPeer{Peer: p}, nil
 }
 
-func (m *fakeMemory) peer(p *shm.Peer) memoryPeer {
-	return memoryPeer{Peer: p, Hold: func() (leave func()) {
-		m.held.Add(1)
-		return func() { m.held.Add(-1) }
-	}}
-}
+func (m *fakeMemory) Hold(*carrier.ShmPeer) { m.held.Add(1) }
+
+func (m *fakeMemory) Leave(*carrier.ShmPeer) { m.held.Add(-1) }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
@@ -256,8 +257,8 @@ type failing struct {
 	posted, closed atomic.Int32
 }
 
-func (f *failing) DeviceAt(local, remote netip.Addr) (device, error) {
-	d, err := f.network.DeviceAt(local, remote)
+func (f *failing) DatagramsAt(local, remote netip.Addr) (carrier.DatagramDevice, error) {
+	d, err := f.network.DatagramsAt(local, remote)
 	if err == nil && f.pd == nil {
 		f.pd, err = d.AllocPD()
 		d.Device = failingDevice{d.Device, f}

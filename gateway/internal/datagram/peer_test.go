@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
@@ -46,16 +48,16 @@ func (h *hosts) providers(i int, change func(list []Provider)) {
 // narrowMemory and narrowNetwork are devices of short packets.
 type narrowMemory struct{ memory }
 
-func (n narrowMemory) SharedDevice() device {
-	d := n.memory.SharedDevice()
+func (n narrowMemory) Datagrams(s *loop.Shard) (carrier.DatagramDevice, *loop.Queue) {
+	d, q := n.memory.Datagrams(s)
 	d.Port.ActiveMTU = verbs.MTU1024
-	return d
+	return d, q
 }
 
 type narrowNetwork struct{ network }
 
-func (n narrowNetwork) DeviceAt(local, remote netip.Addr) (device, error) {
-	d, err := n.network.DeviceAt(local, remote)
+func (n narrowNetwork) DatagramsAt(local, remote netip.Addr) (carrier.DatagramDevice, error) {
+	d, err := n.network.DatagramsAt(local, remote)
 	d.Port.ActiveMTU = verbs.MTU1024
 	return d, err
 }

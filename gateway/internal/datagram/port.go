@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -60,7 +61,7 @@ type port struct {
 	tx    verbs.MR              // the slots of the engine
 	room  verbs.DatagramRoomer  // nil where the device does not know
 	shm   *shm.Peer             // nil on a network
-	hold  func() (leave func()) // memoryPeer.Hold; nil on a network
+	hold  func() (leave func()) // keeps an idle peer; nil on a network
 	leave func()                // releases what hold took, or tells the device that it is no longer in use
 	at    atomic.Uint32         // a portState
 
@@ -91,8 +92,8 @@ type place struct {
 }
 
 // newNetworkPort makes a port on a device, which stays open for it.
-func newNetworkPort(e *engine, kind negotiate.CarrierKind, dev *device) (*port, error) {
-	queue, leave, err := dev.Hold()
+func newNetworkPort(e *engine, kind negotiate.CarrierKind, dev *carrier.DatagramDevice) (*port, error) {
+	queue, leave, err := dev.Hold(e.s, queueNeed)
 	if err != nil {
 		return nil, fmt.Errorf("device: %w", err)
 	}

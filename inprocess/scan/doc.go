@@ -10,7 +10,8 @@
 //
 // [Scanner.Program] examines a file and the libraries that it names, [Scanner.Process] what a process has mapped.
 // Results are cached by device, inode, size and times of the file, up to a bound. A build ID would not do as a key:
-// anyone can write one into a file, and the result for that file would then be believed of another program.
+// anyone can write one into a file, and the result for that file would then be believed of another program. What was
+// read from a process's memory is believed of that process alone.
 //
 // The trap: the bytes of an instruction need not be one. Those of SYSCALL also occur within displacements and
 // constants, so on x86-64 the function around each is decoded from its beginning, which the unwind tables give. On

@@ -74,6 +74,7 @@ type image struct {
 	r        io.ReaderAt
 	size     int64
 	work     *budget
+	loaded   bool // r is memory, with neither sections nor a dynamic section as in the file
 	arch     Arch
 	machine  elf.Machine
 	segments []segment
@@ -88,26 +89,30 @@ type image struct {
 // readImage reads the headers of a file.
 func readImage(r io.ReaderAt, size int64, work *budget) (*image, error) {
 	im := &image{r: r, size: size, work: work}
+	return im, im.readHeaders()
+}
+
+func (im *image) readHeaders() error {
 	head, err := im.read(0, 64)
 	if err != nil {
-		return nil, errNotELF
+		return errNotELF
 	}
 	if string(head[:4]) != elf.ELFMAG || elf.Class(head[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Data(head[elf.EI_DATA]) != elf.ELFDATA2LSB {
-		return nil, errNotELF
+		return errNotELF
 	}
 	le := binary.LittleEndian
 	im.machine = elf.Machine(le.Uint16(head[18:]))
 	im.arch, _ = archOf(im.machine)
 	if kind := elf.Type(le.Uint16(head[16:])); kind != elf.ET_EXEC && kind != elf.ET_DYN {
-		return nil, fmt.Errorf("%w: %v, no program and no library", errNotELF, kind)
+		return fmt.Errorf("%w: %v, no program and no library", errNotELF, kind)
 	}
 	count, each := uint64(le.Uint16(head[56:])), uint64(le.Uint16(head[54:]))
 	if count == 0 || count > maxSegments || each != 56 {
-		return nil, fmt.Errorf("%w: %d program headers of %d bytes", errMalformed, count, each)
+		return fmt.Errorf("%w: %d program headers of %d bytes", errMalformed, count, each)
 	}
 	table, err := im.read(le.Uint64(head[32:]), count*each)
 	if err != nil {
-		return nil, fmt.Errorf("program headers: %w", err)
+		return fmt.Errorf("program headers: %w", err)
 	}
 	for b := table; len(b) > 0; b = b[each:] {
 		im.segments = append(im.segments, segment{
@@ -115,8 +120,10 @@ func readImage(r io.ReaderAt, size int64, work *budget) (*image, error) {
 			offset: le.Uint64(b[8:]), address: le.Uint64(b[16:]), size: le.Uint64(b[32:]), mem: le.Uint64(b[40:]),
 		})
 	}
-	im.readSections(le.Uint64(head[40:]), uint64(le.Uint16(head[60:])), uint64(le.Uint16(head[58:])), le.Uint16(head[62:]))
-	return im, im.readSegments()
+	if !im.loaded {
+		im.readSections(le.Uint64(head[40:]), uint64(le.Uint16(head[60:])), uint64(le.Uint16(head[58:])), le.Uint16(head[62:]))
+	}
+	return im.readSegments()
 }
 
 // read reads a piece of the file, all of it or none.
@@ -185,6 +192,9 @@ func (im *image) readSegments() error {
 				return fmt.Errorf("%w: more than one dynamic section", errMalformed)
 			}
 			dynamic = true
+			if im.loaded { // the loader has written to it
+				continue
+			}
 			if err := im.readDynamic(s); err != nil {
 				return fmt.Errorf("dynamic section: %w", err)
 			}

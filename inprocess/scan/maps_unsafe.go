@@ -42,7 +42,7 @@ func queryMaps(f *os.File, limit int) []mapping {
 		if errno != 0 {
 			return nil
 		}
-		m := mapping{begin: q.begin, end: q.end, device: unix.Mkdev(q.major, q.minor), inode: q.inode}
+		m := mapping{begin: q.begin, end: q.end, executable: true, offset: q.offset, device: unix.Mkdev(q.major, q.minor), inode: q.inode}
 		if q.nameSize > 0 {
 			m.path = unix.ByteSliceToString(name[:q.nameSize])
 		}

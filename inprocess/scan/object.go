@@ -299,8 +299,13 @@ type object struct {
 
 // readObject examines a file, within a budget. In libc it does not search for instructions.
 func readObject(r io.ReaderAt, size int64, libc bool, work *budget) *object {
-	ob := &object{}
 	im, err := readImage(r, size, work)
+	return objectOf(im, err, libc)
+}
+
+// objectOf examines an image, unless reading it has failed.
+func objectOf(im *image, err error, libc bool) *object {
+	ob := &object{}
 	if err == nil {
 		ob.arch, ob.interpreter, ob.needed, ob.rpath, ob.runpath = im.arch, im.interpreter, im.needed, im.rpath, im.runpath
 		switch {

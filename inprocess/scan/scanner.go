@@ -79,6 +79,7 @@ type key struct {
 	size         int64
 	mtime, ctime unix.Timespec
 	libc         bool
+	in           place // for what was read from memory
 }
 
 // Scanner scans programs, and caches results by file. It is safe for concurrent use.
@@ -234,6 +235,16 @@ func (s *Scanner) file(file string, work *budget) (*object, unix.Stat_t, error) 
 // opened examines an open file within a budget, or returns the cached result.
 func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool, work *budget) *object {
 	k := key{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, ctime: st.Ctim, libc: libc}
+	return s.once(k, work, func() (*object, bool) {
+		ob := readObject(f, st.Size, libc, work)
+		var after unix.Stat_t
+		err := unix.Fstat(int(f.Fd()), &after)
+		return ob, err == nil && after.Mtim == st.Mtim && after.Size == st.Size // not written meanwhile
+	})
+}
+
+// once returns the cached result, or what examine finds and whether that is of one state of the file.
+func (s *Scanner) once(k key, work *budget, examine func() (ob *object, steady bool)) *object {
 	s.mu.Lock()
 	if e := s.byKey[k]; e != nil {
 		s.recent.MoveToFront(e)
@@ -241,14 +252,9 @@ func (s *Scanner) opened(f *os.File, st unix.Stat_t, libc bool, work *budget) *o
 		return e.Value.(*remembered).object
 	}
 	s.mu.Unlock()
-	ob := readObject(f, st.Size, libc, work) // two goroutines may do so at a time
-	if work.left == 0 {                      // the next examination may get further, as it finds others cached
+	ob, steady := examine()        // two goroutines may do so at a time
+	if work.left == 0 || !steady { // the next examination may get further, as it finds others cached
 		ob.found.Reasons = with(ob.found.Reasons, Unreadable)
-		return ob
-	}
-	var after unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &after); err != nil || after.Mtim != st.Mtim || after.Size != st.Size {
-		ob.found.Reasons = with(ob.found.Reasons, Unreadable) // written meanwhile
 		return ob
 	}
 	s.mu.Lock()

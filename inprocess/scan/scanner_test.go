@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -242,8 +243,16 @@ func TestNotPrograms(t *testing.T) {
 	require.Equal(t, []Reason{NotELF}, program(t, text).Reasons)
 }
 
-// running looks at a process of a program, which writes a byte when it has come so far and ends with its input.
+// running looks at a process of a program.
 func running(t *testing.T, file string, args ...string) *Result {
+	t.Helper()
+	r, err := New().Process(start(t, file, args...))
+	require.NoError(t, err)
+	return r
+}
+
+// start starts a program, which writes a byte when it has come so far and ends with its input.
+func start(t *testing.T, file string, args ...string) (pid int) {
 	t.Helper()
 	p := exec.Command(file, args...)
 	stdin, err := p.StdinPipe()
@@ -251,22 +260,84 @@ func running(t *testing.T, file string, args ...string) *Result {
 	stdout, err := p.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
+	t.Cleanup(func() {
+		require.NoError(t, stdin.Close())
+		require.NoError(t, p.Wait())
+	})
 	_, err = io.ReadFull(stdout, make([]byte, 1))
 	require.NoError(t, err)
-	r, err := New().Process(p.Process.Pid)
-	require.NoError(t, stdin.Close())
-	require.NoError(t, p.Wait())
-	require.NoError(t, err)
-	return r
+	return p.Process.Pid
+}
+
+// loads loads the libraries that are its arguments.
+const loads = `#include <dlfcn.h>
+#include <unistd.h>
+int main(int argc, char **argv) { char c; for (int i = 1; i < argc; i++) if (!dlopen(argv[i], RTLD_NOW)) return 3; write(1, "x", 1); read(0, &c, 1); return 0; }`
+
+// asService calls f in a thread with what the daemon has as a service: another user's, and CAP_SYS_PTRACE.
+func asService(t *testing.T, f func()) {
+	if os.Geteuid() != 0 { // one of a user's own
+		f()
+		return
+	}
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and the thread ends with this goroutine
+		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var has [2]unix.CapUserData
+		err := unix.Capget(&head, &has[0])
+		has[0].Effective, has[1].Effective = has[0].Effective&(1<<unix.CAP_SYS_PTRACE), 0
+		if err = errors.Join(err, unix.Setfsuid(65534), unix.Capset(&head, &has[0])); err == nil {
+			f()
+		}
+		done <- err
+	}()
+	require.NoError(t, <-done)
+}
+
+// TestReplaced: a file that was replaced while a process has it mapped is examined as mapped, also by a service that
+// may open neither its map_files nor its mem, and once.
+func TestReplaced(t *testing.T) {
+	native(t)
+	program := build(t, "gcc", loads)
+	library := func(text string) string {
+		return build(t, "gcc", strings.Replace(text, "main", "its_main", 1), "-shared", "-fPIC")
+	}
+	own := filepath.Join(t.TempDir(), "libsmcgw.so")
+	require.NoError(t, os.Rename(library(raw), own))
+	for _, c := range []struct {
+		name, library string
+		reasons       []Reason
+	}{
+		{"clean", library(plain), []Reason{}},
+		{"raw", library(raw), []Reason{RawCalls}},
+		{"harmless", library(harmless), []Reason{}},
+		{"our own", own, []Reason{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pid := start(t, program, c.library)
+			require.NoError(t, os.WriteFile(c.library+".new", []byte("another file"), 0o600))
+			require.NoError(t, os.Rename(c.library+".new", c.library))
+			s := New()
+			var r *Result
+			var err error
+			look := func() { r, err = s.Process(pid) }
+			asService(t, look)
+			require.NoError(t, err)
+			require.Equal(t, c.reasons, r.Reasons, "%+v", r)
+			files := s.recent.Len()
+			asService(t, look)
+			require.Equal(t, c.reasons, r.Reasons, "%+v", r)
+			require.Equal(t, files, s.recent.Len())
+		})
+	}
 }
 
 // TestProcess: what a process has mapped counts, also a library that it has loaded itself.
 func TestProcess(t *testing.T) {
 	native(t)
 	library := build(t, "gcc", strings.Replace(raw, "main", "raw_main", 1), "-shared", "-fPIC")
-	loads := build(t, "gcc", `#include <dlfcn.h>
-#include <unistd.h>
-int main(int argc, char **argv) { char c; for (int i = 1; i < argc; i++) if (!dlopen(argv[i], RTLD_NOW)) return 3; write(1, "x", 1); read(0, &c, 1); return 0; }`)
+	loads := build(t, "gcc", loads)
 	for _, c := range []struct {
 		args    []string
 		reasons []Reason
@@ -553,10 +624,11 @@ func TestMaps(t *testing.T) {
 	require.NoError(t, err)
 	device := unix.Mkdev(0xfe, 1)
 	require.Equal(t, []mapping{
-		{0x55d0c8a02000, 0x55d0c8a06000, device, 1183, "/usr/bin/cat"},
-		{0x7f0000000000, 0x7f0000001000, 0, 0, ""},
-		{0x7f1000000000, 0x7f1000001000, device, 77, "/tmp/a b (deleted)"},
-		{0x7ffc00000000, 0x7ffc00002000, 0, 0, "[vdso]"},
+		{0x55d0c8a00000, 0x55d0c8a02000, false, 0, device, 1183, "/usr/bin/cat"},
+		{0x55d0c8a02000, 0x55d0c8a06000, true, 0x2000, device, 1183, "/usr/bin/cat"},
+		{0x7f0000000000, 0x7f0000001000, true, 0, 0, 0, ""},
+		{0x7f1000000000, 0x7f1000001000, true, 0, device, 77, "/tmp/a b (deleted)"},
+		{0x7ffc00000000, 0x7ffc00002000, true, 0, 0, 0, "[vdso]"},
 	}, list)
 }
 
@@ -573,7 +645,7 @@ func TestQueryMaps(t *testing.T) {
 	require.NoError(t, err)
 	list, err := parseMaps(text)
 	require.NoError(t, err)
-	list = slices.DeleteFunc(list, func(m mapping) bool { return m.path == "[vsyscall]" }) // in the text only
+	list = slices.DeleteFunc(list, func(m mapping) bool { return !m.executable || m.path == "[vsyscall]" }) // in the text only
 	require.Equal(t, list, queried)
 	require.Len(t, queryMaps(f, 0), 1)
 }
@@ -585,7 +657,7 @@ func TestMapsTruncated(t *testing.T) {
 			require.ErrorIs(t, err, errMaps, n)
 		} else {
 			require.NoError(t, err)
-			require.Less(t, len(list), 4)
+			require.Less(t, len(list), 5)
 		}
 	}
 }

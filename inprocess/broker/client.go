@@ -382,7 +382,10 @@ func (c *client) program(asked time.Time) inprocess.Why {
 		c.found = inprocess.WhyUnseen
 	default:
 		c.looked, c.found = time.Now(), inprocess.WhyNone
-		if raw, err := c.broker.config.Scanner.RawCalls(c.process.PID); raw || err != nil {
+		raw, err := c.broker.config.Scanner.RawCalls(c.process.PID)
+		if err != nil {
+			c.found = inprocess.WhyUnreadable
+		} else if raw {
 			c.found = inprocess.WhyRawCalls
 		}
 	}

@@ -62,7 +62,7 @@ type Policy interface {
 
 // Scanner reports whether the program of a process makes system calls other than through libc, which could read a
 // socket behind the library's back. It is called again for every question that comes after a call, so it must cache
-// what it finds. An error counts as true.
+// what it finds. An error means that the program could not be examined.
 type Scanner interface {
 	RawCalls(pid int) (bool, error)
 }

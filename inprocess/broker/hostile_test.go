@@ -341,6 +341,15 @@ func TestRawCalls(t *testing.T) {
 	l.denied(0x20001, inprocess.WhyRawCalls)
 }
 
+// TestUnreadable: a program that could not be examined stays native, but not for calls that nobody has seen.
+func TestUnreadable(t *testing.T) {
+	_, at := serve(t, Config{Scanner: scanFunc(func(int) (bool, error) { return true, os.ErrPermission })})
+	l := connect(t, at)
+	client, _ := connection(t, "tcp4")
+	l.ask(0x20001, client)
+	l.denied(0x20001, inprocess.WhyUnreadable)
+}
+
 // TestOneLookForManyQuestions: a program is looked at once for all questions that have come by then, and again for a later
 // one.
 func TestOneLookForManyQuestions(t *testing.T) {

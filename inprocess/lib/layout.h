@@ -157,4 +157,5 @@ enum smci_why {
 	SMCI_WHY_SANDBOX,      // the program has denied itself system calls that the library needs (seccomp)
 	SMCI_WHY_UNSEEN,       // the broker cannot see the program
 	SMCI_WHY_SLOW_CARRIER, // the carrier, or the gateway, delivered nothing
+	SMCI_WHY_UNREADABLE,   // the broker could not examine the program
 };

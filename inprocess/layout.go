@@ -129,6 +129,7 @@ const (
 	ReportFamily   = 80
 	ReportLocalAt  = 82 // ports
 	ReportRemoteAt = 84
+	ReportSide     = 86
 	ReportLocal    = 88 // addresses
 	ReportRemote   = 104
 )

@@ -42,7 +42,7 @@ var numbers = map[string]uint64{
 	"offsetof(struct smci_report, tokens_rx)": ReportTokensRx, "offsetof(struct smci_report, tokens_tx)": ReportTokensTx,
 	"offsetof(struct smci_report, spills)": ReportSpills, "offsetof(struct smci_report, returns)": ReportReturns,
 	"offsetof(struct smci_report, cookie)": ReportCookie, "offsetof(struct smci_report, family)": ReportFamily,
-	"offsetof(struct smci_report, local_port)": ReportLocalAt, "offsetof(struct smci_report, remote_port)": ReportRemoteAt,
+	"offsetof(struct smci_report, local_port)": ReportLocalAt, "offsetof(struct smci_report, remote_port)": ReportRemoteAt, "offsetof(struct smci_report, side)": ReportSide,
 	"offsetof(struct smci_report, local)": ReportLocal, "offsetof(struct smci_report, remote)": ReportRemote,
 
 	"offsetof(struct smci_record, what)": 0, "offsetof(struct smci_record, tag)": 4, "offsetof(struct smci_record, side)": 8,

@@ -84,7 +84,7 @@ func TestTruncatedReports(t *testing.T) {
 	r, err := ParseReport(b)
 	require.NoError(t, err)
 	require.Equal(t, Report{}, r)
-	for at, field := range map[int]string{ReportState: "state", ReportWhy: "why", ReportFamily: "family"} {
+	for at, field := range map[int]string{ReportState: "state", ReportWhy: "why", ReportSide: "side", ReportFamily: "family"} {
 		b[at] = 99
 		_, err = ParseReport(b)
 		require.Equal(t, &ReportError{field, 99}, err)

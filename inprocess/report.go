@@ -45,6 +45,7 @@ type Report struct {
 	Spills, Returns    uint32
 	Cookie             uint64         // of the socket
 	Local, Remote      netip.AddrPort // invalid until the end asks
+	Side               uint16         // 0: it has connected; 1: it has accepted
 }
 
 // Mapped reports whether the end has its memory: it is promoted, or may become so.
@@ -52,7 +53,7 @@ func (r *Report) Mapped() bool { return r.State == StateMapped || r.State == Sta
 
 // ReportError reports a report that is too short, or a field with an impossible value.
 type ReportError struct {
-	Field string // "size", "state", "why" or "family"
+	Field string // "size", "state", "why", "side" or "family"
 	Value uint64
 }
 
@@ -71,12 +72,15 @@ func ParseReport(b []byte) (Report, error) {
 		RxKernel: e.Uint64(b[ReportRxKernel:]), TxKernel: e.Uint64(b[ReportTxKernel:]),
 		TokensRx: e.Uint64(b[ReportTokensRx:]), TokensTx: e.Uint64(b[ReportTokensTx:]),
 		Spills: e.Uint32(b[ReportSpills:]), Returns: e.Uint32(b[ReportReturns:]), Cookie: e.Uint64(b[ReportCookie:]),
+		Side: e.Uint16(b[ReportSide:]),
 	}
 	switch {
 	case int(r.State) >= len(states):
 		return Report{}, &ReportError{"state", uint64(r.State)}
 	case r.Why >= whyEnd:
 		return Report{}, &ReportError{"why", uint64(r.Why)}
+	case r.Side > 1:
+		return Report{}, &ReportError{"side", uint64(r.Side)}
 	}
 	local, remote := b[ReportLocal:][:16], b[ReportRemote:][:16]
 	switch family := e.Uint16(b[ReportFamily:]); family {

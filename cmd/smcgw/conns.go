@@ -192,9 +192,9 @@ func endCells(p *report.InProcessEnd) []string {
 	return []string{screen.Size(p.TxRing + p.RxRing), screen.Size(p.TxSpilled + p.RxSpilled), strconv.FormatUint(p.TxTokens+p.RxTokens, 10)}
 }
 
-// ageCell is empty for native connections, whose end is not observed.
+// ageCell is empty for native connections, whose end is not observed, and for those whose beginning was not.
 func ageCell(c *report.ConnInfo) string {
-	if c.End == report.EndNative {
+	if c.End == report.EndNative || c.AgeSeconds == 0 {
 		return ""
 	}
 	return age(c.AgeSeconds)

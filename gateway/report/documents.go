@@ -120,7 +120,8 @@ type ConnInfo struct {
 	Demoted string `json:"demoted,omitempty"`
 	TxBytes uint64 `json:"tx_bytes"`
 	RxBytes uint64 `json:"rx_bytes"`
-	// AgeSeconds is 0 for a native connection: the gateway sees only its beginning.
+	// AgeSeconds is 0 for a native connection, of which the gateway sees only the beginning, and for one in process
+	// that is older than the gateway.
 	AgeSeconds float64 `json:"age_seconds"`
 	// TxRate and RxRate are bytes per second, if they were measured.
 	TxRate float64 `json:"tx_bytes_per_second,omitempty"`

@@ -99,6 +99,24 @@ func TestNobodyEndsWithTheBroker(t *testing.T) {
 	require.Equal(t, map[Told]int{ToldPromoted: 4, ToldEnded: 2}, told)
 }
 
+// TestConnectionsOfAnotherBroker: a connection that an earlier broker has promoted is counted once, and each end has its
+// side.
+func TestConnectionsOfAnotherBroker(t *testing.T) {
+	b, at := serve(t, Config{})
+	for side := range uint16(2) {
+		l := connect(t, at)
+		l.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: 7, Side: side})
+		l.report(0x20002, inprocess.Report{State: inprocess.StateNever, Side: side})
+	}
+	s := b.Snapshot()
+	require.Equal(t, 1, s.Counters.Conns)
+	sides := map[Role]int{}
+	for _, e := range s.Ends {
+		sides[e.Socket.Role]++
+	}
+	require.Equal(t, map[Role]int{RoleClient: 2, RoleServer: 2}, sides)
+}
+
 // TestConnectionsGoOnWithoutTheirConversation: a process that lets go of the broker, or is let go of, has its connections
 // still. They end when it says so in its next conversation.
 func TestConnectionsGoOnWithoutTheirConversation(t *testing.T) {

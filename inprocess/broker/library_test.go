@@ -172,6 +172,7 @@ func (l *library) report(tag uint32, r inprocess.Report) {
 	e.PutUint64(b[inprocess.ReportCookie:], r.Cookie)
 	e.PutUint64(b[inprocess.ReportRxRing:], r.RxRing)
 	e.PutUint64(b[inprocess.ReportTxRing:], r.TxRing)
+	e.PutUint16(b[inprocess.ReportSide:], r.Side)
 	_, err := unix.Pwrite(l.slab, b, int64(inprocess.Index(tag))*inprocess.EntrySize)
 	require.NoError(l.t, err)
 }

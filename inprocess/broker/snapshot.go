@@ -77,18 +77,26 @@ type slabEnds struct {
 	sentBack sentBack
 }
 
-// Snapshot lists all ends. The libraries' reports are read after the rest, and not all at one moment.
+// Snapshot lists all ends. The libraries' reports are read after the rest, and not all at one moment. Only its counters
+// have the promoted connections of earlier brokers among Conns: those are known from the reports.
 func (b *Broker) Snapshot() Snapshot {
 	s, ends, slabs := b.known()
 	b.resident(s.Ends, ends)
 	s.readSlabs(slabs)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	others := map[uint64]struct{}{}
 	for i := range s.Ends {
-		if e := &s.Ends[i]; e.Since.IsZero() {
-			s.Counters.MovedBytes += b.core.noteOther(e.Report)
+		e := &s.Ends[i]
+		if !e.Since.IsZero() {
+			continue
+		}
+		s.Counters.MovedBytes += b.core.noteOther(e.Report)
+		if e.ID != 0 && b.core.conns[e.ID] == nil && e.Report.State == inprocess.StatePromoted {
+			others[e.ID] = struct{}{}
 		}
 	}
+	s.Counters.Conns += len(others)
 	return s
 }
 
@@ -128,7 +136,7 @@ func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
 
 // saidEnd returns an end of which only its library's report is known.
 func saidEnd(p Process, index uint32, r inprocess.Report) End {
-	return End{Process: p, Socket: Socket{Local: r.Local, Remote: r.Remote, Cookie: r.Cookie}, Tag: index, ID: r.ID, Report: r, Resident: -1}
+	return End{Process: p, Socket: Socket{Local: r.Local, Remote: r.Remote, Cookie: r.Cookie, Role: Role(r.Side)}, Tag: index, ID: r.ID, Report: r, Resident: -1}
 }
 
 // known returns what the broker itself knows, and the slabs to read the rest from.

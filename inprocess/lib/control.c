@@ -610,6 +610,7 @@ void smcgw_describe(struct end *e, int fd) {
 	socklen_t l = sizeof cookie;
 	SYS(getsockopt, fd, SOL_SOCKET, SO_COOKIE, &cookie, &l);
 	r->cookie = cookie;
+	r->side = !e->client;
 	for (int i = 0; i < 2; i++) {
 		socklen_t n = sizeof s[i];
 		uint8_t *to = i ? r->remote : r->local;

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -133,6 +134,9 @@ func (p *preload) settle() {
 		t, err := p.counter.Totals()
 		if err != nil {
 			p.doc.Obstacle, p.doc.unknown = "counts of the broker: "+err.Error(), true
+			if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) {
+				p.doc.Obstacle = "the daemon that counted them has ended, or was restarted"
+			}
 			return
 		}
 		if t.Processes > 0 && time.Now().Before(end) {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +25,7 @@ type Socket struct {
 
 // Owner is a process that holds a socket.
 type Owner struct {
-	Program string // base name of its executable; empty: unknown
+	Program string // its name, as ss(8) shows it; empty: unknown
 	PID     int
 	UID     uint32 // of the socket
 	Cgroup  string // path in cgroup2, "/a/b"
@@ -160,10 +159,5 @@ func addrPort(ip net.IP, port uint16) netip.AddrPort {
 
 // ownerOf reads what /proc says about a process.
 func ownerOf(pid int) *Owner {
-	exe, _ := os.Readlink(File(pid, "exe"))
-	o := &Owner{PID: pid, Program: strings.TrimSuffix(exe, " (deleted)"), Cgroup: procfs.CgroupOf(pid)}
-	if exe != "" {
-		o.Program = path.Base(o.Program)
-	}
-	return o
+	return &Owner{PID: pid, Program: procfs.NameOf(pid), Cgroup: procfs.CgroupOf(pid)}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/shared"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 func asNet(err error, to *net.Error) bool { return errors.As(err, to) }
@@ -47,6 +48,7 @@ func TestBothEndsAreGranted(t *testing.T) {
 			for _, e := range s.Ends {
 				require.Equal(t, os.Getpid(), e.Process.PID)
 				require.NotEmpty(t, e.Process.Exe)
+				require.Equal(t, procfs.NameOf(os.Getpid()), e.Process.Name)
 				require.Equal(t, g0.ID, e.ID)
 				require.Equal(t, int64(8192), e.Resident) // a page each
 				want := client

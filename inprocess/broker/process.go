@@ -12,13 +12,14 @@ import (
 	"github.com/smcgw/smcgw/internal/procfs"
 )
 
-// Process is a client as the kernel identifies it. What cannot be known is 0 or empty: PID, Cgroup and Exe of a process
-// that has ended, or whose PID namespace is not below ours.
+// Process is a client as the kernel identifies it. What cannot be known is 0 or empty: PID, Cgroup, Exe and Name of a
+// process that has ended, or whose PID namespace is not below ours.
 type Process struct {
 	PID      int
 	UID, GID uint32
 	Cgroup   string // in the unified hierarchy, "/a/b"
 	Exe      string
+	Name     string // as ss(8) shows it
 	started  string // tells it from other processes with its PID
 }
 
@@ -49,6 +50,7 @@ func (p *Process) look(raw syscall.RawConn) {
 	})
 	defer shared.Close(&pidfd)
 	p.Exe, _ = os.Readlink(procfs.Living(p.PID) + "/exe")
+	p.Name = procfs.NameOf(p.PID)
 	p.Cgroup = procfs.CgroupOf(p.PID)
 	p.started = procfs.StatOf(p.PID).Started()
 	if pidfd < 0 {

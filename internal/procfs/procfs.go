@@ -49,6 +49,13 @@ func CgroupOf(pid int) string {
 	return at
 }
 
+// NameOf returns the name of a process as ss(8) shows it, or "" if it cannot be determined. The file's name would not
+// do: a program may be started through a link.
+func NameOf(pid int) string {
+	text, _ := os.ReadFile(file(pid, "comm"))
+	return strings.TrimSuffix(string(text), "\n")
+}
+
 // CgroupMount returns where the first cgroup2 mount is for this process.
 func CgroupMount() (string, error) {
 	text, err := os.ReadFile("/proc/self/mountinfo")

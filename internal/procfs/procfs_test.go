@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -36,6 +37,17 @@ func TestCgroupIn(t *testing.T) {
 		_, err = CgroupIn(text)
 		require.ErrorIs(t, err, fs.ErrNotExist, text)
 	}
+}
+
+func TestNameOf(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Symlink("/bin/sleep", filepath.Join(dir, "server")))
+	c := exec.Command(filepath.Join(dir, "server"), "60")
+	require.NoError(t, c.Start())
+	require.Equal(t, "server", NameOf(c.Process.Pid)) // Start waits for the exec
+	require.NoError(t, c.Process.Kill())
+	require.Error(t, c.Wait())
+	require.Empty(t, NameOf(c.Process.Pid))
 }
 
 func TestStat(t *testing.T) {

@@ -2,7 +2,6 @@ package promotion
 
 import (
 	"cmp"
-	"path"
 	"slices"
 	"time"
 
@@ -81,7 +80,7 @@ func describe(e *broker.End, promoted, off bool, now time.Time) report.ConnInfo 
 	i := report.ConnInfo{
 		ID: idBase | e.Socket.Cookie, Proto: string(report.ProtoTCP), Side: sideOf(e.Socket.Role), Local: e.Socket.Local, Remote: e.Socket.Remote,
 		State: r.State.String(), Way: report.WayNative, TxBytes: r.TxRing + r.TxKernel, RxBytes: r.RxRing + r.RxKernel,
-		Program: &report.Program{Name: program(e.Process.Exe), PID: e.Process.PID, UID: e.Process.UID, Cgroup: e.Process.Cgroup},
+		Program: &report.Program{Name: e.Process.Name, PID: e.Process.PID, UID: e.Process.UID, Cgroup: e.Process.Cgroup},
 		InProcess: &report.InProcessEnd{
 			Conn: e.ID, TxRing: r.TxRing, RxRing: r.RxRing, TxSpilled: r.TxKernel, RxSpilled: r.RxKernel, TxTokens: r.TokensTx, RxTokens: r.TokensRx,
 			Spills: r.Spills, Returns: r.Returns, ResidentBytes: max(e.Resident, 0),
@@ -106,13 +105,6 @@ func describe(e *broker.End, promoted, off bool, now time.Time) report.ConnInfo 
 		i.AgeSeconds = now.Sub(e.Since).Seconds()
 	}
 	return i
-}
-
-func program(exe string) string {
-	if exe == "" {
-		return ""
-	}
-	return path.Base(exe)
 }
 
 func sideOf(r broker.Role) report.Side {

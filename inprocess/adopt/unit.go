@@ -264,6 +264,9 @@ func (u *Unit) words(name string) (list []string) {
 
 // Refusal returns why a unit cannot load the library, or nil.
 func (u *Unit) Refusal() error {
+	if u.gateway() {
+		return fmt.Errorf("%w %s: it starts the gateway itself", ErrUnit, u.Name)
+	}
 	for _, e := range u.settings["Environment"] {
 		if e != u.preload && strings.Contains(e, EnvPreload+"=") {
 			return fmt.Errorf("%w %s: it sets LD_PRELOAD itself: name both libraries there, with a space between them", ErrUnit, u.Name)
@@ -290,6 +293,19 @@ func (u *Unit) Refusal() error {
 			ErrUnit, u.Name, strings.Join(calls, ", "), strings.Join(calls, " "))
 	}
 	return nil
+}
+
+// gateway tells whether the unit starts a gateway, also through another program such as ip netns exec.
+func (u *Unit) gateway() bool {
+	for _, v := range u.settings["ExecStart"] {
+		words := strings.Fields(v)
+		for i, w := range words {
+			if path.Base(w) == "smcgw" && slices.Contains(words[i+1:], "up") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // libraryCalls are system calls of the library that a program need not make itself, by the set of systemd that has
@@ -343,7 +359,10 @@ func (u *Unit) Warnings(library string) (list []string) {
 		for _, w := range u.words(name) {
 			hidden, _, _ := strings.Cut(strings.TrimLeft(w, "-+"), ":")
 			for _, needed := range []string{library, "/run/smcgw"} {
-				if hidden == "/" || needed == hidden || strings.HasPrefix(needed, hidden+"/") {
+				if name == "NoExecPaths" && (needed != library || u.executes(library, hidden)) { // sockets are not executed
+					continue
+				}
+				if within(needed, hidden) {
 					warn("%s=%s may hide %s: programs then start without the library, or without the daemon", name, w, needed)
 				}
 			}
@@ -359,6 +378,20 @@ func (u *Unit) Warnings(library string) (list []string) {
 		warn("SystemCallFilter=: where it refuses another call of the library, connections stay native, or the program ends as at a call of its own")
 	}
 	return list
+}
+
+// within tells whether a file is at or below a path.
+func within(file, at string) bool {
+	at = path.Clean(at)
+	return file == at || strings.HasPrefix(file, strings.TrimSuffix(at, "/")+"/")
+}
+
+// executes tells whether ExecPaths= excepts a file from a path of NoExecPaths=: the longer path counts.
+func (u *Unit) executes(file, denied string) bool {
+	return slices.ContainsFunc(u.words("ExecPaths"), func(w string) bool {
+		w = strings.TrimLeft(w, "-+")
+		return within(file, w) && len(path.Clean(w)) > len(path.Clean(denied))
+	})
 }
 
 // Programs returns the files that the unit starts, as far as it names them by absolute paths.

@@ -41,6 +41,10 @@ func someUnits(t *testing.T) *Installation {
 		"usr/lib/systemd/system/late.service":         "[Service]\n",
 		"run/systemd/system/late.service.d/root.conf": "[Service]\nRootImage=/srv/\\\nimage\n",
 		"usr/lib/systemd/system/careful.service":      "[Service]\nDynamicUser=yes\nInaccessiblePaths=-/usr/lib\nRestrictAddressFamilies=AF_INET AF_INET6\nSystemCallFilter=@system-service\nTemporaryFileSystem=/run:ro\n",
+		"usr/lib/systemd/system/exec.service":         "[Service]\nNoExecPaths=/\nExecPaths=/usr/bin/redis-server /usr/lib /lib\n",
+		"usr/lib/systemd/system/noexec.service":       "[Service]\nNoExecPaths=/run /usr/lib/smcgw/\nExecPaths=/usr /usr/lib/smc\n",
+		"usr/lib/systemd/system/smcgw.service":        "[Service]\nExecStart=/usr/bin/smcgw up -c /etc/smcgw/smcgw.yaml\n",
+		"etc/systemd/system/gateway-b.service":        "[Service]\nExecStart=ip netns exec b smcgw --json up\n",
 		"usr/lib/systemd/system/unrestricted.service": "[Service]\nDynamicUser=no\nRestrictAddressFamilies=~AF_PACKET\n",
 		"usr/lib/systemd/system/few.service":          "[Service]\nRestrictAddressFamilies=~AF_PACKET AF_UNIX\n",
 		"usr/lib/systemd/system/strict.service":       "[Service]\nSystemCallFilter=@basic-io @network-io\nSystemCallFilter=@io-event @file-system:EPERM memfd_create\n",
@@ -82,7 +86,7 @@ func TestUnit(t *testing.T) {
 func TestRefusalsAndWarnings(t *testing.T) {
 	h := someUnits(t)
 	for name, text := range map[string]string{
-		"own": "sets LD_PRELOAD itself", "chroot": "RootDirectory=/srv", "late": "RootImage=/srv/ image",
+		"smcgw": "it starts the gateway itself", "gateway-b": "it starts the gateway itself", "own": "sets LD_PRELOAD itself", "chroot": "RootDirectory=/srv", "late": "RootImage=/srv/ image",
 		"strict": "where the library calls kill, tkill, rt_sigaction, rt_sigprocmask, ioctl, madvise, mremap: add SystemCallFilter=kill tkill rt_sigaction rt_sigprocmask ioctl madvise mremap ", "denies": "memfd_create",
 	} {
 		u, err := h.Unit(name)
@@ -92,7 +96,7 @@ func TestRefusalsAndWarnings(t *testing.T) {
 		require.ErrorIs(t, err, ErrUnit)
 		require.NoFileExists(t, filepath.Join(h.Root, dropInFile(u.Name)))
 	}
-	for name, want := range map[string]int{"reset": 0, "unrestricted": 0, "careful": 5, "few": 1, "polite": 1, "errors": 1, "allows": 1} {
+	for name, want := range map[string]int{"reset": 0, "unrestricted": 0, "exec": 0, "noexec": 1, "careful": 5, "few": 1, "polite": 1, "errors": 1, "allows": 1} {
 		u, err := h.Unit(name)
 		require.NoError(t, err)
 		require.NoError(t, u.Refusal())

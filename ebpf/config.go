@@ -47,8 +47,9 @@ type Config struct {
 	CgroupPath string
 	// Mode is the initial mode. Default: ModeOff.
 	Mode Mode
-	// Off is the initial state of the off switch, which survives restarts.
-	Off bool
+	// Waiting keeps new connections native, as those of a gateway that does not beat, until the first [Datapath.SetOff]:
+	// the off switch survives restarts, and is not known yet.
+	Waiting bool
 	// Policy is the initial policy. It has at most MaxRules rules, the first match wins, and a connection without a
 	// match is passed.
 	Policy []Rule

@@ -22,11 +22,14 @@ func (d *Datapath) setupState() error {
 		d.cfg.CgroupPath = path
 	}
 	d.control.now = smcgwControl{
-		Mode: uint32(d.cfg.Mode), Off: bit(d.cfg.Off),
+		Mode:             uint32(d.cfg.Mode),
 		HeartbeatTimeout: uint64(d.cfg.HeartbeatTimeout), Retry: uint64(d.cfg.Retry),
 		BlackholeAfter: uint32(d.cfg.BlackholeAfter), Handshake: uint64(d.cfg.Handshake),
 		Mtu: defaultMTU, Share: d.cfg.Rollout.Share.Threshold(),
 		Compare: bit(d.cfg.Compare), Setups: uint32(max(d.cfg.SetUps, 0)),
+	}
+	if d.cfg.Waiting {
+		d.control.now.NativeReason = uint32(ReasonGatewayStale)
 	}
 	p, err := CompilePolicy(d.cfg.Policy, d.cfg.NeverPorts)
 	if err != nil {
@@ -87,9 +90,14 @@ func (d *Datapath) SetMode(m Mode) error {
 	return d.changeControl(func(c *smcgwControl) { c.Mode = uint32(m) })
 }
 
-// SetOff sets or clears the off switch for new connections.
+// SetOff sets or clears the off switch for new connections, and ends the wait for it.
 func (d *Datapath) SetOff(off bool) error {
-	return d.setControl(func(c *smcgwControl) { c.Off = bit(off) })
+	return d.setControl(func(c *smcgwControl) {
+		c.Off = bit(off)
+		if c.NativeReason == uint32(ReasonGatewayStale) {
+			c.NativeReason = 0
+		}
+	})
 }
 
 // setControl changes the control map as an operation of its own.

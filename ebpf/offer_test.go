@@ -192,6 +192,27 @@ func TestOfferWithheld(t *testing.T) {
 	require.EqualValues(t, 1, nativeCount(t, d, SideClient, ReasonGatewayStale))
 }
 
+// A gateway that does not know its off switch yet is not switched off.
+func TestOfferWhileWaiting(t *testing.T) {
+	t.Parallel()
+	h1, h2 := newPair(t)
+	h1.ghosts(h2)
+	cfg := config([]Rule{{Action: ActionAccelerate}})
+	cfg.Waiting = true
+	d := h1.open(cfg)
+	to := addrPort(ghost4 + ":6379")
+	for _, off := range []bool{true, false} {
+		_, err := h1.begin(unix.AF_INET, to)
+		require.NoError(t, err)
+		require.NoError(t, d.SetOff(off))
+	}
+	require.EqualValues(t, 1, nativeCount(t, d, SideClient, ReasonGatewayStale))
+	require.EqualValues(t, 1, nativeCount(t, d, SideClient, ReasonOff))
+	_, err := h1.begin(unix.AF_INET, to)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, stat(t, d, "offered"))
+}
+
 // The programs decide as Decide does, for users and cgroups too.
 func TestPolicyInKernel(t *testing.T) {
 	h1, h2 := newPair(t)

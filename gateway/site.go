@@ -55,7 +55,7 @@ func openSite(cfg config.Config, ns *legs.Namespace, before *handover.Predecesso
 func steeredSite(cfg config.Config, ns *legs.Namespace, before *handover.Predecessor, opts RunOptions) (*site, error) {
 	steering := policy.Translate(cfg, false, opts.logger())
 	before.Place(&steering)
-	steering.Counting, steering.Off, steering.Legs = !carries(cfg.Mode), true, ns // off until the flag is known
+	steering.Counting, steering.Waiting, steering.Legs = !carries(cfg.Mode), true, ns // for the flag
 	if steering.CgroupPath == "" {
 		steering.CgroupPath = process.Cgroup()
 	}

@@ -18,7 +18,7 @@ var reasonTexts = [...]reasonText{
 		"Name the port explicitly in a rule if it really should be carried.",
 	},
 	ReasonGatewayStale: {
-		"gateway_stale", "The gateway's heartbeat was too old, so the kernel programs left the connection alone.",
+		"gateway_stale", "The gateway was starting, or its heartbeat too old, so the kernel programs left the connection alone.",
 		"Check that the daemon runs and gets CPU time: `smcgw status`.",
 	},
 	ReasonNAT: {

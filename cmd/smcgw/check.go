@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,14 +39,15 @@ func newCheck(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check a configuration file and show what it means",
-		Long: `Check reads a configuration file. It prints every error with its line and exits
-with 4, or prints the effective configuration with the origin of every value,
-notes about what may not do what was meant, and the RDMA adapters of this host. With
--q it prints the errors alone.`,
+		Long: `Check reads a configuration file. It prints every error with its line, also what
+keeps the gateway of this host from starting with a valid file, and exits with 4, or
+prints the effective configuration with the origin of every value, notes about what
+may not do what was meant, and the RDMA adapters of this host. With -q it prints the
+errors alone.`,
 		RunE: func(*cobra.Command, []string) error {
-			f, err := config.Load(path)
+			f, err := e.loadForHost(path)
 			errs := config.FieldErrors(err)
-			if err != nil && len(errs) == 0 {
+			if f == nil && len(errs) == 0 {
 				return err // the file cannot be read
 			}
 			host, err := e.rdma()
@@ -111,6 +116,43 @@ func (e *env) checkJSON(path string, f *config.File, errs []*config.FieldError, 
 		doc.Notes = append(doc.Notes, checkNotes(f, &host)...)
 	}
 	return e.printJSON(doc)
+}
+
+// loadForHost reads a configuration. A file that is valid may come with an error: what keeps the gateway from starting.
+func (e *env) loadForHost(path string) (*config.File, error) {
+	f, err := config.Load(path)
+	if err != nil {
+		return nil, err
+	}
+	runsAs := config.Account{}
+	if path == e.service && e.runsAs != nil {
+		runsAs = e.runsAs()
+	}
+	return f, f.Hindrances(runsAs)
+}
+
+// serviceAccount returns the account of the packaged unit, with what drop-ins change; zero without systemd or the unit.
+func serviceAccount() config.Account {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=User,Group,SupplementaryGroups", "smcgw.service").Output()
+	if err != nil {
+		return config.Account{}
+	}
+	return accountOf(string(out))
+}
+
+// accountOf reads lines such as User=smcgw.
+func accountOf(properties string) (a config.Account) {
+	for line := range strings.Lines(properties) {
+		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); {
+		case name == "User":
+			a.User = value
+		default:
+			a.Groups = append(a.Groups, strings.Fields(value)...)
+		}
+	}
+	return a
 }
 
 // loadConfig reads a configuration for a verb that needs it, and prints all its errors.

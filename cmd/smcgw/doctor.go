@@ -145,13 +145,13 @@ func (e *env) readConfig(s *doctor.Subject, path string) {
 	if !named {
 		path = e.service
 	}
-	f, err := config.Load(path)
+	f, err := e.loadForHost(path)
 	if !named && errors.Is(err, os.ErrNotExist) {
 		return
 	}
 	s.ConfigFile, s.ConfigError = path, err
 	s.Config.Admin = config.AdminIn(path) // even if the file has errors
-	if err == nil {
+	if f != nil {
 		s.Config, s.ConfigNotes = f.Config, f.Notes()
 	}
 }

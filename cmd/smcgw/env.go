@@ -25,18 +25,19 @@ type env struct {
 	terminal       func(io.Writer) int                     // columns; 0: it is no terminal; nil: nothing is
 	startBroker    func(dir string, socket *os.File) error // starts the broker of a user if there is no daemon
 
-	service  string // configuration file of the service
-	socket   string // --socket
-	json     bool   // --json
-	output   string // --output
-	noHeader bool   // --no-header
-	started  bool   // the command line was understood
+	service  string                // configuration file of the service
+	runsAs   func() config.Account // account of the service; nil: not known
+	socket   string                // --socket
+	json     bool                  // --json
+	output   string                // --output
+	noHeader bool                  // --no-header
+	started  bool                  // the command line was understood
 }
 
 // osEnv returns the environment of the process.
 func osEnv() *env {
 	return &env{
-		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, service: config.DefaultPath,
+		stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv, service: config.DefaultPath, runsAs: serviceAccount,
 		terminal: terminalColumns, startBroker: startBroker,
 		confine: process.Confine, gateways: machine.Find, machineOff: admin.MachineOff(), rdma: sysfs.Read, host: doctor.This(),
 	}

@@ -55,7 +55,7 @@ var wrongConfigs = []struct {
 	}},
 	{"14 sctp", "policy: [{match: {proto: sctp}}]", 4, []string{`"sctp" is not one of tcp or udp`}},
 	{"15 schema", "schema: smcgw/v2", 4, []string{`"smcgw/v2" is not smcgw/v1, the only schema this version reads`}},
-	{"16 keys", "security: {psk_file: /nope/psk}", 0, []string{"security.psk_file: key file: open /nope/psk: no such file or directory: the gateway will not start with it"}},
+	{"16 keys", "security: {psk_file: /nope/psk}", 4, []string{"smcgw.yaml:1: security.psk_file: key file: open /nope/psk: no such file or directory: the gateway will not start with it"}},
 	{"17 who", "policy: [{match: {users: [no-such-user-here], cgroups: [a]}}]", 4, []string{`user "no-such-user-here" is not in /etc/passwd`, `"a" is not a cgroup path such as /system.slice/redis*`}},
 	{"18 metrics", "metrics: {listen: '9469'}", 4, []string{`"9469" is not an address and a port such as 127.0.0.1:9469`}},
 	{"18 metrics by name", "metrics: {listen: 'localhost:99999'}", 4, []string{"the port is not a number from 1 to 65535", "localhost is not an address; names are not looked up"}},

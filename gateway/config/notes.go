@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -80,17 +79,38 @@ func (c Config) notes() []string {
 			note(r.Action != report.ActionPass && p.Single() && slices.Contains(neverPorts, p.First()), "%s: port %v is on the never-list and is carried because the rule names it", field, p)
 		}
 	}
-	_, err := os.Stat(filepath.Join(c.CgroupPath, CgroupMark))
-	note(c.CgroupPath != "" && err != nil, "cgroup_path: %s is no directory of cgroup2: the gateway will not start with it", c.CgroupPath)
-	for _, s := range []struct{ field, path string }{{"admin", c.Admin}, {"in_process.socket", c.InProcess.Socket}} {
-		fi, err := os.Lstat(s.path)
-		note(err == nil && fi.Mode().Type() != os.ModeSocket, "%s: %s is there and is no socket: none can be made in its place", s.field, s.path)
-	}
-	_, err = LoadKeys(c.Security.PSKFile)
-	note(err != nil && !errors.Is(err, os.ErrPermission), "security.psk_file: %v: the gateway will not start with it", err)
+	note(occupied(c.InProcess.Socket), "in_process.socket: %s is there and is no socket: none can be made in its place", c.InProcess.Socket)
 	host, _, err := net.SplitHostPort(c.Metrics.Listen)
 	note(err == nil && !isLoopback(host), "metrics.listen: %s can be reached from other hosts, without authentication", strings.TrimSpace(c.Metrics.Listen))
 	return notes
+}
+
+// Hindrances returns an error for everything on this host that keeps a gateway from starting
+// with the file, which is valid in itself. runsAs is the account of the gateway, if it is known.
+func (f *File) Hindrances(runsAs Account) error {
+	var found []*FieldError
+	fail := func(path, format string, args ...any) {
+		found = append(found, &FieldError{Path: path, Line: f.lines[path], Msg: fmt.Sprintf(format, args...) + ": the gateway will not start with it"})
+	}
+	c := f.Config
+	if occupied(c.Admin) {
+		fail("admin", "%s is there and is no socket", c.Admin)
+	}
+	if c.CgroupPath != "" {
+		if _, err := os.Stat(filepath.Join(c.CgroupPath, CgroupMark)); err != nil {
+			fail("cgroup_path", "%s is no directory of cgroup2", c.CgroupPath)
+		}
+	}
+	if err := runsAs.loadKeys(c.Security.PSKFile); err != nil {
+		fail("security.psk_file", "%v", err)
+	}
+	return joinFieldErrors(found)
+}
+
+// occupied reports whether something other than a socket is at a path.
+func occupied(path string) bool {
+	fi, err := os.Lstat(path)
+	return err == nil && fi.Mode().Type() != os.ModeSocket
 }
 
 // shareOf returns the share of a rule's connections that is carried initially.

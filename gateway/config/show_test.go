@@ -13,6 +13,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/golden"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 func TestEffectiveConfigShowsWhereItCameFrom(t *testing.T) {
@@ -174,34 +175,63 @@ func TestParseCarrier(t *testing.T) {
 	require.Equal(t, []report.DeviceKind{report.DeviceSoft, report.DeviceShm}, parseString(t, "carriers: [rdma-soft, shm]").Config.Carriers)
 }
 
-// TestNoteOfCgroupPath: a path that is no directory of cgroup2 is noted.
-func TestNoteOfCgroupPath(t *testing.T) {
-	dir := t.TempDir()
-	noted := func() bool {
-		f, err := parseConfig("f", []byte("cgroup_path: "+dir+"\n"), testUsers)
-		require.NoError(t, err)
-		return slices.Contains(f.Notes(), "cgroup_path: "+dir+" is no directory of cgroup2: the gateway will not start with it")
+// hindrances returns what keeps a gateway from starting with a valid file.
+func hindrances(t *testing.T, text string, runsAs Account) string {
+	t.Helper()
+	f := parseString(t, text)
+	require.NotContains(t, strings.Join(f.Notes(), "\n"), "will not start")
+	if err := f.Hindrances(runsAs); err != nil {
+		return err.Error()
 	}
-	require.True(t, noted())
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), nil, 0o600))
-	require.False(t, noted())
+	return ""
 }
 
-// TestNoteOfSockets: a path at which no socket can be made is noted.
-func TestNoteOfSockets(t *testing.T) {
+// TestHindranceOfCgroupPath: a path that is no directory of cgroup2 is an error.
+func TestHindranceOfCgroupPath(t *testing.T) {
 	dir := t.TempDir()
-	noted := func(field, path string) bool {
-		text := map[string]string{"admin": "admin: " + path, "in_process.socket": "in_process: {socket: " + path + "}"}[field]
-		f, err := parseConfig("f", []byte(text+"\n"), testUsers)
-		require.NoError(t, err)
-		return slices.Contains(f.Notes(), field+": "+path+" is there and is no socket: none can be made in its place")
-	}
+	text := "\ncgroup_path: " + dir + "\n"
+	require.Equal(t, "line 2: cgroup_path: "+dir+" is no directory of cgroup2: the gateway will not start with it", hindrances(t, text, Account{}))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), nil, 0o600))
+	require.Empty(t, hindrances(t, text, Account{}))
+}
+
+// TestHindranceOfKeys: so is a file of keys that the gateway would refuse, or that its account
+// may not read.
+func TestHindranceOfKeys(t *testing.T) {
+	text := func(path string) string { return "security: {psk_file: " + path + "}" }
+	good := keyFile(t, 0o600, goodKey)
+	require.Empty(t, hindrances(t, text(good), Account{}))
+	require.Contains(t, hindrances(t, text(keyFile(t, 0o600, "short")), Account{}), "line 1: security.psk_file: key file")
+	require.Contains(t, hindrances(t, text("/nope/psk"), Account{}), "no such file or directory: the gateway will not start with it")
+
+	testnet.Require(t, "root")
+	require.NoError(t, os.Chmod(filepath.Dir(filepath.Dir(good)), 0o755))
+	require.Contains(t, hindrances(t, text(good), Account{User: "nobody"}), "permission denied: the gateway's user must read it: chgrp smcgw, chmod 640")
+	require.NoError(t, os.Chmod(good, 0o640))
+	require.Contains(t, hindrances(t, text(good), Account{User: "65534"}), "permission denied", "the groups of root do not count")
+	require.Empty(t, hindrances(t, text(good), Account{User: "nobody", Groups: []string{"root"}}))
+	require.Empty(t, hindrances(t, text(good), Account{User: "no such user"}))
+	require.NoError(t, os.Chown(good, 65534, 0))
+	require.NoError(t, os.Chmod(good, 0o400))
+	require.Empty(t, hindrances(t, text(good), Account{User: "nobody"}))
+	_, err := LoadKeys(good)
+	require.NoError(t, err)
+	require.Equal(t, 0, os.Geteuid())
+}
+
+// TestOccupiedSockets: a path at which no socket can be made is noted, and an error where the
+// gateway cannot do without.
+func TestOccupiedSockets(t *testing.T) {
+	dir := t.TempDir()
 	l, err := net.Listen("unix", filepath.Join(dir, "s"))
 	require.NoError(t, err)
 	defer l.Close()
-	for _, field := range []string{"admin", "in_process.socket"} {
-		require.True(t, noted(field, dir))
-		require.False(t, noted(field, filepath.Join(dir, "s")))
-		require.False(t, noted(field, filepath.Join(dir, "none")))
+	note := "in_process.socket: " + dir + " is there and is no socket: none can be made in its place"
+	require.Contains(t, parseString(t, "in_process: {socket: "+dir+"}").Notes(), note)
+	require.Equal(t, "line 1: admin: "+dir+" is there and is no socket: the gateway will not start with it", hindrances(t, "admin: "+dir, Account{}))
+	for _, free := range []string{"s", "none"} {
+		path := filepath.Join(dir, free)
+		require.NotContains(t, strings.Join(parseString(t, "in_process: {socket: "+path+"}").Notes(), ""), "no socket")
+		require.Empty(t, hindrances(t, "admin: "+path, Account{}))
 	}
 }

@@ -69,6 +69,8 @@ func daemon(e *exam) []Line {
 	switch {
 	case d == nil && len(e.Others) > 0:
 		return []Line{warning("name its -c or --socket", "no daemon answers, but there is another: %s", strings.Join(e.Others, ", "))}
+	case d == nil && e.ConfigError != nil:
+		return []Line{warning("correct the configuration, then systemctl start smcgw", "no daemon answers: every connection is native")}
 	case d == nil:
 		return []Line{warning("systemctl start smcgw, or smcgw up -c FILE; name its --socket if it has another", "no daemon answers: every connection is native")}
 	case d.Problem != "":

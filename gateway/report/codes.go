@@ -101,12 +101,25 @@ func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] 
 func newCode(r negotiate.Reason) Code {
 	c := Code{
 		Code: int(r), Name: r.String(), Meaning: r.Meaning(), Fix: r.Fix(),
-		Metric: selector(fallbacksTotal, r.String()),
+		Metric: selector(nativeNumber(r), r.String()),
 	}
 	if slices.Contains(ResetReasons(), r) {
 		c.EndMetric = selector(endedTotal, r.String())
 	}
 	return c
+}
+
+// nativeNumber returns the number that counts what is native for a reason: steered connections, but for reasons of
+// another way alone.
+func nativeNumber(r negotiate.Reason) string {
+	switch r {
+	case negotiate.ReasonNoPeer:
+		return inProcessNative
+	case negotiate.ReasonPeerUnresolved:
+		return datagramNative
+	default:
+		return fallbacksTotal
+	}
 }
 
 // ResetReasons returns the reasons for which carried connections are reset.

@@ -26,5 +26,13 @@ func TestEveryReasonIsExplained(t *testing.T) {
 	c, ok := CodeNamed("peer_no_option")
 	require.True(t, ok)
 	require.Equal(t, 20, c.Code)
-	require.Equal(t, `smcgw_fallbacks_total{reason="peer_no_option"}`, c.Metric)
+	for name, metric := range map[string]string{
+		"peer_no_option":  `smcgw_fallbacks_total{reason="peer_no_option"}`,
+		"no_peer":         `smcgw_in_process_native_total{reason="no_peer"}`,
+		"peer_unresolved": `smcgw_dgram_native_total{reason="peer_unresolved"}`,
+	} {
+		c, ok := CodeNamed(name)
+		require.True(t, ok)
+		require.Equal(t, metric, c.Metric)
+	}
 }

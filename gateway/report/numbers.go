@@ -53,6 +53,7 @@ const (
 	fallbacksTotal  = "fallbacks_total"
 	endedTotal      = "connections_ended_total"
 	inProcessNative = "in_process_native_total"
+	datagramNative  = "dgram_native_total"
 )
 
 // Numbers lists every number of a gateway of this version.
@@ -219,7 +220,7 @@ func Numbers(build VersionInfo) []Number {
 		{"dgrams_dropped_total", "Datagrams that were lost in the gateway.", Labels{"cause"}, Counter, func(s *Snapshot, e Series) {
 			all(e, DatagramDrops(), s.Datagrams.Dropped)
 		}},
-		{"dgram_native_total", "Pairs of UDP ends that stayed or became native.", Labels{"reason"}, Counter, func(s *Snapshot, e Series) { each(e, s.UDP.Native) }},
+		{datagramNative, "Pairs of UDP ends that stayed or became native.", Labels{"reason"}, Counter, func(s *Snapshot, e Series) { each(e, s.UDP.Native) }},
 		{"dgram_queries_total", "Messages on the datagram port.", Labels{"result"}, Counter, func(s *Snapshot, e Series) {
 			eachField(s.Datagrams.Resolution, func(f reflect.StructField, v float64) { e.Value(v, keyOf(f)) })
 		}},

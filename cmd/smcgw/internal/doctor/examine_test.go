@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/golden"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
@@ -101,9 +102,16 @@ func TestEachCheck(t *testing.T) {
 		"no status": {func(h *fakeHost, _ *Subject) { delete(h.tree, "proc/self/status") }, "capabilities", Warning, "could not be read"},
 		"the daemon's capabilities": {func(h *fakeHost, s *Subject) {
 			s.Daemon = runs()
-			h.put("proc/4242/status", "CapEff:\t000000c000001000\n")
+			h.put("proc/4242/status", "CapEff:\t000000c000081000\n")
 			h.put("proc/self/status", "CapEff:\t0\n")
-		}, "capabilities", OK, "the daemon has CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON"},
+		}, "capabilities", OK, "the daemon has CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE"},
+		"no CAP_SYS_PTRACE": {func(h *fakeHost, _ *Subject) {
+			h.put("proc/self/status", "CapEff:\t000000c000001000\n")
+		}, "capabilities", Warning, "this shell has no CAP_SYS_PTRACE, for programs in process"},
+		"no CAP_SYS_PTRACE, nor the way": {func(h *fakeHost, s *Subject) {
+			h.put("proc/self/status", "CapEff:\t000000c000001000\n")
+			s.Config.InProcess.Enabled = config.SwitchOff
+		}, "capabilities", OK, "this shell has CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON"},
 		"AppArmor": {func(h *fakeHost, _ *Subject) {
 			h.put("proc/self/status", "CapEff:\t000000c000001000\n")
 			h.put("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1\n")

@@ -76,14 +76,17 @@ func capabilities(e *exam) []Line {
 	var have []string
 	var lines []Line
 	for _, c := range e.Capabilities {
-		if c.Optional {
-			continue
-		}
-		if e.holds(c.Number) {
+		missing := failure
+		switch {
+		case e.holds(c.Number):
 			have = append(have, c.Name)
 			continue
+		case c.Optional && e.Config.InProcess.Enabled == config.SwitchOff: // what it is for
+			continue
+		case c.Optional:
+			missing = warning
 		}
-		lines = append(lines, failure("start the gateway as root, or give it the capability (AmbientCapabilities= and CapabilityBoundingSet= of its unit; --cap-add of a container)",
+		lines = append(lines, missing("start the gateway as root, or give it the capability (AmbientCapabilities= and CapabilityBoundingSet= of its unit; --cap-add of a container)",
 			"%s has no %s, for %s", e.subjectName(), c.Name, c.For))
 	}
 	if lines != nil {

@@ -12,11 +12,11 @@ import (
 )
 
 // access is the access log: a line when a connection begins to be carried, and one when it ends, up to accessLimit a
-// second. Lines above it are counted, and the next line is preceded by their number. The zero value writes nothing.
+// second. Lines above it are counted, and one line tells the number of a second. The zero value writes nothing.
 type access struct {
 	setting atomic.Pointer[setting]
-	leftOut atomic.Uint64 // lines above the limit
-	told    atomic.Uint64 // of these, the ones already reported
+	leftOut atomic.Uint64      // lines above the limit
+	untold  gathered[struct{}] // of these, the ones not yet reported
 }
 
 // accessLimit is the most lines per second.
@@ -55,10 +55,9 @@ func (a *access) native(log *slog.Logger, info report.ConnInfo) {
 // connection.
 func (a *access) write(log *slog.Logger, msg string, info report.ConnInfo, args ...any) {
 	if !a.setting.Load().limit.Allow() {
-		a.leftOut.Add(1)
+		a.leaveOut(log)
 		return
 	}
-	a.flush(log)
 	src, dst := info.Local, info.Remote
 	if info.Side == report.SideServer {
 		src, dst = dst, src
@@ -66,19 +65,10 @@ func (a *access) write(log *slog.Logger, msg string, info report.ConnInfo, args 
 	log.Info(msg, append([]any{"flow_id", info.ID, "proto", info.Proto, "side", info.Side, "src", src, "dst", dst}, args...)...) //nolint:sloglint // callers pass constants
 }
 
-// flush reports how many lines were left out.
-func (a *access) flush(log *slog.Logger) {
-	for {
-		before := a.told.Load() // before leftOut, which it never exceeds
-		n := a.leftOut.Load() - before
-		if n == 0 {
-			return
-		}
-		if a.told.CompareAndSwap(before, before+n) {
-			log.Warn("lines of the access log left out: too many in a second", "count", n)
-			return
-		}
-	}
+// leaveOut counts a line that is not written.
+func (a *access) leaveOut(log *slog.Logger) {
+	a.leftOut.Add(1)
+	a.untold.add(struct{}{}, func(count int) { log.Warn("lines of the access log left out: too many in a second", "count", count) })
 }
 
 // duration returns the age of a connection, to the microsecond.

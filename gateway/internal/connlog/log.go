@@ -76,5 +76,5 @@ func (l *Log) LeftOut() uint64 { return l.access.leftOut.Load() }
 func (l *Log) Flush() {
 	l.resets.flush()
 	l.demotions.flush()
-	l.access.flush(l.log)
+	l.access.untold.flush()
 }

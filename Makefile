@@ -239,9 +239,11 @@ install-lib: lib ## the library below DESTDIR and PREFIX
 	if [ -e '$(LIBDIR)/libsmcgw-musl.so' ]; then mkdir -p '$(LIBDIR)/$$LIB' && ln -sfnr '$(LIBDIR)/libsmcgw-musl.so' '$(LIBDIR)/$$LIB/libsmcgw.so'; fi
 
 install-docs: DOCDIR = $(DESTDIR)$(PREFIX)/share/doc/smcgw
-install-docs: ## the documents, alert rules and the dashboard below DESTDIR and PREFIX
+install-docs: ## the documents, alert rules, the dashboard and the chart below DESTDIR and PREFIX
 	mkdir -p '$(DOCDIR)'
 	cp -r --no-preserve=mode,ownership README.md CHANGELOG.md CONTRIBUTING.md LICENSE packaging/prometheus packaging/grafana '$(DOCDIR)/'
+	mkdir -p '$(DOCDIR)/kubernetes'
+	cp -r --no-preserve=mode,ownership packaging/kubernetes/chart packaging/kubernetes/examples '$(DOCDIR)/kubernetes/'
 	cp -r --no-preserve=mode,ownership docs/*.md docs/operations docs/reference docs/design docs/protocol '$(DOCDIR)/'
 	sed -i 's|](docs/|](|g' '$(DOCDIR)/README.md' '$(DOCDIR)/CHANGELOG.md' '$(DOCDIR)/CONTRIBUTING.md'
 	install -D -m 644 LICENSE '$(DOCDIR)/copyright'

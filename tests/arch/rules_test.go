@@ -46,7 +46,8 @@ func TestInstalledDocuments(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "make", "-C", "../..", "--no-print-directory", "install-docs", "DESTDIR="+dir, "PREFIX=/usr").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	tr := load(t, filepath.Join(dir, "usr/share/doc/smcgw"))
-	for _, name := range []string{"README.md", "OPERATIONS.md", "operations/install.md", "reference/commands.md", "prometheus/smcgw.rules.yaml", "copyright"} {
+	for _, name := range []string{"README.md", "OPERATIONS.md", "operations/install.md", "reference/commands.md", "prometheus/smcgw.rules.yaml", "grafana/smcgw.json",
+		"kubernetes/chart/values.yaml", "kubernetes/examples/in-process.yaml", "copyright"} {
 		require.Contains(t, tr.texts, name)
 	}
 	require.Empty(t, linksHold(tr))

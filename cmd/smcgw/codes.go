@@ -15,7 +15,7 @@ func newCodes(e *env) *cobra.Command {
 	c := &cobra.Command{
 		Use:               "codes [NAME]",
 		Short:             "Explain why connections are native or reset, or a gateway degraded",
-		Args:              cobra.MaximumNArgs(1),
+		Args:              atMostOneArg,
 		ValidArgsFunction: completeCodes,
 		RunE: func(_ *cobra.Command, args []string) error {
 			list := report.Codes()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spf13/cobra"
+
 	"github.com/smcgw/smcgw/gateway/admin"
 )
 
@@ -35,8 +37,8 @@ func usagef(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...)}
 }
 
-// status converts the result of a verb to an exit status, and prints the error.
-func (e *env) status(err error) int {
+// status converts the result of a command to an exit status, and prints the error.
+func (e *env) status(c *cobra.Command, err error) int {
 	if err == nil {
 		return exitOK
 	}
@@ -56,7 +58,10 @@ func (e *env) status(err error) int {
 	fmt.Fprintln(e.stderr, "smcgw:", err)
 	switch status {
 	case exitUsage:
-		fmt.Fprintln(e.stderr, `See "smcgw --help".`)
+		if c.Name() == "help" {
+			c = c.Root()
+		}
+		fmt.Fprintf(e.stderr, "See \"%s --help\".\n", c.CommandPath())
 	case exitUnreachable:
 		e.nameOthers(err)
 	}

@@ -64,11 +64,10 @@ func (f *filterFlags) parse() (out report.ConnFilter, err error) {
 		"carrier": f.carrier, "reason": f.reason, "way": f.way, "end": f.ended,
 	} {
 		if given != "" && !slices.Contains(known[name], given) {
-			list := ""
-			if name != "reason" {
-				list = " of " + strings.Join(known[name], ", ")
+			if name == "reason" {
+				return out, usagef("--reason: %q is not a reason%s; \"smcgw codes\" lists them", given, meant(given, known[name]))
 			}
-			return out, usagef("--%s: %q is not one%s%s", name, given, list, meant(given, known[name]))
+			return out, usagef("--%s: %q is not one of %s%s", name, given, strings.Join(known[name], ", "), meant(given, known[name]))
 		}
 	}
 	out = report.ConnFilter{Port: f.port, Reason: f.reason, Way: report.Way(f.way), End: report.End(f.ended)}

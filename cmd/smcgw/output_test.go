@@ -17,6 +17,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/cmd/smcgw/internal/screen"
@@ -81,7 +82,7 @@ func TestExitStatuses(t *testing.T) {
 	} {
 		e, stdout, stderr := testEnv()
 		e.started = c.started
-		require.Equal(t, c.want, e.status(c.err))
+		require.Equal(t, c.want, e.status(&cobra.Command{Use: "smcgw"}, c.err))
 		require.Empty(t, stdout.String())
 		require.Equal(t, c.err == nil || errors.Is(c.err, errSaid), stderr.Len() == 0)
 	}

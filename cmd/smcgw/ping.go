@@ -36,7 +36,12 @@ A port that a rule names already has its rule.
 
 Exit status: 0 every connection was carried by a device, 4 one was not, 1 there was
 no connection, 3 no daemon answers.`,
-		Args: cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usagef("ping takes one host: smcgw ping HOST:PORT")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()

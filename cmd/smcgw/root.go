@@ -16,7 +16,8 @@ import (
 func run(ctx context.Context, e *env, args []string) int {
 	root := newRoot(e)
 	root.SetArgs(args)
-	return e.status(root.ExecuteContext(ctx))
+	c, err := root.ExecuteContextC(ctx)
+	return e.status(c, err)
 }
 
 func newRoot(e *env) *cobra.Command {

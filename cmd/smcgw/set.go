@@ -27,7 +27,7 @@ NAME=VALUE is the same as NAME VALUE.`,
 			case len(args) != 2:
 				return usagef("set takes a name and a value: smcgw set log.level debug")
 			case !admin.IsSetting(args[0]):
-				return usagef("%q cannot be set%s", args[0], meant(args[0], names))
+				return usagef("%q cannot be set, but %s%s", args[0], strings.Join(names, ", "), meant(args[0], names))
 			}
 			return nil
 		},

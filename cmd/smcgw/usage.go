@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,6 +31,14 @@ func noArgs(c *cobra.Command, args []string) error {
 	default:
 		return usagef("%s takes no argument such as %q", path(c), args[0])
 	}
+}
+
+// atMostOneArg is for commands with one argument, or none.
+func atMostOneArg(c *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return usagef("%s takes one argument at most, not also %q", path(c), args[1])
+	}
+	return nil
 }
 
 // oneOfArgs is for commands that take one of their ValidArgs.
@@ -64,6 +73,15 @@ var unknownFlag = regexp.MustCompile(`^unknown flag: --(\S+)$`)
 func flagError(c *cobra.Command, err error) error {
 	if errors.Is(err, pflag.ErrHelp) {
 		return err
+	}
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		if number, ok := errors.AsType[*strconv.NumError](err); ok {
+			what := "is not a whole number"
+			if errors.Is(number, strconv.ErrRange) {
+				what = "is out of range"
+			}
+			return usagef("%s: --%s: %q %s", path(c), wrong.GetFlag().Name, wrong.GetValue(), what)
+		}
 	}
 	hint := ""
 	if m := unknownFlag.FindStringSubmatch(err.Error()); m != nil {

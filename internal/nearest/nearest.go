@@ -7,7 +7,8 @@ const longest = 64
 
 // Name returns the known name that is closest to the given one, or "" if none is close. A name is close if a third of
 // the letters, at least one and at most three, are wrong, missing, superfluous, or swapped with their neighbours. Among
-// equally close names it prefers the first of the same length, or else the first.
+// equally close names it prefers the first that begins with the given one, which may be unfinished, or else the first of
+// the same length, or else the first.
 func Name(given string, known []string) string {
 	given = strings.ToLower(strings.NewReplacer("-", "_", " ", "_").Replace(given))
 	if given == "" || len(given) > longest {
@@ -19,11 +20,23 @@ func Name(given string, known []string) string {
 			continue
 		}
 		d := distance(given, strings.ToLower(strings.ReplaceAll(name, "-", "_")))
-		if d < least || d == least && best != "" && len(name) == len(given) && len(best) != len(given) {
+		if d < least || d == least && best != "" && likeness(name, given) > likeness(best, given) {
 			best, least = name, d
 		}
 	}
 	return best
+}
+
+// likeness orders equally close names.
+func likeness(name, given string) int {
+	switch {
+	case strings.HasPrefix(strings.ToLower(strings.ReplaceAll(name, "-", "_")), given):
+		return 2
+	case len(name) == len(given):
+		return 1
+	default:
+		return 0
+	}
 }
 
 // distance counts the edits between two names: replaced, inserted and removed letters, and swapped neighbours.

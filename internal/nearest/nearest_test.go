@@ -14,7 +14,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestName(t *testing.T) {
 	verbs := []string{"stats", "status", "conns", "peers", "devices", "max_flows", "no-header"}
 	for given, want := range map[string]string{
-		"statsu": "status", "stat": "stats", "cons": "conns", "conn": "conns", "PEERS": "peers", "device": "devices",
+		"statsu": "status", "statu": "status", "stat": "stats", "cons": "conns", "conn": "conns", "PEERS": "peers", "device": "devices",
 		"max-flows": "max_flows", "max_flow": "max_flows", "no_header": "no-header",
 		"": "", "nonsense": "", "x": "", "reset": "", strings.Repeat("status", 20): "",
 	} {

@@ -56,6 +56,10 @@ func steeredSite(cfg config.Config, ns *legs.Namespace, before *handover.Predece
 	steering := policy.Translate(cfg, false, opts.logger())
 	before.Place(&steering)
 	steering.Counting, steering.Waiting, steering.Legs = !carries(cfg.Mode), true, ns // for the flag
+	var err error
+	if steering.CgroupPath, err = cfg.Cgroup(); err != nil {
+		return nil, err
+	}
 	if steering.CgroupPath == "" {
 		steering.CgroupPath = process.Cgroup()
 	}

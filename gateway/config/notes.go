@@ -96,15 +96,31 @@ func (f *File) Hindrances(runsAs Account) error {
 	if occupied(c.Admin) {
 		fail("admin", "%s is there and is no socket", c.Admin)
 	}
-	if c.CgroupPath != "" {
-		if _, err := os.Stat(filepath.Join(c.CgroupPath, CgroupMark)); err != nil {
-			fail("cgroup_path", "%s is no directory of cgroup2", c.CgroupPath)
-		}
+	if err := c.checkCgroup(); err != nil && c.Steering != SwitchOff {
+		fail("cgroup_path", "%v", err)
 	}
 	if err := runsAs.loadKeys(c.Security.PSKFile); err != nil {
 		fail("security.psk_file", "%v", err)
 	}
 	return joinFieldErrors(found)
+}
+
+// Cgroup returns cgroup_path, which must be a directory of cgroup2 if it is not empty.
+func (c Config) Cgroup() (string, error) {
+	if err := c.checkCgroup(); err != nil {
+		return "", fmt.Errorf("cgroup_path: %w", err)
+	}
+	return c.CgroupPath, nil
+}
+
+func (c Config) checkCgroup() error {
+	if c.CgroupPath == "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(c.CgroupPath, CgroupMark)); err != nil {
+		return fmt.Errorf("%s is no directory of cgroup2", c.CgroupPath)
+	}
+	return nil
 }
 
 // occupied reports whether something other than a socket is at a path.

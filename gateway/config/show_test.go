@@ -190,6 +190,9 @@ func hindrances(t *testing.T, text string, runsAs Account) string {
 func TestHindranceOfCgroupPath(t *testing.T) {
 	dir := t.TempDir()
 	text := "\ncgroup_path: " + dir + "\n"
+	require.Empty(t, hindrances(t, "steering: off"+text, Account{}), "it is not used")
+	_, err := parseString(t, text).Config.Cgroup()
+	require.EqualError(t, err, "cgroup_path: "+dir+" is no directory of cgroup2")
 	require.Equal(t, "line 2: cgroup_path: "+dir+" is no directory of cgroup2: the gateway will not start with it", hindrances(t, text, Account{}))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), nil, 0o600))
 	require.Empty(t, hindrances(t, text, Account{}))

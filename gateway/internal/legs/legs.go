@@ -43,8 +43,16 @@ func (k *Kernel) Note() string {
 	if deaths == 0 || time.Since(last) > noted {
 		return ""
 	}
-	return fmt.Sprintf("legs: the process smcgw-legs has ended, %d times since the start, at %s last, and its spare has taken its place",
-		deaths, last.Format(time.RFC3339))
+	return deathNote(deaths, last)
+}
+
+func deathNote(deaths int, last time.Time) string {
+	often := "once"
+	if deaths > 1 {
+		often = fmt.Sprintf("%d times", deaths)
+	}
+	return fmt.Sprintf("legs: the process smcgw-legs has ended, %s since the start, at %s last, and its spare has taken its place",
+		often, last.Format(time.RFC3339))
 }
 
 // Close closes the sockets that no flow has.

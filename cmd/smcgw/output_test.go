@@ -217,3 +217,14 @@ func TestOtherVersion(t *testing.T) {
 	require.NotContains(t, details(s, report.Status{Version: "9.9.9", Draining: &report.DrainInfo{}}, ""), "take over")
 	require.NotContains(t, details(s, report.Status{Version: buildVersion()}, ""), "take over")
 }
+
+// TestStatusOfWhatHappened: status tells of carriers that were used, and of native UDP.
+func TestStatusOfWhatHappened(t *testing.T) {
+	e, _, _ := testEnv()
+	s := e.screen(io.Discard)
+	udp := report.Status{UDP: report.ProtoStats{Native: map[string]uint64{"peer_unresolved": 3, "policy": 0}}}
+	require.Contains(t, details(s, udp, ""), "native     none\n           UDP pairs: peer_unresolved 3\n")
+	require.NotContains(t, details(s, report.Status{}, ""), "UDP")
+	unused := report.Status{Flows: map[report.Carrier]int{report.CarrierSoft: 0}, FlowsTotal: map[report.Carrier]uint64{report.CarrierSoft: 0}}
+	require.NotContains(t, details(s, unused, ""), "rdma-soft")
+}

@@ -174,6 +174,9 @@ func details(s *screen.Screen, st report.Status, socket string) string {
 	line := func(name, format string, args ...any) { b.WriteString(s.Field(name, fmt.Sprintf(format, args...))) }
 	for _, c := range slices.Sorted(maps.Keys(st.Flows)) {
 		bytes := st.BytesTotal[c]
+		if st.Flows[c] == 0 && st.FlowsTotal[c] == 0 {
+			continue
+		}
 		line(string(c), "%s, %d since the start, %s sent, %s received", plural(st.Flows[c], "connection"), st.FlowsTotal[c], screen.Size(bytes.Tx), screen.Size(bytes.Rx))
 	}
 	for _, c := range slices.Sorted(maps.Keys(st.UDP.Flows)) {
@@ -184,6 +187,9 @@ func details(s *screen.Screen, st report.Status, socket string) string {
 	}
 	inProcessLine(line, st.InProcess, "since the start")
 	line("native", "%s", listed(st.FallbacksTotal))
+	if native := listed(st.UDP.Native); native != listed[string](nil) {
+		line("", "UDP pairs: %s", native)
+	}
 	if len(st.ResetsTotal) > 0 {
 		line("reset", "%s", listed(st.ResetsTotal))
 	}

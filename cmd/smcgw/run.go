@@ -73,8 +73,8 @@ Run by root, where a gateway answers and cgroup2 is mounted, the command also ha
 control group of its own, which the gateway knows from the start: its TCP connections to
 other hosts are carried where the peer can, whatever the rules of this host say. The
 never-list, the mode, the kill switch and the limits of the gateway still apply, and so
-does the policy of the peer. Run then tells how each connection went. New connections of
-programs that outlive the command are no longer carried.
+does the policy of the peer. Run then counts how they went; the file of --report has a
+row for each. New connections of programs that outlive the command are no longer carried.
 
 Signals sent to run are the command's: those that end a program, SIGUSR1, SIGUSR2 and
 SIGWINCH. What a terminal sends it has anyway.
@@ -98,7 +98,7 @@ there, 128 and the number of the signal that ended it.`,
 			}
 			r, err := e.runCommand(cmd, args)
 			if err == nil && (report != "" || !quiet) {
-				if said := e.reportRun(r, to); said != nil {
+				if said := e.reportRun(r, to, report != ""); said != nil {
 					fmt.Fprintln(e.stderr, "smcgw: --report:", said)
 				}
 			}
@@ -109,7 +109,7 @@ there, 128 and the number of the signal that ended it.`,
 		},
 	}
 	c.Flags().SetInterspersed(false)
-	c.Flags().StringVar(&report, "report", "", "write what became of the connections to this file instead of standard error")
+	c.Flags().StringVar(&report, "report", "", "write what became of each connection to this file, and nothing to standard error")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "tell nothing of the connections")
 	return withSocket(e, verb(e, c))
 }
@@ -334,8 +334,8 @@ func (r *runEvents) stop() {
 	<-r.done
 }
 
-// reportRun reports the connections.
-func (e *env) reportRun(r runDoc, out io.Writer) error {
+// reportRun reports the connections; each means in a row of its own.
+func (e *env) reportRun(r runDoc, out io.Writer, each bool) error {
 	if r.Conns == nil {
 		r.Conns = []report.ConnInfo{}
 	}
@@ -351,7 +351,7 @@ func (e *env) reportRun(r runDoc, out io.Writer) error {
 	if _, err := fmt.Fprintln(out, text); err != nil || !r.carried {
 		return printed(err)
 	}
-	if _, err := fmt.Fprintln(out, "smcgw: "+runSummary(r)); err != nil || len(r.Conns) == 0 {
+	if _, err := fmt.Fprintln(out, "smcgw: "+runSummary(r)); err != nil || !each || len(r.Conns) == 0 {
 		return printed(err)
 	}
 	return to.list(screen.Listing{

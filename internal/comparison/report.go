@@ -100,6 +100,18 @@ func (r *Report) Of(work string) (list []Series) {
 	return list
 }
 
+// Absent returns a series of each variant that has no value for any work, always for the same reason.
+func (r *Report) Absent() (list []Series) {
+	for i, s := range r.Series {
+		first := slices.IndexFunc(r.Series, func(o Series) bool { return o.Variant == s.Variant }) == i
+		differs := func(o Series) bool { return o.Variant == s.Variant && (len(o.Values) > 0 || o.Note != s.Note) }
+		if first && s.Variant != TCP && s.Note != "" && !slices.ContainsFunc(r.Series, differs) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
 // find returns the first series of a work and variant.
 func (r *Report) find(work, variant string) (Series, bool) {
 	i := slices.IndexFunc(r.Series, func(s Series) bool { return s.Work == work && s.Variant == variant })

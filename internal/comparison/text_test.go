@@ -38,6 +38,32 @@ func TestText(t *testing.T) {
 	require.Equal(t, "nothing was measured\n", b.String())
 }
 
+// TestAbsentVariants: what could not be measured at all has one line, and the others a summary.
+func TestAbsentVariants(t *testing.T) {
+	r := example()
+	for _, work := range append(r.Works(), "idle") {
+		if work == "idle" {
+			r.Series = append(r.Series, Series{Work: work, Variant: TCP, Note: "none"}, Series{Work: work, Variant: "hw", Note: "no adapter"})
+			continue
+		}
+		r.Series = append(r.Series, Series{Work: work, Variant: "hw", Note: "no adapter"}, Series{Work: work, Variant: "soft", Note: work})
+	}
+	var b bytes.Buffer
+	require.NoError(t, r.Text(&b))
+	require.Equal(t, 1, strings.Count(b.String(), "no adapter"))
+	require.Contains(t, b.String(), "\nhw was not measured: no adapter\n")
+	require.NotContains(t, b.String(), "  hw")
+	require.NotContains(t, b.String(), "idle")
+	require.Contains(t, b.String(), "\n  soft     -       -", "for different reasons")
+	require.Contains(t, b.String(), strings.Join([]string{
+		"Summary: the median of plain TCP, and the others' as a multiple of it",
+		"  WORK                 BETTER  tcp       shm    soft",
+		"  ping-pong 64 B, p50  less    21.8 µs   1.57×  -",
+		"  once                 less    0.5 s/GB  0.80×  -",
+		"", "one machine", "",
+	}, "\n"))
+}
+
 func TestVerdict(t *testing.T) {
 	require.Equal(t, "plain TCP wins against chain1 by 2.00×; plain TCP is ahead within the spread of soft9000",
 		(&Report{Series: []Series{

@@ -9,10 +9,12 @@ import (
 	"math"
 	"net/netip"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
@@ -274,6 +276,7 @@ func (c *runner) probe(ctx context.Context, v *variant) error {
 			return nil
 		}
 		v.missing = "fallback: " + how.reason
+		c.explain(v, how.reason)
 		if v.carrier == report.CarrierNone {
 			v.missing = how.reason
 		}
@@ -388,6 +391,7 @@ func (c *runner) one(ctx context.Context, t task, v *variant, d time.Duration, r
 		return values, err
 	}
 	rem.add(m, how)
+	c.explain(v, how.reason)
 	if !how.holds() || float64(m.failed) > (1-enough)*float64(m.failed+m.count) {
 		return values, nil
 	}
@@ -395,6 +399,21 @@ func (c *runner) one(ctx context.Context, t task, v *variant, d time.Duration, r
 		values[i] = r.value(m, before.until(after))
 	}
 	return values, nil
+}
+
+// explain notes, once, what a reason means for the measurement and what to do.
+func (c *runner) explain(v *variant, reason string) {
+	note := "no_peer in process: in_process.between_hosts, which is off by default, must be on at both hosts, and TCP port 4790 (datagram_port) pass"
+	if v.way != report.WayInProcess || reason != inprocess.WhyNoPeer.String() {
+		code, known := report.CodeNamed(reason)
+		if !known {
+			return
+		}
+		note = reason + ": " + code.Meaning + " " + code.Fix
+	}
+	if !slices.Contains(c.rep.Notes, note) {
+		c.rep.Notes = append(c.rep.Notes, note)
+	}
 }
 
 // interrupted returns the cause of an error rather than its consequence.

@@ -126,6 +126,21 @@ func TestRunAsksTheGateways(t *testing.T) {
 	require.Zero(t, s.Spread().N)
 	require.True(t, math.IsNaN(s.Values[0]))
 	require.Contains(t, s.Note, "fallback: rate_limit")
+	require.Equal(t, 1, strings.Count(strings.Join(r.Notes, "\n"), "raise limits.new_flows_per_second"), "%q", r.Notes)
+}
+
+// TestExplain: a reason is explained once, and what it means between hosts where it has another meaning there.
+func TestExplain(t *testing.T) {
+	c := runner{rep: &comparison.Report{}}
+	for range 2 {
+		c.explain(&variant{way: report.WayInProcess}, "no_peer")
+		c.explain(&variant{way: report.WaySteered}, "mode")
+		c.explain(&variant{way: report.WaySteered}, unseen)
+		c.explain(&variant{}, "")
+	}
+	require.Len(t, c.rep.Notes, 2)
+	require.Contains(t, c.rep.Notes[0], "in_process.between_hosts")
+	require.Contains(t, c.rep.Notes[1], "mode: ")
 }
 
 // recorder keeps the book of the fake gateway: it sees connections arrive. shm

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // recorder collects events.
@@ -74,10 +75,11 @@ func nativeFor(side Side, reason uint8) func(Event) bool {
 func TestEventsEnd(t *testing.T) {
 	t.Parallel()
 	requireRoot(t)
-	h := newHost(t)
+	h, other := newPair(t)
+	h.ghosts(other)
 	var d *Datapath
 	var err error
-	cfg := withLegs(t, Config{})
+	cfg := withLegs(t, Config{Devices: []string{"w0"}})
 	h.do(func() { d, err = Open(cfg) })
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -93,8 +95,8 @@ func TestEventsEnd(t *testing.T) {
 			_, _ = d.Counters()
 		})
 	}()
-	h.echo("7777")
-	require.NoError(t, h.dial("127.0.0.1:7777", patience))
+	_, err = h.begin(unix.AF_INET, addrPort(ghost4+":7777"))
+	require.NoError(t, err)
 	<-inside
 	close(closing)
 	require.NoError(t, d.Close())

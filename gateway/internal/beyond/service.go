@@ -41,7 +41,7 @@ const (
 	// metAgain is how long a peer that has had a gateway is left alone before it is asked again.
 	metAgain = time.Second
 	// largeRings, fairOrder and ringShare determine the sizes of rings.
-	largeRings = 8
+	largeRings = 32
 	fairOrder  = 18
 	ringShare  = 64
 	// closeTime bounds the last write to a peer when a control connection ends.

@@ -826,6 +826,48 @@ static void awake(struct end *e, struct remote *m, uint32_t use) {
 	if (get(&e->use) == use && place_of(e)->memory.remote == m) atomic_fetch_sub(&m->asleep, 1);
 }
 
+// before_open returns how many of the kernel's bytes precede OPEN, if a look has found that at least found do. It may return less to a program
+// that reads or gets more meanwhile: it would otherwise look at all of them at each call.
+static size_t before_open(const struct end *e, int fd, size_t found) {
+	struct remote *m = e->remote;
+	size_t q = (size_t)queued(fd), n = q;
+	uint64_t kr = get(&e->kr), come = kr + q;
+	size_t known = m->looked > kr + found ? m->looked - kr : found;
+	bool moves = m->come && (kr != m->asked_at || come != m->come); // the first answer may follow a peek from before the promotion
+	m->asked_at = kr;
+	m->come = come;
+	if (moves && n > LOOKED_AHEAD) n = LOOKED_AHEAD;
+	if (known >= q || get_acquire(&e->peer->nx) || m->looked_to == come || (moves && known >= n / 2)) return known;
+	char *b = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (b == MAP_FAILED) return known;
+	long k = SYS(recvfrom, fd, b, n, MSG_PEEK | MSG_DONTWAIT);
+	if (k > 0) k = data_of(e, b, k);
+	munmap(b, n);
+	if (k > (long)known) known = (size_t)k;
+	m->looked = kr + known;
+	if (n == q) m->looked_to = come;
+	return known;
+}
+
+// looks_on clears what has come to the ring since step looked: what a peek has seen is still unread, so step would not look again.
+static void looks_on(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	uint64_t head;
+	if (m->rx != FRAMED || m->type != NO_FRAME || m->voided || !ring_left(e, &head)) return;
+	if ((unsigned)queued(fd) + m->in_n <= (unsigned)m->rest) m->clear = head; // no frame precedes its bytes
+}
+// ring_after_open copies the ring's bytes, without consuming them, to a peek that has seen done bytes of the kernel, if these are all that
+// precede OPEN, and nothing follows that. It returns how many.
+static size_t ring_after_open(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want) {
+	uint64_t head, tail = get(&e->own->tail);
+	ring_left(e, &head); // before queued(): the frames that precede its bytes are there by now
+	size_t q = (size_t)queued(fd), known = before_open(e, fd, done), whole = known + NONCE + FRAME + 1;
+	bool told = get_acquire(&e->peer->nx) && q <= whole, seen = e->remote->looked_to == get(&e->kr) + q && q == whole;
+	if (known != done || get(&e->violated) || (!told && !seen)) return 0;
+	size_t n = head - tail < want - done ? head - tail : want - done;
+	return n && smcgw_copy(e->rx_ring, e->remote->size - 1, tail, v, nv, done, n, true) ? n : 0;
+}
+
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	char b[LOOKED];
 	size_t want, done = 0, n;
@@ -856,6 +898,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (unlikely(e->repair_rx)) repair_rx(e, fd);
 		// If the other direction has to go back, find out first whether the stream has ended: that would be its end, too.
 		const bool rests = !told && !must_leave(e) && rested(e, fd) && (done || !nowait || !reports(fd, POLLIN | POLLRDHUP));
+		if (unlikely(peek)) looks_on(e, fd);
 		enum step s = rests ? NOTHING : step(e, fd, b, want - done, &n);
 		if (s == FROM_RING) {
 			uint64_t tail = get(&e->own->tail);
@@ -872,6 +915,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			continue;
 		}
 		if (s == FROM_LOOK) {
+			if (peek && n < want && before_open(e, fd, n) > n) continue; // step knows it now
 			if (!smcgw_copy(b, LOOK_MASK, 0, v, nv, done, n, true)) {
 				err = EFAULT;
 				break;
@@ -896,7 +940,10 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			if (k > 0) {
 				woken = m->vain = 0;
 				done += (size_t)k;
-				if (peek) break;
+				if (peek) {
+					if (m->rx == LOOK && (size_t)k == n) done += ring_after_open(e, fd, v, nv, done, want);
+					break;
+				}
 				done_data(e, (uint64_t)k);
 				continue;
 			}
@@ -1004,29 +1051,6 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	}
 	smcgw_unlock(e, &e->rl);
 	return r;
-}
-
-// before_open returns how many of the kernel's bytes precede OPEN, if a look has found that at least found do. It may return less to a program
-// that reads or gets more meanwhile: it would otherwise look at all of them at each call.
-static size_t before_open(const struct end *e, int fd, size_t found) {
-	struct remote *m = e->remote;
-	size_t q = (size_t)queued(fd), n = q;
-	uint64_t kr = get(&e->kr), come = kr + q;
-	size_t known = m->looked > kr + found ? m->looked - kr : found;
-	bool moves = m->come && (kr != m->asked_at || come != m->come); // the first answer may follow a peek from before the promotion
-	m->asked_at = kr;
-	m->come = come;
-	if (moves && n > LOOKED_AHEAD) n = LOOKED_AHEAD;
-	if (known >= q || get_acquire(&e->peer->nx) || m->looked_to == come || (moves && known >= n / 2)) return known;
-	char *b = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (b == MAP_FAILED) return known;
-	long k = SYS(recvfrom, fd, b, n, MSG_PEEK | MSG_DONTWAIT);
-	if (k > 0) k = data_of(e, b, k);
-	munmap(b, n);
-	if (k > (long)known) known = (size_t)k;
-	m->looked = kr + known;
-	if (n == q) m->looked_to = come;
-	return known;
 }
 
 // smcgw_remote_unread may leave out what follows OPEN or a frame. It then makes an edge for that, because nginx, for one, reads no more

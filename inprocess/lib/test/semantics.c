@@ -384,6 +384,31 @@ static void peeks_on(void) { // a 4-byte header must peek whole once its bytes a
 		take(b, sent - at);
 	}
 }
+static void peeks_across(void) { // until all is there, while the connection is promoted
+	int a, b, stuck = 0;
+	cold(&a, &b);
+	pid_t p = fork();
+	if (p == 0) {
+		close(b);
+		for (int i = 0; i < 40; i++) {
+			for (int j = 0; j < 5; j++)
+				if (write(a, big + 1060 * j, 1060) != 1060) _exit(1);
+			if (read(a, in, 1) != 1) _exit(2);
+		}
+		_exit(0);
+	}
+	close(a);
+	for (int i = 0; i < 40; i++) {
+		double until = now() + 4;
+		ssize_t n;
+		while ((n = recv(b, in, 5300, MSG_PEEK)) < 5300 && now() < until) usleep(100);
+		stuck += n < 5300 || memcmp(in, big, 5300);
+		take(b, 5300);
+		give(b, "x");
+	}
+	say("stuck %d", stuck);
+	reap(p);
+}
 static void in_doubt(void) { // each byte may be the beginning of something else, and the other end's library does not say that it is not
 	int a, b, c, d, late = 0, wrong = 0;
 	pair(&c, &d);
@@ -6103,7 +6128,7 @@ static void other_pids(void) { // two processes that are both number 1 write
 	for (int i = 0; i < 2; i++) reap(k[i]);
 }
 #define CASES(X)                                                                                                                  \
-	X(peek) X(peeks_on) X(counts) X(shown) X(in_doubt) X(waitall) X(timeouts) X(timeout_later) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
+	X(peek) X(peeks_on) X(peeks_across) X(counts) X(shown) X(in_doubt) X(waitall) X(timeouts) X(timeout_later) X(whole_timeouts) X(dontwait) X(vectors) X(messages) X(nothing) X(numbers) X(files) X(stdio) X(as_stdin) X(dprint) \
 	X(polls) X(selects) X(far_timeouts) X(select_many) X(level) X(edge) X(edge_drained) X(edge_behind_kernel) X(closed_early) X(discarded) X(nothing_asked) X(timed_while_promoted) X(oneshot) X(oneshot_room) X(oneshot_off) X(exclusive) X(exclusive_busy) X(nested) X(sets) X(moved_set) X(edge_in_sets) X(many_sets) X(registered_first) X(two_ways_at_once) X(polls_beside_reader) X(moved_beside_reader) X(comes_and_goes) X(unwanted_as_told) X(nested_beside_reader) X(waits_beside_reader) X(polled_beside_reader) X(polled_beside_slow_reader) X(reader_beside_reader) X(spliced_beside_reader) X(timed_beside_program) X(whole_beside_program) X(only_writes) X(reset_beside_program) X(renumbered_beside_program) X(slowly) X(numbers_left) X(signalled_midway) X(urgent_beside_program) X(urgent_in_handler) X(kept_by_child) X(taken_before) X(stuck_path) X(peeked_then_polled) X(chosen) X(closed_by_child) X(used_by_duplicate) X(recalled) X(closed_after_all) X(came_before) X(one_at_a_time) X(set_polled) X(read_by_duplicate) X(promoted_meanwhile) X(closed_in_set) X(closed_unsent) X(range_above) X(by_number) X(kernel_aio) X(set_duplicated) X(resumed) X(paused) X(paused_after_much) X(moved_to_child) X(threads) X(followers) X(shared_set) X(woken) X(mixed) \
 	X(beside_bytes) X(many_ends) X(ends_unasked) X(half) X(half_read) X(half_written) X(shut_reader) X(writes_to_closed) X(closed_while_writing) X(closed_by_another) X(closed_under_writer) X(reads_by_closed) X(late_for_closed) X(lingers) X(lingers_at_exit) X(answered_by_reset) X(unread) X(aborted) X(left_and_reset) X(killed) X(killed_after_writing) X(killed_after_more) X(killed_after_option) X(killed_after_reading)            \
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(survived_pings) X(probed) X(bursts_once) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \

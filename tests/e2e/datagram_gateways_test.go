@@ -85,7 +85,7 @@ func TestDatagramsShown(t *testing.T) {
 	require.Equal(t, d.h3.AddrPort4(echoUDP), native.Remote)
 	require.Equal(t, "peer_unresolved", native.Reason)
 	out := d.g1.says("conns", "-o", "wide")
-	require.Regexp(t, `(?m)^\d+ +udp +client +`+locals[0]+` +10\.77\.0\.2:7100 +carrying +steered +`+string(d.via)+` .* e2e\S* +\d+ `, out)
+	require.Regexp(t, `(?m)^\d+ +udp +client +`+locals[0]+` +10\.77\.0\.2:7100 +carrying +steered +`+string(d.via)+` .* exe +\d+ `, out)
 	require.NotContains(t, out, locals[1])
 
 	var before, after report.Stats

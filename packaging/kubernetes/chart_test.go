@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -141,8 +142,11 @@ config:
 	if binary == "" {
 		t.Skip("SKIPPED: SMCGW_BINARY names no program that could check the configuration")
 	}
-	file := filepath.Join(t.TempDir(), "smcgw.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(r.config.Data["smcgw.yaml"]), 0o600))
+	dir := t.TempDir()
+	file, key := filepath.Join(dir, "smcgw.yaml"), filepath.Join(dir, "psk")
+	here := strings.NewReplacer("cgroup_path: /host/cgroup\n", "", "/etc/smcgw-psk/psk", key) // those are the pod's
+	require.NoError(t, os.WriteFile(file, []byte(here.Replace(r.config.Data["smcgw.yaml"])), 0o600))
+	require.NoError(t, os.WriteFile(key, bytes.Repeat([]byte("k"), 64), 0o600))
 	out, err := exec.CommandContext(t.Context(), binary, "check", "-c", file).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

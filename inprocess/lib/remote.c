@@ -856,18 +856,6 @@ static void looks_on(struct end *e, int fd) {
 	if (m->rx != FRAMED || m->type != NO_FRAME || m->voided || !ring_left(e, &head)) return;
 	if ((unsigned)queued(fd) + m->in_n <= (unsigned)m->rest) m->clear = head; // no frame precedes its bytes
 }
-// ring_after_open copies the ring's bytes, without consuming them, to a peek that has seen done bytes of the kernel, if these are all that
-// precede OPEN, and nothing follows that. It returns how many.
-static size_t ring_after_open(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want) {
-	uint64_t head, tail = get(&e->own->tail);
-	ring_left(e, &head); // before queued(): the frames that precede its bytes are there by now
-	size_t q = (size_t)queued(fd), known = before_open(e, fd, done), whole = known + NONCE + FRAME + 1;
-	bool told = get_acquire(&e->peer->nx) && q <= whole, seen = e->remote->looked_to == get(&e->kr) + q && q == whole;
-	if (known != done || get(&e->violated) || (!told && !seen)) return 0;
-	size_t n = head - tail < want - done ? head - tail : want - done;
-	return n && smcgw_copy(e->rx_ring, e->remote->size - 1, tail, v, nv, done, n, true) ? n : 0;
-}
-
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	char b[LOOKED];
 	size_t want, done = 0, n;
@@ -940,10 +928,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			if (k > 0) {
 				woken = m->vain = 0;
 				done += (size_t)k;
-				if (peek) {
-					if (m->rx == LOOK && (size_t)k == n) done += ring_after_open(e, fd, v, nv, done, want);
-					break;
-				}
+				if (peek) break;
 				done_data(e, (uint64_t)k);
 				continue;
 			}

@@ -223,7 +223,8 @@ PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a
 		if (path == PLAIN) return REAL(recvfrom)(fd, b, n, flags, a, l);
 		if (path == COUNTED) return left_rx(e, REAL(recvfrom)(fd, b, n, flags, a, l), flags);
 		if (unlikely(peeks_all(fd, flags))) continue;
-		ssize_t r = THROUGH(likely(allowed(b, capped(n))) ? received(e, fd, ONE(b, capped(n)), 1, flags) : fault());
+		n = capped(n);
+		ssize_t r = THROUGH(likely(allowed(b, n)) ? received(e, fd, ONE(b, n), 1, flags) : fault());
 		if (r >= 0 && a && l) smcgw_move(l, &(socklen_t){0}, sizeof *l);
 		if (r != RETRY) return r;
 	}

@@ -215,6 +215,9 @@ static int queued(int fd) {
 	return q;
 }
 
+// frameless tells whether the kernel has nothing of another frame.
+static bool frameless(const struct end *e, int fd) { return (unsigned)queued(fd) + e->remote->in_n <= (unsigned)e->remote->rest; }
+
 // unread tells whether the kernel has a byte. SIOCINQ counts nothing beyond an urgent byte. The kernel reports a reset only once, maybe here.
 static bool unread(struct end *e, int fd) {
 	long n = smcgw_peek(fd);
@@ -519,7 +522,7 @@ static enum step step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 		if (m->type == NO_FRAME && tail == m->clear) {
 			// Look at the kernel after head was loaded: the frames that precede those ring bytes are there by now.
 			m->reported = false;
-			bool ends = e->eof || e->rx_error, part = queued(fd) + (int)m->in_n > m->rest && header(e, fd);
+			bool ends = e->eof || e->rx_error, part = !frameless(e, fd) && header(e, fd);
 			if (m->type != NO_FRAME || m->rx != FRAMED || get(&e->violated) || (!ends && (e->rx_error || e->eof))) continue;
 			if (!part && !m->voided) m->clear = head;
 		}
@@ -854,8 +857,9 @@ static void looks_on(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	uint64_t head;
 	if (m->rx != FRAMED || m->type != NO_FRAME || m->voided || !ring_left(e, &head)) return;
-	if ((unsigned)queued(fd) + m->in_n <= (unsigned)m->rest) m->clear = head; // no frame precedes its bytes
+	if (frameless(e, fd)) m->clear = head; // no frame precedes its bytes
 }
+
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	char b[LOOKED];
 	size_t want, done = 0, n;
@@ -1052,7 +1056,7 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 		case FROM_RING:
 			r = n;
 			head = get_acquire(&e->peer->head); // loaded before looking at the kernel
-			all = m->type == NO_FRAME && (unsigned)queued(fd) + m->in_n <= (unsigned)m->rest;
+			all = m->type == NO_FRAME && frameless(e, fd);
 			if (all) r = head - tail;
 			if (m->type == NO_FRAME) break;
 			if (head >= m->r && tail + n == m->r) r += (unsigned)queued(fd) < m->left ? (unsigned)queued(fd) : m->left;

@@ -156,12 +156,12 @@ func (b *failure) outcome() string {
 	switch {
 	case b.resets == 0:
 		return which + " stayed native"
-	case b.resets == 1 && b.count == 1:
-		return which + " was reset"
-	case b.resets == b.count:
-		return which + " were reset"
-	default:
+	case b.resets < b.count:
 		return fmt.Sprintf("of %s %d stayed native, the others were reset", which, b.count-b.resets)
+	case b.count == 1:
+		return which + " was reset"
+	default:
+		return which + " were reset"
 	}
 }
 

@@ -145,10 +145,9 @@ func serviceAccount() config.Account {
 // accountOf reads lines such as User=smcgw.
 func accountOf(properties string) (a config.Account) {
 	for line := range strings.Lines(properties) {
-		switch name, value, _ := strings.Cut(strings.TrimSpace(line), "="); {
-		case name == "User":
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), "="); name == "User" {
 			a.User = value
-		default:
+		} else {
 			a.Groups = append(a.Groups, strings.Fields(value)...)
 		}
 	}

@@ -14,23 +14,24 @@ func Name(given string, known []string) string {
 	if given == "" || len(given) > longest {
 		return ""
 	}
-	best, least := "", min(3, max(1, len(given)/3))+1
+	best, least, likes := "", min(3, max(1, len(given)/3))+1, 0
 	for _, name := range known {
 		if len(name) > longest {
 			continue
 		}
-		d := distance(given, strings.ToLower(strings.ReplaceAll(name, "-", "_")))
-		if d < least || d == least && best != "" && likeness(name, given) > likeness(best, given) {
-			best, least = name, d
+		folded := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
+		d, like := distance(given, folded), likeness(given, folded)
+		if d < least || d == least && best != "" && like > likes {
+			best, least, likes = name, d, like
 		}
 	}
 	return best
 }
 
 // likeness orders equally close names.
-func likeness(name, given string) int {
+func likeness(given, name string) int {
 	switch {
-	case strings.HasPrefix(strings.ToLower(strings.ReplaceAll(name, "-", "_")), given):
+	case strings.HasPrefix(name, given):
 		return 2
 	case len(name) == len(given):
 		return 1

@@ -14,7 +14,7 @@ import (
 	"github.com/smcgw/smcgw/negotiate/resolve"
 )
 
-// errNotHere means that this host has no path to a peer. It is not a failure.
+// errNotHere tells the log that this host has no path to a peer.
 var errNotHere = errors.New("no way to the peer from here")
 
 // queriesPerSecond bounds the messages from unknown hosts that reach the shard.

@@ -40,8 +40,9 @@
 #define ANSWERED_WITHIN 100000000LL    // nanoseconds that a close() by one of several processes waits for an answer
 #define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
-#define SHOWN_EACH 10000000000LL        // nanoseconds between frames of a stream whose bytes all go by the ring
-#define NOPS 65536                     // those of a week
+#define SHOWN_EACH 500000000LL          // nanoseconds between frames that show the kernel's connection, while bytes go by the ring,
+#define SEEN_WITHIN 1000000000LL        // and in which the peer's kernel acknowledges one
+#define NOPS 65536                     // those of nine hours
 #define AGAIN 1024                     // calls after which an end that has gone back asks again
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW, NOP };
@@ -97,7 +98,7 @@ struct remote {
 	uint32_t stands_arm;    // arm, what else the gateway writes, and head, when stands last looked; and for how long the first two were the same
 	uint64_t stands_by, stands_head;
 	int64_t stands_at, stands_for;
-	_Atomic bool stood;     // the gateway stands still, and the peer lacks bytes
+	_Atomic bool unfit;     // the ring is: the gateway stands still and the peer lacks bytes, or the kernel's path does not acknowledge
 	// As the producer: wl. The reader also looks at the atomic words.
 	_Atomic int tx;         // enum way
 	unsigned char out[NONCE + FRAME + 1]; // the frame being sent: these bytes, then payload bytes of the copy, then the rest
@@ -113,8 +114,9 @@ struct remote {
 	_Atomic uint32_t belled;
 	uint64_t moved;         // what the peer had taken when moves() last looked, and since when
 	int64_t moved_at;
-	uint64_t shown, shown_head; // ks and head when shown() last saw the kernel move, or the ring stand still
+	uint64_t shown, shown_head; // ks and head when shown() last saw the kernel's stream move, and when
 	int64_t shown_at;
+	bool unseen;                // what moved it was a NOP that the peer's kernel has not acknowledged
 	struct frame frame[FRAMES];
 	char spill[SMCI_SPILL];
 };
@@ -1101,7 +1103,7 @@ bool smcgw_remote_room(struct end *e) {
 }
 // told_to_leave tells whether the gateway or the peer has ended the use of the ring.
 static bool told_to_leave(struct end *e) {
-	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&e->remote->stood);
+	return (get_acquire(&e->peer->flags) & (SMCI_GONE | SMCI_RECALL | SMCI_SHUT)) || get(&e->remote->unfit);
 }
 // acked_to returns the position in the kernel's stream before which the peer's kernel has acknowledged everything; 0 if that is unknown.
 static uint64_t acked_to(const struct end *e, int fd) {
@@ -1195,7 +1197,7 @@ static bool leave(struct end *e, int fd, bool last) {
 		smcgw_violated(e);
 		return false;
 	}
-	if (get(&m->stood) || (sent_back(e) && !switched_off())) say(e, SMCI_RECALL); // nothing else tells the peer, and one direction cannot ask again
+	if (get(&m->unfit) || (sent_back(e) && !switched_off())) say(e, SMCI_RECALL); // nothing else tells the peer, and one direction cannot ask again
 	owe(m, RAW, last, tail + m->kept);
 	m->back_r = tail;
 	m->back_s = m->kept;
@@ -1834,7 +1836,7 @@ static void stands(struct end *e) {
 		m->stands_for = 0;
 	} else if (m->stands_for >= WAKES_WITHIN) {
 		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
-		put(&m->stood, true);
+		put(&m->unfit, true);
 	}
 }
 
@@ -1873,22 +1875,39 @@ static void late(struct end *e, int fd) {
 	}
 }
 
-// shown sends a frame that says nothing if bytes have gone by the ring, and none by the kernel, for a while: firewalls forget a connection
-// that they do not see.
+// shown lets the kernel's connection decide: ring bytes must not pass where a native connection's would not. While they go, a frame that
+// says nothing passes through the kernel twice a second, and the ring is left if it is not acknowledged. Nor do firewalls forget the
+// connection then. rl is held.
 static void shown(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	uint64_t head = get(&e->own->head);
-	int64_t t = now_coarse();
-	if (m->shown != get(&e->ks) || m->shown_head == head) {
-		m->shown = get(&e->ks);
+	const uint64_t head = get(&e->own->head), ks = get(&e->ks);
+	const int64_t t = now_coarse();
+	if (m->tx != OPENED) return;
+	if (m->shown != ks) {
+		m->shown = ks;
 		m->shown_head = head;
 		m->shown_at = t;
+		m->unseen = false;
 	}
-	if (t - m->shown_at < SHOWN_EACH || m->tx != OPENED || !smcgw_try(e, &e->wl)) return;
+	const bool due = head != m->shown_head && t - m->shown_at >= SHOWN_EACH;
+	if (!due && !m->unseen) return;
+	if (acked_to(e, fd) < ks) {
+		if (!m->unseen || t - m->shown_at < SEEN_WITHIN) return;
+		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_PATH);
+		put(&m->unfit, true);
+		heed(e, fd);
+		return;
+	}
+	m->unseen = false;
+	if (!due || !smcgw_try(e, &e->wl)) return;
 	// A peer that may have closed, and has everything, would answer with a reset.
 	if (smcgw_still(e, fd) && m->tx == OPENED && !owes(m) && !must_leave(e) && !(has_all(e) && smcgw_heard(fd))) {
 		owe(m, NOP, 0, 0);
 		advance(e, fd);
+		m->shown = get(&e->ks);
+		m->shown_head = head;
+		m->shown_at = t;
+		m->unseen = true;
 	}
 	smcgw_unlock(e, &e->wl);
 }

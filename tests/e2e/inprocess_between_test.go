@@ -65,6 +65,19 @@ func TestBetweenHosts(t *testing.T) {
 	f.ends()
 }
 
+// TestBetweenHostsFirewall checks that a firewall rule added later stops the bytes in rings, too, although it lets the carrier pass; that the
+// connection returns to the rings once it is removed; and that a destroyed socket ends.
+func TestBetweenHostsFirewall(t *testing.T) {
+	t.Parallel()
+	w := newBetweenWorld(t, settings{Carriers: "soft"})
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	w.promoted()
+	f.stopsByRule(w.gs[1])
+	w.gs[1].eventually("the reason", slack, func() bool { return w.gs[1].status().InProcess.Native["path"] != 0 })
+	w.promoted()
+	f.destroyed()
+}
+
 // TestBetweenHostsMemory checks that rings are small where memory is short, which a server's gateway tells the client's.
 func TestBetweenHostsMemory(t *testing.T) {
 	t.Parallel()

@@ -321,15 +321,30 @@ func TestInProcessFirewall(t *testing.T) {
 	w := newInProcessWorld(t, settings{})
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.g.promoted()
-	require.NoError(t, w.h1.NFT("table ip t { chain in { type filter hook input priority 0; meta l4proto tcp drop; }; }\n"))
-	w.g.eventually("stopped by the rule", 2*time.Second+slack, func() bool {
+	f.stopsByRule(w.g)
+	f.destroyed()
+}
+
+// stopsByRule adds a rule that drops what the server receives, which must stop the stream, and removes it.
+func (f *flow) stopsByRule(g *gw) {
+	t, h := f.w.t, f.w.h1
+	t.Helper()
+	require.NoError(t, h.NFT(fmt.Sprintf("table ip late { chain in { type filter hook input priority 0; tcp dport %d drop; }; }\n", transferPort)))
+	g.eventually("stopped by the rule", 2*time.Second+slack, func() bool {
 		was := f.at()
 		time.Sleep(time.Second)
 		return f.at() == was
 	})
-	require.NoError(t, w.h1.FlushNFT())
+	_, err := h.Run(t.Context(), "nft", "delete", "table", "ip", "late")
+	require.NoError(t, err)
 	f.goesOn(10 * time.Second) // after the kernel's next retransmission
-	_, err := w.h1.Run(t.Context(), "ss", "-K", "sport", "=", fmt.Sprint(transferPort))
+}
+
+// destroyed destroys the server's socket, which must end both.
+func (f *flow) destroyed() {
+	t := f.w.t
+	t.Helper()
+	_, err := f.w.h1.Run(t.Context(), "ss", "-K", "sport", "=", fmt.Sprint(transferPort))
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), slowed(3*slack))
 	defer cancel()

@@ -129,25 +129,6 @@ func TestRests(t *testing.T) {
 	require.Equal(t, n, sequencesOf(t, p, client, true))
 }
 
-// BenchmarkOtherOption is what the program costs who asks for another option.
-func BenchmarkOtherOption(b *testing.B) {
-	testnet.Require(b, "root", "bpf")
-	client, _ := connected(b, "tcp4")
-	ask := func(b *testing.B) {
-		controlled(b, client, func(fd int) {
-			for b.Loop() {
-				_, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF)
-			}
-		})
-	}
-	b.Run("without", ask)
-	p, err := LoadSequences(cgroupMount(b))
-	require.NoError(b, err)
-	b.Run("with", ask)
-	require.NoError(b, p.Close())
-	b.Run("again", ask)
-}
-
 func sequencesOf(t *testing.T, p *Sequences, c *net.TCPConn, client bool) (n numbers) {
 	controlled(t, c, func(fd int) {
 		var err error

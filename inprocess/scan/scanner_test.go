@@ -674,27 +674,3 @@ func FuzzMaps(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkCode measures the search of 10 MB of code with its unwind tables.
-func BenchmarkCode(b *testing.B) {
-	const file = "/usr/bin/qemu-system-x86_64"
-	f, err := os.Open(file)
-	if err != nil {
-		b.Skip(err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
-	require.NoError(b, err)
-	im, err := readImage(f, st.Size(), newBudget())
-	require.NoError(b, err)
-	ranges, err := im.code()
-	require.NoError(b, err)
-	var sum int64
-	for _, c := range ranges {
-		sum += int64(c.size)
-	}
-	b.SetBytes(sum)
-	for b.Loop() {
-		require.NoError(b, im.examine(&Object{}))
-	}
-}

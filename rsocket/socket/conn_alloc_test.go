@@ -29,3 +29,17 @@ func TestConnAllocations(t *testing.T) {
 		waitFor(t, "no end", b.done)
 	})
 }
+
+func echo(c *Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			break
+		}
+		if _, err = c.Write(buf[:n]); err != nil {
+			break
+		}
+	}
+	_ = c.Close()
+}

@@ -1,7 +1,6 @@
 package carrier
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -220,34 +219,6 @@ func TestRingIsExchanged(t *testing.T) {
 	require.Zero(t, c.user[0].broken.Load())
 	for _, s := range sides {
 		eventually(t, s.isEmpty, "the memory is back")
-	}
-}
-
-// BenchmarkLink is the links of a connection on both sides, from the offer to the end, while
-// seven others live: none may cost memory that is new.
-func BenchmarkLink(b *testing.B) {
-	for name, of := range providers {
-		if name == "hw" {
-			continue // the fake adapter is no measure
-		}
-		b.Run(name, func(b *testing.B) {
-			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4)) // beside the loops, which hold theirs while they are busy
-			sides := newSides(b, 100)
-			const others = 7
-			var live []*linked
-			b.ReportAllocs()
-			for b.Loop() {
-				c := meet(b, sides, of)
-				require.NoError(b, sides[0].connect(c.link[0], c.to))
-				if live = append(live, c); len(live) > others {
-					live[0].close(sides)
-					live = live[1:]
-				}
-			}
-			for _, c := range live {
-				c.close(sides)
-			}
-		})
 	}
 }
 

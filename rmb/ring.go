@@ -79,15 +79,6 @@ func (r *Ring) First(n int) []byte {
 	return r.buf[:n:n]
 }
 
-// At returns the longest contiguous run of retained bytes that starts at the absolute offset, or nil if the offset is
-// not retained. A sender that changes its carrier resends from here.
-func (r *Ring) At(offset uint64) []byte {
-	if offset < r.consumed || offset >= r.produced {
-		return nil
-	}
-	return r.span(r.tail.Add(uint32(len(r.buf)), uint32(offset-r.consumed)), int(r.produced-offset))
-}
-
 // span returns up to n contiguous bytes from the cursor. Its capacity ends there, too, so that an append cannot
 // overwrite the bytes that follow.
 func (r *Ring) span(c Cursor, n int) []byte {

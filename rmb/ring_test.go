@@ -63,12 +63,13 @@ func (m *ringMachine) Check(t *rapid.T) {
 	require.Equal(t, cursorAt(uint32(m.ring.Size()), m.produced), m.ring.Head())
 	require.Equal(t, cursorAt(uint32(m.ring.Size()), m.consumed), m.ring.tail)
 	var all []byte
-	for off := m.consumed; off < m.produced; off += uint64(len(m.ring.At(off))) {
-		require.NotEmpty(t, m.ring.At(off))
-		all = append(all, m.ring.At(off)...)
+	for rest := m.ring; rest.Len() > 0; {
+		span := rest.ReadSpan()
+		require.NotEmpty(t, span)
+		all = append(all, span...)
+		require.NoError(t, rest.Consume(len(span)))
 	}
 	require.True(t, bytes.Equal(m.model.Bytes(), all))
-	require.Empty(t, m.ring.At(m.produced))
 }
 
 func TestRingAgainstBuffer(t *testing.T) {

@@ -245,9 +245,6 @@ func (e *Endpoint) allocSendBuffer(peerRing uint32) error {
 // when the queue pair is in RTS.
 func (e *Endpoint) Start() error { return e.postControls() }
 
-// Mapped reports whether bytes are written straight into the peer's mapped ring.
-func (e *Endpoint) Mapped() bool { return e.mapper != nil }
-
 // State returns the stream's state.
 func (e *Endpoint) State() State { return e.stream.State() }
 

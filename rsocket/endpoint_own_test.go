@@ -40,7 +40,7 @@ func TestOwnMemory(t *testing.T) {
 		cfg.Send, sends[i] = lend()
 		ends[i], err = NewEndpoint(mapQP{qp}, arena, cfg)
 		require.NoError(t, err)
-		require.False(t, ends[i].Mapped())
+		require.Nil(t, ends[i].mapper)
 		require.Equal(t, size, ends[i].RingSize())
 	}
 	for i, e := range ends {

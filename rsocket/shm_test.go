@@ -103,7 +103,7 @@ func (p *pump) create(pool *rmb.Pool, cfg EndpointConfig) {
 	p.arena = pool.Arena(p.peer.PD())
 	p.ep, err = NewEndpoint(p.qp, p.arena, cfg)
 	require.NoError(p.t, err)
-	require.Equal(p.t, !cfg.copies && cfg.Dialect == Gateway, p.ep.Mapped())
+	require.Equal(p.t, !cfg.copies && cfg.Dialect == Gateway, p.ep.mapper != nil)
 }
 
 func (p *pump) close() {

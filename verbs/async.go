@@ -57,7 +57,6 @@ type AsyncChannel struct {
 	mu      sync.Mutex // guards everything below
 	events  []AsyncEvent
 	pending map[AsyncEvent]struct{}
-	lost    uint64
 }
 
 // asyncLimit is the number of pending events from which those of queue pairs are dropped.
@@ -69,7 +68,7 @@ func NewAsyncChannel() *AsyncChannel {
 }
 
 // Notify adds an event without blocking; devices call it. A pending event is not added again. If the channel is full,
-// an event of a queue pair is counted and dropped.
+// an event of a queue pair is dropped.
 func (c *AsyncChannel) Notify(e AsyncEvent) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +76,6 @@ func (c *AsyncChannel) Notify(e AsyncEvent) {
 		return
 	}
 	if len(c.events) >= asyncLimit && e.QP != nil {
-		c.lost++
 		return
 	}
 	c.pending[e] = struct{}{}
@@ -113,13 +111,6 @@ func (c *AsyncChannel) Poll() (AsyncEvent, bool) {
 		c.signal()
 	}
 	return e, true
-}
-
-// Lost returns how many events were dropped because the channel was full.
-func (c *AsyncChannel) Lost() uint64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lost
 }
 
 func (c *AsyncChannel) signal() {

@@ -99,16 +99,6 @@ func (h *Half) Grant(m shared.Portion, order uint32, carrier string) (ok bool) {
 	return ok
 }
 
-// Deny denies the end if it still waits.
-func (h *Half) Deny(why inprocess.Why) {
-	h.broker.do(func(c *core) []denial {
-		if h.end.state != endWaiting {
-			return nil
-		}
-		return []denial{c.refuse(h.end, why)}
-	})
-}
-
 // Blame records why the end has no carrier, or has lost it. The first cause counts.
 func (h *Half) Blame(c Cause) {
 	h.broker.mu.Lock()

@@ -182,7 +182,6 @@ func TestHalfThatIsNone(t *testing.T) {
 			then(l, at, server)
 			n.says(t, "waits", "over")
 			require.False(t, h.Grant(portionOf(t, h, inprocess.OrderMin), inprocess.OrderMin, "rdma-soft"))
-			h.Deny(inprocess.WhyNoPeer)
 		})
 	}
 }
@@ -215,7 +214,11 @@ func TestCause(t *testing.T) {
 		"waits in vain":          {false, inprocess.WhyNoPeer, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, at, n := serveBeyond(t, Limits{})
+			limits := Limits{Wait: time.Hour}
+			if !of.granted {
+				limits.Wait = 2 * time.Second
+			}
+			b, at, n := serveBeyond(t, limits)
 			l := connect(t, at)
 			client, _ := connection(t, "tcp4")
 			l.ask(0x20001, client)
@@ -231,7 +234,6 @@ func TestCause(t *testing.T) {
 				l.send(inprocess.Record{What: inprocess.Closed, Tag: 0x20001, ID: h.ID, Why: of.says})
 				n.says(t, "waits", "closed")
 			} else {
-				h.Deny(of.says)
 				l.denied(0x20001, of.says)
 			}
 			c := b.Counters()

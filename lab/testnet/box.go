@@ -67,11 +67,9 @@ type Box struct {
 // the same datagrams of a sender are affected, as long as they come in the same order.
 type Datagrams struct {
 	Port uint16 // 0: nothing happens
-	// Loss, Dup and Reorder are probabilities, per mille.
+	// Loss, Dup and Reorder are probabilities, per mille. A reordered datagram is held back for 2 ms.
 	Loss, Dup, Reorder int
-	// ReorderBy is how long a datagram is held back. Default: 2 ms.
-	ReorderBy time.Duration
-	Seed      uint64
+	Seed               uint64
 	// Larger, if not 0, drops datagrams with a longer payload.
 	Larger int
 	// Rate, if not 0, is how many datagrams may pass per second, with bursts of a tenth of that. The others are
@@ -93,9 +91,6 @@ func (b Box) Validate() error {
 	perMille("udp.loss", b.UDP.Loss)
 	perMille("udp.dup", b.UDP.Dup)
 	perMille("udp.reorder", b.UDP.Reorder)
-	if b.UDP.ReorderBy < 0 {
-		errs = append(errs, errors.New("udp.reorder_by: negative"))
-	}
 	perMille("corrupt.chance", b.Corrupt.Chance)
 	if b.UDP.Larger < 0 || b.UDP.Rate < 0 || b.PathMTU.Bytes < 0 || b.Firewall.Idle < 0 || b.Firewall.Resets < 0 {
 		errs = append(errs, errors.New("udp.larger, udp.rate, path_mtu, firewall: negative"))

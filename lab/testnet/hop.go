@@ -218,11 +218,7 @@ func (p *hop) datagramLocked(sender [6]byte, d Datagrams, frame []byte, due time
 	}
 	if reorder {
 		p.did.Reordered++
-		hold := d.ReorderBy
-		if hold == 0 {
-			hold = hopDefaultHold
-		}
-		due = due.Add(hold)
+		due = due.Add(hopDefaultHold)
 	}
 	p.queueLocked(frame, due)
 }

@@ -55,7 +55,7 @@ func FuzzReceive(f *testing.F) {
 				r.Tick(d)
 			}
 		}
-		require.Zero(t, r.Len())
+		require.Empty(t, r.peers)
 	})
 }
 

@@ -340,9 +340,6 @@ func (r *Resolver) State(peer netip.Addr) (ResolverState, negotiate.Reason) {
 	return p.state, p.reason
 }
 
-// Len returns the number of peers in the table.
-func (r *Resolver) Len() int { return len(r.peers) }
-
 func (r *Resolver) do(a ResolverAction) { r.out = append(r.out, a) }
 
 // done returns the actions of the current call.

@@ -320,7 +320,7 @@ func TestResolverRefusals(t *testing.T) {
 		require.Equal(t, tc.want, n.Reason)
 		require.True(t, n.Remote)
 		require.GreaterOrEqual(t, n.TTL, queryInterval)
-		require.Zero(t, b.Len(), "nothing is kept of who is refused")
+		require.Empty(t, b.peers, "nothing is kept of who is refused")
 		n = one[PeerNative](t, a.Want(addrA, addrB, true, at(time.Second)))
 		require.Equal(t, tc.want, n.Reason, "remembered")
 		require.True(t, n.Remote)
@@ -414,7 +414,7 @@ func TestResolverAuthenticated(t *testing.T) {
 		n := one[PeerNative](t, receive(a, portA, portB, answers(t, b, asks(t, a, t0), t0).Bytes, t0))
 		require.Equal(t, negotiate.ReasonAuthFailed, n.Reason, name)
 		require.True(t, n.Remote, name)
-		require.Zero(t, b.Len(), name)
+		require.Empty(t, b.peers, name)
 		require.EqualValues(t, 1, b.Stats().RefusedPeers, name)
 		require.Equal(t, []ResolverAction{PeerForgotten{Peer: addrB}}, a.SetKeys(negotiate.Keys{[]byte("three")}), name)
 	}
@@ -616,7 +616,7 @@ func TestResolverRenews(t *testing.T) {
 	proven(t, a, newResolver(2, nil), t0)
 	require.Equal(t, at(answerTTL), a.Deadline())
 	require.Len(t, a.Tick(at(answerTTL)), 2)
-	for a.Len() > 0 {
+	for len(a.peers) > 0 {
 		require.True(t, a.Deadline().Before(at(3*time.Hour)))
 		require.Empty(t, a.Tick(a.Deadline()))
 	}
@@ -722,7 +722,7 @@ func TestResolverTableIsBounded(t *testing.T) {
 	a.Tick(at(10 * time.Second))
 	a.Tick(at(20 * time.Second))
 	require.Len(t, only[SendResolution](a.Want(addrA, peer(3), true, at(70*time.Second))), 1, "the oldest was forgotten")
-	require.Equal(t, 3, a.Len())
+	require.Len(t, a.peers, 3)
 }
 
 func TestResolverLimitsAnswers(t *testing.T) {
@@ -743,7 +743,7 @@ func TestResolverLimitsAnswers(t *testing.T) {
 		sent += len(receive(b, portB, from, msg, at(time.Hour)))
 	}
 	require.LessOrEqual(t, b.Stats().Answered, uint64(2*answersPerSecond+10))
-	require.LessOrEqual(t, b.Len(), 2*answersPerSecond+10)
+	require.LessOrEqual(t, len(b.peers), 2*answersPerSecond+10)
 	require.Positive(t, sent)
 }
 
@@ -756,12 +756,12 @@ func TestResolverStrangersHaveHalfOfTheTable(t *testing.T) {
 		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), 4790)
 		require.NotEmpty(t, receive(b, portB, from, msg, at(time.Duration(i)*time.Second)), "all are answered")
 	}
-	require.Equal(t, 4, b.Len())
+	require.Len(t, b.peers, 4)
 	for i := range 4 {
 		peer := netip.AddrFrom4([4]byte{10, 3, 0, byte(i)})
 		require.Len(t, only[SendResolution](b.Want(addrB, peer, true, at(20*time.Second))), 1)
 	}
-	require.Equal(t, 8, b.Len())
+	require.Len(t, b.peers, 8)
 }
 
 // A query from a port that is not its host's for this purpose has no effect: any user of the host may have sent it, or
@@ -771,7 +771,7 @@ func TestResolverForgedPort(t *testing.T) {
 	q := goldenResolve()
 	q.Target, q.GatewayID = portA, [16]byte{9}
 	require.Empty(t, receive(a, portA, netip.AddrPortFrom(addrB, 53), AppendResolve(nil, &q), t0))
-	require.Zero(t, a.Len())
+	require.Empty(t, a.peers)
 	require.EqualValues(t, 1, a.Stats().Ignored)
 	// A port that the gateway has told of in a CLC message is good, and stays so.
 	other := netip.AddrPortFrom(addrB, 999)

@@ -29,20 +29,12 @@ const (
 	Closing
 )
 
-// In reports whether s is in set.
-func (s State) In(set States) bool { return set>>s&1 != 0 }
-
 // States is a set of states, one bit each.
 type States uint32
 
-// The sets.
-const (
-	// Connected are the states of a socket whose connect() has returned.
-	Connected States = 1<<Established | 1<<FinWait1 | 1<<FinWait2 | 1<<CloseWait | 1<<LastAck | 1<<Closing
-	// Lingering are the states of a socket that was closed and still has something to deliver: its data or FIN is not
-	// acknowledged.
-	Lingering States = 1<<FinWait1 | 1<<LastAck | 1<<Closing
-)
+// Lingering are the states of a socket that was closed and still has something to deliver: its data or FIN is not
+// acknowledged.
+const Lingering States = 1<<FinWait1 | 1<<LastAck | 1<<Closing
 
 // Client queries the sockets of one namespace, one query at a time. It is safe for concurrent use.
 type Client struct {

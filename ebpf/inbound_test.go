@@ -197,24 +197,6 @@ func TestInboundStale(t *testing.T) {
 	require.EqualValues(t, 1, nativeCount(t, s.d, SideServer, ReasonGatewayStale))
 }
 
-// ICMP errors that quote a segment of an owned wire leg go to W.
-func TestICMP(t *testing.T) {
-	t.Parallel()
-	s := newServer(t, config(accelerate(6379)))
-	for _, v6 := range []bool{false, true} {
-		syn := s.syn(v6, 1000)
-		s.begin(syn)
-		before := stat(t, s.d, "icmp_steered")
-		ours := segment{src: syn.dst, dst: syn.src, flags: flagACK, seq: 1, ack: 1001}
-		s.h1.send(s.h2, icmpError(syn.src.Addr(), syn.dst.Addr(), ours.bytes(t)))
-		require.Eventually(t, func() bool { return stat(t, s.d, "icmp_steered") == before+1 }, 30*time.Second, time.Millisecond)
-		require.NoError(t, readICMP(s.d.WireTUN()))
-		ours.src = netip.AddrPortFrom(ours.src.Addr(), 1) // another connection
-		s.h1.send(s.h2, icmpError(syn.src.Addr(), syn.dst.Addr(), ours.bytes(t)))
-		require.Never(t, func() bool { return stat(t, s.d, "icmp_steered") != before+1 }, 30*time.Millisecond, 5*time.Millisecond)
-	}
-}
-
 // icmpError builds "fragmentation needed" or "packet too big" with quoted as its
 // cause; the programs do not look at checksums.
 func icmpError(src, dst netip.Addr, quoted []byte) []byte {
@@ -228,23 +210,6 @@ func icmpError(src, dst netip.Addr, quoted []byte) []byte {
 	ip := make([]byte, h.Len())
 	h.Put(ip, len(icmp))
 	return append(ip, icmp...)
-}
-
-// readICMP reads from W until an ICMP packet comes.
-func readICMP(fd int) error {
-	buf := make([]byte, 2048)
-	for range 100 {
-		n, err := unix.Read(fd, buf)
-		if err != nil {
-			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 20)
-			continue
-		}
-		p, err := packet.ParseIP(buf[vnetHeaderLen:n])
-		if err == nil && (p.Proto == packet.ProtoICMP || p.Proto == packet.ProtoICMPv6) {
-			return nil
-		}
-	}
-	return unix.ETIMEDOUT
 }
 
 // A TUN as wire device (no link header) works like Ethernet: the offer is

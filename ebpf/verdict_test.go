@@ -492,18 +492,3 @@ func TestSpoken(t *testing.T) {
 		}
 	})
 }
-
-// An ICMP error that would end the request of a SYN ends no wire leg: netstack gets it.
-func TestUnreachableWireLeg(t *testing.T) {
-	t.Parallel()
-	requireRoot(t)
-	c := newCellHost(t)
-	c.do(func() {
-		for _, addrs := range cellAddrs {
-			for state := StateNegotiating; state <= StateRaw; state++ {
-				want := outcome{"netstack", tableStates[state], []string{"icmp_steered"}}
-				require.Equal(t, want, c.observe("IN_UNREACHABLE", 0, int(state), addrs), addrs[0].Addr())
-			}
-		}
-	})
-}

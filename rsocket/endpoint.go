@@ -49,8 +49,6 @@ type EndpointConfig struct {
 	Ring, Send *rmb.Region
 	// Works are the work requests that the endpoints of one owner loop share; nil: the endpoint has its own.
 	Works *Works
-
-	copies bool // tests only: use a send buffer even if the peer's ring can be mapped
 }
 
 // Works are the work requests that an endpoint fills in and posts. Devices copy them, so endpoints of one loop can
@@ -132,7 +130,7 @@ type Endpoint struct {
 // PostRecv; then it keeps nothing and has freed Ring and Send.
 func NewEndpoint(qp verbs.QP, arena *rmb.Arena, cfg EndpointConfig) (*Endpoint, error) {
 	e := &Endpoint{qp: qp, arena: arena, cfg: cfg.withDefaults(), ring: cfg.Ring, send: cfg.Send}
-	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && cfg.Send == nil && !cfg.copies {
+	if mapper, ok := qp.(verbs.RemoteMapper); ok && cfg.Dialect == Gateway && cfg.Send == nil {
 		e.mapper = mapper
 	} else {
 		e.sndbuf = new(SendRing)

@@ -32,7 +32,8 @@ type world struct {
 	arenas [2]*rmb.Arena
 }
 
-func connectEndpoints(t require.TestingT, cfgs [2]EndpointConfig) (*owner, *owner, *world) {
+// connectEndpoints connects two endpoints. One that copies has a queue pair that does not show its peer's memory.
+func connectEndpoints(t require.TestingT, cfgs [2]EndpointConfig, copies [2]bool) (*owner, *owner, *world) {
 	w := &world{net: &fakeNet{}}
 	var err error
 	w.pool, err = rmb.NewPool(rmb.PoolConfig{})
@@ -41,7 +42,11 @@ func connectEndpoints(t require.TestingT, cfgs [2]EndpointConfig) (*owner, *owne
 	var owners [2]*owner
 	for i, qp := range []*fakeQP{x, y} {
 		w.arenas[i] = w.pool.Arena(w.net)
-		e, err := NewEndpoint(mapQP{qp}, w.arenas[i], cfgs[i])
+		var shown verbs.QP = mapQP{qp}
+		if copies[i] {
+			shown = qp
+		}
+		e, err := NewEndpoint(shown, w.arenas[i], cfgs[i])
 		require.NoError(t, err)
 		owners[i] = &owner{Endpoint: e, t: t, qp: qp, name: string(rune('a' + i)), next: byte(100 * i), space: true}
 	}
@@ -167,28 +172,29 @@ func settleOwners(owners ...*owner) (any bool) {
 	return any
 }
 
-func drawEndpoints(t *rapid.T) (cfgs [2]EndpointConfig) {
+func drawEndpoints(t *rapid.T) (cfgs [2]EndpointConfig, copies [2]bool) {
 	dialect := rapid.SampledFrom([]Dialect{Stock, Gateway}).Draw(t, "dialect")
 	for i := range cfgs {
+		copies[i] = rapid.Bool().Draw(t, "copy")
 		cfgs[i] = EndpointConfig{
 			Dialect:    dialect,
 			RingSize:   rapid.IntRange(2, 9000).Draw(t, "ring"),
 			SendBuffer: rapid.SampledFrom([]int{0, 5000}).Draw(t, "sndbuf"),
-			copies:     rapid.Bool().Draw(t, "copy"),
 			Targets:    rapid.IntRange(2, 16).Draw(t, "targets"),
 			Credits:    rapid.IntRange(2, 20).Draw(t, "credits"),
 			SendDepth:  rapid.IntRange(8, 20).Draw(t, "depth"),
 			Inline:     rapid.SampledFrom([]int{0, 8, 100}).Draw(t, "inline"),
 		}
 	}
-	return cfgs
+	return cfgs, copies
 }
 
 // Two endpoints on a queue pair of any timing, mapped or not, against a byte buffer. A writer that found no span writes
 // again only when told, so a lost wake-up leaves it without.
 func TestEndpointModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b, w := connectEndpoints(t, drawEndpoints(t))
+		cfgs, copies := drawEndpoints(t)
+		a, b, w := connectEndpoints(t, cfgs, copies)
 		pick := func(t *rapid.T) *owner { return rapid.SampledFrom([]*owner{a, b}).Draw(t, "side") }
 		t.Repeat(map[string]func(*rapid.T){
 			"write": func(t *rapid.T) {
@@ -220,9 +226,8 @@ func TestEndpointModel(t *testing.T) {
 // its completions, and the buffer has room again.
 func TestPumpModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		cfgs := drawEndpoints(t)
-		cfgs[0].copies, cfgs[1].copies = true, true
-		a, b, w := connectEndpoints(t, cfgs)
+		cfgs, _ := drawEndpoints(t)
+		a, b, w := connectEndpoints(t, cfgs, [2]bool{true, true})
 		a.pumps, b.pumps = true, true
 		pick := func(t *rapid.T) *owner { return rapid.SampledFrom([]*owner{a, b}).Draw(t, "side") }
 		t.Repeat(map[string]func(*rapid.T){
@@ -293,7 +298,5 @@ func checkTail(t require.TestingT, o *owner) {
 
 func gatewayEndpoints(t require.TestingT, copyA, copyB bool) (*owner, *owner, *world) {
 	cfg := EndpointConfig{Dialect: Gateway}
-	a, b := cfg, cfg
-	a.copies, b.copies = copyA, copyB
-	return connectEndpoints(t, [2]EndpointConfig{a, b})
+	return connectEndpoints(t, [2]EndpointConfig{cfg, cfg}, [2]bool{copyA, copyB})
 }

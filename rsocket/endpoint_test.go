@@ -184,7 +184,7 @@ func TestPartnerNotThereYet(t *testing.T) {
 // A send buffer smaller than what could be sent without any signaled write.
 func TestSmallSendBufferSignals(t *testing.T) {
 	cfg := EndpointConfig{RingSize: 64 << 10, SendBuffer: 8 << 10}
-	a, b, w := connectEndpoints(t, [2]EndpointConfig{cfg, cfg})
+	a, b, w := connectEndpoints(t, [2]EndpointConfig{cfg, cfg}, [2]bool{})
 	require.Equal(t, 8<<10, a.write(64<<10))
 	require.Zero(t, a.write(1))
 	require.Equal(t, BlockedSndbuf, a.Blocked())
@@ -256,7 +256,7 @@ func TestNewEndpointErrors(t *testing.T) {
 	require.ErrorIs(t, err, rmb.ErrNoMemory)
 	require.Zero(t, pool.Stats().Used, "nothing is left behind")
 
-	cfg := EndpointConfig{Dialect: Gateway, copies: true, SendBuffer: 4096}
+	cfg := EndpointConfig{Dialect: Gateway, SendBuffer: 4096}
 	qp, _ = newQPs(f, cfg.QPCap(), cfg.QPCap())
 	e, err := NewEndpoint(qp, arena, cfg)
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package rsocket
 
 import (
+	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -9,8 +10,17 @@ import (
 	"github.com/smcgw/smcgw/rmb"
 )
 
+// pattern is what travels: byte i of a direction is pattern[i % len(pattern)]. The length has no factor in common with
+// any ring.
+var pattern = func() []byte {
+	b := make([]byte, 99991)
+	r := rand.NewChaCha8([32]byte{})
+	_, _ = r.Read(b)
+	return b
+}()
+
 func stockEndpoints(t require.TestingT, cfg EndpointConfig) (*owner, *owner, *world) {
-	a, b, w := connectEndpoints(t, [2]EndpointConfig{cfg, cfg})
+	a, b, w := connectEndpoints(t, [2]EndpointConfig{cfg, cfg}, [2]bool{})
 	settleOwners(a, b)
 	a.qp.ctrls, b.qp.ctrls = 0, 0
 	return a, b, w

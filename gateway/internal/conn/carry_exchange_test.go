@@ -1,6 +1,7 @@
 package conn
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math/rand/v2"
@@ -118,4 +119,43 @@ func TestRingsAreExchangedWhileFlowsEnd(t *testing.T) {
 	p.empty(t)
 	require.NotZero(t, exchanges)
 	t.Logf("%d exchanges", exchanges)
+}
+
+// TestRingFollowsTheFlow: the reader's ring becomes larger under a bulk flow, and as small as it was
+// when the flow wants little; no byte is wrong on the way.
+func TestRingFollowsTheFlow(t *testing.T) {
+	p := newPair(t)
+	c := p.dial(t, negotiate.CarrierSHM)
+	reader := c.flow[1].chosen()
+	size := func() (n int) {
+		reader.Shard.Call(func() { n = reader.EP.RingSize() })
+		return n
+	}
+	first, sent := size(), 0
+	pass := func(n int) {
+		b, got := make([]byte, n), make([]byte, n)
+		patterned(b, 0, sent)
+		written := make(chan error, 1)
+		go func() {
+			_, err := c.app[0].Write(b)
+			written <- err
+		}()
+		_, err := io.ReadFull(c.app[1], got)
+		require.NoError(t, err)
+		require.NoError(t, <-written)
+		require.True(t, bytes.Equal(b, got), "after %d bytes", sent)
+		sent += n
+	}
+	began := time.Now()
+	for size() == first {
+		require.Less(t, time.Since(began), patience, "it grows")
+		pass(8 << 20)
+	}
+	for began = time.Now(); size() > first; {
+		require.Less(t, time.Since(began), patience, "it shrinks")
+		pass(4 << 10)
+	}
+	c.closeApps()
+	require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))
+	p.empty(t)
 }

@@ -23,15 +23,6 @@ func (m *Manual) Step(now time.Time) (worked bool) {
 	return worked || n > 0
 }
 
-// RunPosted runs what has been posted.
-func (m *Manual) RunPosted() { m.runPosted() }
-
-// Spin looks for more work for at most limit, as before a sleep.
-func (m *Manual) Spin(limit time.Duration) {
-	m.spinner.limit, m.spinner.fresh = limit, true
-	m.spin(m.events[:])
-}
-
 // Drive gives the devices a turn, as the loop does, and polls no completion queue. The caller is on the shard.
 func (s *Shard) Drive(now time.Time) {
 	for _, d := range s.drivers {

@@ -197,27 +197,6 @@ func TestDatagramsFragmented(t *testing.T) {
 	}
 }
 
-// The kernel of the server answers an injected datagram without a receiver; the
-// client's application hears of it.
-func TestDatagramsRefused(t *testing.T) {
-	t.Parallel()
-	for _, v := range families {
-		t.Run(v.name, func(t *testing.T) {
-			c := newCarriers(t, udpRules(9000))
-			capable(t, c.d1, v.server)
-			app := c.h1.udp("", net.JoinHostPort(v.server, "9000"))
-			require.NoError(t, app.SetDeadline(time.Now().Add(patience)))
-			_, err := app.Write([]byte("anybody?"))
-			require.NoError(t, err)
-			_, err = app.Read(make([]byte, 1))
-			require.ErrorIs(t, err, unix.ECONNREFUSED)
-			c.carried(1)
-			require.EqualValues(t, 1, stat(t, c.d2, "dgram_delivered"))
-			require.Zero(t, stat(t, c.d1, "icmp_steered"))
-		})
-	}
-}
-
 // What user space cannot send it returns: the datagram leaves as the
 // application sent it.
 func TestDatagramsReleased(t *testing.T) {

@@ -173,3 +173,44 @@ func exchange(p *pair, way string, n int) error {
 	all.Wait()
 	return errors.Join(errs[:]...)
 }
+
+// narrowed is how long a connection on soft may take when the kernel knows that the path has become narrower: far less
+// than until a silent queue pair is known to be broken.
+const narrowed = 2 * time.Second
+
+// TestPathMTUOfTheHost checks that a connection on soft goes on at once when the host's own device or route takes only
+// shorter packets from some time on.
+func TestPathMTUOfTheHost(t *testing.T) {
+	if !matrix.Whole() {
+		t.Parallel()
+	}
+	for _, c := range []struct {
+		name, way string
+		command   func(w *world) string
+	}{
+		{"device", "up", func(w *world) string { return "link set mtu 1000 dev " + w.h1.Device }},
+		{"route", "duplex", func(w *world) string {
+			return fmt.Sprintf("route add %s dev %s mtu 1000", w.h2.Addr4, w.h1.Device)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, testnet.Config{})
+			s := ownSettings()
+			s.Carriers = "soft"
+			w.upBoth(s)
+			b := blackHole{soft: true}
+			p := b.open(t, w, w.h2)
+			defer p.close()
+			b.carried(t, w, report.CarrierSoft)
+			require.NoError(t, exchange(p, "duplex", 1<<20))
+			waited := w.waitedForCPU()
+			out, err := w.h1.Run(t.Context(), "ip", strings.Fields(c.command(w))...)
+			require.NoError(t, err, out)
+			took := durationOf(t, p, c.way)
+			b.carried(t, w, report.CarrierRelay)
+			if w.waitedForCPU()-waited < stale {
+				require.Less(t, took, narrowed)
+			}
+		})
+	}
+}

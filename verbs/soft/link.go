@@ -14,7 +14,7 @@ type link interface {
 	// ones are dropped.
 	maxTrain() int
 	// send transmits trains in order and keeps no reference to them. A train that the network refuses is counted and
-	// dropped, as any datagram may be.
+	// dropped, as any datagram may be; it sets tooLong in those that exceed what the path takes.
 	send(trains []train)
 	// receive delivers about budget datagrams that have arrived, at most, and reports whether there may be more. It never
 	// blocks.
@@ -42,6 +42,8 @@ type train struct {
 	count int            // datagrams
 	total int            // total bytes of bufs
 	bufs  [][]byte       // their payload, split anywhere
+
+	tooLong bool // set by send: the kernel knows that datagrams of this size do not fit the path
 }
 
 // Limits of a train: what UDP_SEGMENT takes in one call (UDP_MAX_SEGMENTS of older kernels, and the size of an IP

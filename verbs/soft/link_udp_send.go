@@ -165,7 +165,8 @@ func (l *udpLink) flush(fd int, trains []train) {
 	c.sentBytes.Add(bytes)
 }
 
-// refused drops a train that the kernel refused; the transport detects that as it does any loss.
+// refused drops a train that the kernel refused; the transport detects that as it does any loss, unless the datagrams
+// are too long for the path.
 //
 // That includes a full send buffer (EAGAIN). Over loopback and veth the send buffer never fills; with a network card it
 // takes sendBuffer bytes in flight in one lane, more than a few queue pairs' windows. If it fills nevertheless, the
@@ -180,13 +181,14 @@ func (l *udpLink) refused(fd int, t *train, errno unix.Errno) {
 		l.log.Warn("datagrams not sent, later ones of this kind are only counted", "dst", t.dst, "size", t.size,
 			"datagrams", t.count, "error", errno)
 	}
+	t.tooLong = errno == unix.EMSGSIZE
 	if l.segment && t.count > 1 && (errno == unix.EINVAL || errno == unix.EIO) {
 		l.doubt(fd, t)
 	}
 }
 
 // doubt finds out whether the kernel refuses a train for being a train: on a path through IPsec, or on a device without
-// checksum offload under an older kernel. Those return EINVAL, as the kernel also does for datagrams above the path
+// checksum offload under an older kernel. Those return EINVAL, as older kernels also do for datagrams above the path
 // MTU. Sending the first datagram alone, which is valid with identification 0, decides.
 func (l *udpLink) doubt(fd int, t *train) {
 	if l.probe == nil {
@@ -194,7 +196,8 @@ func (l *udpLink) doubt(fd int, t *train) {
 		l.probe.init()
 	}
 	l.probe.addHead(t)
-	n, _ := sendmmsg(fd, l.probe.msgs[:1])
+	n, errno := sendmmsg(fd, l.probe.msgs[:1])
+	t.tooLong = errno == unix.EMSGSIZE
 	l.counters.sentCalls.Add(1)
 	if n == 1 {
 		l.counters.sentPackets.Add(1)

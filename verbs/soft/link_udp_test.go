@@ -317,15 +317,19 @@ func TestUDPLinkTooBig(t *testing.T) {
 		// Above the length of an IP packet; over IPv6 a socket can lower the
 		// path MTU for itself, as an ICMP message would for all sockets.
 		if m.a.Is4() {
-			sendRaw(t, from, dst, 65535-20-8+1)
+			require.True(t, sendRaw(t, from, dst, 65535-20-8+1).tooLong)
 		} else {
 			require.NoError(t, unix.SetsockoptInt(from.senders[0][0].fd, unix.IPPROTO_IPV6, unix.IPV6_MTU, 1280))
-			from.send([]train{{dst: dst, size: 2000, count: 1, total: 2000, bufs: [][]byte{pattern(2000)}}})
+			one := []train{{dst: dst, size: 2000, count: 1, total: 2000, bufs: [][]byte{pattern(2000)}}}
+			from.send(one)
+			require.True(t, one[0].tooLong)
 		}
 		require.EqualValues(t, 1, from.stats().SendErrors)
 		require.Contains(t, out.String(), "message too long")
 		if m.a.Is6() && !m.noOffload {
-			from.send([]train{{dst: dst, size: 2000, count: 2, total: 4000, bufs: [][]byte{pattern(4000)}}})
+			two := []train{{dst: dst, size: 2000, count: 2, total: 4000, bufs: [][]byte{pattern(4000)}}}
+			from.send(two)
+			require.True(t, two[0].tooLong)
 			require.EqualValues(t, 2, from.stats().SendErrors)
 			require.Equal(t, maxTrainCount, from.maxTrain(), "a train too big says nothing about trains")
 		}
@@ -334,12 +338,13 @@ func TestUDPLinkTooBig(t *testing.T) {
 }
 
 // sendRaw sends a datagram of n bytes past the check for the longest train.
-func sendRaw(t *testing.T, l *udpLink, dst netip.AddrPort, n int) {
+func sendRaw(t *testing.T, l *udpLink, dst netip.AddrPort, n int) train {
 	b := make([]byte, n)
 	tr := []train{{dst: dst, size: n, count: 1, total: n, bufs: [][]byte{b}}}
 	require.True(t, l.out.fits(&tr[0]))
 	l.out.add(&tr[0])
 	l.flush(l.senders[0][0].fd, tr)
+	return tr[0]
 }
 
 // A kernel that cuts no trains after all: the link learns it by the first one,

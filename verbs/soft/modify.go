@@ -89,6 +89,7 @@ func (q *qp) reset() {
 	q.sq.Reset()
 	q.rq.Reset()
 	q.cur.active = false
+	q.narrow = false
 	q.failure = verbs.WCSuccess
 	q.deadline = 0
 	q.req = requester{}

@@ -42,6 +42,7 @@ type qp struct {
 	guard  guard
 	queued bool // in vector.ready
 	owes   bool // in vector.acks
+	narrow bool // the path takes shorter packets only: fail in the next turn
 
 	deadline int64          // when to call expired, 0 = never
 	failure  verbs.WCStatus // status of the oldest work request, while its completion waits for room

@@ -68,6 +68,12 @@ func (q *qp) transmit() {
 	if len(q.resp.jobs) > 0 || q.resp.dying {
 		q.respond()
 	}
+	if q.narrow {
+		q.narrow = false
+		if q.state == verbs.QPSRTS && !q.sq.Idle() {
+			q.failOldest(verbs.WCRetryExcErr)
+		}
+	}
 	switch q.state {
 	case verbs.QPSRTS:
 	case verbs.QPSErr:

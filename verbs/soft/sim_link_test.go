@@ -22,6 +22,7 @@ type simLink struct {
 	count  linkStats
 	// noTrains is the kernel that refuses UDP_SEGMENT from some time on.
 	noTrains bool
+	mtu      int // of the path, as the kernel knows it: longer UDP payloads are refused; 0: no limit
 	icrcs    map[wire.Flow]wire.ICRC
 	scratch
 }
@@ -104,7 +105,7 @@ func (l *simLink) sendTrain(t *train) {
 	case t.dst.Addr().Is4In6() || !t.dst.IsValid():
 		panic(fmt.Sprintf("train to %v", t.dst))
 	}
-	if t.count > l.maxTrain() {
+	if t.tooLong = l.mtu > 0 && t.size > l.mtu; t.tooLong || t.count > l.maxTrain() {
 		l.count.SendErrors++
 		return
 	}

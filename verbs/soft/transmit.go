@@ -23,6 +23,7 @@ const (
 // are one element of the gather list.
 type transmitter struct {
 	link   link
+	narrow func(t *train) // called for a train that is too long for its path
 	ect    bool
 	max    int // maximum datagrams per train, from the link
 	trains []train
@@ -161,6 +162,9 @@ func (t *transmitter) flush() {
 	}
 	t.link.send(t.trains)
 	for i := range t.trains {
+		if t.trains[i].tooLong {
+			t.narrow(&t.trains[i])
+		}
 		clear(t.trains[i].bufs)
 		t.spare[i] = t.trains[i].bufs[:0]
 	}

@@ -75,10 +75,12 @@ func newVector(d *Device, index int) (*vector, error) {
 		_ = l.close()
 		return nil, fmt.Errorf("eventfd: %w", err)
 	}
-	return &vector{
+	v := &vector{
 		dev: d, index: index, link: l, tx: newTransmitter(l, d.cfg.ECN), wakeFD: fd, now: 1,
 		table: map[uint32]*qp{}, paths: map[pathKey]*path{}, flows: map[flowKey]*wire.ICRC{}, parts: make([][]byte, 0, maxSGE),
-	}, nil
+	}
+	v.tx.narrow = v.narrow
+	return v, nil
 }
 
 // driver is the handle with which an event loop drives a vector.
@@ -214,6 +216,20 @@ func (v *vector) run() {
 	}
 	clear(list)
 	v.spare = list[:0]
+}
+
+// narrow is called when the kernel refuses a train because its path has become narrower. The path MTU of a connection
+// cannot change, since every PSN stands for so many bytes. So connections to that host whose packets may be as long, and
+// that have something to send, fail; to repeat it could not help. They do so in their next turn, since one of them may
+// be sending just now.
+func (v *vector) narrow(t *train) {
+	for _, q := range v.table {
+		if q.kind == verbs.QPTRC && q.av.local == t.local && q.av.dst == t.dst &&
+			q.mtu+arenaPerPacket >= t.size && !q.sq.Idle() {
+			q.narrow = true
+			v.schedule(q)
+		}
+	}
 }
 
 // overrun takes down the queue pairs of CQs that lost completions.

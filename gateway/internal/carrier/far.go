@@ -89,6 +89,7 @@ func (r *far) reason(l *Link, err error) negotiate.Reason {
 	}
 	p := farPeerOf(l)
 	p.void()
+	p.path.failed()
 	var completion *rsocket.CompletionError
 	met := errors.As(err, &completion)
 	// The status does not show that a device of this host has gone.

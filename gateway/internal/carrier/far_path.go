@@ -47,6 +47,9 @@ func (p *pathMTU) mtu(device verbs.MTU, to netip.Addr, now time.Time) verbs.MTU 
 	return device
 }
 
+// failed records that a queue pair has failed: the path may be narrower than it was when the kernel was asked.
+func (p *pathMTU) failed() { p.asked.Store(time.Time{}) }
+
 // unproved records that full packets have not come back. If the network does not report that
 // they are too long, only shorter ones can show it.
 func (p *pathMTU) unproved(now time.Time) { p.narrow.Store(now.Add(mtuNarrow)) }

@@ -73,7 +73,7 @@ func (q *qp) advance(una uint32) {
 	at := q.next()
 	next := at
 	if r.doubtful {
-		if next = q.doubt(una, at); r.doubtful {
+		if next = q.doubt(una, at); r.doubtful && !r.trying {
 			r.rtt.backoff = 0 // doubt found that the packet was really lost, so the timer fits
 		}
 	}
@@ -142,7 +142,10 @@ func (q *qp) lost(psn uint32) {
 		return
 	}
 	r.tries++
-	r.probing, r.doubtful = false, false
+	if r.trying {
+		r.rtt.backoff = 0 // it was really lost
+	}
+	r.probing, r.trying, r.doubtful = false, false, false
 	r.lostPSN, r.lostAt = psn, now
 	again := wire.PSNDiff(psn, r.recover) < 0
 	r.cc.lost(again)
@@ -165,7 +168,7 @@ func (q *qp) rnr(psn uint32, timer uint8) {
 		q.failOldest(verbs.WCRNRRetryExcErr)
 		return
 	}
-	r.probing, r.doubtful = false, false
+	r.probing, r.trying, r.doubtful = false, false, false
 	r.cc.idle()
 	q.goBack(psn)
 	r.rtoAt = 0

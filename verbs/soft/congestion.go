@@ -87,6 +87,8 @@ func (c *congestion) idle() {
 type roundTrip struct {
 	srtt, rttvar int64
 	backoff      uint
+	borrowed     bool  // from another queue pair: the first sample replaces it, since the path may have changed
+	late         int64 // how late the answer to packets was that the timer did not wait for, 0 since the last sample
 }
 
 const (
@@ -98,11 +100,12 @@ const (
 )
 
 func (r *roundTrip) sample(rtt int64) {
+	r.late = 0
 	if rtt <= 0 {
 		rtt = 1
 	}
-	if r.srtt == 0 {
-		r.srtt, r.rttvar = rtt, rtt/2
+	if r.srtt == 0 || r.borrowed {
+		r.srtt, r.rttvar, r.borrowed = rtt, rtt/2, false
 		return
 	}
 	diff := r.srtt - rtt
@@ -119,6 +122,7 @@ func (r *roundTrip) timer(initial int64) int64 {
 	if r.srtt != 0 {
 		t = r.srtt + 4*r.rttvar
 	}
+	t = max(t, r.late+r.late/4)
 	t = min(max(t, minRTO), maxRTO)
 	return min(t<<r.backoff, max(t, min(2*initial, maxRTO)))
 }

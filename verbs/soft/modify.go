@@ -74,6 +74,7 @@ func (q *qp) entered(from, to verbs.QPState) {
 		q.req.init(q.attr.SQPSN, q.mtu, q.sq.Posted())
 		if !q.datagrams() { // so that a lost first message need not wait for the local ACK timeout (RFC 2140)
 			q.req.rtt = q.path.rtt
+			q.req.rtt.borrowed = true
 		}
 	}
 	if to == verbs.QPSRTS && from != to {

@@ -7,9 +7,12 @@ import (
 
 // snapshot is the state to restore if the timer expired spuriously.
 type snapshot struct {
-	cc      congestion
-	recover uint32
-	next    uint32 // una if a READ or atomic was in flight
+	cc       congestion
+	recover  uint32
+	next     uint32 // una if a READ or atomic was in flight
+	timing   bool
+	timedPSN uint32
+	timedAt  int64
 }
 
 // goBack makes psn, which must not be before una, the next to be sent.
@@ -85,7 +88,7 @@ func (q *qp) timeout() {
 	r.tries++
 	r.rtt.backoff = min(r.rtt.backoff+1, maxBackoff)
 	if !r.probing {
-		r.probing, r.doubtful = true, true
+		r.probing, r.trying, r.doubtful = true, false, true
 		r.before, r.sent = q.snapshot(), r.una
 	}
 	// The loss of a single packet says nothing about the network.
@@ -99,14 +102,15 @@ func (q *qp) timeout() {
 // snapshot returns the state to restore. A READ or atomic that was begun and not answered is in flight, even if it is
 // to be sent again and so is not in reads.
 func (q *qp) snapshot() snapshot {
-	s := snapshot{q.req.cc, q.req.recover, q.next()}
+	r := &q.req
+	s := snapshot{r.cc, r.recover, q.next(), r.timing, r.timedPSN, r.timedAt}
 	for i := q.sq.Done; i != q.sq.Posted(); i++ {
 		w := q.sq.Slot(i)
 		if !w.begun {
 			break
 		}
 		if w.answered() {
-			s.next = q.req.una
+			s.next = r.una
 		}
 	}
 	return s
@@ -116,19 +120,44 @@ func (q *qp) snapshot() snapshot {
 // una is what the peer has acknowledged. If una is beyond all that was sent since, the peer has received what was sent
 // before: nothing was lost, the peer was only slow, as any process of a busy machine is at times, or the path is longer
 // than the timer. So the state of before is restored (as in F-RTO, RFC 5682, and Eifel, RFC 4015), which may be that of
-// sending again what an earlier timeout or a NAK found to be lost. An answer to what was sent since proves nothing. It
-// returns what to send next, next if there is no proof. How long the peer was away is not used as a round trip sample,
-// by which sending is paced.
+// sending again what an earlier timeout or a NAK found to be lost. An answer to what was sent since proves nothing. As
+// in F-RTO two new packets follow it, not those that may be lost: either the peer acknowledges more of those, or it
+// answers the new packets by a NAK, one round trip later. It returns what to send next, next if there is no proof. How
+// long the peer was away is not used as a round trip sample, by which sending is paced, but the timer waits as long
+// until there is one.
 func (q *qp) doubt(una, next uint32) uint32 {
 	r := &q.req
-	r.probing = false
-	if wire.PSNDiff(una, r.sent) <= 0 {
+	switch {
+	case r.trying:
+		r.before.next = next
+	case wire.PSNDiff(una, r.sent) <= 0:
 		r.doubtful = wire.PSNDiff(una, r.recover) < 0
+		if r.trying = r.doubtful && r.probing && r.recover == r.high && r.before.next == r.high && q.hasNew(); r.trying {
+			next = r.high
+		}
+		r.probing = false
 		return next
 	}
-	r.doubtful = false
+	r.probing, r.trying, r.doubtful = false, false, false
 	r.cc, r.recover = r.before.cc, r.before.recover
+	if r.before.timing && wire.PSNDiff(una, r.before.timedPSN) > 0 {
+		r.rtt.late = q.vec.now - r.before.timedAt
+	}
 	return r.before.next
+}
+
+// newPackets is how many packets follow an answer that may or may not be that to the packet sent again (RFC 5682).
+const newPackets = 2
+
+// hasNew reports whether packets that were never sent can be sent now.
+func (q *qp) hasNew() bool {
+	for i := q.sq.Done; i != q.sq.Posted(); i++ {
+		w := q.sq.Slot(i)
+		if !w.begun || wire.PSNDiff(wire.PSNAdd(w.first, int(w.packets)), q.req.high) > 0 {
+			return q.state == verbs.QPSRTS
+		}
+	}
+	return false
 }
 
 // ackTimeout returns the local ACK timeout in nanoseconds, which is the initial timer.

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -110,6 +111,34 @@ func TestTimeoutOnLongerPath(t *testing.T) {
 				require.Less(t, again, uint64(64))
 			}
 		})
+	}
+}
+
+// A connection whose path has become much longer since the last one, or is longer than its first timer, measures that,
+// takes nothing for lost, and begins as fast as on any path of that length.
+func TestTimeoutOnNewConnection(t *testing.T) {
+	for _, long := range []time.Duration{100 * time.Millisecond, 300 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond} {
+		for _, measured := range []bool{false, true} {
+			for size, least := range map[int]int{4 << 10: 9, 64 << 10: 5} { // ringfuls in 12 round trips
+				t.Run(fmt.Sprint(long, measured, size), func(t *testing.T) {
+					d := newDumbbell(t, 7, 1, simLine{rate: 125e6, rtt: 100 * time.Microsecond, queue: 8 << 20})
+					if measured {
+						before := newBulk(d.left[0], d.right[0], size, bulkDepth, verbs.MTU1024, 0)
+						d.run(5*time.Millisecond, nil)
+						before.idle = true
+						d.run(5*time.Millisecond, nil)
+					}
+					d.wire(d.net.route(d.left[0].addr, d.right[0].addr), d.net.route(d.right[0].addr, d.left[0].addr), long)
+					b := newBulk(d.left[0], d.right[0], size, bulkDepth, verbs.MTU1024, 0)
+					q := b.qp.(*qp)
+					q.attr.Timeout, q.attr.RetryCnt = 16, 5
+					require.Equal(t, measured, q.req.rtt.srtt != 0)
+					d.run(12*long, nil)
+					require.GreaterOrEqual(t, b.bytes, least*size*bulkDepth)
+					require.InDelta(t, long, time.Duration(q.req.rtt.srtt), float64(long)/10)
+				})
+			}
+		}
 	}
 }
 

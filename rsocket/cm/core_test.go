@@ -386,24 +386,6 @@ func TestRefusedRequestsLeaveRoom(t *testing.T) {
 	w.request(w.b, 1)
 }
 
-// A peer that lost its memory and calls with the same queue pair ends the old
-// connection; the next attempt succeeds.
-func TestStale(t *testing.T) {
-	w := newWorld(t)
-	_, y := w.connected()
-	w.a.core = newSide(addrA, 1, w.a.Config).core
-	w.a.newID = func() uint32 { return 0x777 }
-	x := w.request(w.a, 0x11)
-	require.Equal(t, []AttrID{AttrREQ, AttrDREQ, AttrREJ, AttrDREP}, w.exchange())
-	require.ErrorIs(t, y.err, ErrDisconnected)
-	var rejected *RejectError
-	require.ErrorAs(t, x.err, &rejected)
-	require.Equal(t, RejectStaleConn, rejected.Reason)
-	w.request(w.a, 0x11)
-	w.exchange()
-	require.Len(t, w.b.listeners[listenKey{service: testService}].queue, 1)
-}
-
 // The passive side lost its memory, and offers a queue pair that we believe
 // connected to another of ours.
 func TestStaleREP(t *testing.T) {
@@ -421,22 +403,6 @@ func TestStaleREP(t *testing.T) {
 	require.Equal(t, stateTimeWait, y.state)
 	require.Equal(t, stateEstablished, old.state)
 	require.EqualValues(t, 1, w.a.stats.Stale)
-}
-
-// The RTU is lost, and data arrives.
-func TestEstablishedByData(t *testing.T) {
-	w := newWorld(t)
-	l := w.listen(w.b, 1)
-	x := w.request(w.a, 0x11)
-	w.exchange()
-	y := l.take()
-	require.NoError(t, y.accept(w.now, &REP{QPN: 0x22}))
-	w.exchange()
-	require.NoError(t, x.ready(nil))
-	w.take(w.a)
-	y.establish()
-	require.Equal(t, stateEstablished, y.state)
-	require.Empty(t, w.b.timers)
 }
 
 // The RTU is lost, and the connection is over already.

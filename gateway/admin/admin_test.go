@@ -120,6 +120,10 @@ func TestAdminNouns(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sampleDeviceList(), devices)
 
+	policy, err := a.client.Policy(ctx)
+	require.NoError(t, err)
+	require.Equal(t, samplePolicy(), policy)
+
 	v, err := a.client.Version(ctx)
 	require.NoError(t, err)
 	require.Equal(t, "1.2.3", v.Version)

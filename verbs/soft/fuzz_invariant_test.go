@@ -23,6 +23,8 @@ func checkInvariants(t simTB, vq verbs.QP) {
 		hold(len(p.stored) <= int(q.attr.MaxDestRDAtomic), "stored READs and atomics")
 		hold(len(p.jobs) <= int(q.attr.MaxDestRDAtomic), "READs and atomics to be answered")
 	}
+	hold((p.early.ring == nil) == (p.early.kept == 0) && p.early.kept < earlyPackets, "packets that came early")
+	hold(p.early.kept == 0 || p.gapAt != 0 && !p.nakked, "packets kept that are not waited for")
 	if q.kind != verbs.QPTRC || q.state < verbs.QPSRTS || q.state == verbs.QPSErr {
 		return
 	}

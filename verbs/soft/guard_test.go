@@ -22,6 +22,10 @@ var effects = map[string]struct {
 	bits func(q *qp) float64
 }{
 	"bytes in the memory": {wire.RCWriteOnly, func(*forgery) {}, func(*qp) float64 { return 24 }},
+	"bytes that come early": {
+		wire.RCWriteOnly, func(f *forgery) { f.PSN = wire.PSNAdd(f.PSN, 1) },
+		func(*qp) float64 { return 24 - bitsOf(earlyPackets) },
+	},
 	"gap, which asks for more": {
 		wire.RCWriteOnly, func(f *forgery) { f.PSN = wire.PSNAdd(f.PSN, 2) },
 		func(q *qp) float64 { return 24 - bitsOf(maxWindow/q.mtu) },

@@ -96,6 +96,7 @@ func (q *qp) reset() {
 	q.req = requester{}
 	q.guard = guard{}
 	q.resp.drop()
+	q.forgetEarly()
 }
 
 // toErr moves the queue pair to ERR and flushes both queues.
@@ -107,6 +108,7 @@ func (q *qp) toErr() {
 	q.state = verbs.QPSErr
 	q.deadline = 0
 	q.resp.drop()
+	q.forgetEarly()
 	q.flushSends()
 	q.flushReceives()
 }

@@ -22,6 +22,7 @@ import (
 //	responder.go  requests in order
 //	retransmit.go timers, going back    replies.go    answers, READ, atomics
 //	datagram.go   UD and GSI            uc.go         UC
+//	early.go      requests out of order
 //	guard.go      what is accepted from a peer that guards, too
 type qp struct {
 	pd   *pd
@@ -134,6 +135,7 @@ func (q *qp) Close() error {
 	q.lastWord()
 	q.closed = true
 	q.vec.uninstall(q)
+	q.forgetEarly()
 	q.deadline, q.timerAt = 0, 0
 	q.count(-1)
 	q.pd.users.Release()

@@ -12,7 +12,7 @@ import (
 //	  │ ──────────► writing ─────────► none      WRITE: to its address
 //	  └─ ONLY ─► none
 //
-// Only the packet with the expected PSN is executed.
+// Only the packet with the expected PSN is executed; those that come earlier wait for their turn (early.go).
 type responder struct {
 	psn     uint32 // expected
 	msn     uint32 // messages completed
@@ -22,8 +22,10 @@ type responder struct {
 	left    uint32
 	total   uint32
 	nakked  bool   // a NAK or RNR NAK for psn was sent
-	seen    uint32 // the last unexpected PSN
-	ack     bool   // acknowledge the request at ackAt
+	seen    uint32 // the last unexpected PSN; while a missing packet is waited for, the highest
+	gapAt   int64  // when to send a NAK of psn, 0: psn is not waited for
+	early   early
+	ack     bool // acknowledge the request at ackAt
 	ackAt   uint32
 	again   bool // instead acknowledge the repeated request at againAt
 	againAt uint32
@@ -52,7 +54,7 @@ func (r *responder) init(psn uint32, depth int) {
 
 // drop discards what is still to be answered.
 func (r *responder) drop() {
-	r.ack, r.again, r.nak, r.dying, r.msg = false, false, false, false, none
+	r.ack, r.again, r.nak, r.dying, r.msg, r.gapAt = false, false, false, false, none, 0
 	r.jobs = r.jobs[:0]
 }
 
@@ -65,15 +67,20 @@ func (q *qp) request(h *wire.Header, payload []byte, from uint16) {
 	q.heard()
 	switch d := wire.PSNDiff(h.PSN, r.psn); {
 	case d > 0:
-		q.outOfOrder(h.PSN)
+		q.outOfOrder(h, payload, d)
 	case d < 0:
+		q.cameTwice(h.PSN)
 		q.duplicate(h)
 	case q.guard.on && q.violates(h, payload):
 		q.suspect()
 	default:
+		nakked := r.nakked
 		r.nakked, q.guard.refused = false, false
 		q.guard.learn(from)
 		q.execute(h, payload)
+		if nakked || r.gapAt != 0 || r.early.kept > 0 {
+			q.inOrder(h.PSN, nakked)
+		}
 	}
 }
 
@@ -87,20 +94,6 @@ func (q *qp) heard() {
 	if q.state == verbs.QPSRTR {
 		q.vec.dev.async.Notify(verbs.AsyncEvent{Type: verbs.EventCommEst, QP: q})
 	}
-}
-
-// outOfOrder asks for the expected packet, once each time the requester has gone back, which shows as PSNs that do not
-// increase.
-func (q *qp) outOfOrder(psn uint32) {
-	r := &q.resp
-	again := r.nakked && wire.PSNDiff(psn, r.seen) <= 0
-	if r.nakked && !again {
-		r.seen = psn
-		return
-	}
-	r.nakked, r.seen = true, psn
-	q.vec.dev.count.sentNAKs.Add(1)
-	q.reply(wire.NAKSequence)
 }
 
 // reply schedules a NAK of the expected PSN, to be sent after the answers to earlier requests.

@@ -49,7 +49,7 @@ func (q *qp) setDeadline() {
 	if q.state == verbs.QPSErr {
 		return
 	}
-	for _, at := range [...]int64{r.rtoAt, r.rnrAt, r.paceAt} {
+	for _, at := range [...]int64{r.rtoAt, r.rnrAt, r.paceAt, q.resp.gapAt} {
 		if at != 0 && (q.deadline == 0 || at < q.deadline) {
 			q.deadline = at
 		}
@@ -71,6 +71,9 @@ func (q *qp) expired() {
 	if r.rtoAt != 0 && now >= r.rtoAt {
 		r.rtoAt = 0
 		q.timeout()
+	}
+	if at := q.resp.gapAt; at != 0 && now >= at {
+		q.askAgain()
 	}
 	q.setDeadline()
 }

@@ -19,6 +19,7 @@ type Stats struct {
 	SentNAKs       uint64 // NAK of a gap, sent
 	SentRNRNAKs    uint64 // receiver not ready, sent
 	Duplicates     uint64 // requests received again
+	Early          uint64 // requests received before their turn, and kept
 	CNPs           uint64 // congestion notifications received
 	SentCNPs       uint64 // congestion notifications sent
 	QPErrors       uint64 // queue pairs that an error moved to ERR
@@ -35,7 +36,7 @@ type Stats struct {
 
 // counters are the device's counters. Each event is counted once, where it is detected.
 type counters struct {
-	retransmits, timeouts, sequenceNAKs, rnrNAKs, sentNAKs, sentRNRNAKs, duplicates, cnps, sentCNPs, qpErrors,
+	retransmits, timeouts, sequenceNAKs, rnrNAKs, sentNAKs, sentRNRNAKs, duplicates, early, cnps, sentCNPs, qpErrors,
 	dropMalformed, dropNoQP, dropSource, dropICRC, dropKey, dropNoRecv, dropUnexpected, dropRefused, dropStray atomic.Uint64
 }
 
@@ -47,7 +48,7 @@ func (d *Device) Stats() Stats {
 		Memory:      uint64(d.memory.Load()),
 		Retransmits: c.retransmits.Load(), Timeouts: c.timeouts.Load(),
 		SequenceNAKs: c.sequenceNAKs.Load(), RNRNAKs: c.rnrNAKs.Load(),
-		SentNAKs: c.sentNAKs.Load(), SentRNRNAKs: c.sentRNRNAKs.Load(), Duplicates: c.duplicates.Load(),
+		SentNAKs: c.sentNAKs.Load(), SentRNRNAKs: c.sentRNRNAKs.Load(), Duplicates: c.duplicates.Load(), Early: c.early.Load(),
 		CNPs: c.cnps.Load(), SentCNPs: c.sentCNPs.Load(), QPErrors: c.qpErrors.Load(),
 		DropMalformed: c.dropMalformed.Load(), DropNoQP: c.dropNoQP.Load(), DropSource: c.dropSource.Load(),
 		DropICRC: c.dropICRC.Load(), DropKey: c.dropKey.Load(), DropNoRecv: c.dropNoRecv.Load(),

@@ -41,6 +41,7 @@ type vector struct {
 	spare    []*qp
 	acks     []*qp // queue pairs that owe an answer
 	timers   timerHeap
+	early    earlyPool
 	overruns []*cq
 	paths    map[pathKey]*path
 	flows    map[flowKey]*wire.ICRC
@@ -79,7 +80,7 @@ func newVector(d *Device, index int) (*vector, error) {
 		dev: d, index: index, link: l, tx: newTransmitter(l, d.cfg.ECN), wakeFD: fd, now: 1,
 		table: map[uint32]*qp{}, paths: map[pathKey]*path{}, flows: map[flowKey]*wire.ICRC{}, parts: make([][]byte, 0, maxSGE),
 	}
-	v.tx.narrow = v.narrow
+	v.tx.narrow, v.early.mtu = v.narrow, d.mtu.Bytes()
 	return v, nil
 }
 

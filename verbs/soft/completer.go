@@ -137,7 +137,7 @@ func (q *qp) lost(psn uint32) {
 	if r.lostPSN == psn && r.lostAt != 0 && now-r.lostAt < r.rtt.srtt*3/4 {
 		return
 	}
-	if q.impatient() {
+	if q.impatient() || q.futile() {
 		q.failOldest(verbs.WCRetryExcErr)
 		return
 	}

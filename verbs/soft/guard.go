@@ -49,6 +49,7 @@ func RandomPSN() uint32 { return random32() >> 8 }
 //   - All packets of the peer must come from the UDP source port of its first packet.
 //   - A PSN must be that of a packet that can be in flight: within the largest window, or, before the first packet,
 //     within four packets of the expected one.
+//   - It gives up on a path that loses too much, see futile.
 //   - Only WRITEs are served. One that asks for what was not granted is dropped but does not end the queue pair. If the
 //     peer did send it, the peer gets no answer and gives up. See [Refused].
 //

@@ -21,6 +21,7 @@ type requester struct {
 	rtt  roundTrip
 
 	again      uint64   // packets sent again
+	judged     tally    // state when futile last judged
 	reads      []uint32 // last PSN of each READ and atomic in flight, oldest first
 	cuts       []uint32 // last PSN of every READ request sent from una on, in order
 	recover    uint32   // the window was already reduced for losses before this PSN

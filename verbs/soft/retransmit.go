@@ -83,7 +83,7 @@ func (q *qp) expired() {
 func (q *qp) timeout() {
 	r, v := &q.req, q.vec
 	v.dev.count.timeouts.Add(1)
-	if q.impatient() {
+	if q.impatient() || q.futile() {
 		q.failOldest(verbs.WCRetryExcErr)
 		return
 	}
@@ -178,4 +178,34 @@ func (q *qp) impatient() bool {
 	r := &q.req
 	limit := 2 * q.ackTimeout() * (int64(q.attr.RetryCnt) + 1)
 	return q.attr.Timeout != 0 && q.vec.now-r.progressAt >= limit && r.tries >= int(q.attr.RetryCnt)
+}
+
+// tally is how much a requester had sent at a time, and whether the period before it was futile.
+type tally struct {
+	at     int64
+	high   uint32
+	again  uint64
+	futile bool
+}
+
+// A period is futile if futilePackets or more packets were sent again in it, more than half as many as new ones: that is
+// a loss of about one in eight, at which go-back-N hardly moves.
+const (
+	futilePeriod  = 1000 * millisecond
+	futilePackets = 32
+)
+
+// futile reports whether a protected queue pair should rather give up: after two futile periods, since one may be what
+// follows an outage. Its users have TCP, which is far faster if the path loses only UDP, and no slower otherwise. It is
+// called for each loss, and judges once in a period.
+func (q *qp) futile() bool {
+	r, was := &q.req, q.req.judged
+	now := tally{at: q.vec.now, high: r.high, again: r.again}
+	if !q.guard.on || was.at != 0 && now.at-was.at < futilePeriod {
+		return false
+	}
+	fresh, again := uint64(wire.PSNDiff(now.high, was.high)), now.again-was.again
+	now.futile = was.at != 0 && again >= futilePackets && 2*again > fresh
+	r.judged = now
+	return now.futile && was.futile
 }

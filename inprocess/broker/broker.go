@@ -39,6 +39,9 @@ type Broker struct {
 	timer      *time.Timer
 	closed     bool
 	beyond     Beyond // nil: look for the other end on this host only
+	owedFiles  int    // descriptors of the answers that clients are owed
+
+	maxOwedFiles int
 }
 
 // New returns a broker that does not serve yet.
@@ -48,7 +51,7 @@ func New(c Config) *Broker {
 	b := &Broker{
 		config: c, log: c.Log, core: newCore(limits, uint64(rand.Uint32())<<32), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
 		clients: map[*client]struct{}{}, slabs: map[slabKey]int{}, efforts: map[uint32]*effort{}, left: make(chan struct{}, 1),
-		lines: rate.NewLimiter(rate.Every(lineEvery), linesAtOnce),
+		lines: rate.NewLimiter(rate.Every(lineEvery), linesAtOnce), maxOwedFiles: descriptors() / owedFilesShare,
 	}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
@@ -77,6 +80,9 @@ func (b *Broker) warn(msg string, args ...any) {
 // descriptorsOfEach is how many descriptors the broker keeps for each connection, to see what its memory holds and
 // whether any process still has it.
 const descriptorsOfEach = 2
+
+// owedFilesShare is the part of all descriptors that answers to clients may take which do not take them yet.
+const owedFilesShare = 8
 
 // descriptors returns this process's limit on open descriptors.
 func descriptors() int {
@@ -256,8 +262,8 @@ func (b *Broker) expire() {
 	b.do(func(c *core) []denial { return c.expire(time.Now()) })
 }
 
-// tell sends denials. A client whose queue has no room for one would wait for the answer forever, so its conversation
-// ends; it asks again in the next one. The caller holds the lock.
+// tell sends denials. A client that is owed too much would wait for the answer forever, so its conversation ends; it
+// asks again in the next one. The caller holds the lock.
 func (b *Broker) tell(no []denial) {
 	for _, d := range no {
 		if c := d.of.of.client; !b.queue(c, inprocess.Record{What: inprocess.Deny, Tag: d.of.tag, Why: d.why}) {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -43,6 +44,15 @@ type client struct {
 	member *member
 	news   *news         // nil before Hello
 	desk   shared.Memory // of the process
+	owed   []answer      // for which its socket has no room yet, oldest first
+
+	paying sync.WaitGroup // what sends owed
+}
+
+// answer is a record for a client with duplicates of the descriptors that go with it.
+type answer struct {
+	r   inprocess.Record
+	fds []int
 }
 
 // protocolError reports something impossible that a client sent. It ends the client.
@@ -52,8 +62,11 @@ func (e *protocolError) Error() string { return "client: " + e.what }
 
 // serve serves one client until it ends.
 func (b *Broker) serve(ctx context.Context, conn *net.UnixConn) {
-	defer func() { _ = conn.Close() }()
 	c := &client{broker: b, conn: conn, desk: shared.None}
+	defer func() {
+		_ = conn.Close()
+		c.paying.Wait()
+	}()
 	var err error
 	if c.raw, err = conn.SyscallConn(); err == nil {
 		c.process, err = userOf(c.raw)
@@ -131,6 +144,7 @@ func (b *Broker) leave(c *client, over bool) {
 		core.ended = slices.DeleteFunc(core.ended, func(e *end) bool { return over || goesOn && e.said.Mapped() })
 		delete(b.clients, c)
 		c.effort.clients--
+		b.forgive(c)
 		if c.news != nil {
 			if b.slabs[c.slab.key]--; b.slabs[c.slab.key] == 0 {
 				delete(b.slabs, c.slab.key)
@@ -447,19 +461,93 @@ func (b *Broker) hand(p *conn, side int) bool {
 	}, p.mem[side].Write, p.mem[1-side].Read, peer.of.client.desk.Read)
 }
 
-// queue sends a record without blocking, and counts it in the news page. The caller holds the lock.
+// queue sends a record without blocking, and counts it in the news page. A program may have asked about thousands of
+// connections and not run for a while, so what its socket has no room for is kept until it has. The caller holds the
+// lock.
 func (b *Broker) queue(c *client, r inprocess.Record, fds ...int) bool {
 	if c.news == nil {
 		return false
 	}
-	if err := c.post(r, fds...); err != nil {
-		if !errors.Is(err, unix.EPIPE) {
-			b.core.counts.QueueFull++
-		}
+	err := error(unix.EAGAIN) // in order
+	if len(c.owed) == 0 {
+		err = c.post(r, fds...)
+	}
+	switch {
+	case err == nil:
+		c.news.sent()
+		return true
+	case errors.Is(err, unix.EAGAIN) && b.owe(c, r, fds):
+		return true
+	case !errors.Is(err, unix.EPIPE):
+		b.core.counts.QueueFull++
+	}
+	return false
+}
+
+// owe keeps an answer until the client's socket has room for it. It returns false if the limits allow no more, or if
+// there is no descriptor left. The caller holds the lock.
+func (b *Broker) owe(c *client, r inprocess.Record, fds []int) bool {
+	u := b.core.user(c.member.uid)
+	if u.owed >= b.core.limits.Owed || b.owedFiles+len(fds) > b.maxOwedFiles {
 		return false
 	}
-	c.news.sent()
+	a := answer{r: r}
+	for _, fd := range fds {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			fdpass.CloseFDs(a.fds)
+			return false
+		}
+		a.fds = append(a.fds, dup)
+	}
+	u.owed++
+	b.owedFiles += len(fds)
+	if c.owed = append(c.owed, a); len(c.owed) == 1 {
+		c.paying.Go(c.pay)
+	}
 	return true
+}
+
+// pay sends what is owed as soon as the client's socket has room, until nothing is or the client ends.
+func (c *client) pay() {
+	_ = c.raw.Write(func(uintptr) (done bool) {
+		b := c.broker
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for len(c.owed) > 0 {
+			err := c.post(c.owed[0].r, c.owed[0].fds...)
+			if errors.Is(err, unix.EAGAIN) {
+				return false
+			}
+			b.paid(c)
+			switch {
+			case err == nil:
+				c.news.sent()
+			case !errors.Is(err, unix.EPIPE):
+				c.hangUp() // it would wait for the answer forever
+			}
+		}
+		return true
+	})
+}
+
+// paid forgets the oldest answer that a client is owed. The caller holds the lock.
+func (b *Broker) paid(c *client) {
+	a := c.owed[0]
+	if c.owed = c.owed[1:]; len(c.owed) == 0 {
+		c.owed = nil
+	}
+	b.core.user(c.member.uid).owed--
+	b.owedFiles -= len(a.fds)
+	fdpass.CloseFDs(a.fds)
+}
+
+// forgive forgets all that a client is owed. The caller holds the lock.
+func (b *Broker) forgive(c *client) {
+	for len(c.owed) > 0 {
+		b.paid(c)
+	}
+	b.core.forget(c.member.uid)
 }
 
 // hangUp ends the conversation: the client still reads what is queued, and then the end. The caller holds the broker's

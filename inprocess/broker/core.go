@@ -36,8 +36,8 @@ type core struct {
 
 // usage is what one user has in use.
 type usage struct {
-	members, left, asks, conns int
-	memory                     int64
+	members, left, asks, conns, owed int
+	memory                           int64
 }
 
 // member is a client.

@@ -23,7 +23,7 @@ type Counters struct {
 	Caused           [256]uint64 // by Cause number: ends in neither of the above, since Cause tells more
 	Strays           uint64      // Closed records for ends that were not known
 	Misbehaved       uint64      // clients that sent something impossible
-	QueueFull        uint64      // answers for which a client's queue had no room
+	QueueFull        uint64      // answers that were lost, as the client was owed too many
 	RunsRefused      uint64
 	MovedBytes       uint64 // ring bytes, both directions, of ended connections and of other brokers', as libraries say
 }

@@ -414,10 +414,38 @@ func TestProcessThatCannotBeSeen(t *testing.T) {
 
 const blindVariable = "BROKER_TEST_BLIND"
 
-// TestDeafProcess: one that never reads is let go of with the first answer that it has no room for. Where that was to be
-// a grant its peer is told, and nothing is left.
-func TestDeafProcess(t *testing.T) {
+// TestBusyProcess: one that has asked much, and does not read for a while, gets all answers.
+func TestBusyProcess(t *testing.T) {
 	b, at := serve(t, Config{})
+	busy, l := dial(t, at), dial(t, at)
+	for _, l := range []*library{busy, l} {
+		l.entries = 1024
+		l.hello(0)
+	}
+	const pairs = 600
+	for tag := uint32(0x20001); tag < 0x20001+pairs; tag++ {
+		client, server := connection(t, "tcp4")
+		busy.ask(tag, client)
+		l.ask(tag, server)
+		l.granted(tag).let()
+	}
+	for tag := uint32(0x20001); tag < 0x20001+pairs; tag++ {
+		busy.granted(tag).let()
+	}
+	eventually(t, func() bool { return busy.word(inprocess.NewsGrants) == pairs }, "news count them")
+	require.Equal(t, 2, b.Counters().Processes)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	require.Zero(t, b.owedFiles)
+	for _, u := range b.core.users {
+		require.Zero(t, u.owed)
+	}
+}
+
+// TestDeafProcess: one that never reads is let go of with the first answer that is one too many. Where that was to be a
+// grant its peer is told, and nothing is left.
+func TestDeafProcess(t *testing.T) {
+	b, at := serve(t, Config{Limits: Limits{Owed: 3}})
 	l := connect(t, at)
 	client, server := connection(t, "tcp4")
 	asks := uint64(0)
@@ -434,7 +462,7 @@ func TestDeafProcess(t *testing.T) {
 	}
 	eventually(t, func() bool { return b.Counters().Processes == 1 }, "it is let go of")
 	require.Zero(t, b.Counters().Waiting)
-	got := uint32(1) // the answer that was lost
+	got := uint32(1) // the end of the conversation
 	for deaf.reads() {
 		got++
 	}

@@ -12,6 +12,7 @@ type Limits struct {
 	ProcessesPerUser int           // 1024
 	Asks             int           // ends waiting for the other end; 16384
 	AsksPerUser      int           // 8192
+	Owed             int           // answers that the programs of one user do not take; 8192
 	Conns            int           // promoted, or ended while a process has their memory; 65536, two descriptors each
 	ConnsPerUser     int           // 32768
 	ConnsPerCgroup   int           // 32768
@@ -33,6 +34,7 @@ func (l Limits) withDefaults() Limits {
 	defaultTo(&l.ProcessesPerUser, 1024)
 	defaultTo(&l.Asks, 16384)
 	defaultTo(&l.AsksPerUser, 8192)
+	defaultTo(&l.Owed, 8192)
 	defaultTo(&l.Conns, 65536)
 	defaultTo(&l.ConnsPerUser, 32768)
 	defaultTo(&l.ConnsPerCgroup, 32768)

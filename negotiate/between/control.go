@@ -237,6 +237,9 @@ func (c *Control) Close(now time.Time, why negotiate.Reason) []Action {
 	return c.done()
 }
 
+// Waiting returns how many connections are not promoted yet; there are never more than MaxOffers.
+func (c *Control) Waiting() int { return len(c.waiting) }
+
 // Offer (client) asks for the other end of a connection. It returns number 0 and sends nothing if the peer is not
 // greeted yet, or if too many connections are waiting or promoted.
 func (c *Control) Offer(now time.Time, o *Offer) (number uint64, todo []Action) {

@@ -57,7 +57,9 @@ type talk struct {
 	leaving       negotiate.Reason // why it is about to end by this side; ReasonNone: it is not
 	failure       error
 	writing       bool
-	early         []*end
+	early         []*end // of clients, to be offered once the peer has greeted and there is room
+	making        int    // ends whose offers are being made
+	most          int    // ends whose offers are made or not answered yet
 	ends          map[uint64]*end
 	all           map[*end]struct{}
 	wishes        map[uint64]between.Offer
@@ -67,7 +69,7 @@ type talk struct {
 func (s *Service) newTalk(peer netip.Addr) *talk {
 	return &talk{
 		s: s, peer: peer, waking: make(chan struct{}, 1), ends: map[uint64]*end{}, all: map[*end]struct{}{}, wishes: map[uint64]between.Offer{},
-		write: make(chan []byte, 1), order: inprocess.OrderMax,
+		write: make(chan []byte, 1), order: inprocess.OrderMax, most: maxOffers,
 	}
 }
 
@@ -143,6 +145,7 @@ func (t *talk) run(c net.Conn, opener bool) {
 		if t.leaving != negotiate.ReasonNone && t.heardAll() {
 			t.finish(now)
 		}
+		t.offers()
 		t.send()
 		switch {
 		case !t.over:
@@ -342,12 +345,6 @@ func (t *talk) greet(peer between.Hello) {
 		return
 	}
 	t.s.meet(t.peer)
-	for _, e := range t.early {
-		if !e.dropped {
-			t.offer(e)
-		}
-	}
-	t.early = nil
 }
 
 // close handles the end of the control connection.
@@ -383,7 +380,7 @@ func (t *talk) pass(e *end) {
 	t.s.seek(e, e.left)
 }
 
-// begin takes a client's end, and offers it once the peer has greeted.
+// begin takes a client's end, and offers it once the peer has greeted and there is room.
 func (t *talk) begin(_ time.Time, e *end) {
 	t.all[e] = struct{}{}
 	switch {
@@ -392,10 +389,19 @@ func (t *talk) begin(_ time.Time, e *end) {
 	case t.closing(): // it was over just before; the peer has a gateway
 		delete(t.all, e)
 		t.s.seek(e, e.hosts)
-	case t.greeted:
-		t.offer(e)
 	default:
 		t.early = append(t.early, e)
+	}
+}
+
+// offers offers the ends that wait for it, as far as there is room.
+func (t *talk) offers() {
+	for t.greeted && !t.closing() && len(t.early) > 0 && t.making+t.ctl.Waiting() < t.most {
+		e := t.early[0]
+		t.early = t.early[1:]
+		if !e.dropped {
+			t.offer(e)
+		}
 	}
 }
 
@@ -410,6 +416,7 @@ func (t *talk) offer(e *end) {
 		return
 	}
 	m := e.mir.Load()
+	t.making++
 	t.s.work.Go(func() {
 		var offers []negotiate.CarrierOffer
 		why := negotiate.ReasonNoCommonCarrier
@@ -427,6 +434,7 @@ func (t *talk) offer(e *end) {
 			}
 		}
 		t.post(func(now time.Time) {
+			t.making--
 			if e.dropped || t.over {
 				t.drop(e)
 				return

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/inprocess"
@@ -108,6 +109,54 @@ func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
 		do(t, tk, func(time.Time) {})
 	}
 	require.Equal(t, before, conn.writes.Load())
+}
+
+// slow is a device that makes no offer, and says so when it is told to.
+type slow struct {
+	carrier.Provider
+	asked chan uint64 // for the ends with these IDs
+	told  []chan struct{}
+}
+
+func (slow) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
+
+func (s slow) Offer(r carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
+	s.asked <- r.ID
+	<-s.told[r.ID]
+	return nil, negotiate.CarrierOffer{}, net.ErrClosed
+}
+
+// An end for which there is no room yet is offered once there is.
+func TestManyAtOnce(t *testing.T) {
+	const most, all = 3, 8
+	tk, _, _ := running(t)
+	dev := slow{asked: make(chan uint64, all)}
+	for range all {
+		dev.told = append(dev.told, make(chan struct{}))
+	}
+	tk.s.cfg.Providers = []carrier.Provider{dev}
+	tk.s.cfg.Pays = func(*broker.Half, negotiate.CarrierKind) bool { return true }
+	tk.s.desks[1] = &desk{uses: 1}
+	var ends []*end
+	do(t, tk, func(now time.Time) {
+		tk.greeted, tk.most = true, most
+		for i := range uint64(all) {
+			e := newEnd(tk.s, &broker.Half{Member: 1, ID: i})
+			e.talk = tk
+			ends = append(ends, e)
+			tk.begin(now, e)
+		}
+	})
+	for range all {
+		i, made := <-dev.asked, 0
+		do(t, tk, func(time.Time) {
+			made = tk.making
+			tk.drop(ends[i]) // so it is not blamed
+		})
+		require.LessOrEqual(t, made, most)
+		close(dev.told[i])
+	}
+	require.Eventually(t, func() bool { return tk.s.count() == 0 }, 10*time.Second, time.Millisecond)
 }
 
 // A control connection that is over, and has an end which goes on by the kernel, is in nobody's way.

@@ -57,6 +57,10 @@ func newEnd(s *Service, h *broker.Half) *end {
 // errFull means that there are as many connections between hosts as there may be, of all users or of one.
 var errFull = errors.New("too many connections between hosts")
 
+// errMemory means that a peer wants larger rings than there is memory for. There is always room for the smallest: the
+// number of connections bounds them.
+var errMemory = errors.New("the rings are too large")
+
 // makeReason returns the reason for an error of make.
 func makeReason(err error) negotiate.Reason {
 	switch short := carrier.Shortage(err); {
@@ -74,6 +78,9 @@ func makeReason(err error) negotiate.Reason {
 // make makes the mirror.End of the end, with rings of 2^order bytes.
 func (e *end) make(t *talk, order uint32) error {
 	uid := e.half.Process.UID
+	if order > inprocess.OrderMin && e.s.rings.Load()+inprocess.PairSize(order) > e.s.cfg.Memory {
+		return errMemory
+	}
 	if !e.s.enters(uid) {
 		return errFull
 	}

@@ -634,6 +634,9 @@ func (t *talk) lose(a between.Lose) {
 	e.excused = !fails(a.Reason)
 	switch {
 	case !e.granted:
+		if a.Remote && a.Reason == negotiate.ReasonNoMemory { // until an ANSWER tells more
+			t.order = inprocess.OrderMin
+		}
 		e.debug("not promoted: "+a.Reason.String(), nil)
 		t.drop(e)
 	default:

@@ -286,6 +286,30 @@ func TestWishesOfOnePeer(t *testing.T) {
 	require.Empty(t, s.wishes)
 }
 
+// A peer that offers large rings gets no more of them than fit, whatever it was told.
+func TestLargeRings(t *testing.T) {
+	tk, _, _ := running(t)
+	s := tk.s
+	s.cfg.Memory = 3 * inprocess.PairSize(inprocess.OrderMax)
+	s.desks[1] = &desk{uses: 1}
+	made := map[uint32]int{}
+	do(t, tk, func(time.Time) {
+		for _, order := range []uint32{inprocess.OrderMax, inprocess.OrderMin} {
+			for range 5 {
+				e := newEnd(s, &broker.Half{Member: 1})
+				e.talk = tk
+				if err := e.make(tk, order); err == nil {
+					made[order]++
+				} else if why := makeReason(err); why != negotiate.ReasonNoMemory {
+					t.Error(why)
+				}
+				tk.all[e] = struct{}{}
+			}
+		}
+	})
+	require.Equal(t, map[uint32]int{inprocess.OrderMax: 3, inprocess.OrderMin: 5}, made)
+}
+
 // TestRingOrder: the more ends there are, and the fewer bytes are left for rings, the smaller are new ones, so that all
 // but the smallest fit.
 func TestRingOrder(t *testing.T) {

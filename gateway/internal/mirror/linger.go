@@ -13,6 +13,7 @@ import (
 const (
 	mostLingering = 1024
 	lingerLook    = 20 * time.Millisecond
+	fewLingering  = 64          // of more, each is looked at less often
 	lingerTime    = time.Minute // since the peer's kernel has last acknowledged a byte
 )
 
@@ -83,7 +84,12 @@ func (l *lingerer) Back() {
 		h.release(l)
 		return
 	}
-	l.stop = h.shard.After(lingerLook, func() { h.shard.Outside(l) })
+	l.stop = h.shard.After(pause(len(h.lingering)), func() { h.shard.Outside(l) })
+}
+
+// pause returns how long to wait with the next look at a socket, of which there are so many.
+func pause(lingering int) time.Duration {
+	return lingerLook * time.Duration(max(1, lingering/fewLingering))
 }
 
 func finOnItsWay(state uint8) bool {

@@ -59,3 +59,13 @@ func TestLingers(t *testing.T) {
 		return none
 	}, 10*time.Second, 10*time.Millisecond)
 }
+
+// TestLooksAtMany: however many sockets linger, the shard has time for others.
+func TestLooksAtMany(t *testing.T) {
+	require.Equal(t, lingerLook, pause(1))
+	for n := range mostLingering {
+		looks := float64(n) / pause(n).Seconds()
+		require.Less(t, looks, 6500.0, "%d: a second, of 3 us each", n)
+	}
+	require.Less(t, pause(mostLingering), time.Second)
+}

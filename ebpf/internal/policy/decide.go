@@ -59,7 +59,7 @@ func (p *Policy) Decide(q Query) Verdict {
 	if !ok {
 		pm.Mask = p.AnyPort
 	}
-	rest := allowed & p.peerMask(q.Peer.Unmap())
+	rest := allowed & p.peerMask(q.Peer.Unmap().WithZone("")) // no prefix contains an address with a zone
 	match, taken := rest&pm.Mask, rest&pm.Excluded
 	v := Verdict{Rule: NoRule, Reason: ReasonPolicy}
 	first := MaxRules

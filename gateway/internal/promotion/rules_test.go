@@ -60,6 +60,21 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// TestPeerWithZone: a rule decides about its peers, link-local ones, too.
+func TestPeerWithZone(t *testing.T) {
+	c := config.Config{Policy: []config.Rule{
+		{Match: config.Match{Peers: []netip.Prefix{netip.MustParsePrefix("fe80::/10")}}, Action: report.ActionPass}, {Action: report.ActionAccelerate},
+	}}.WithDefaults()
+	r, err := newRules(c, ebpf.ShareAll, nil)
+	require.NoError(t, err)
+	client, server := pair(80, "/a")
+	require.True(t, r.wants(client) && r.wants(server))
+	client.Socket.Remote = netip.MustParseAddrPort("[fe80::2%3]:80")
+	server.Socket.Remote = netip.MustParseAddrPort("[fe80::1%3]:40000")
+	require.False(t, r.wants(client))
+	require.False(t, r.wants(server))
+}
+
 // TestTrialRules: a trial decides about its port and peer, whatever the rules say, and about the carrier between hosts.
 func TestTrialRules(t *testing.T) {
 	c := config.Config{Policy: []config.Rule{{Action: report.ActionPass}, {Action: report.ActionAccelerate}}}.WithDefaults()

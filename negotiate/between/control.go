@@ -14,14 +14,15 @@ import (
 // Times of the control connection (docs/protocol/between-hosts.md "Deadlines of the control connection").
 const (
 	helloTime  = 5 * time.Second
-	endTime    = 60 * time.Second      // server, from OFFER: for the end to ask
-	answerTime = endTime + proveTime   // client, from OFFER: later than the server's deadline
-	proveTime  = 10 * time.Second      // client, from ANSWER
-	wordTime   = 2 * proveTime         // server, from ANSWER
-	silence    = time.Second           // after which PING is sent, if there are connections
-	maxPings   = 3                     // without an answer
-	idleTime   = time.Minute           // without connections, at the side that offers
-	patience   = idleTime + idleTime/2 // at the other side; longer, so as not to close while an OFFER is in flight
+	endTime    = 60 * time.Second       // server, from OFFER: for the end to ask
+	answerTime = endTime + proveTime    // client, from OFFER: later than the server's deadline
+	proveTime  = 10 * time.Second       // client, from ANSWER
+	wordTime   = 2 * proveTime          // server, from ANSWER
+	silence    = time.Second            // after which PING is sent, if there are connections
+	maxPings   = 3                      // without an answer
+	together   = 100 * time.Millisecond // waits that end so close to each other end together: expire looks at all
+	idleTime   = time.Minute            // without connections, at the side that offers
+	patience   = idleTime + idleTime/2  // at the other side; longer, so as not to close while an OFFER is in flight
 )
 
 const (
@@ -202,7 +203,7 @@ func (c *Control) expire(now time.Time) {
 		if e == nil { // an earlier one ended the control connection
 			return
 		}
-		if now.Before(e.until) {
+		if now.Add(together).Before(e.until) {
 			c.await(e.until)
 			continue
 		}

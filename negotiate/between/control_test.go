@@ -184,6 +184,33 @@ func TestPromoted(t *testing.T) {
 	}
 }
 
+// TestManyWaitsEnd: that many waits end one shortly after the other takes little time.
+func TestManyWaitsEnd(t *testing.T) {
+	const all = 1024
+	a, b := config(0), config(1)
+	a.MaxConns, a.MaxOffers, b.MaxConns, b.MaxOffers = all, all, all, all
+	p := newPair(t, a, b)
+	p.pump()
+	for range all {
+		p.now = p.now.Add(100 * time.Microsecond)
+		_, todo := p.side[0].Offer(p.now, testOffer())
+		p.do(0, todo)
+	}
+	p.take(1)
+	looks, lost := 0, 0
+	for ; lost < all; looks++ {
+		p.now = p.side[1].Deadline()
+		p.do(1, p.side[1].Tick(p.now))
+		for _, a := range p.take(1) {
+			if _, ok := a.(between.Lose); ok {
+				lost++
+			}
+		}
+	}
+	require.Less(t, looks, 100, "most of them are PINGs")
+	require.Less(t, p.now.Sub(t0), time.Minute+time.Second)
+}
+
 // TestDeclined: before CONFIRM it is the last word, by either side, and after it the carrier's end.
 func TestDeclined(t *testing.T) {
 	for _, phase := range phases[:2] {

@@ -262,6 +262,20 @@ static ssize_t moved_by(const struct mmsghdr *h, int n) {
 	for (int i = 0; i < n; i++) sum += h[i].msg_len;
 	return sum;
 }
+static int receives(int fd, struct mmsghdr *h, unsigned n, int flags, int64_t until) {
+	for (unsigned i = 0; i < n; i++) {
+		if (i && smcgw_stops(fd, false)) return (int)i; // the connection may be native by now: the next call reports the error
+		ssize_t r = recvmsg(fd, &h[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0));
+		if (r < 0) {
+			struct end *e = i ? look(fd) : 0;
+			if (e) smcgw_later(e, errno);
+			return i ? (int)i : -1;
+		}
+		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();
+		if (now() >= until) return (int)i + 1;
+	}
+	return (int)n;
+}
 PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, struct timespec *timeout) {
 	struct end *e = look(fd);
 	if (likely(!e)) return REAL(recvmmsg)(fd, h, n, flags, timeout);
@@ -276,17 +290,10 @@ PUBLIC int recvmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags, str
 	if (timeout && !smcgw_move(&t, timeout, sizeof t)) return (int)fault();
 	if (timeout && unlikely(!is_time(&t))) return REAL(recvmmsg)(fd, h, n, flags, timeout); // moves nothing
 	int64_t until = timeout ? now() + ns_of(&t) : INT64_MAX;
-	for (unsigned i = 0; i < n; i++) {
-		if (i && smcgw_stops(fd, false)) return (int)i; // the connection may be native by now: the next call reports the error
-		ssize_t r = recvmsg(fd, &h[i].msg_hdr, (flags & ~MSG_WAITFORONE) | (i && (flags & MSG_WAITFORONE) ? MSG_DONTWAIT : 0));
-		if (r < 0) {
-			if (i && (e = look(fd))) smcgw_later(e, errno);
-			return i ? (int)i : -1;
-		}
-		if (unlikely(!smcgw_move(&h[i].msg_len, &(unsigned){(unsigned)r}, sizeof(unsigned)))) return i ? (int)i : (int)fault();
-		if (now() >= until) return (int)i + 1;
-	}
-	return (int)n;
+	int r = receives(fd, h, n, (int)flags, until);
+	if (!timeout || r <= 0) return r;
+	t = left_until(until);
+	return smcgw_move(timeout, &t, sizeof t) ? r : (int)fault();
 }
 
 // ---- writing

@@ -605,6 +605,7 @@ static bool unfit(int level, int option, const void *v, socklen_t n) {
 		switch (option) {
 		case SO_RCVLOWAT: return x > 1;
 		case SO_ZEROCOPY: case SO_OOBINLINE: case SO_TIMESTAMP: case SO_TIMESTAMPNS: case SO_TIMESTAMPING: return x != 0;
+		case SO_TIMESTAMP_NEW: case SO_TIMESTAMPNS_NEW: case SO_TIMESTAMPING_NEW: return x != 0;
 		case SO_ATTACH_FILTER: case SO_ATTACH_BPF: case SO_PEEK_OFF: return true;
 		case SO_MAX_PACING_RATE: return x != -1;
 		default: return false;

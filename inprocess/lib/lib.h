@@ -30,6 +30,11 @@
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 0x00000008 // linux/fs.h; musl lacks it
 #endif
+#ifndef SO_TIMESTAMP_NEW // asm/socket.h
+#define SO_TIMESTAMP_NEW 63
+#define SO_TIMESTAMPNS_NEW 64
+#define SO_TIMESTAMPING_NEW 65
+#endif
 
 #include "layout.h"
 #include "sys.h"

@@ -1188,14 +1188,15 @@ static int numbers(int n) {
 
 int smcgw_pselect(int n, fd_set *r, fd_set *w, fd_set *x, struct timespec *timeout, const sigset_t *mask) {
 	const bool owes = get(&smcgw_owing) || get(&smcgw_remotes), fulls = w && get(&n_full);
-	if (!get(&smcgw.met) || n < 0 || !(r || owes || fulls) || (r && !smcgw_touch(r, n > FD_SETSIZE ? 1 : ((size_t)n + 7) / 8))) return smcgw_kernel_select(n, r, w, x, timeout, mask);
+	if (!get(&smcgw.met) || n < 0 || !(r || owes || fulls)) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	int64_t until = timeout ? now() + ns_of(timeout) : 0;
 	int some = n > FD_SETSIZE ? numbers(n) : n, top = 0;
+	const size_t bytes = ((size_t)some + 63) / 64 * 8;
+	if ((r && !smcgw_touch(r, bytes)) || (w && !smcgw_touch(w, bytes)) || (x && !smcgw_touch(x, bytes))) return smcgw_kernel_select(n, r, w, x, timeout, mask);
 	for (int fd = 0; fd < some && r; fd++)
 		if (IS_SET(fd, r) && (look(fd) || set_of(fd))) top = fd + 1;
 	if (!top && !owes && !fulls) return smcgw_kernel_select(n, r, w, x, timeout, mask);
-	const size_t bytes = ((size_t)some + 63) / 64 * 8;
 	unsigned long r0[bytes / 8 + 1], w0[bytes / 8 + 1], x0[bytes / 8 + 1];
 	if (r) memcpy(r0, r, bytes);
 	if (w) memcpy(w0, w, bytes);

@@ -1014,7 +1014,7 @@ ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags
 			n = from_kernel(e, fd, v, nv, done, want, flags);
 			if (n > 0) {
 				done += (size_t)n;
-				last = true;
+				last = nv <= PARTS; // or it has had room in a part of v only
 				if (peek && done < want && get_acquire(&e->peer->nx) != cx && get(&e->kr) + (size_t)n == get(&e->peer->x[cx % SMCI_TRANSITIONS].k))
 					done += ring_after(e, cx + 1, get(&e->own->tail), v, nv, done, want);
 				if (peek || done == want) break;

@@ -532,7 +532,7 @@ PUBLIC int ioctl(int fd, ioctl_request request, ...) {
 		return smcgw_move(p, &(int){(int)smcgw_unread(e, fd)}, sizeof(int)) ? 0 : (int)fault();
 	case SIOCOUTQ: { // what the peer has not read counts as unacknowledged
 		int r = REAL(ioctl)(fd, request, p);
-		if (promoted && r == 0) *(int *)p += (int)smcgw_unsent(e);
+		if (promoted && r == 0) *(int *)p += (int)smcgw_unsent(e, fd);
 		return r;
 	}
 	case FIOASYNC:

@@ -410,7 +410,7 @@ bool smcgw_settle(struct end *e, int fd);
 bool smcgw_room(struct end *e);
 uint32_t smcgw_beside(const struct end *e, int fd, bool room);
 size_t smcgw_unread(struct end *e, int fd);
-size_t smcgw_unsent(struct end *e);       // bytes in the ring that the peer has not read
+size_t smcgw_unsent(struct end *e, int fd); // bytes in the ring that the peer has not read
 ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags); // recv() with MSG_TRUNC
 void smcgw_later(struct end *e, int err); // keeps an error that the caller of a read was not told of for the next call
 void smcgw_unsaid(struct end *e, int err); // likewise a reset, of a write
@@ -440,6 +440,7 @@ ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, in
 ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);
 bool smcgw_remote_genuine(struct end *e, int fd);
 size_t smcgw_remote_unread(struct end *e, int fd);
+size_t smcgw_remote_unsent(const struct end *e);
 bool smcgw_remote_room(struct end *e);
 bool smcgw_remote_full(struct end *e, int fd, uint64_t *tail); // whether less than a quarter is free, or the ring cannot go on yet, and the peer may still read it
 #define STANDS 100000000LL // nanoseconds: a peer that reads no byte for this long is taken to read nothing

@@ -1082,6 +1082,14 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 	return r;
 }
 
+// smcgw_remote_unsent counts what the peer has not read, except what the kernel has got.
+size_t smcgw_remote_unsent(const struct end *e) {
+	const struct remote *m = e->remote;
+	uint64_t tail = get_acquire(&e->peer->tail), head = get_acquire(&e->own->head);
+	if (m->tx == RETURNS && m->back_r > tail) tail = m->back_r;
+	return (m->tx == OPENED || m->tx == RETURNS) && head > tail ? (size_t)(head - tail) : 0;
+}
+
 // ---- producing
 
 static uint64_t room(struct end *e) {

@@ -1267,10 +1267,13 @@ static inline uint64_t room(struct end *e) {
 bool smcgw_room(struct end *e) { return unlikely(e->remote != 0) ? smcgw_remote_room(e) : (get(&e->own->nx) & 1) && room_of(size_of(e), get(&e->own->head) - get_acquire(&e->peer->tail)); }
 
 // The reader's lock suffices to keep the memory mapped. A writer may sleep in the kernel with its own.
-size_t smcgw_unsent(struct end *e) {
+size_t smcgw_unsent(struct end *e, int fd) {
 	size_t n = 0;
 	smcgw_lock(e, &e->rl);
-	if (e->attached && place_of(e)->memory.own) {
+	if (unlikely(smcgw_still(e, fd) && e->remote)) {
+		n = smcgw_remote_unsent(e);
+	} else if (e->attached && place_of(e)->memory.own) {
+		if (smcgw_has(e, fd)) recalled(e, fd); // see smcgw_unread
 		uint64_t tail = get_acquire(&e->peer->tail), head = get_acquire(&e->own->head);
 		n = head > tail ? (size_t)(head - tail) : 0;
 	}

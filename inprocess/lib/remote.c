@@ -1049,6 +1049,7 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 size_t smcgw_remote_unread(struct end *e, int fd) {
 	char b[LOOKED];
 	size_t n, r = 0;
+	smcgw_remote_round();
 	smcgw_lock(e, &e->rl);
 	if (smcgw_still(e, fd)) {
 		struct remote *m = e->remote;

@@ -1183,6 +1183,7 @@ size_t smcgw_unread(struct end *e, int fd) {
 	if (unlikely(e->remote != 0)) return smcgw_remote_unread(e, fd);
 	smcgw_lock(e, &e->rl);
 	if (smcgw_still(e, fd)) {
+		recalled(e, fd); // a program that asks until there is an answer makes no other calls
 		const struct smci_end *p = e->peer;
 		uint64_t head = get_acquire(&p->head), r = get(&e->own->tail), kr = get(&e->kr), k = kr < e->kbase ? e->kbase : kr, end;
 		uint32_t i = get(&e->own->cx), nx = get_acquire(&p->nx);
@@ -1269,6 +1270,7 @@ bool smcgw_room(struct end *e) { return unlikely(e->remote != 0) ? smcgw_remote_
 // The reader's lock suffices to keep the memory mapped. A writer may sleep in the kernel with its own.
 size_t smcgw_unsent(struct end *e, int fd) {
 	size_t n = 0;
+	if (unlikely(e->remote != 0)) smcgw_remote_round();
 	smcgw_lock(e, &e->rl);
 	if (unlikely(smcgw_still(e, fd) && e->remote)) {
 		n = smcgw_remote_unsent(e);

@@ -650,7 +650,8 @@ PUBLIC int setsockopt(int fd, int level, int option, const void *v, socklen_t n)
 }
 PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t *restrict n) {
 	struct end *e = look_open(fd);
-	int *at = unlikely(e != 0) ? kept(e, level, option) : 0;
+	int *at = unlikely(e != 0) ? kept(e, level, option) : 0, one = 1;
+	if (unlikely(e && level == SOL_SOCKET && option == SO_RCVLOWAT) && state_of(e) == SMCI_PROMOTED && e->remote) at = &one; // the kernel's is the gateway's
 	if (unlikely(e && level == IPPROTO_TCP && option == TCP_ZEROCOPY_RECEIVE) && refuses(fd, EINVAL)) return -1; // this option reads
 	socklen_t l = sizeof(int), had;
 	if (at && smcgw_move(&had, n, sizeof had) && had >= l)

@@ -657,8 +657,10 @@ PUBLIC int getsockopt(int fd, int level, int option, void *restrict v, socklen_t
 	if (at && smcgw_move(&had, n, sizeof had) && had >= l)
 		return smcgw_move(v, at, l) && smcgw_move(n, &l, sizeof l) ? 0 : (int)fault();
 	int r = REAL(getsockopt)(fd, level, option, v, n), x;
-	if (unlikely(e && r == 0 && level == SOL_SOCKET && option == SO_ERROR) && state_of(e) == SMCI_PROMOTED && e->remote &&
-	    smcgw_move(&x, v, sizeof x) && !x && (x = smcgw_remote_error(e))) smcgw_move(v, &x, sizeof x);
+	if (unlikely(e && r == 0 && level == SOL_SOCKET && option == SO_ERROR) && state_of(e) == SMCI_PROMOTED && e->remote && smcgw_move(&x, v, sizeof x)) {
+		x = smcgw_remote_error(e, x);
+		smcgw_move(v, &x, sizeof x);
+	}
 	return r;
 }
 

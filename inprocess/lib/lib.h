@@ -434,7 +434,7 @@ void smcgw_remote_attached(struct end *e);
 void smcgw_remote_leaves(struct end *e, int fd);
 void smcgw_remote_left(struct end *e);
 void smcgw_remote_never(struct end *e);
-int smcgw_remote_error(struct end *e);    // for SO_ERROR
+int smcgw_remote_error(struct end *e, int err); // for SO_ERROR
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);

@@ -94,6 +94,7 @@ struct remote {
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked
 	_Atomic bool asked;     // the gateway was asked after RECALL: see left_unopened; the writer also looks at it
 	bool last;              // FIN follows RAW: the end is not native, it ends
+	_Atomic bool reset;     // a call has reported a reset to the program. The kernel's and the library's news of one both come here; it hears of one
 	uint64_t freed;         // tail when the bell was last rung for it
 	uint32_t stands_arm;    // arm, what else the gateway writes, and head, when stands last looked; and for how long the first two were the same
 	uint64_t stands_by, stands_head;
@@ -190,13 +191,17 @@ void smcgw_remote_unmap(const struct end *e) {
 	m->remote = 0;
 	smcgw_bell_goes(m->bell);
 }
-// smcgw_remote_error returns an error for the program that the kernel has already reported to the library.
-int smcgw_remote_error(struct end *e) {
-	int err = 0;
-	if (!smcgw_lock(e, &e->rl)) return 0;
-	if (e->attached && place_of(e)->memory.remote && (e->died || e->remote->rx == BACK) && (err = e->rx_error)) {
-		e->rx_error = 0;
-		e->eof = true;
+// reports_error tells whether an error is for the program: a reset is reported once, by whichever call.
+static bool reports_error(struct remote *m, int err) { return (err != ECONNRESET && err != ECONNABORTED) || !atomic_exchange(&m->reset, true); }
+// smcgw_remote_error returns the error that SO_ERROR shows: err, which the kernel reports, or one that it has already reported to the library.
+int smcgw_remote_error(struct end *e, int err) {
+	if (!smcgw_lock(e, &e->rl)) return err;
+	if (e->attached && place_of(e)->memory.remote) {
+		if (!err && (e->died || e->remote->rx == BACK) && (err = e->rx_error)) {
+			e->rx_error = 0;
+			e->eof = true;
+		}
+		if (err && !reports_error(e->remote, err)) err = 0;
 	}
 	smcgw_unlock(e, &e->rl);
 	return err;
@@ -995,12 +1000,13 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		}
 	}
 	ssize_t r = (ssize_t)done;
-	if (!done && !err && e->eof && !e->rx_error && m->type != END && smcgw_over(fd)) e->rx_error = smcgw_told(e);
+	if (!done && !err && e->eof && !e->rx_error && m->type != END && !get(&m->reset) && smcgw_over(fd)) e->rx_error = smcgw_told(e);
 	if (!done && !err && get(&e->violated)) {
 		err = e->rx_error;
 		e->rx_error = 0;
 	} else if (!done && !err && e->rx_error) {
 		err = smcgw_reports(e, fd);
+		if (!reports_error(m, err)) err = 0;
 	}
 	if ((err != EAGAIN || done) && !(smcgw_still(e, fd) && rested(e, fd))) left_as(e, fd);
 	if (smcgw_still(e, fd)) try_native(e, fd);
@@ -1590,6 +1596,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (m->tx == NATIVE) put_release(&e->own->ksent, get(&e->ks));
 		add(&e->report.tx_kernel, (uint64_t)n);
 	}
+	if (err && !done && smcgw_still(e, fd) && !reports_error(e->remote, err)) err = EPIPE;
 	if (smcgw_still(e, fd)) all_back(e, fd);
 	smcgw_unlock(e, &e->wl);
 	if (done || err == EAGAIN) smcgw_remote_round(); // a program that only writes never waits

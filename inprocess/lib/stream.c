@@ -1630,7 +1630,7 @@ int64_t smcgw_timeout_of(struct end *e, int fd, int option) {
 		put(none, n);
 		return INT64_MAX;
 	}
-	return now() + t.tv_sec * 1000000000LL + t.tv_usec * 1000LL;
+	return now() + ns_of(&(struct timespec){t.tv_sec, t.tv_usec * 1000});
 }
 
 // smcgw_interrupts tells whether any installed handler ends system calls: a call that a signal has interrupted does not say which handler ran.

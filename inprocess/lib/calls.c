@@ -213,7 +213,8 @@ static ssize_t received(struct end *e, int fd, const struct iovec *v, int nv, in
 	if (likely(n && !(flags & MSG_TRUNC))) return smcgw_rx(e, fd, v, nv, flags);
 	if (n) return smcgw_discard(e, fd, n, flags);
 	ssize_t r = smcgw_rx(e, fd, ONE(&c, 1), 1, (flags & ~MSG_TRUNC) | MSG_PEEK);
-	return r > 0 ? 0 : r;
+	bool late = r == -1 && errno == EAGAIN && !(flags & MSG_DONTWAIT) && !get(&e->nonblock); // they end as if they had got what they asked for
+	return r > 0 || late ? 0 : r;
 }
 PUBLIC ssize_t recvfrom(int fd, void *b, size_t n, int flags, struct sockaddr *a, socklen_t *l) {
 	for (;;) {
@@ -380,6 +381,7 @@ PUBLIC int sendmmsg(int fd, struct mmsghdr *h, unsigned n, mmsg_flags flags) {
 }
 PUBLIC ssize_t sendfile(int fd, int from, off_t *at, size_t n) {
 	if (unlikely(refuses(from, EINVAL))) return -1; // into a pipe, the kernel does it as by splice()
+	if (unlikely((ssize_t)n < 0)) return REAL(sendfile)(fd, from, at, n); // moves nothing
 	TX(REAL(sendfile)(fd, from, at, n), smcgw_tx_file(e, fd, from, at, capped(n)));
 }
 PUBLIC ssize_t splice(int from, off64_t *from_at, int to, off64_t *to_at, size_t n, unsigned flags) {

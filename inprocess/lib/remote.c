@@ -1638,7 +1638,7 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 	size_t done = 0;
 	off_t pos = 0;
 	if (at && !smcgw_move(&pos, at, sizeof pos)) return fault();
-	if (!at) pos = SYS(lseek, from, 0, SEEK_CUR);
+	if (!at && (pos = SYS(lseek, from, 0, SEEK_CUR)) < 0) return result(pos);
 	for (int64_t until = 0; done < n;) { // a reader that has stopped makes room for small parts only: then the time-out is for all of them
 		size_t ringed = ring_file(e, fd, use, from, pos, n - done);
 		pos += (off_t)ringed;

@@ -5898,6 +5898,9 @@ static void nothing_asked(void) { // reads of 0 bytes
 		pthread_join(t.t, 0);
 		say("%zu", take(b, 10));
 	}
+	struct timeval tv = {0, 200000};
+	setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
+	say("never %s, at once %s", res(recv(b, in, 0, 0)), res(recv(b, in, 0, MSG_DONTWAIT)));
 }
 static void peeked_then_polled(void) { // by a reader that slept, at an end that has gone to the kernel for good
 	for (int i = 0; i < 3; i++) {
@@ -6091,7 +6094,8 @@ static void bad_lengths(void) { // and times, which the kernel refuses before it
 	say("read %s readv %s %s", res(read(b, in, huge)), res(readv(b, v, 3)), res(readv(b, v + 1, 1)));
 	say("recvmsg %s recv %s", res(recvmsg(b, &h, 0)), res(recv(b, in, huge, MSG_PEEK)));
 	say("write %s writev %s %s", res(write(a, in, huge)), res(writev(a, v, 3)), res(writev(a, v + 1, 1)));
-	say("sendmsg %s", res(sendmsg(a, &h, 0)));
+	int file = memfd_create("f", 0);
+	say("sendmsg %s sendfile %s, of none %s", res(sendmsg(a, &h, 0)), res(sendfile(a, file, 0, huge)), res(sendfile(a, -1, 0, 1)));
 	const struct timespec times[] = {{-1, 0}, {0, -1}, {0, 1000000000}};
 	int ep = epoll_create1(0);
 	add(ep, b, EPOLLIN);

@@ -188,8 +188,8 @@ type tally struct {
 	futile bool
 }
 
-// A period is futile if futilePackets or more packets were sent again in it, more than half as many as new ones: that is
-// a loss of about one in eight, at which go-back-N hardly moves.
+// A period is futile if futilePackets or more packets were sent again in it, more than three for four new ones: that is
+// a loss of about one in five, at which go-back-N hardly moves.
 const (
 	futilePeriod  = 1000 * millisecond
 	futilePackets = 32
@@ -205,7 +205,7 @@ func (q *qp) futile() bool {
 		return false
 	}
 	fresh, again := uint64(wire.PSNDiff(now.high, was.high)), now.again-was.again
-	now.futile = was.at != 0 && again >= futilePackets && 2*again > fresh
+	now.futile = was.at != 0 && again >= futilePackets && 4*again > 3*fresh
 	r.judged = now
 	return now.futile && was.futile
 }

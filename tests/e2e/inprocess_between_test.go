@@ -73,7 +73,9 @@ func TestBetweenHostsFirewall(t *testing.T) {
 	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
 	w.promoted()
 	f.stopsByRule(w.gs[1])
-	w.gs[1].eventually("the reason", slack, func() bool { return w.gs[1].status().InProcess.Native["path"] != 0 })
+	w.gs[1].eventually("the reason", slack, func() bool { // of the end that leaves first
+		return w.gs[0].status().InProcess.Native["path"]+w.gs[1].status().InProcess.Native["path"] != 0
+	})
 	w.promoted()
 	f.destroyed()
 }

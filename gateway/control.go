@@ -132,7 +132,7 @@ func (g *gateway) tellPrograms(list []report.ConnInfo, of report.ConnFilter) {
 	}
 	owners, err := g.host.Owners(slices.Collect(maps.Keys(sockets)))
 	if err != nil {
-		g.log.Warn("look for the programs of connections", "error", err)
+		g.log.Debug("look for the programs of connections", "error", err) // a kernel without sock_diag has none to tell, each time
 	}
 	for s, o := range owners {
 		for _, c := range sockets[s] {

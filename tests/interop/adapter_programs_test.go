@@ -46,7 +46,8 @@ const workTries = 6
 var lateReasons = []string{
 	negotiate.ReasonGatewayStale.String(), negotiate.ReasonHandshakeTimeout.String(), negotiate.ReasonOfferUnanswered.String(),
 	negotiate.ReasonCarrierUnreachable.String(), negotiate.ReasonAcceptLost.String(), negotiate.ReasonAppUnreachable.String(),
-	negotiate.ReasonClientGone.String(), negotiate.ReasonPeerNoOption.String(), negotiate.ReasonDeviceFailed.String(), report.DemotedByPeer,
+	negotiate.ReasonClientGone.String(), negotiate.ReasonPeerNoOption.String(), negotiate.ReasonDeviceFailed.String(),
+	negotiate.ReasonRateLimit.String(), report.DemotedByPeer,
 }
 
 func (p *adapterPair) redis(ctx context.Context, t *testing.T) { p.work(ctx, t, redisWork) }

@@ -23,6 +23,7 @@ const (
 	ringPort     = 7021
 	ringLibrary  = "/bin/libsmcgw.so"
 	ringProgram  = "/bin/stream"
+	ringLoad     = "/bin/smcgw-load" // beside the library, where smcgw bench looks for it
 	ringSocket   = "/run/rings.sock"
 	ringBytes    = 1 << 20
 	ringPatience = 4 * time.Minute
@@ -37,13 +38,18 @@ func ringSettings(carriers string) adapterSettings {
 	}
 }
 
-// ringPrograms builds the library and a program that checks every byte of a stream.
+// ringPrograms builds the library, a program that checks every byte of a stream, and that of smcgw bench.
 func ringPrograms(ctx context.Context, t *testing.T) map[string]string {
 	t.Helper()
-	stream := filepath.Join(t.TempDir(), "stream")
-	out, err := exec.CommandContext(ctx, "gcc", "-O1", "-pthread", "-o", stream, "../e2e/testdata/inprocess/stream.c").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return map[string]string{ringLibrary: testnet.Library(t), ringProgram: stream}
+	files, dir := map[string]string{ringLibrary: testnet.Library(t)}, t.TempDir()
+	for path, source := range map[string]string{
+		ringProgram: "../e2e/testdata/inprocess/stream.c", ringLoad: "../../cmd/smcgw/internal/bench/program/load.c",
+	} {
+		files[path] = filepath.Join(dir, filepath.Base(path))
+		out, err := exec.CommandContext(ctx, "gcc", "-std=gnu11", "-O1", "-pthread", "-o", files[path], source).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+	return files
 }
 
 // ringStreams are a stream each way between the guests. Each server checks what it receives.

@@ -22,6 +22,7 @@ shm_dir: /run/shm
 state_dir: /run/state
 limits: { memory: 256MiB, handshake_timeout: 10s }
 fallback: { negative_cache: 1s }
+in_process: { between_hosts: on }
 `
 
 // TestAdapterMeasure compares TCP, adapters and soft between two kernels with smcgw bench, in interleaved rounds, and

@@ -72,9 +72,9 @@ func (q *qp) advance(una uint32) {
 	}
 	at := q.next()
 	next := at
-	if r.doubtful {
-		if next = q.doubt(una, at); r.doubtful && !r.trying {
-			r.rtt.backoff = 0 // doubt found that the packet was really lost, so the timer fits
+	if r.doubt != sure {
+		if next = q.judge(una, at); r.doubt == doubtful {
+			r.rtt.backoff = 0 // the packet was really lost, so the timer fits
 		}
 	}
 	r.una = una
@@ -137,15 +137,14 @@ func (q *qp) lost(psn uint32) {
 	if r.lostPSN == psn && r.lostAt != 0 && now-r.lostAt < r.rtt.srtt*3/4 {
 		return
 	}
-	if q.impatient() || q.futile() {
-		q.failOldest(verbs.WCRetryExcErr)
+	if q.givesUp() {
 		return
 	}
 	r.tries++
-	if r.trying {
+	if r.doubt == trying {
 		r.rtt.backoff = 0 // it was really lost
 	}
-	r.probing, r.trying, r.doubtful = false, false, false
+	r.doubt = sure
 	r.lostPSN, r.lostAt = psn, now
 	again := wire.PSNDiff(psn, r.recover) < 0
 	r.cc.lost(again)
@@ -168,7 +167,7 @@ func (q *qp) rnr(psn uint32, timer uint8) {
 		q.failOldest(verbs.WCRNRRetryExcErr)
 		return
 	}
-	r.probing, r.trying, r.doubtful = false, false, false
+	r.doubt = sure
 	r.cc.idle()
 	q.goBack(psn)
 	r.rtoAt = 0

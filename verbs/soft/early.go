@@ -38,12 +38,11 @@ type earlyRing [earlyPackets]*earlyPacket
 
 // earlyPool is the memory of a vector for them.
 type earlyPool struct {
-	mtu     int
-	made    int            // packets
-	free    []*earlyPacket // those not in use
-	rings   int
-	unused  []*earlyRing
-	holders int // queue pairs that keep something
+	mtu    int
+	made   int            // packets
+	free   []*earlyPacket // those not in use
+	rings  int            // made
+	unused []*earlyRing
 }
 
 // early is what a queue pair keeps, and what it knows of the order of its packets.
@@ -67,10 +66,7 @@ func (p *earlyPool) ring() (r *earlyRing) {
 	case p.rings < earlyPairs:
 		p.rings++
 		r = new(earlyRing)
-	default:
-		return nil
 	}
-	p.holders++
 	return r
 }
 
@@ -91,7 +87,7 @@ func (p *earlyPool) packet() *earlyPacket {
 // release takes an empty ring back.
 func (p *earlyPool) release(r *earlyRing) {
 	p.unused = append(p.unused, r)
-	if p.holders--; p.holders == 0 && len(p.free) > earlySpare {
+	if len(p.unused) == p.rings && len(p.free) > earlySpare {
 		clear(p.free[earlySpare:])
 		p.free = p.free[:earlySpare]
 		p.made = earlySpare

@@ -95,7 +95,7 @@ func TestEarlyIsBounded(t *testing.T) {
 	ahead(earlyPackets) // no room: the missing one is asked for
 	require.EqualValues(t, 1, h.dev.dev.Stats().SentNAKs)
 	require.Zero(t, in.resp.early.kept)
-	require.Zero(t, p.holders)
+	require.Len(t, p.unused, p.rings)
 	require.Len(t, p.free, earlySpare)
 
 	in.resp.nakked = false
@@ -103,7 +103,7 @@ func TestEarlyIsBounded(t *testing.T) {
 	require.Equal(t, 1, in.resp.early.kept)
 	require.NoError(t, in.Modify(&verbs.QPAttr{State: verbs.QPSErr}, verbs.QPAttrState))
 	require.Zero(t, in.resp.early.kept)
-	require.Zero(t, p.holders)
+	require.Len(t, p.unused, p.rings)
 
 	pool := earlyPool{mtu: 4096}
 	for range earlyBytes / 4096 {

@@ -40,10 +40,8 @@ type requester struct {
 	tries      int // number of times gone back since progressAt
 	rnrs       int // in a row
 	limited    bool
-	probing    bool     // the timer expired: only one packet is sent again until its answer
-	trying     bool     // its answer proved nothing: two new packets are sent until the next one, see doubt
-	doubtful   bool     // the timer may have expired spuriously: before is valid
-	before     snapshot // state before the first timeout since an answer
+	doubt      doubt
+	before     snapshot // state before the first timeout since an answer, unless sure
 	sent       uint32   // end of what was sent since that timeout
 }
 
@@ -137,10 +135,10 @@ func (q *qp) step(budget int) int {
 	psn := wire.PSNAdd(w.first, int(r.k))
 	flight := int(wire.PSNDiff(psn, r.una))
 	room := r.cc.packets() - flight
-	switch {
-	case r.probing:
+	switch r.doubt {
+	case probing:
 		room = 1 - flight
-	case r.trying:
+	case trying:
 		room = newPackets - int(wire.PSNDiff(psn, r.recover))
 	}
 	if room <= 0 {
@@ -176,7 +174,7 @@ func (q *qp) step(budget int) int {
 		r.idx, r.k = r.idx+1, 0
 	}
 	end := wire.PSNAdd(psn, n)
-	if !r.trying && wire.PSNDiff(end, r.sent) > 0 {
+	if r.doubt != trying && wire.PSNDiff(end, r.sent) > 0 {
 		r.sent = end
 	}
 	if wire.PSNDiff(end, r.high) > 0 {

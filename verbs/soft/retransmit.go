@@ -5,6 +5,22 @@ import (
 	"github.com/smcgw/smcgw/verbs/soft/wire"
 )
 
+// doubt is whether the timer may have expired spuriously.
+//
+//	sure ── timeout ──► probing ─┬─ answer to more than was sent since ──► sure
+//	                             ├─ other answer ──► trying ── answer ───► sure
+//	                             └─ nothing new to send ──► doubtful ────► sure
+//
+// A NAK makes it sure, and a timeout probing, from anywhere.
+type doubt uint8
+
+const (
+	sure     doubt = iota
+	probing        // only one packet is sent again until its answer
+	trying         // that proved nothing: two new packets are sent until the next one
+	doubtful       // that proved nothing: all is sent again
+)
+
 // snapshot is the state to restore if the timer expired spuriously.
 type snapshot struct {
 	cc       congestion
@@ -83,15 +99,14 @@ func (q *qp) expired() {
 func (q *qp) timeout() {
 	r, v := &q.req, q.vec
 	v.dev.count.timeouts.Add(1)
-	if q.impatient() || q.futile() {
-		q.failOldest(verbs.WCRetryExcErr)
+	if q.givesUp() {
 		return
 	}
 	r.timeouts++
 	r.tries++
 	r.rtt.backoff = min(r.rtt.backoff+1, maxBackoff)
-	if !r.probing {
-		r.probing, r.trying, r.doubtful = true, false, true
+	if r.doubt != probing {
+		r.doubt = probing
 		r.before, r.sent = q.snapshot(), r.una
 	}
 	// The loss of a single packet says nothing about the network.
@@ -119,7 +134,7 @@ func (q *qp) snapshot() snapshot {
 	return s
 }
 
-// doubt decides, after the timer expired and only the oldest packet was sent again, whether the timeout was spurious.
+// judge decides, after the timer expired and only the oldest packet was sent again, whether the timeout was spurious.
 // una is what the peer has acknowledged. If una is beyond all that was sent since, the peer has received what was sent
 // before: nothing was lost, the peer was only slow, as any process of a busy machine is at times, or the path is longer
 // than the timer. So the state of before is restored (as in F-RTO, RFC 5682, and Eifel, RFC 4015), which may be that of
@@ -128,20 +143,23 @@ func (q *qp) snapshot() snapshot {
 // answers the new packets by a NAK, one round trip later. It returns what to send next, next if there is no proof. How
 // long the peer was away is not used as a round trip sample, by which sending is paced, but the timer waits as long
 // until there is one.
-func (q *qp) doubt(una, next uint32) uint32 {
+func (q *qp) judge(una, next uint32) uint32 {
 	r := &q.req
 	switch {
-	case r.trying:
+	case r.doubt == trying:
 		r.before.next = next
-	case wire.PSNDiff(una, r.sent) <= 0:
-		r.doubtful = wire.PSNDiff(una, r.recover) < 0
-		if r.trying = r.doubtful && r.probing && r.recover == r.high && r.before.next == r.high && q.hasNew(); r.trying {
-			next = r.high
-		}
-		r.probing = false
+	case wire.PSNDiff(una, r.sent) > 0:
+	case wire.PSNDiff(una, r.recover) >= 0:
+		r.doubt = sure
+		return next
+	case r.doubt == probing && r.recover == r.high && r.before.next == r.high && q.hasNew():
+		r.doubt = trying
+		return r.high
+	default:
+		r.doubt = doubtful
 		return next
 	}
-	r.probing, r.trying, r.doubtful = false, false, false
+	r.doubt = sure
 	r.cc, r.recover = r.before.cc, r.before.recover
 	if r.before.timing && wire.PSNDiff(una, r.before.timedPSN) > 0 {
 		r.rtt.late = q.vec.now - r.before.timedAt
@@ -178,6 +196,15 @@ func (q *qp) impatient() bool {
 	r := &q.req
 	limit := 2 * q.ackTimeout() * (int64(q.attr.RetryCnt) + 1)
 	return q.attr.Timeout != 0 && q.vec.now-r.progressAt >= limit && r.tries >= int(q.attr.RetryCnt)
+}
+
+// givesUp ends a requester that has waited too long, or sends almost everything twice.
+func (q *qp) givesUp() bool {
+	if !q.impatient() && !q.futile() {
+		return false
+	}
+	q.failOldest(verbs.WCRetryExcErr)
+	return true
 }
 
 // tally is how much a requester had sent at a time, and whether the period before it was futile.

@@ -776,6 +776,10 @@ static void tell(struct end *e, struct remote *m) {
 	m->told = true;
 	smcgw_closed_as(e, m->tag, m->id);
 }
+// blame records why the end goes back, unless that is known.
+static void blame(struct end *e, uint32_t why) {
+	if (!get(&e->report.why)) put(&e->report.why, why);
+}
 // native turns an end whose directions have both gone back into an ordinary one, which may ask again. Both locks are held. Its memory stays
 // until it asks: a thread may be asleep with it.
 static void native(struct end *e, int fd) {
@@ -783,7 +787,7 @@ static void native(struct end *e, int fd) {
 	int one = 1;
 	if (!e->attached || m->rx != BACK || m->drop || (m->tx != RETURNED && m->tx != NATIVE) || e->eof || e->rx_error || e->tx_error) return;
 	if (m->last && !get(&e->passed) && !lost(e) && !sent_back(e)) return;
-	if (!get(&e->report.why)) put(&e->report.why, switched_off() ? SMCI_WHY_OFF : SMCI_WHY_RECALLED);
+	blame(e, switched_off() ? SMCI_WHY_OFF : SMCI_WHY_RECALLED);
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	smcgw_untune(e, fd);
 	say(e, SMCI_GONE);
@@ -1833,6 +1837,12 @@ bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	return done;
 }
 
+// spoils ends the use of the ring.
+static void spoils(struct end *e, uint32_t why) {
+	blame(e, why);
+	put(&e->remote->unfit, true);
+}
+
 // stands finds out that the gateway stands still while the peer lacks bytes: it has been rung for, and has not woken up. The peer may be
 // unable to say so, since it has ended its direction or never opened it. rl is held.
 static void stands(struct end *e) {
@@ -1851,8 +1861,7 @@ static void stands(struct end *e) {
 		ring(e, a);
 		m->stands_for = 0;
 	} else if (m->stands_for >= WAKES_WITHIN) {
-		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
-		put(&m->unfit, true);
+		spoils(e, SMCI_WHY_SLOW_CARRIER);
 	}
 }
 
@@ -1885,7 +1894,7 @@ static void late(struct end *e, int fd) {
 		m->due_r = m->r;
 		m->due_head = head;
 	} else if (t - m->due_at >= DUE_WITHIN) {
-		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
+		blame(e, SMCI_WHY_SLOW_CARRIER);
 		say(e, SMCI_RECALL);
 		m->voided = raw_follows(e, fd) || blocks(e, fd, queued(fd));
 	}
@@ -1909,8 +1918,7 @@ static void shown(struct end *e, int fd) {
 	if (!due && !m->unseen) return;
 	if (acked_to(e, fd) < ks) {
 		if (!m->unseen || t - m->shown_at < SEEN_WITHIN) return;
-		if (!get(&e->report.why)) put(&e->report.why, SMCI_WHY_PATH);
-		put(&m->unfit, true);
+		spoils(e, SMCI_WHY_PATH);
 		heed(e, fd);
 		return;
 	}

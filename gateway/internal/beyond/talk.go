@@ -124,7 +124,7 @@ func (t *talk) run(c net.Conn, opener bool) {
 	h := between.Hello{GatewayID: t.s.cfg.GatewayID, HostID: t.s.cfg.HostID}
 	_, _ = rand.Read(h.Random[:]) // never fails
 	t.ctl = between.New(between.Config{
-		Opener: opener, Local: local, Remote: remote, Hello: h, Keys: t.s.cfg.Keys(), MaxConns: t.s.cfg.MaxConns, MaxOffers: maxOffers,
+		Opener: opener, Local: local, Remote: remote, Hello: h, Keys: t.s.cfg.Keys(), MaxConns: t.s.cfg.MaxConns, MaxOffers: t.most,
 	}, time.Now())
 	var io sync.WaitGroup
 	stop := make(chan struct{})

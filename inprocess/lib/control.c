@@ -371,6 +371,15 @@ refuse:
 	tell(&no, -1);
 }
 
+// smcgw_put_off has an end that asked, or went back, ask again later: after an eighth of a second at first, then after twice as long each
+// time, up to five minutes. It begins anew two minutes after an end could ask that did not have to be put off since.
+void smcgw_put_off(struct end *e) {
+	uint32_t t = ticks();
+	uint8_t n = (int32_t)(t - get(&e->ask_at)) > 120000 ? 0 : get(&e->put_off);
+	put(&e->put_off, n < 11 ? n + 1 : n);
+	put(&e->ask_at, (t + (128u << n)) | 1);
+}
+
 static void denied(const struct smci_record *r) {
 	if (!r->tag) {
 		hang_up();
@@ -386,7 +395,7 @@ static void denied(const struct smci_record *r) {
 			asked = SMCI_MAPPED;
 			if (atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NATIVE)) {
 				put(&e->report.why, r->why);
-				e->again = get(&e->ops) > UINT32_MAX / 10 ? UINT32_MAX : get(&e->ops) * 10;
+				smcgw_put_off(e);
 				smcgw_unmap(e);
 			}
 			smcgw_unlock(e, &e->wl);
@@ -395,9 +404,8 @@ static void denied(const struct smci_record *r) {
 		return;
 	}
 	put(&e->report.why, r->why);
-	uint32_t ops = get(&e->ops);
-	bool later = r->why == SMCI_WHY_NO_PEER || r->why == SMCI_WHY_POLICY || r->why == SMCI_WHY_OFF || r->why == SMCI_WHY_LIMIT;
-	e->again = ops > UINT32_MAX / 10 ? UINT32_MAX : ops * 10;
+	bool later = r->why == SMCI_WHY_NO_PEER || r->why == SMCI_WHY_POLICY || r->why == SMCI_WHY_OFF || r->why == SMCI_WHY_LIMIT || r->why == SMCI_WHY_NO_MEMORY;
+	smcgw_put_off(e);
 	atomic_compare_exchange_strong(&e->report.state, &asked, later ? SMCI_NATIVE : SMCI_NEVER);
 }
 
@@ -481,9 +489,8 @@ void smcgw_ask(struct end *e, int fd) {
 	if (!smcgw_remote_again(e)) return;
 	smcgw_hold_control(&mask);
 	uint32_t native = SMCI_NATIVE;
-	uint32_t ops = get(&e->ops), why = get(&e->report.why);
+	uint32_t why = get(&e->report.why);
 	if (state_of(e) != SMCI_NATIVE || !smcgw_ours()) goto out; // a vfork() child's sockets are not its parent's
-	e->again = ops > UINT32_MAX / 4 ? UINT32_MAX : ops * 4;
 	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
 	int family = 0, type = 0;
 	socklen_t l = sizeof family, m = sizeof type;
@@ -492,7 +499,10 @@ void smcgw_ask(struct end *e, int fd) {
 		smcgw_never(e, SMCI_WHY_OPTION);
 		goto out;
 	}
-	if (!smcgw_alone(e) || !connected() || switched_off()) goto out;
+	if (!smcgw_alone(e) || !connected() || switched_off()) {
+		smcgw_put_off(e);
+		goto out;
+	}
 	smcgw_describe(e, fd);
 	if (!(++tags & 0x7fff)) tags++;
 	e->tag = (tags & 0x7fff) << 17 | index_of(e);
@@ -506,6 +516,7 @@ void smcgw_ask(struct end *e, int fd) {
 		questions++;
 	} else {
 		uint32_t asked = SMCI_ASKED;
+		smcgw_put_off(e);
 		atomic_compare_exchange_strong(&e->report.state, &asked, SMCI_NATIVE);
 		if (n != -EAGAIN) hang_up();
 	}

@@ -88,9 +88,11 @@ struct end {
 	_Atomic uint8_t no_rcvtimeo, no_sndtimeo; // 0, or options + 1 when the kernel said that there is no timeout
 	uint32_t tag;
 	_Atomic uint32_t question;         // number of its ASK in this conversation; 0: it has not asked
-	_Atomic uint32_t grants_seen, again;
+	_Atomic uint32_t grants_seen;
+	_Atomic uint32_t ask_at;           // when it may ask again, in ticks(), as smcgw_put_off sets it; 0: at once
 	_Atomic uint32_t policy_seen;      // the policy count when it last asked
 	int nodelay, cork, lowat, clamp;   // the values that the program set
+	_Atomic uint8_t put_off;           // how often ask_at was set, one time soon after the other
 	// Kept with the entry from one end to the next.
 	bool locks;
 	pthread_mutex_t rl, wl;            // robust, and shared between processes
@@ -130,7 +132,7 @@ struct end {
 	uint8_t usual;                     // log2 of the ring to start with after the last one was read to its end
 	uint64_t fits;                     // the kernel is sure to take tokens up to this position of its stream
 	uint32_t owed;                     // tokens that are counted but that the kernel has refused so far
-	uint32_t needed_at;                // when more than the smallest ring was last needed, in units of 2^20 ns
+	uint32_t needed_at;                // when more than the smallest ring was last needed, in ticks()
 	uint64_t back, back_end;           // ring bytes that were taken back and that the kernel has yet to take
 	_Atomic bool at_risk;              // while some remain, SO_LINGER is set to reset; linger holds the program's value
 	bool urgent;                       // an urgent byte was sent
@@ -233,6 +235,7 @@ static inline int64_t now_coarse(void) {
 	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
+static inline uint32_t ticks(void) { return (uint32_t)(now_coarse() >> 20); } // milliseconds, almost
 static inline int64_t now(void) {
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
@@ -352,6 +355,7 @@ void smcgw_unmap_tx(struct end *e);       // when the ring is the smallest again
 void smcgw_hold_control(uint64_t *mask);
 void smcgw_let_control(uint64_t mask);
 void smcgw_ask(struct end *e, int fd);    // the threshold has been reached
+void smcgw_put_off(struct end *e);
 void smcgw_answers(struct end *e);         // takes what the broker has sent
 void smcgw_closed(struct end *e);         // tells the broker
 void smcgw_closed_as(struct end *e, uint32_t tag, uint64_t id);

@@ -43,7 +43,6 @@
 #define SHOWN_EACH 500000000LL          // nanoseconds between frames that show the kernel's connection, while bytes go by the ring,
 #define SEEN_WITHIN 1000000000LL        // and in which the peer's kernel acknowledges one
 #define NOPS 65536                     // those of nine hours
-#define AGAIN 1024                     // calls after which an end that has gone back asks again
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW, NOP };
 
@@ -796,7 +795,7 @@ static void native(struct end *e, int fd) {
 	uncount(e);
 	bool again = ours(m) && smcgw_alone(e) && !get(&e->passed);
 	if (smcgw.news) e->policy_seen = get(&smcgw.news->policy);
-	e->again = get(&e->ops) > UINT32_MAX - AGAIN ? UINT32_MAX : get(&e->ops) + AGAIN;
+	smcgw_put_off(e);
 	put_release(&place_of(e)->back, again);
 	if (!again) put(&e->passed, true);
 	put_release(&e->report.state, again ? SMCI_NATIVE : SMCI_NEVER);

@@ -217,6 +217,13 @@ static void attach(struct end *e, int fd) {
 	if (done) smcgw_attached(e, fd);
 }
 
+// may_ask tells whether an end may ask with this call, of so many. It looks at the clock with every sixteenth only.
+static bool may_ask(const struct end *e, uint32_t calls) {
+	uint32_t at = get(&e->ask_at);
+	if (!at || (smcgw.news && get(&smcgw.news->policy) != e->policy_seen)) return true; // a new policy may allow what was refused
+	return !(calls & 15) && (int32_t)(ticks() - at) >= 0;
+}
+
 enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 	uint32_t s = state_of(e);
 	if (likely(s == SMCI_PROMOTED)) return LOCKED;
@@ -227,8 +234,7 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 		put(&e->ops, ops);
 		uint32_t calls = smcgw.news ? get(&smcgw.news->calls) : FIRST_CALLS;
 		uint64_t bytes = smcgw.news ? get(&smcgw.news->bytes) : 64 << 10;
-		bool due = ops >= e->again || (smcgw.news && get(&smcgw.news->policy) != e->policy_seen); // a new policy may allow what was refused
-		if (unlikely(due && (ops >= calls || get(&e->kr) + get(&e->ks) >= bytes))) smcgw_ask(e, fd);
+		if (unlikely((ops >= calls || get(&e->kr) + get(&e->ks) >= bytes) && may_ask(e, ops))) smcgw_ask(e, fd);
 	} else if (s == SMCI_ASKED) {
 		if (smcgw.news && get_acquire(&smcgw.news->grants) != e->grants_seen) smcgw_answers(e);
 	} else {
@@ -1559,7 +1565,6 @@ static void full(struct end *e) {
 // mapped_whole tells whether both ends have mapped the whole ring.
 static bool mapped_whole(struct end *e) { return get_acquire(&e->peer->reach) >= e->order_max && smcgw_map_ring(e, &e->tx_ring, e->own); }
 
-static uint32_t ticks(void) { return (uint32_t)(now_coarse() >> 20); }
 static void grown(struct end *e) {
 	e->touched = true;
 	e->needed_at = ticks();

@@ -246,7 +246,8 @@ void smcgw_track(int fd, bool client, int nonblock) {
 	put(&e->edge, false);
 	smcgw_timeout_set(e);
 	put(&e->passed, false);
-	e->again = 0;
+	put(&e->ask_at, 0);
+	put(&e->put_off, 0);
 	e->attached = e->repair_rx = e->repair_tx = false;
 	e->own = 0;
 	e->peer = 0;

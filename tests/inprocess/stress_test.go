@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -74,18 +75,22 @@ func TestHostilePeers(t *testing.T) {
 	require.NotContains(t, said, "promoted 0", "no peer was promoted, so none was hostile")
 }
 
-// refuses is a policy that selects nothing.
-type refuses struct{}
+// refuses is a policy that selects nothing, for a reason.
+type refuses struct{ why atomic.Uint32 }
 
-func (refuses) Select(broker.Question) inproc.Why { return inproc.WhyPolicy }
+func (r *refuses) Select(broker.Question) inproc.Why { return inproc.Why(r.why.Load()) }
 
 // TestPolicyThatChanges checks that a refused connection is asked for again at its next call after the policy changes,
-// however many calls it has made before.
+// however many calls it has made before, and soon where nothing announces that the reason is gone.
 func TestPolicyThatChanges(t *testing.T) {
 	program := shared.For(t).Program("stress")
+	var policy, full refuses
+	policy.why.Store(uint32(inproc.WhyPolicy))
+	full.why.Store(uint32(inproc.WhyLimit))
 	for name, change := range map[string][2]func(w *world.World){
-		"policy": {func(w *world.World) { w.SetPolicy(refuses{}, broker.Thresholds{Calls: 1}) }, func(w *world.World) { w.SetPolicy(nil, broker.Thresholds{Calls: 1}) }},
+		"policy": {func(w *world.World) { w.SetPolicy(&policy, broker.Thresholds{Calls: 1}) }, func(w *world.World) { w.SetPolicy(nil, broker.Thresholds{Calls: 1}) }},
 		"switch": {func(w *world.World) { w.SetOff(true) }, func(w *world.World) { w.SetOff(false) }},
+		"limit":  {func(w *world.World) { w.SetPolicy(&full, broker.Thresholds{Calls: 1}) }, func(*world.World) { full.why.Store(uint32(inproc.WhyNone)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, broker.Thresholds{Calls: 1})

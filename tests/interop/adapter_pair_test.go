@@ -22,7 +22,7 @@ import (
 )
 
 // adapterConfig is the configuration of a gateway that carries on adapters only. An emulated machine needs more time
-// for handshakes.
+// for handshakes, so the gateway sets up an eighth of what it may at once.
 const adapterConfig = `schema: smcgw/v1
 mode: enforce
 admin: /run/admin.sock
@@ -32,7 +32,7 @@ policy:
 %scarriers: [%s]
 shm_dir: /run/shm
 state_dir: /run/state
-limits: { memory: 512MiB, handshake_timeout: 10s%s }
+limits: { memory: 512MiB, handshake_timeout: 10s, new_flows_at_once: 256%s }
 fallback: { negative_cache: 1s }
 %s`
 

@@ -31,9 +31,10 @@ var packages = []string{
 }
 
 // modules are loaded at boot, in this order, each after its dependencies. The guest has no modprobe, so what the
-// kernel would request by alias is here by name: crc32_generic is the ICRC of rxe in older series.
+// kernel would request by alias is here by name: crc32_generic is the ICRC of rxe in older series, and without tcp_diag
+// no gateway knows which sockets linger, so that a drain takes all of its time.
 var modules = []string{
-	"virtio_pci", "virtio_net", "virtio_rng", "tun", "veth",
+	"virtio_pci", "virtio_net", "virtio_rng", "tun", "veth", "tcp_diag",
 	"crc32_generic", "ib_uverbs", "rdma_ucm", "rdma_rxe",
 }
 

@@ -99,6 +99,16 @@ func (h *Half) Grant(m shared.Portion, order uint32, carrier string) (ok bool) {
 	return ok
 }
 
+// Refuse denies the end if it still waits: its program asks again soon. Do not call it from a method of Beyond.
+func (h *Half) Refuse() {
+	h.broker.do(func(c *core) []denial {
+		if h.end.state != endWaiting {
+			return nil
+		}
+		return []denial{c.refuse(h.end, inprocess.WhyNoPeer)}
+	})
+}
+
 // Blame records why the end has no carrier, or has lost it. The first cause counts.
 func (h *Half) Blame(c Cause) {
 	h.broker.mu.Lock()

@@ -320,6 +320,19 @@ func TestBetweenHostsDies(t *testing.T) {
 	}
 }
 
+// TestBetweenHostsCarrierComes checks that a connection which no carrier could be proved for is promoted soon after one
+// can be.
+func TestBetweenHostsCarrierComes(t *testing.T) {
+	t.Parallel()
+	w := newBetweenWorld(t, settings{Carriers: "soft"})
+	require.NoError(t, w.h1.NFT("table ip t { chain in { type filter hook input priority 0; udp dport 4791 drop; }; }\n"))
+	f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+	w.gs[1].wentBack("carrier_unreachable")
+	f.goesOn(5 * time.Second)
+	require.NoError(t, w.h1.NFT("delete table ip t\n"))
+	w.promoted()
+}
+
 // TestBenchPeerInProcess checks that bench --peer compares connections whose bytes go from ring to ring with the
 // others between the same gateways, and reports why if they do not.
 func TestBenchPeerInProcess(t *testing.T) {

@@ -108,12 +108,16 @@ func (e *end) make(t *talk, order uint32) error {
 	return nil
 }
 
-// drop releases all that the end has. It may be called again.
+// drop releases all that the end has. It may be called again. An end that has got no carrier from a peer is refused: if it
+// waited on, the next offer would not find it.
 func (e *end) drop() {
 	if e.dropped {
 		return
 	}
 	e.dropped = true
+	if e.talk != nil && !e.granted {
+		e.half.Refuse()
+	}
 	close(e.closing)
 	if e.later != nil {
 		e.later.Stop()

@@ -2,12 +2,14 @@ package gateway
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -269,4 +271,61 @@ func TestNumbersWithoutAnEngine(t *testing.T) {
 	require.Equal(t, map[string]uint64{"mode": 2}, snap.UDP.Native)
 	require.Contains(t, snap.SharesRefused, string(peers.ResourceMemory))
 	require.Contains(t, snap.Memory, "used")
+}
+
+// TestDrainWithoutSight: a gateway does not take sockets that it cannot look at for ones that
+// have delivered everything, and says so once.
+func TestDrainWithoutSight(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer := p.g[0], p.steer[0]
+	g.host.Beside = activated{}
+	var said bytes.Buffer
+	g.log = slog.New(slog.NewTextHandler(&said, nil))
+	unknown := lingers{err: errors.New("no answer")}
+	steer.lingering = []lingers{unknown}
+	require.True(t, g.busy())
+
+	steer.lingering = []lingers{unknown, unknown, {n: 3, err: unknown.err}, {n: 2}, {}}
+	_, err := g.Drain(time.Hour)
+	require.NoError(t, err)
+	require.ErrorIs(t, g.awaitDrain(t.Context()), errDrained)
+	require.Len(t, steer.lingering, 1, "it has looked until nothing lingered")
+	require.Equal(t, 1, strings.Count(said.String(), "sockets that linger are not known"), said.String())
+}
+
+// someLegs are available, or not.
+type someLegs struct {
+	noLegs
+	missing bool
+}
+
+func (l *someLegs) Available() bool { return !l.missing }
+
+// TestLegsComeBack: connections are native while sockets for legs cannot be made, and a
+// drain stays one.
+func TestLegsComeBack(t *testing.T) {
+	p := newGatewayPair(t)
+	g, steer, legs := p.g[0], p.steer[0], &someLegs{}
+	g.engine().host.Legs = legs
+	look := func(missing bool, want negotiate.Reason) {
+		t.Helper()
+		legs.missing = missing
+		g.watchLegs()
+		require.Equal(t, uint8(want), steer.refused)
+		require.Equal(t, missing, len(g.Status().BlockedLegs) > 0)
+	}
+	look(false, negotiate.ReasonNone)
+	look(true, negotiate.ReasonAppLegBlocked)
+	look(false, negotiate.ReasonNone)
+	look(true, negotiate.ReasonAppLegBlocked)
+	require.NoError(t, g.refusals.Change(func(r *peers.Refusal) { r.Drained = true }))
+	require.Equal(t, uint8(negotiate.ReasonDrained), steer.refused)
+	look(false, negotiate.ReasonDrained)
+}
+
+// TestSiteNeedsACgroup: a cgroup_path elsewhere is refused before anything is attached.
+func TestSiteNeedsACgroup(t *testing.T) {
+	cfg := config.Config{Mode: report.ModeEnforce, CgroupPath: t.TempDir()}.WithDefaults()
+	_, err := openSite(cfg, nil, nil, RunOptions{})
+	require.EqualError(t, err, "cgroup_path: "+cfg.CgroupPath+" is no directory of cgroup2")
 }

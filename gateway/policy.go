@@ -2,9 +2,14 @@ package gateway
 
 import (
 	"slices"
+	"sync"
+	"time"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/guard"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
 )
 
@@ -83,4 +88,100 @@ func (g *gateway) Policy() report.PolicyReport {
 		}
 	}
 	return p
+}
+
+// totals returns the ends of carried and of promoted connections.
+func (g *gateway) totals() guard.Totals {
+	var s report.Snapshot
+	g.counters.AddEnds(&s)
+	t := guard.TotalsOf(s.Ends)
+	p := g.host.promotion.Totals(false)
+	t.Ended += p.ConnectionsTotal - min(p.ConnectionsTotal, uint64(p.Connections))
+	t.Aborted += p.Broken
+	return t
+}
+
+// compared returns the connections that have ended since the last call, if the configuration
+// compares them.
+func (g *gateway) compared(live *liveConfig) []ebpf.Compared {
+	if !live.Guard.Compares() {
+		return nil
+	}
+	list, err := g.steer.TakeCompared()
+	if err != nil {
+		g.log.Warn("how long connections took", "error", err)
+	}
+	return list
+}
+
+// watchOver lets the guard check the ends of connections. If it trips, new connections are
+// native.
+func (g *gateway) watchOver(now time.Time) {
+	if !g.carries() && g.host.promotion == nil {
+		return
+	}
+	g.reloading.Lock() // reloads change the mode, too
+	defer g.reloading.Unlock()
+	live := g.live.Load()
+	last, trips := g.guard.Tick(now, g.totals(), g.compared(live), live.ruleName)
+	if !trips {
+		return
+	}
+	g.log.Error("guard tripped: new connections are native until smcgw on or a reload", "cause", last.Cause, "counted", last.String())
+	if err := g.setMode(report.ModeObserve); err != nil {
+		g.log.Error("guard: mode not changed", "error", err)
+	}
+	g.settlePromotion()
+}
+
+// resetGuard lets in connections again that a tripped guard keeps native. The caller holds
+// g.reloading.
+func (g *gateway) resetGuard() error {
+	if g.guard.State() != guard.Tripped {
+		return nil
+	}
+	g.guard.Reset(g.totals())
+	g.log.Info("guard reset")
+	return g.setMode(g.live.Load().Mode)
+}
+
+// OptIn implements admin.Control. It shifts the rules by one, so what the programs have
+// counted by rule number is recorded first.
+func (g *gateway) OptIn(o config.OptIn) (end func(), err error) {
+	mount := g.cfg.CgroupPath
+	if mount == "" {
+		if mount, err = process.CgroupMount(); err != nil {
+			return nil, err
+		}
+	}
+	var leave func()
+	if err := g.moveRules(func() (err error) {
+		leave, err = g.trials.OptIn(o, mount)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
+		if err := g.moveRules(func() error { leave(); return nil }); err != nil {
+			g.log.Warn("end of an opt-in", "cgroup", o.Cgroup, "error", err)
+			leave()
+		}
+	}), nil
+}
+
+// moveRules makes a change to the opt-ins, after recording what was counted.
+func (g *gateway) moveRules(change func() error) error {
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	g.lookLocked()
+	now := g.live.Load()
+	book, err := g.closeDecisions(now)
+	if err != nil {
+		return err
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	g.live.Store(&liveConfig{Config: now.Config, since: now.since, decided: book, ahead: g.trials.Ahead()})
+	return nil
 }

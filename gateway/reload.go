@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/negotiate"
 )
 
 // Renew implements admin.Control.
@@ -135,4 +137,69 @@ func (g *gateway) closeDecisions(now *liveConfig) (policy.Decided, error) {
 		return policy.Decided{}, fmt.Errorf("counters: %w", err)
 	}
 	return now.decided.Close(now.Policy, now.ahead, c.Decided), nil
+}
+
+// Set implements admin.Control.
+func (g *gateway) Set(s admin.Setting) error {
+	if s.Name == admin.SettingShare {
+		return g.setShare(s.Value)
+	}
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	now := *g.live.Load()
+	var err error
+	if now.Log, err = now.Log.With(s.Name, s.Value); err != nil {
+		return fmt.Errorf("%w: %w", admin.ErrSetting, err)
+	}
+	g.live.Store(&now)
+	g.applyLog(now.Log)
+	return nil
+}
+
+// setShare changes the share of connections that is carried, until the configuration is read
+// again.
+func (g *gateway) setShare(percent string) error {
+	share, err := config.ParseShare(percent)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", admin.ErrSetting, admin.SettingShare, err)
+	}
+	g.reloading.Lock()
+	defer g.reloading.Unlock()
+	if err := g.rollout.Set(share); err != nil {
+		return err
+	}
+	g.host.promotion.Share(g.shareNow())
+	return nil
+}
+
+// changeKeys is setKeys, but logs errors. Peers that it cannot forget are retried later.
+func (g *gateway) changeKeys(keys negotiate.Keys) {
+	if err := g.setKeys(keys); err != nil {
+		g.log.Warn("peers that were refused for their keys", "error", err)
+	}
+}
+
+// setKeys puts keys into effect: new handshakes and resolutions use them, and carried
+// connections continue. Peers refused because of the old keys are tried again.
+func (g *gateway) setKeys(keys negotiate.Keys) error {
+	if !g.keys.Set(keys) {
+		return nil
+	}
+	g.log.Info("keys changed", "keys", len(keys))
+	e := g.engine()
+	e.datagrams().SetKeys(keys)
+	peers, err := g.steer.Peers()
+	errs := []error{err}
+	for _, p := range peers {
+		if negotiate.Reason(p.Reason) == negotiate.ReasonAuthFailed {
+			if e != nil {
+				e.peers.Forget(p.Addr, p.Port)
+			}
+			errs = append(errs, g.steer.Forget(p.Addr, p.Port))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("forget who had another key: %w", err)
+	}
+	return nil
 }

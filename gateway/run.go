@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/faults"
 	"github.com/smcgw/smcgw/gateway/internal/handover"
@@ -17,6 +18,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/verbs/shm"
 )
 
 // Supervisor keeps the steering alive slightly longer than the daemon, so that the gateway's
@@ -149,4 +151,13 @@ func (g *gateway) quiesce() {
 	if err := g.steer.SetMode(ebpf.ModeOff); err != nil {
 		g.log.Warn("stop offering", "error", err)
 	}
+}
+
+// Cleanup removes what a daemon that did not stop cleanly may have left behind, and returns
+// the names of what it removed: the admin socket, the socket of programs with the library,
+// and sockets in shm_dir. Programs, maps, devices and the namespace of the legs end with the
+// processes that hold them. The off flag stays, since it is meant to outlive the daemon.
+// Cleanup is idempotent, and fails with [admin.ErrDaemonAlive] while a daemon is alive.
+func Cleanup(cfg config.Config) (removed []string, err error) {
+	return admin.Cleanup(cfg, func() error { return shm.Sweep(cfg.ShmDir) }, func() error { return promotion.Remove(cfg.InProcess.Socket) })
 }

@@ -52,21 +52,6 @@ func (activated) HasNeighbour() bool { return false }
 
 func (activated) Neighbour() (ebpf.Neighbour, error) { return ebpf.Neighbour{Generation: 1}, nil }
 
-// hookedCounters runs something between a look at the counters and its use.
-type hookedCounters struct {
-	*fakeSteering
-	behind func()
-}
-
-func (s *hookedCounters) Counters() (ebpf.Counters, error) {
-	c, err := s.fakeSteering.Counters()
-	if f := s.behind; f != nil {
-		s.behind = nil
-		f()
-	}
-	return c, err
-}
-
 // A reload closes the book of decisions while a scrape is made of it.
 func TestDecisionsBesideReload(t *testing.T) {
 	p := newGatewayPair(t)
@@ -81,28 +66,13 @@ func TestDecisionsBesideReload(t *testing.T) {
 	}
 	set(10)
 	next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: report.ActionAccelerate}}
-	g.steer = &hookedCounters{steer, func() {
+	steer.behind = func() {
 		set(11) // one more connection
 		require.NoError(t, g.reload(next, nil))
-	}}
+	}
 	for _, d := range g.Snapshot().Decisions {
 		require.LessOrEqual(t, d.Count, uint64(11), "%+v", d)
 	}
-}
-
-// hookedSeen runs something between a look at what connections did and its use.
-type hookedSeen struct {
-	*fakeSteering
-	behind func()
-}
-
-func (s *hookedSeen) TakeSeen() ([]ebpf.Seen, error) {
-	list, err := s.fakeSteering.TakeSeen()
-	if f := s.behind; f != nil {
-		s.behind = nil
-		f()
-	}
-	return list, err
 }
 
 // A reload while what connections did is looked at leaves that with the rule that they had.
@@ -114,14 +84,14 @@ func TestForecastBesideReload(t *testing.T) {
 		next.Policy = []config.Rule{{Name: "b", Match: config.Match{Ports: config.Ports(7001)}, Action: report.ActionAccelerate}}
 		steer.seen = []ebpf.Seen{{Port: 7000, Rule: 0, Carries: true, Begun: 1}}
 		reloaded := make(chan error, 1)
-		g.steer = &hookedSeen{steer, func() {
+		steer.behind = func() {
 			if !g.reloading.TryLock() { // it waits
 				go func() { reloaded <- g.reload(next, nil) }()
 				return
 			}
 			g.reloading.Unlock()
 			reloaded <- g.reload(next, nil)
-		}}
+		}
 		look(g)
 		require.NoError(t, <-reloaded)
 		list := g.observed.List()

@@ -97,12 +97,12 @@ func newGatewayPair(t testing.TB) *gatewayPair {
 	return p
 }
 
-// fakeSteering keeps entries in a table and counts heartbeats.
+// fakeSteering keeps entries in a table.
 type fakeSteering struct {
 	*twohosts.Table
+	behind func() // is called once, between a look and the use of what was seen
 
 	mu       sync.Mutex // guards everything below
-	beats    int
 	mode     ebpf.Mode
 	off      bool
 	counters ebpf.Counters
@@ -125,66 +125,47 @@ type lingers struct {
 
 func newFakeSteering() *fakeSteering { return &fakeSteering{Table: twohosts.NewTable()} }
 
-func (s *fakeSteering) Heartbeat() error {
+// keep notes what the steering is told.
+func keep[T any](s *fakeSteering, in *T, what T) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.beats++
+	*in = what
 	return nil
 }
 
-func (s *fakeSteering) SetMode(m ebpf.Mode) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mode = m
-	return nil
-}
+func (*fakeSteering) Heartbeat() error { return nil }
 
-func (s *fakeSteering) SetOff(off bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.off = off
-	return nil
-}
+func (s *fakeSteering) SetMode(m ebpf.Mode) error { return keep(s, &s.mode, m) }
 
-func (s *fakeSteering) Refuse(reason uint8) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refused = reason
-	return nil
-}
+func (s *fakeSteering) SetOff(off bool) error { return keep(s, &s.off, off) }
+
+func (s *fakeSteering) Refuse(reason uint8) error { return keep(s, &s.refused, reason) }
 
 func (*fakeSteering) SetProofs(int) error { return nil }
 
-func (s *fakeSteering) SetRollout(r ebpf.Rollout) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rollout = r
-	return nil
-}
+func (s *fakeSteering) SetRollout(r ebpf.Rollout) error { return keep(s, &s.rollout, r) }
 
 func (s *fakeSteering) TakeSeen() ([]ebpf.Seen, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	list := s.seen
 	s.seen = nil
+	s.mu.Unlock()
+	s.looked()
 	return list, nil
 }
 
-func (s *fakeSteering) SetCompare(on bool) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.compare = on
-	return nil
+func (s *fakeSteering) looked() {
+	if f := s.behind; f != nil {
+		s.behind = nil
+		f()
+	}
 }
+
+func (s *fakeSteering) SetCompare(on bool) error { return keep(s, &s.compare, on) }
 
 func (*fakeSteering) TakeCompared() ([]ebpf.Compared, error) { return nil, nil }
 
-func (s *fakeSteering) Shed(reason uint8) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shed = reason
-	return nil
-}
+func (s *fakeSteering) Shed(reason uint8) error { return keep(s, &s.shed, reason) }
 
 func (s *fakeSteering) Lingering() (int, error) {
 	s.mu.Lock()
@@ -217,8 +198,10 @@ func (*fakeSteering) BlockedLegs() []ebpf.BlockedLegs { return nil }
 
 func (s *fakeSteering) Counters() (ebpf.Counters, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.counters, nil
+	c := s.counters
+	s.mu.Unlock()
+	s.looked()
+	return c, nil
 }
 
 func (*fakeSteering) MapUsage() ([]ebpf.MapUsage, error) { return nil, nil }

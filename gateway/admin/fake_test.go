@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
+	"os"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -303,4 +308,17 @@ func (f *fakeControl) Totals() report.Snapshot { return f.Snapshot() }
 // Snapshot implements MetricsSource.
 func (f *fakeControl) Snapshot() report.Snapshot {
 	return report.Snapshot{Mode: report.ModeObserve, Degraded: []string{"device_failed"}, Heartbeat: f.beat()}
+}
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind. With $LISTEN it listens there instead,
+// until its standard input ends.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("LISTEN"); path != "" {
+		if _, err := net.Listen("unix", path); err != nil {
+			panic(err)
+		}
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return
+	}
+	os.Exit(leak.Main(m))
 }

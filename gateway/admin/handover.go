@@ -3,10 +3,15 @@ package admin
 import (
 	"bufio"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // The exchange before a connection is handed over; after it, the client speaks first.
@@ -52,4 +57,92 @@ func (c *Client) Handover(ctx context.Context) (*net.UnixConn, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// StepAside gives up the path of the admin socket and the metrics port to another gateway.
+// This one is then found beside its path, and also at its path until the other one is there.
+// If StepAside fails, StepBack undoes the part that was done.
+func (s *Server) StepAside() error {
+	s.scrape.release()
+	s.reuse(false) // the next request must reach the next gateway
+	if err := s.socket.moveAside(); err != nil {
+		return fmt.Errorf("move admin socket: %w", err)
+	}
+	return nil
+}
+
+// StepBack undoes StepAside, except for what another gateway still holds. It can be repeated.
+func (s *Server) StepBack() error {
+	s.reuse(true)
+	return errors.Join(s.socket.moveBack(), s.scrape.listen())
+}
+
+// predecessorPatience is how long the status waits for the report of a draining predecessor.
+const predecessorPatience = 500 * time.Millisecond
+
+// Predecessor queries the gateway that this one has taken over from, if it is still draining.
+func (s *Server) Predecessor() *report.DrainInfo {
+	if !s.socket.inPlace() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), predecessorPatience)
+	defer cancel()
+	c := NewClient(s.socket.path + config.DrainingSuffix)
+	defer c.Close()
+	st, err := c.Status(ctx)
+	if err != nil {
+		return nil
+	}
+	return st.Draining
+}
+
+// gate bounds the documents in progress: those being made or not yet read by their clients.
+type gate struct {
+	all, others chan struct{}
+	patience    time.Duration
+}
+
+// newGate allows n documents in progress, and at most others of them for unprivileged
+// clients. Further ones wait for up to patience.
+func newGate(n, others int, patience time.Duration) *gate {
+	return &gate{all: make(chan struct{}, n), others: make(chan struct{}, others), patience: patience}
+}
+
+// Enter waits for a place, which leave frees. ok is false if none became free in time.
+func (g *gate) Enter(ctx context.Context, privileged bool) (leave func(), ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, g.patience)
+	defer cancel()
+	places := []chan struct{}{g.others, g.all}
+	if privileged {
+		places = places[1:]
+	}
+	for i, p := range places {
+		if !take(ctx, p) {
+			free(places[:i])
+			return nil, false
+		}
+	}
+	return func() { free(places) }, true
+}
+
+// take takes a place, waiting for one if needed.
+func take(ctx context.Context, p chan struct{}) bool {
+	select {
+	case p <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case p <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// free frees one place of each.
+func free(places []chan struct{}) {
+	for _, p := range places {
+		<-p
+	}
 }

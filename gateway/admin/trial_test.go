@@ -3,12 +3,17 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -158,4 +163,121 @@ func TestAdminTrialErrors(t *testing.T) {
 	require.ErrorIs(t, err, ErrDaemonUnreachable)
 	_, err = a.client.DaemonPID(t.Context())
 	require.ErrorIs(t, err, ErrDaemonUnreachable)
+}
+
+func TestSet(t *testing.T) {
+	a := startAdmin(t, nil)
+	res, err := a.client.Set(t.Context(), Setting{"log.level", "debug"})
+	require.NoError(t, err)
+	require.Equal(t, Result{Schema: ResultSchema, Verb: "set", Message: "log.level is debug until the configuration is read again"}, res)
+	_, err = a.client.Set(t.Context(), Setting{"log.level", "loud"})
+	require.EqualError(t, err, `answer of the daemon: set: "loud" is no level`)
+	_, err = a.client.Set(t.Context(), Setting{"mode", "off"})
+	require.EqualError(t, err, `answer of the daemon: set: "mode" cannot be set`)
+	a.ctl.fail = errFake
+	_, err = a.client.Set(t.Context(), Setting{"log.level", "info"})
+	require.ErrorContains(t, err, errFake.Error())
+}
+
+// An opt-in counts before the client goes on, until the client ends it or is gone.
+func TestOptIn(t *testing.T) {
+	a := startAdmin(t, nil)
+	opted := func() []config.OptIn {
+		a.ctl.mu.Lock()
+		defer a.ctl.mu.Unlock()
+		return a.ctl.optedIn
+	}
+	h, err := a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a", ID: 7})
+	require.NoError(t, err)
+	require.Equal(t, []config.OptIn{{Cgroup: "/a", ID: 7}}, opted())
+	h.Close()
+	require.Eventually(t, func() bool { return len(opted()) == 0 }, 30*time.Second, time.Millisecond)
+
+	b := &fakeControl{feed: report.NewFeed()}
+	h, err = a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a", ID: 7})
+	require.NoError(t, err)
+	require.NoError(t, a.server.StepAside())
+	after, err := Succeed(a.cfg, "2.0.0", nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- after.Serve(ctx, b, b) }()
+	require.Eventually(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return slices.Equal(b.optedIn, opted())
+	}, 30*time.Second, time.Millisecond, "it counts at both gateways")
+	h.Close()
+	require.Eventually(t, func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.optedIn)+len(opted()) == 0
+	}, 30*time.Second, time.Millisecond)
+	cancel()
+	require.NoError(t, <-served)
+	require.NoError(t, a.server.StepBack())
+
+	_, err = a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a"})
+	require.EqualError(t, err, "answer of the daemon: opt-in: no such cgroup")
+	h, err = a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a", ID: 7})
+	require.NoError(t, err)
+	a.stop()
+	<-h.Done()
+	_, err = a.client.OptIn(t.Context(), config.OptIn{Cgroup: "/a", ID: 7})
+	require.ErrorIs(t, err, ErrDaemonUnreachable)
+}
+
+func TestAdminReload(t *testing.T) {
+	a := startAdmin(t, nil)
+	r, err := a.client.Reload(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, "reload", r.Verb)
+	require.Equal(t, []string{"reload"}, a.ctl.taken())
+	a.ctl.breakWith(errors.New("line 3: mdoe: unknown field"))
+	_, err = a.client.Reload(t.Context(), false)
+	require.ErrorContains(t, err, "line 3: mdoe: unknown field")
+	a.ctl.breakWith(nil)
+}
+
+// A refusal says what puts the configuration in force.
+func TestAdminReloadRemedies(t *testing.T) {
+	a := startAdmin(t, nil)
+	for _, tt := range []struct {
+		err       error
+		want, not string
+	}{
+		{errFake, errFake.Error(), "smcgw"},
+		{fmt.Errorf("devices: %w", config.ErrRestart), "devices: takes a restart", "drain"},
+		{fmt.Errorf("admin: %w", config.ErrStop), "smcgw drain --socket " + a.cfg.Admin + " ends this gateway", "--replace"},
+		{errors.Join(config.ErrRestart, config.ErrStop), "smcgw drain --socket " + a.cfg.Admin, "--replace"},
+	} {
+		a.ctl.breakWith(tt.err)
+		for _, replace := range []bool{false, true} {
+			_, err := a.client.Reload(t.Context(), replace)
+			require.ErrorIs(t, err, errRefused)
+			require.ErrorContains(t, err, tt.want)
+			require.NotContains(t, err.Error(), tt.not)
+		}
+	}
+	a.ctl.breakWith(nil)
+}
+
+// A reload says which way it took, and has a deadline.
+func TestAdminReplace(t *testing.T) {
+	a := startAdmin(t, nil)
+	r, err := a.client.Reload(t.Context(), true)
+	require.NoError(t, err)
+	require.Equal(t, "a new gateway has taken over", r.Message)
+	require.Equal(t, []string{"replace"}, a.ctl.taken())
+}
+
+// The service manager ends no reload that is about to have an answer.
+func TestServiceWaitsForReload(t *testing.T) {
+	unit, err := os.ReadFile("../../packaging/systemd/smcgw.service")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?m)^TimeoutStartSec=(\d+)$`).FindSubmatch(unit)
+	require.NotNil(t, found, "the default is 90 s")
+	seconds, err := strconv.Atoi(string(found[1]))
+	require.NoError(t, err)
+	require.Greater(t, time.Duration(seconds)*time.Second, reloadLimit+clientTimeout)
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/golden"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // testUsers knows one user, whatever the host has.
@@ -431,3 +433,144 @@ func TestDerived(t *testing.T) {
 		require.Equal(t, level, HW{TrafficClass: class}.ServiceLevel(), class)
 	}
 }
+
+func TestLoops(t *testing.T) {
+	for _, c := range []struct{ shards, processors, want int }{
+		{0, 1, 1}, {0, 2, 1}, {0, 7, 3}, {0, 32, 16}, {0, 34, 16}, {0, 512, 16}, {1, 64, 1}, {5, 2, 5}, {16, 4, 16},
+	} {
+		require.Equal(t, c.want, Config{Shards: c.shards}.Loops(c.processors), "%+v", c)
+	}
+}
+
+func TestSpin(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"": 0, "spin: ~": 0, "spin: off": 0, "spin: 'off'": 0, "spin: 0": 0, "spin: 0s": 0, "spin: 7us": 7 * time.Microsecond, "spin: 100µs": 100 * time.Microsecond,
+	} {
+		f := parseString(t, "in_process: {"+text+"}")
+		require.Equal(t, want, f.Config.InProcess.Spin.Duration(), text)
+		out, err := f.YAML()
+		require.NoError(t, err)
+		require.Equal(t, f.Config.InProcess.Spin, parseString(t, string(out)).Config.InProcess.Spin, "%s", out)
+	}
+	require.ErrorContains(t, validated(Config{InProcess: InProcess{Spin: -2}}.WithDefaults()), "in_process.spin: ")
+	for _, text := range []string{"fast", "-1us", "20"} {
+		_, err := parseConfig("f", []byte("in_process: {spin: "+text+"}"), testUsers)
+		require.ErrorContains(t, err, "is neither off nor a duration such as 20us", text)
+	}
+}
+
+func TestServicesOf(t *testing.T) {
+	peers := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}
+	c := Config{Policy: []Rule{
+		{Match: Match{Ports: Ports(22)}, Action: report.ActionPass},
+		{Match: Match{Ports: Ports(8080), Direction: report.DirectionServer}, Action: report.ActionAccelerate},
+		{Match: Match{Proto: report.ProtoUDP, Ports: Ports(53)}, Action: report.ActionAccelerate},
+		{Match: Match{Ports: Ports(6379, 22), Peers: peers}, Action: report.ActionAccelerate},
+		{Match: Match{Ports: append(Ports(6379, 5201), newPortRange(6000, 6001))}, Action: report.ActionAuto},
+		{Action: report.ActionAccelerate},
+	}}.WithDefaults()
+	services := func(addr string) (ports []uint16) {
+		for _, s := range c.ServicesOf(netip.MustParseAddr(addr)) {
+			ports = append(ports, s.Port())
+		}
+		return ports
+	}
+	require.Equal(t, []uint16{6379, 5201}, services("10.0.0.9"))
+	require.Equal(t, []uint16{6379, 5201}, services("::ffff:10.0.0.9"))
+	require.Equal(t, []uint16{6379, 5201}, services("fd00::1"))
+	whole := c.Policy
+	c.Policy = append([]Rule{{Match: Match{Peers: peers}, Action: report.ActionPass}}, whole...)
+	require.Empty(t, services("10.0.0.9"), "an earlier rule passes all of the host")
+	require.Equal(t, []uint16{6379, 5201}, services("10.0.1.9"))
+	c.Policy[0].Match.Users = []User{{ID: 7}}
+	require.Equal(t, []uint16{6379, 5201}, services("10.0.0.9"), "of a user")
+	c.Policy = whole
+	for port := range uint16(30) {
+		c.Policy = append(c.Policy, Rule{Match: Match{Ports: Ports(7000 + port)}, Action: report.ActionAccelerate})
+	}
+	require.Len(t, services("10.0.1.1"), maxServicesOf)
+}
+
+func TestRolloutTexts(t *testing.T) {
+	for text, want := range map[string]string{"10": "10%", "0": "0%", "0.25%": "0.25%", "12.5": "12.5%", "100%": "100%"} {
+		require.Equal(t, want, parseString(t, "rollout: {percent: "+text+"}").Config.Rollout.Percent.String(), text)
+	}
+	for _, text := range []string{"", "x", "-1", "NaN", "1e9", "%"} {
+		_, err := ParseShare(text)
+		require.Error(t, err, text)
+	}
+	s, err := ParseShare("0")
+	require.NoError(t, err)
+	require.Equal(t, NoShare, s)
+}
+
+func TestPartOfSomething(t *testing.T) {
+	require.Equal(t, 1, Share(1*percent).Of(10))
+	require.Equal(t, 7, Share(70*percent).Of(10))
+	require.Equal(t, 1<<40, AllShare.Of(1<<40))
+}
+
+// TestReference: docs/reference/configuration.md is the table of fields.
+func TestReference(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Configuration fields\n\n" +
+		"Generated from `gateway/config/fields.go` by `make docs`. `smcgw check -c FILE` prints the effective values and their origin.\n" +
+		"The file is YAML, read strictly: an unknown field is an error with its line. Every field is optional. `[]` is an element of a list.\n\n" +
+		"| field | default | meaning |\n|---|---|---|\n")
+	for i, f := range configFields {
+		if i+1 < len(configFields) && strings.HasPrefix(configFields[i+1].Path, f.Path+".") {
+			continue // its fields tell
+		}
+		value := ""
+		if f.Default != "" {
+			value = "`" + f.Default + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", f.Path, value, f.Doc)
+	}
+	golden.Page(t, "docs/reference/configuration.md", b.String())
+}
+
+func TestDatagramPort(t *testing.T) {
+	for text, want := range map[string]uint16{"": 4790, "datagram_port:": 4790, "datagram_port: 0": 0, "datagram_port: 7": 7} {
+		f := parseString(t, text)
+		require.Equal(t, want, f.Config.DatagramPort.Port(), text)
+		out, err := f.YAML()
+		require.NoError(t, err)
+		require.Equal(t, want, parseString(t, string(out)).Config.DatagramPort.Port(), "%s", out)
+	}
+	require.Equal(t, NoPort, Config{DatagramPort: NoPort}.WithDefaults().DatagramPort)
+	require.NoError(t, validated(Config{DatagramPort: NoPort}.WithDefaults()))
+	require.ErrorContains(t, validated(Config{DatagramPort: -2}.WithDefaults()), "datagram_port: -2 is not between 1 and 49151")
+}
+
+func TestDatagramsOfTheGatewayItselfAreNeverCarried(t *testing.T) {
+	for _, text := range []string{
+		"policy: [{match: {proto: udp, ports: [53, 4790]}, action: accelerate}]",
+		"policy: [{match: {proto: udp, ports: [53, 4791]}, action: auto}]",
+		"policy: [{match: {proto: udp, ports: [53, 4793]}, action: accelerate}]",
+		"datagram_port: 9\npolicy: [{match: {proto: udp, ports: [53, 9]}, action: accelerate}]",
+	} {
+		_, err := parseConfig("f", []byte(text), testUsers)
+		require.ErrorContains(t, err, "policy[0].match.ports[1]: ", text)
+		require.ErrorContains(t, err, "is a port of the gateway itself", text)
+	}
+	parseString(t, "policy: [{match: {proto: udp, ports: [4790]}}, {match: {ports: [4790]}, action: accelerate}]")
+}
+
+func TestNamesDatagramPeer(t *testing.T) {
+	c := parseString(t, `
+policy:
+  - { match: { proto: udp, peers: [10.0.0.0/24] } }
+  - { match: { peers: [10.0.1.0/24] }, action: accelerate }
+  - { match: { proto: udp, peers: [10.0.2.0/24, "fd00::/64"] }, action: accelerate }
+  - { match: { proto: udp }, action: accelerate }
+`).Config
+	for text, want := range map[string]bool{
+		"10.0.0.1": false, "10.0.1.1": false, "10.0.2.1": true, "::ffff:10.0.2.1": true, "fd00::1": true, "fd01::1": false,
+	} {
+		require.Equal(t, want, c.NamesDatagramPeer(netip.MustParseAddr(text)), text)
+	}
+}
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // fakeSource is a gateway whose state the test sets.
@@ -249,3 +251,6 @@ func TestMoved(t *testing.T) {
 	s.BytesTotal[report.CarrierShm] = report.ByteCount{Tx: 1 << 10, Rx: 1 << 10}
 	require.Equal(t, "Since the start 2\u00a0KiB of 1 connection went by shared memory or RDMA instead of TCP; 0 stayed native.", moved(&s))
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

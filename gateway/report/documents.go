@@ -297,3 +297,123 @@ func withCarriers[V any](m map[Carrier]V) map[Carrier]V {
 	maps.Copy(out, m)
 	return out
 }
+
+// DeviceInfo describes one RDMA device of the gateway, or one port of an adapter.
+type DeviceInfo struct {
+	// Name is the kind and a number: soft0, soft1; for an adapter it is the kernel's name and
+	// the number of the port: mlx5_0/1.
+	Name    string      `json:"name"`
+	Kind    DeviceKind  `json:"kind"`
+	Carrier Carrier     `json:"carrier"`
+	State   DeviceState `json:"state"`
+	// Error is why the device is not active.
+	Error string `json:"error,omitempty"`
+	// Note is what operators should know about a device that works.
+	Note string `json:"note,omitempty"`
+	// UDPPort and GIDs (IPv4 addresses mapped) are where peers reach the device; shm has
+	// neither.
+	UDPPort uint16       `json:"udp_port,omitempty"`
+	GIDs    []netip.Addr `json:"gids,omitempty"`
+	// MTU is the path MTU in bytes.
+	MTU    int          `json:"mtu,omitempty"`
+	Limits DeviceLimits `json:"limits,omitzero"`
+	// Use holds what exists now, Counters what has happened since the start. Their names
+	// depend on the kind.
+	Use      map[string]uint64 `json:"use,omitempty"`
+	Counters map[string]uint64 `json:"counters,omitempty"`
+}
+
+// DeviceLimits are the maximum capabilities of a device (ibv_query_device).
+type DeviceLimits struct {
+	Vectors    int    `json:"vectors"`
+	MaxQP      int    `json:"max_qp"`
+	MaxQPWR    int    `json:"max_qp_wr"`
+	MaxMR      int    `json:"max_mr"`
+	MaxMRSize  uint64 `json:"max_mr_size"`
+	MaxMsgSize uint64 `json:"max_msg_size"`
+}
+
+// DeviceState says whether a device can be used.
+type DeviceState string
+
+// The device states: active works, down has no network now, failed could not be used, absent
+// is not on this host or not in this version.
+const (
+	DeviceActive DeviceState = "active"
+	DeviceDown   DeviceState = "down"
+	DeviceFailed DeviceState = "failed"
+	DeviceAbsent DeviceState = "absent"
+)
+
+// DrainSchema is the schema of [DrainInfo].
+const DrainSchema = "smcgw.drain/v1"
+
+// DrainInfo is the progress of a drain.
+type DrainInfo struct {
+	Schema string `json:"schema"`
+	// Flows counts the connections still carried, Lingering those that have ended but whose
+	// application has not yet taken what the kernel holds for it.
+	Flows     int `json:"flows"`
+	Lingering int `json:"lingering"`
+	// RemainingSeconds is the time left until the connections still carried are reset.
+	RemainingSeconds float64 `json:"remaining_seconds"`
+	// Done is set in the last of these documents: the gateway is ending. Flows and Lingering
+	// then count the connections that are reset.
+	Done bool `json:"done"`
+}
+
+// InProcess holds the numbers of the in-process way. Those with a help tag are also metrics
+// with the same names.
+type InProcess struct {
+	// Enabled: the configuration enables it. Note says why programs are not served.
+	Enabled bool   `json:"enabled"`
+	Serving bool   `json:"serving" help:"1 while programs with the library are served, else 0."`
+	Note    string `json:"note,omitempty"`
+
+	Processes        int    `json:"processes" help:"Processes with the library that have asked."`
+	Waiting          int    `json:"waiting" help:"Ends of connections that wait for the other end to ask."`
+	Connections      int    `json:"connections" help:"Connections in process now."`
+	ConnectionsTotal uint64 `json:"connections_total" help:"Connections promoted since the start."`
+	RingBytesTotal   uint64 `json:"ring_bytes_total" help:"Application bytes of connections in process, both directions, as the programs say; the kernel's counters of packets have none of them."`
+	MemoryBytes      int64  `json:"memory_bytes" help:"What the rings of connections in process could hold."`
+	Asked            uint64 `json:"asked_total" help:"Questions of programs whether a connection may be promoted."`
+	Predicted        uint64 `json:"predicted_total" help:"Connections that would have been promoted, in the mode observe."`
+	Broken           uint64 `json:"broken_total" help:"Connections that were reset because a program's memory said what cannot be."`
+	Misbehaved       uint64 `json:"misbehaved_total" help:"Programs that were let go because they said what cannot be."`
+	// Native counts refusals and ends by the reason for which they are native.
+	Native map[string]uint64 `json:"native_total,omitempty"`
+}
+
+// InProcessEnd is one end of a connection, as reported by its program, which has the library.
+type InProcessEnd struct {
+	// Conn is the same at both ends; 0 before they are brought together.
+	Conn uint64 `json:"conn,omitempty"`
+	// Bytes that went through the ring, and through the kernel while the connection was
+	// promoted; tokens are the bytes that woke the other end.
+	TxRing    uint64 `json:"tx_ring_bytes"`
+	RxRing    uint64 `json:"rx_ring_bytes"`
+	TxSpilled uint64 `json:"tx_spilled_bytes"`
+	RxSpilled uint64 `json:"rx_spilled_bytes"`
+	TxTokens  uint64 `json:"tx_tokens"`
+	RxTokens  uint64 `json:"rx_tokens"`
+	// Spills counts changes from the ring to the kernel, Returns those back.
+	Spills  uint32 `json:"spills"`
+	Returns uint32 `json:"returns"`
+	// ResidentBytes is how much of the host's memory both rings occupy.
+	ResidentBytes int64 `json:"resident_bytes"`
+}
+
+// TellWay sets the way of a connection unless it is set.
+func (c *ConnInfo) TellWay() {
+	if c.Way == "" {
+		c.Way = c.way()
+	}
+}
+
+// way returns the way of a connection that is not in process.
+func (c *ConnInfo) way() Way {
+	if c.Carrier == CarrierNone && (c.End == EndNative || c.State == "native" || c.State == "released") {
+		return WayNative
+	}
+	return WaySteered
+}

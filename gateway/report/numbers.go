@@ -1,6 +1,8 @@
 package report
 
 import (
+	"cmp"
+	"maps"
 	"reflect"
 	"runtime"
 	"slices"
@@ -342,4 +344,127 @@ func boolValue(b bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// lacksRoom returns the reasons by which an alert counts connections.
+func lacksRoom() []negotiate.Reason {
+	return []negotiate.Reason{negotiate.ReasonNoMemory, negotiate.ReasonFlowLimit, negotiate.ReasonRateLimit, negotiate.ReasonGatewayStale}
+}
+
+// fallbacks returns all counted ones, plus 0 for those that an alert is about; see [ends].
+func fallbacks(counted []FallbackCount) []FallbackCount {
+	s := Snapshot{Fallbacks: slices.Clone(counted)}
+	for _, side := range []Side{SideClient, SideServer} {
+		for _, r := range lacksRoom() {
+			s.AddFallback(r, side, 0)
+		}
+	}
+	return s.Fallbacks
+}
+
+// demotions returns all counted ones, plus 0 for those that may come; see [ends].
+func demotions(counted []DemotionCount) []DemotionCount {
+	counts := map[DemotionCount]uint64{}
+	for _, by := range Carriers() {
+		for _, cause := range DemotionCauses() {
+			if by != CarrierRelay { // demotions lead to the relay
+				counts[DemotionCount{Carrier: by, Reason: cause}] = 0
+			}
+		}
+	}
+	for _, n := range counted {
+		counts[DemotionCount{Carrier: n.Carrier, Reason: n.Reason}] += n.Count
+	}
+	list := make([]DemotionCount, 0, len(counts))
+	for n, count := range counts {
+		n.Count = count
+		list = append(list, n)
+	}
+	slices.SortFunc(list, func(a, b DemotionCount) int {
+		return cmp.Or(cmp.Compare(a.Carrier, b.Carrier), cmp.Compare(a.Reason, b.Reason))
+	})
+	return list
+}
+
+// handshakes returns the histograms of every carrier, empty if nothing was counted.
+func handshakes(counted map[Carrier]HistogramSnapshot) map[Carrier]HistogramSnapshot {
+	list := map[Carrier]HistogramSnapshot{}
+	for _, by := range Carriers() {
+		list[by] = NewSetupHistogram().Snapshot()
+	}
+	maps.Copy(list, counted)
+	return list
+}
+
+// ends returns all counted ends, plus 0 for those that may come: an alert does not see an
+// increase in a series that did not exist before.
+func ends(counted []EndCount) []EndCount {
+	counts := map[EndCount]uint64{}
+	for _, side := range []Side{SideClient, SideServer} {
+		counts[EndCount{Reason: string(EndClosed), Side: side}] = 0
+		for _, r := range ResetReasons() {
+			for _, by := range []string{DecidedLocal, DecidedRemote} {
+				counts[EndCount{Reason: r.String(), Side: side, DecidedBy: by}] = 0
+			}
+		}
+	}
+	for _, n := range counted {
+		count := n.Count
+		n.Count = 0
+		counts[n] += count
+	}
+	list := make([]EndCount, 0, len(counts))
+	for n, count := range counts {
+		n.Count = count
+		list = append(list, n)
+	}
+	slices.SortFunc(list, func(a, b EndCount) int {
+		return strings.Compare(a.Reason+string(a.Side)+a.DecidedBy, b.Reason+string(b.Side)+b.DecidedBy)
+	})
+	return list
+}
+
+// copies is what carrying copies: per byte of the application on each path, and what the device
+// itself counts. It excludes the copies of the applications' own reads and writes, and those
+// that every TCP connection costs there.
+//
+//	shm    socket ─► peer's ring; ring ─► socket
+//	hw, ib socket ─► send buffer; ring ─► socket
+//	soft   socket ─► send buffer, ─► UDP socket; UDP socket ─►, ─► ring ─► socket
+//	relay  socket ─►, ─► netstack ─► TUN; TUN ─► netstack ─►, ─► socket
+type copies struct {
+	tx, rx uint64   // copies per byte
+	device []string // counters of bytes copied by the device's own sockets
+}
+
+// copiesOf returns what a carrier copies.
+func copiesOf(c Carrier) copies {
+	switch c {
+	case CarrierShm, CarrierHW, CarrierIB:
+		return copies{tx: 1, rx: 1}
+	case CarrierSoft:
+		return copies{tx: 1, rx: 2, device: []string{"tx_bytes", "rx_bytes"}}
+	default:
+		return copies{tx: 3, rx: 3}
+	}
+}
+
+// copiedBytes returns, per carrier, how many bytes have been copied to carry connections, by
+// the gateway and by the kernel for it. Divided by BytesTotal it is the number of copies per
+// byte, including retransmissions and headers.
+func copiedBytes(s *Snapshot) map[Carrier]uint64 {
+	all := map[Carrier]uint64{}
+	for carrier, n := range withCarriers(s.BytesTotal) {
+		per := copiesOf(carrier)
+		all[carrier] = per.tx*n.Tx + per.rx*n.Rx
+		for _, d := range slices.Concat(s.Devices, s.Ended) {
+			if d.Carrier != carrier {
+				continue
+			}
+			for _, name := range per.device {
+				all[carrier] += d.Counters[name]
+			}
+		}
+	}
+	return all
 }

@@ -2,6 +2,7 @@ package guardian
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,8 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/internal/fdpass"
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // guard is the guardian of one daemon. Its loop owns all fields; the other goroutines only
@@ -382,5 +385,50 @@ func (g *guard) receivePackets(packets chan<- packet) {
 			return
 		}
 		packets <- p
+	}
+}
+
+// mapHeartbeat is the heartbeat map of the programs.
+type mapHeartbeat struct{ f *fdpass.File }
+
+// Read implements Heartbeat.
+func (m mapHeartbeat) Read() (time.Duration, error) { return ebpf.ReadHeartbeat(m.f) }
+
+// Stop implements Heartbeat.
+func (m mapHeartbeat) Stop() error { return ebpf.StopHeartbeat(m.f) }
+
+// keptEnv carries Options.Keep to a guardian that replaces a dead one.
+const keptEnv = "SMCGW_KEPT"
+
+// Kept decodes Options.Keep of the daemon, in a guardian that the daemon started to replace a
+// dead one. It returns false in all other processes.
+func Kept(into any) (bool, error) {
+	if os.Getenv(process.RoleEnv) != roleGuardian {
+		return false, nil
+	}
+	if err := json.Unmarshal([]byte(os.Getenv(keptEnv)), into); err != nil {
+		return true, fmt.Errorf("%s: %w", keptEnv, err)
+	}
+	return true, nil
+}
+
+// keep adds Options.Keep to the environment of such a guardian.
+func (o Options) keep() (Options, error) {
+	text, err := json.Marshal(o.Keep)
+	if err != nil {
+		return o, fmt.Errorf("%s: %w", keptEnv, err)
+	}
+	o.Env = append(slices.Clip(o.Env), keptEnv+"="+string(text))
+	return o, nil
+}
+
+// reapOthers reaps children that have ended, except but, for which another goroutine waits:
+// the keepers of the legs are children of the guardian, and in a container so is every
+// orphaned process.
+func reapOthers(but int) {
+	for _, pid := range procfs.Children(os.Getpid()) {
+		if pid != but {
+			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -274,4 +275,12 @@ func TestTell(t *testing.T) {
 	}, said)
 	require.Len(t, missed, 1)
 	require.ErrorContains(t, missed[0], fmt.Sprintf("gateway of process %d was not told", self))
+}
+
+// TestMain is a process that a test looks for, or runs the tests and looks for leaks.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleVariable); role != "" {
+		os.Exit(play(role))
+	}
+	os.Exit(leak.Main(m))
 }

@@ -4,17 +4,20 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -108,4 +111,46 @@ func TestRaiseMemlock(t *testing.T) {
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &after))
 	require.Equal(t, after.Max, after.Cur)
 	require.GreaterOrEqual(t, after.Cur, before.Cur)
+}
+
+func TestGarbagePercent(t *testing.T) {
+	require.Equal(t, 800, garbagePercent(0))
+	require.Equal(t, 800, garbagePercent(4<<20))
+	require.Equal(t, 100, garbagePercent(garbageFloor))
+	require.Equal(t, 100, garbagePercent(1<<30))
+	require.Equal(t, 100, garbagePercent(math.MaxUint64))
+}
+
+func TestMemoryIsGivenBack(t *testing.T) {
+	var g Garbage
+	now := time.Unix(1000, 0)
+	require.False(t, g.Due(garbageFloor-1, now))
+	require.True(t, g.Due(garbageFloor, now))
+	require.False(t, g.Due(garbageFloor+1, now), "nothing since")
+	require.False(t, g.Due(3*garbageFloor, now.Add(freePause-1)), "too often")
+	require.True(t, g.Due(3*garbageFloor, now.Add(freePause)))
+	require.False(t, g.Due(3*garbageFloor, now.Add(9*freePause)))
+}
+
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) {
+	switch os.Getenv(confineVariable) {
+	case "":
+	case "settle":
+		os.Exit(settled())
+	default:
+		os.Exit(confined())
+	}
+	if os.Getenv(lastsEnv) != "" {
+		time.Sleep(time.Second)
+		os.Exit(0)
+	}
+	if os.Getenv(succeedEnv) != "" {
+		fmt.Println(CanSucceed())
+		os.Exit(0)
+	}
+	os.Exit(leak.Main(m))
 }

@@ -2,7 +2,9 @@ package conn
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"math/rand/v2"
 	"net"
 	"runtime"
 	"sync"
@@ -356,5 +358,266 @@ func TestBytesOfTheEnded(t *testing.T) {
 	require.NotEmpty(t, at)
 	for _, v := range at {
 		require.EqualValues(t, n, v, "smcgw_bytes_total went from %d to %d and back", n, v)
+	}
+}
+
+// exchange has the receive ring of one side exchanged as the plan would have it,
+// but at any time and for any size. It tells whether that could begin.
+func exchange(c *carry, n int) (began bool) {
+	c.Shard.Call(func() { began = c.Exchange(n) })
+	return began
+}
+
+// patterned fills b with what a direction has from the offset on.
+func patterned(b []byte, side, offset int) {
+	for i := range b {
+		at := offset + i
+		b[i] = byte(at) ^ byte(at>>8) ^ byte(at>>16) ^ byte(side*0x5a)
+	}
+}
+
+// send writes n bytes of a side's direction and ends it, or cuts the connection
+// off instead.
+func (c *pairConn) send(side, n int, cut bool) error {
+	b := make([]byte, 48<<10)
+	for at := 0; at < n; {
+		k := min(len(b), n-at)
+		patterned(b[:k], side, at)
+		if _, err := c.app[side].Write(b[:k]); err != nil {
+			return err
+		}
+		at += k
+	}
+	if cut {
+		_ = c.app[side].SetLinger(0)
+		return c.app[side].Close()
+	}
+	return c.app[side].CloseWrite()
+}
+
+// receive reads the other side's direction to its end and returns its length,
+// -1 if a byte is wrong.
+func (c *pairConn) receive(side int) (n int, err error) {
+	b, want := make([]byte, 40<<10), make([]byte, 40<<10)
+	for {
+		k, err := c.app[side].Read(b)
+		patterned(want[:k], 1-side, n)
+		if string(b[:k]) != string(want[:k]) {
+			return -1, nil
+		}
+		if n += k; errors.Is(err, io.EOF) {
+			return n, nil
+		} else if err != nil {
+			return n, err
+		}
+	}
+}
+
+// TestRingsAreExchangedWhileFlowsEnd: whatever a flow is doing while its rings are
+// exchanged, half-closed, ended or cut off, no byte is lost or wrong and all of
+// its memory comes back.
+func TestRingsAreExchangedWhileFlowsEnd(t *testing.T) {
+	p := newPair(t)
+	const rounds, most = 12, 3 << 20
+	exchanges := 0
+	for round := range rounds {
+		rng := rand.New(rand.NewPCG(uint64(round), 1))
+		c := p.dial(t, negotiate.CarrierSHM)
+		carries := [2]*carry{c.flow[0].chosen(), c.flow[1].chosen()}
+		cut := round%3 == 2
+		sizes := [2]int{rng.IntN(most), rng.IntN(most)}
+		var got [2]int
+		var sent, received [2]error
+		var wg sync.WaitGroup
+		for side := range 2 {
+			wg.Go(func() { sent[side] = c.send(side, sizes[side], cut && side == 1) })
+			wg.Go(func() { got[side], received[side] = c.receive(side) })
+		}
+		over := make(chan struct{})
+		go func() { wg.Wait(); close(over) }()
+		for busy := true; busy; {
+			select {
+			case <-over:
+				busy = false
+			default:
+				if exchange(carries[rng.IntN(2)], 2+rng.IntN(1<<(2+rng.IntN(19)))) {
+					exchanges++
+				}
+				if rng.IntN(4) == 0 {
+					time.Sleep(time.Duration(rng.IntN(300)) * time.Microsecond)
+				}
+			}
+		}
+		for side := range 2 {
+			require.GreaterOrEqual(t, got[side], 0, "round %d: wrong bytes at side %d", round, side)
+			if !cut {
+				require.NoError(t, sent[side], "round %d", round)
+				require.NoError(t, received[side], "round %d", round)
+				require.Equal(t, sizes[1-side], got[side], "round %d: bytes at side %d", round, side)
+			}
+		}
+		c.closeApps()
+		states := c.over(t)
+		if !cut {
+			require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, states)
+		}
+	}
+	p.empty(t)
+	require.NotZero(t, exchanges)
+	t.Logf("%d exchanges", exchanges)
+}
+
+// TestRingFollowsTheFlow: the reader's ring becomes larger under a bulk flow, and as small as it was
+// when the flow wants little; no byte is wrong on the way.
+func TestRingFollowsTheFlow(t *testing.T) {
+	p := newPair(t)
+	c := p.dial(t, negotiate.CarrierSHM)
+	reader := c.flow[1].chosen()
+	size := func() (n int) {
+		reader.Shard.Call(func() { n = reader.EP.RingSize() })
+		return n
+	}
+	first, sent := size(), 0
+	pass := func(n int) {
+		b, got := make([]byte, n), make([]byte, n)
+		patterned(b, 0, sent)
+		written := make(chan error, 1)
+		go func() {
+			_, err := c.app[0].Write(b)
+			written <- err
+		}()
+		_, err := io.ReadFull(c.app[1], got)
+		require.NoError(t, err)
+		require.NoError(t, <-written)
+		require.True(t, bytes.Equal(b, got), "after %d bytes", sent)
+		sent += n
+	}
+	began := time.Now()
+	for size() == first {
+		require.Less(t, time.Since(began), patience, "it grows")
+		pass(8 << 20)
+	}
+	for began = time.Now(); size() > first; {
+		require.Less(t, time.Since(began), patience, "it shrinks")
+		pass(4 << 10)
+	}
+	c.closeApps()
+	require.Equal(t, [2]life.Phase{life.Closed, life.Closed}, c.over(t))
+	p.empty(t)
+}
+
+// control runs fn on the descriptor of a connection.
+func control(t require.TestingT, c *net.TCPConn, fn func(fd int) error) {
+	rc, err := c.SyscallConn()
+	require.NoError(t, err)
+	var failed error
+	require.NoError(t, rc.Control(func(fd uintptr) { failed = fn(int(fd)) }))
+	require.NoError(t, failed)
+}
+
+// sendAround writes two bytes, an urgent one and two more.
+func sendAround(t require.TestingT, c *net.TCPConn) {
+	_, err := c.Write([]byte("ab"))
+	require.NoError(t, err)
+	control(t, c, func(fd int) error { return unix.Sendto(fd, []byte("c"), unix.MSG_OOB, nil) })
+	_, err = c.Write([]byte("de"))
+	require.NoError(t, err)
+}
+
+// TestUrgentBytesStopNothing: a read ends in front of an urgent byte although more
+// has arrived, and nothing else tells of what is after it. Signals, as the runtime sends
+// them for preemption, change nothing.
+func TestUrgentBytesStopNothing(t *testing.T) {
+	p := newPair(t)
+	for _, kind := range allCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			c := p.dial(t, kind)
+			defer c.closeApps()
+			defer signalled(c.flow[0], c.flow[1])()
+			for round := range 200 {
+				from := round % 2
+				f := c.flow[from]
+				f.Shard.Call(func() { // a look at the first bytes sees all of them
+					sendAround(t, c.app[from])
+					arrived(t, f)
+				})
+				got := make([]byte, 5)
+				require.NoError(t, c.app[1-from].SetReadDeadline(time.Now().Add(patience)))
+				_, err := io.ReadFull(c.app[1-from], got)
+				require.NoError(t, err, "round %d: %q", round, got)
+				require.Equal(t, "abcde", string(got))
+			}
+		})
+	}
+}
+
+// signalled sends SIGURG to the threads of flows again and again, until the function that it
+// returns is called.
+func signalled(flows ...*Flow) (stop func()) {
+	var all sync.WaitGroup
+	over := make(chan struct{})
+	for _, f := range flows {
+		var tid int
+		f.Shard.Call(func() { tid = unix.Gettid() })
+		all.Go(func() {
+			for {
+				select {
+				case <-over:
+					return
+				case <-time.After(50 * time.Microsecond):
+					_ = unix.Tgkill(unix.Getpid(), tid, unix.SIGURG)
+				}
+			}
+		})
+	}
+	return func() {
+		close(over)
+		all.Wait()
+	}
+}
+
+// arrived waits until the flow's kernel has five bytes.
+func arrived(t require.TestingT, f *Flow) {
+	deadline := time.Now().Add(patience)
+	for unread := 0; unread < 5; {
+		var err error
+		unread, err = unix.IoctlGetInt(f.leg.fd, unix.SIOCINQ)
+		require.NoError(t, err)
+		require.True(t, time.Now().Before(deadline))
+	}
+}
+
+// TestRingUse: what an application does not take is seen in its ring at the next look, and
+// what is on the way to it at the sender.
+func TestRingUse(t *testing.T) {
+	for _, kind := range rdmaCarriers {
+		t.Run(kind.String(), func(t *testing.T) {
+			p := newPair(t)
+			a, b := newFakeWires(1<<20, 1<<20)
+			c := p.dial(t, kind, a, b)
+			require.NoError(t, c.app[0].SetWriteDeadline(time.Now().Add(patience)))
+			sent := make(chan error, 1)
+			go func() {
+				_, err := c.app[0].Write(make([]byte, 32<<20)) // more than rings and socket buffers hold
+				sent <- err
+			}()
+			by := report.Carrier(kind.String())
+			var to, from report.RingUse
+			require.Eventuallyf(t, func() bool {
+				for _, g := range c.p.g {
+					lookForStalls(g.all(), time.Hour)
+				}
+				to, from = p.g[1].snapshot().Rings[by], p.g[0].snapshot().Rings[by]
+				return to.Size > 0 && to.Waiting > 0 && to.Waiting <= to.Size && from.Size > 0 && from.Unacknowledged > 0
+			}, patience, 10*time.Millisecond, "to %+v, from %+v", &to, &from)
+			require.NoError(t, c.app[0].Close())
+			<-sent
+			c.closeApps()
+			require.Eventually(t, func() bool { return len(p.g[0].snapshot().Rings)+len(p.g[1].snapshot().Rings) == 0 }, patience, 10*time.Millisecond)
+			for _, s := range p.g { // a connection leaves its ring before its duration is counted
+				require.Eventually(t, func() bool { return s.snapshot().Durations[by].Count == 1 }, patience, 10*time.Millisecond)
+			}
+			c.over(t)
+		})
 	}
 }

@@ -1,6 +1,8 @@
 package conn
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -9,6 +11,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rsocket"
 )
@@ -363,4 +366,145 @@ func (c *carry) Event(edges uint32) {
 func (c *carry) Service() {
 	c.queued = false
 	c.pump()
+}
+
+// bulkTurn is the position of a bulk pump in its shard's bulk list.
+//
+//	idle ◄── step ── queued        any ── a step has panicked ──► stopped
+//	  └── later ──────►
+type bulkTurn uint8
+
+const (
+	bulkIdle bulkTurn = iota
+	bulkQueued
+	bulkStopped
+)
+
+// bulk is the common part of relay and rawRelay, the pumps between an app leg and the wire
+// leg, which move bytes in steps of the shard's bulk list.
+type bulk struct {
+	f  *Flow
+	s  *loop.Shard
+	fd int // the app leg; -1 until there is one
+	legEdges
+
+	pump loop.BulkMember // the pump that embeds this
+	turn bulkTurn
+
+	lastBytes lastBytes // whether the app's reset waits for its last bytes
+}
+
+func newBulk(f *Flow, pump loop.BulkMember) bulk { return bulk{f: f, s: f.Shard, fd: -1, pump: pump} }
+
+// later puts the pump on the bulk list unless it is there already.
+func (b *bulk) later() {
+	if b.turn == bulkIdle {
+		b.turn = bulkQueued
+		b.s.LaterBulk(b.pump)
+	}
+}
+
+// placed reports whether the application's reset may leave, as carry.placed does: the wire leg
+// drops what it has not sent yet. arrived says that the peer's TCP has all bytes.
+func (b *bulk) placed(arrived bool) bool {
+	if arrived || b.lastBytes == givenUp {
+		return true
+	}
+	if b.lastBytes == notAwaited {
+		b.lastBytes = awaited
+		b.lastBytes.giveUpLater(b.s, b.f, b.later)
+	}
+	b.f.wire.Ask(func() { b.f.post(b.later) })
+	return false
+}
+
+// begins marks the start of a step. It returns false if the pump has been stopped.
+func (b *bulk) begins() bool {
+	if b.turn == bulkStopped {
+		return false
+	}
+	b.turn = bulkIdle
+	return true
+}
+
+// Owner implements loop.Member.
+func (b *bulk) Owner() loop.Owner { return b.f }
+
+// Event implements loop.Member.
+func (b *bulk) Event(edges uint32) {
+	b.take(edges)
+	b.later()
+}
+
+// Stop implements loop.BulkMember.
+func (b *bulk) Stop() { b.turn = bulkStopped }
+
+// ringUse is the fill of a connection's rings at the last look for stalls, which runs on the
+// shard anyway, so that a scrape need not ask a shard. The zero value means that the
+// connection has not been looked at yet.
+type ringUse struct{ size, waiting, unacknowledged atomic.Uint64 }
+
+// note is called on the shard. While one ring replaces another, both hold bytes: more may be
+// waiting than the new one has room for, so the recorded size is at least the bytes waiting.
+func (r *ringUse) note(size int, waiting, unacknowledged uint64) {
+	r.size.Store(max(uint64(size), waiting))
+	r.waiting.Store(waiting)
+	r.unacknowledged.Store(unacknowledged)
+}
+
+func (r *ringUse) use() report.RingUse {
+	return report.RingUse{Size: r.size.Load(), Waiting: r.waiting.Load(), Unacknowledged: r.unacknowledged.Load()}
+}
+
+// broken handles an error of the queue pair or of the peer's protocol. If the peer is alive,
+// the flow continues over the relay; the core first lets the peer say why.
+func (c *carry) broken() {
+	if c.Closed() || !c.f.core.MindsLink(c.EP.ReceivedOffset()) {
+		return
+	}
+	err := c.EP.Err()
+	if err == nil {
+		err = rsocket.ErrConnection // the stream ended with bytes still in flight
+	}
+	c.failure = err
+	reason := c.Reason(err)
+	c.unanswered = reason == negotiate.ReasonCarrierUnreachable
+	c.f.do(c.f.core.LinkFails(reason, c.Survives(err)))
+}
+
+// drain takes what the link still holds before the flow leaves it because of cause. It gives
+// the application as much of what has arrived as it takes now; the peer retransmits the rest.
+func (c *carry) drain(cause string) {
+	if c.Closed() || c.Halfway {
+		return
+	}
+	c.Shard.Collect()
+	if !c.f.core.Ended() && !c.f.core.LegDone {
+		c.pumpRx()
+	}
+	c.f.do(c.f.core.LinkDrained(life.Drained{
+		Cause: cause, Sent: c.EP.SentOffset(), Freed: c.EP.FreedOffset(), Consumed: c.EP.ConsumedOffset(),
+		Convicted: cause == report.DemotedByPeer && c.Convicted(), Reset: c.failed,
+	}))
+}
+
+// linkPatience is a lower bound on how long a link waits for its peer before it fails. If
+// this gateway was late within that time, the peer may have answered.
+const linkPatience = 5 * time.Second
+
+// leave hands the flow over to the relay. Bytes carried so far stay counted for the old
+// carrier.
+func (c *carry) leave(cause string) {
+	f := c.f
+	from := f.view().carrier
+	f.relay, f.carries = newRelay(f, f.ctl), nil
+	f.env.Counters.demoted(f, from, cause)
+	f.tell(report.EventDemoted)
+	c.Shard.SetTimer(&c.patience, time.Time{})
+	sent, written := c.Depart()
+	f.relay.resume(c, &origin{tail: c.EP.Tail, sent: sync.OnceFunc(sent), written: written})
+	f.env.Lines.Demoted(f.Info(time.Now()), from, cause, c.failure)
+	if now := time.Now(); c.failure != nil && (!c.unanswered || !f.env.Pulse.WasLate(now.Add(-linkPatience), now, linkPatience)) {
+		f.env.Peers.Failed(f.Peer(), c.Kind, now)
+	}
 }

@@ -6,7 +6,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/gateway/faults"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
@@ -226,4 +230,120 @@ func (f *Flow) follow(s negotiate.Stage) {
 	case negotiate.StageAccepted, negotiate.StageOver: // nothing to do, or the actions say where the flow goes
 	}
 	f.noted()
+}
+
+// heldHandshake is the state of a handshake that a fault holds at a stage: it ignores
+// everything but the end of its flow and of the gateway.
+type heldHandshake struct {
+	at   negotiate.Stage // the last stage reached
+	held bool
+	kept []func(now time.Time) []negotiate.Action // events that came meanwhile
+}
+
+// reached records the stage that the handshake has reached.
+func (n *negotiator) reached(s negotiate.Stage) {
+	if n.f.env.Faults == nil || s == n.hold.at {
+		return
+	}
+	n.hold.at = s
+	switch s {
+	case negotiate.StageNegotiating:
+		n.hold.held = n.f.step(faults.Negotiating) || n.hold.held
+	case negotiate.StageCompleting:
+		n.hold.held = n.f.step(faults.Completing) || n.hold.held
+	case negotiate.StageAccepted, negotiate.StageOver: // not steps of a handshake
+	}
+}
+
+// holding reports whether the handshake is being held.
+func (n *negotiator) holding() bool {
+	if !n.hold.held || n.f.core.Ended() {
+		return false
+	}
+	select {
+	case <-n.f.env.Draining:
+		return false
+	default:
+		return true
+	}
+}
+
+// happened executes an event, after those that were held back before it.
+func (n *negotiator) happened(fn func(now time.Time) []negotiate.Action) {
+	if n.holding() {
+		n.hold.kept = append(n.hold.kept, fn)
+		return
+	}
+	kept := n.hold.kept
+	n.hold.kept = nil
+	for _, k := range kept {
+		n.do(k(time.Now()))
+	}
+	n.do(fn(time.Now()))
+	n.settle()
+}
+
+// ServicePort returns the server's port of a connection.
+func ServicePort(t host.Tuple, side report.Side) uint16 {
+	if side == report.SideServer {
+		return t.Local.Port()
+	}
+	return t.Remote.Port()
+}
+
+// step is called where a flow reaches a step for fault injection, and reports whether it is
+// to be held there.
+func (f *Flow) step(step string) (held bool) {
+	return f.env.Faults != nil && f.env.Faults.At(step, ServicePort(f.Tuple, f.Side))
+}
+
+// shortage returns the reason for an error of a leg that reports a lack of resources, or ReasonNone.
+func shortage(err error) negotiate.Reason {
+	if errors.Is(err, legs.ErrKeeper) {
+		return negotiate.ReasonNoMemory
+	}
+	return carrier.Shortage(err)
+}
+
+// remember stores what a verdict says about the peer in the steering's maps, where the next
+// decision is made. The refusal of a trial says nothing about other connections, and a
+// timeout says nothing about the peer if this gateway was late itself during part of the
+// wait.
+func (f *Flow) remember(v negotiate.Verdict) {
+	e := f.env
+	if !e.Policy.Remembers(v) || f.Trial != nil || f.outdated {
+		return
+	}
+	if v.Waited > 0 && e.Pulse.WasLate(f.start, time.Now(), v.Waited) {
+		return
+	}
+	addr, port := f.Tuple.Remote.Addr(), f.Tuple.Remote.Port()
+	if f.Side == report.SideServer || e.Policy.ScopeOf(v.Reason) == negotiate.ScopePeer {
+		port = 0
+	}
+	now := time.Now()
+	ttl := e.Peers.Strike(addr, port, v.Reason, e.Policy, now).Until.Sub(now)
+	if ttl <= 0 {
+		return
+	}
+	e.Log.Debug("remember peer", "peer", addr, "port", port, "reason", v.Reason, "ttl", ttl)
+	if err := e.Steering.Remember(addr, port, uint8(v.Reason), ttl); err != nil {
+		e.Log.Warn("remember peer", "peer", addr, "reason", v.Reason, "error", err)
+	}
+}
+
+// contradicted forgets what is remembered about the peer and contradicted by this carried
+// connection.
+func (f *Flow) contradicted() {
+	e := f.env
+	addr, port := f.Tuple.Remote.Addr(), f.Tuple.Remote.Port()
+	if f.Side == report.SideServer {
+		port = 0
+	}
+	for _, p := range e.Peers.Contradicted(addr, port, f.start, e.Policy) {
+		e.Log.Debug("forget peer", "peer", addr, "port", p)
+		if err := e.Steering.Forget(addr, p); err != nil {
+			e.Log.Warn("forget peer", "peer", addr, "port", p, "error", err)
+		}
+	}
 }

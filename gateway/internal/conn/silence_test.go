@@ -2,6 +2,7 @@ package conn
 
 import (
 	"bytes"
+	"io"
 	"slices"
 	"testing"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/internal/carrier"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
+	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -251,4 +254,70 @@ func TestWatchedFlowsRest(t *testing.T) {
 		c.wire[0].setSilent(false)
 		require.Eventually(t, func() bool { return !pending() }, patience, 10*time.Millisecond)
 	}
+}
+
+// TestPeerKeepaliveEndsFlowsOfTheVanished: a peer whose host is gone for good leaves no
+// flow behind, though none of them says anything.
+func TestPeerKeepaliveEndsFlowsOfTheVanished(t *testing.T) {
+	p := newPair(t)
+	conns := make([]*pairConn, 30)
+	for i := range conns {
+		conns[i] = p.dial(t, negotiate.CarrierSoft)
+	}
+	var leader *fakeWire
+	require.Eventually(t, func() bool {
+		for _, c := range conns {
+			if kept, _ := c.wire[0].asks(); kept {
+				leader = c.wire[0]
+			}
+		}
+		return leader != nil
+	}, patience, 10*time.Millisecond, "nobody asks")
+	_, count := leader.asks()
+	require.Equal(t, carrier.LegPatience, time.Duration(count)*carrier.KeepaliveTurn)
+
+	leader.fallSilent()
+	asked := func() (n int) {
+		for _, c := range conns {
+			if written, _ := c.wire[0].Vitals(); written > 0 {
+				n++
+			}
+		}
+		return n
+	}
+	require.Eventually(t, func() bool { return asked() == len(conns)-1 }, patience, 10*time.Millisecond, "all others are asked")
+	for _, c := range conns {
+		c.wire[0].fallSilent()
+	}
+	for _, c := range conns {
+		c.over(t)
+		c.closeApps()
+	}
+	p.empty(t)
+}
+
+// TestSoftGivesUpASilentPeer: its flow goes on over the relay, and the carrier has
+// to be proved again.
+func TestSoftGivesUpASilentPeer(t *testing.T) {
+	t.Parallel() // it waits
+	p := newPair(t)
+	c := p.dial(t, negotiate.CarrierSoft)
+	mine, other := c.flow[0].chosen(), c.flow[1].chosen()
+	mine.Proved()
+	other.Shard.Call(func() { _ = other.QP.Close() })
+	start := time.Now()
+	_, err := c.app[0].Write([]byte("anybody there?"))
+	require.NoError(t, err)
+	_ = c.app[1].SetReadDeadline(time.Now().Add(patience))
+	got := make([]byte, 14)
+	_, err = io.ReadFull(c.app[1], got)
+	require.NoError(t, err)
+	require.Equal(t, "anybody there?", string(got))
+	require.WithinRange(t, time.Now(), start.Add(2*time.Second), start.Add(patience))
+	require.Equal(t, "carrier_unreachable", c.flow[0].Info(time.Now()).Demoted)
+	require.Equal(t, report.DemotedByPeer, c.flow[1].Info(time.Now()).Demoted)
+	require.False(t, mine.Warm())
+	c.closeApps()
+	c.over(t)
+	p.empty(t)
 }

@@ -5,9 +5,12 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/soft"
 )
@@ -96,4 +99,58 @@ func startsWord(r []rune) bool {
 		return false
 	}
 	return r[1] != 's' || len(r) > 2 && unicode.IsLower(r[2])
+}
+
+// completionErrors counts the completions that end queue pairs. It ignores flushes: they
+// follow the first error without adding information, and every queue pair ends with some. The
+// zero value is ready to use.
+type completionErrors struct {
+	mu    sync.Mutex // guards counts
+	count map[completionError]uint64
+}
+
+type completionError struct {
+	kind   negotiate.CarrierKind
+	status verbs.WCStatus
+}
+
+// note is called for every completion.
+func (c *completionErrors) note(kind negotiate.CarrierKind, status verbs.WCStatus) {
+	if status == verbs.WCSuccess || status == verbs.WCWRFlushErr {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count == nil {
+		c.count = map[completionError]uint64{}
+	}
+	c.count[completionError{kind, status}]++
+}
+
+// CQErrors returns the counts of completions that ended queue pairs.
+func (e *Env) CQErrors() (list []report.CQErrorCount) {
+	e.failed.mu.Lock()
+	defer e.failed.mu.Unlock()
+	for k, n := range e.failed.count {
+		list = append(list, report.CQErrorCount{Carrier: report.Carrier(k.kind.String()), Status: strings.ToLower(k.status.String()), Count: n})
+	}
+	return list
+}
+
+// DatagramDevice is a verbs device on which queue pairs for datagrams are made, at a local
+// address.
+type DatagramDevice struct {
+	verbs.Device
+	Port verbs.PortAttr
+	// GID is the index of the local address among the GIDs of Port; 0 where memory is shared.
+	GID uint8
+	// TrafficClass and ServiceLevel are the markings of outgoing packets.
+	TrafficClass, ServiceLevel uint8
+	// Mixed allows devices of the other RoCEv2 kind at the other end, if this one receives on
+	// the port that adapters send to.
+	Mixed bool
+	// Hold returns the queue of a shard for one more queue pair that needs room for that many
+	// completions. The device stays open, and the queue keeps the room, until leave is called,
+	// which must follow the close of the queue pair and its domain.
+	Hold func(s *loop.Shard, need int) (q *loop.Queue, leave func(), err error)
 }

@@ -1,10 +1,13 @@
 package carrier
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/verbs"
 )
 
 // fakeLeg is the leg of a connection that is about to end, or not.
@@ -112,4 +115,37 @@ func TestPeerKeepaliveSilence(t *testing.T) {
 		break
 	}
 	require.Len(t, v.step(), keepaliveStep)
+}
+
+// TestPathMTU: a path is as wide as the device, the route and the last failed
+// proof say.
+func TestPathMTU(t *testing.T) {
+	here, now := netip.MustParseAddr("127.0.0.1"), time.Now()
+	var p pathMTU
+	require.Equal(t, verbs.MTU2048, p.mtu(verbs.MTU2048, here, now), "the device")
+	p.kernel.Store(uint32(verbs.MTU512))
+	require.Equal(t, verbs.MTU512, p.mtu(verbs.MTU4096, here, now.Add(mtuAsked/2)), "the kernel, as of a moment ago")
+	require.Equal(t, verbs.MTU4096, p.mtu(verbs.MTU4096, here, now.Add(mtuAsked)), "as of now")
+	p.kernel.Store(uint32(verbs.MTU512))
+	p.failed()
+	require.Equal(t, verbs.MTU4096, p.mtu(verbs.MTU4096, here, now.Add(mtuAsked)), "asked again after a failure")
+	p.unproved(now)
+	require.Equal(t, verbs.MTU1024, p.mtu(verbs.MTU4096, here, now.Add(mtuNarrow-1)))
+	require.Equal(t, verbs.MTU512, p.mtu(verbs.MTU512, here, now))
+	require.Equal(t, verbs.MTU4096, p.mtu(verbs.MTU4096, here, now.Add(mtuNarrow)), "it may have been repaired")
+}
+
+// Reads of a flow over a network fill the grants of its ring, and the last packet
+// of each has room for the immediate within a path MTU.
+func TestFarReadsFillGrantsAndTrains(t *testing.T) {
+	t.Parallel()
+	const parts, immediate = 8, 4 // of the ring that are granted by themselves; bytes
+	require.Zero(t, farRing%parts)
+	require.Zero(t, farReadCap%(farRing/parts))
+	require.Zero(t, farRing%farReadCap)
+	for _, mtu := range []verbs.MTU{verbs.MTU512, verbs.MTU1024, verbs.MTU2048, verbs.MTU4096} {
+		last := farReadCap % mtu.Bytes()
+		require.Positive(t, last)
+		require.LessOrEqual(t, last+immediate, mtu.Bytes())
+	}
 }

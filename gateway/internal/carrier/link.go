@@ -2,7 +2,10 @@ package carrier
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
+	"time"
 
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/negotiate"
@@ -298,3 +301,117 @@ func (l *Link) closePair() {
 		l.env.Log.Warn("close queue pair", "flow_id", l.of.ID, "error", err)
 	}
 }
+
+// pair is a queue pair in INIT with its endpoint: its receives are posted and its rings
+// registered. It becomes the link of one connection.
+type pair struct {
+	queue *loop.Queue
+	qp    verbs.QP
+	ep    *rsocket.Endpoint
+	arena *rmb.Arena
+	rings ringPlan
+}
+
+// linkCap returns the capacities of a link's queue pair.
+func linkCap() verbs.QPCap {
+	return rsocket.EndpointConfig{Dialect: rsocket.Gateway}.QPCap()
+}
+
+// newPair makes a pair. works may be nil; own is nil for memory of the pool. On failure
+// everything is undone.
+func (env *Env) newPair(q *loop.Queue, works *rsocket.Works, pd verbs.PD, arena *rmb.Arena, limits verbs.QPCap, rings ringPlan, own *Memory) (*pair, error) {
+	qp, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: q.CQ, RecvCQ: q.CQ, Cap: limits, Type: verbs.QPTRC})
+	if err != nil {
+		return nil, fmt.Errorf("queue pair: %w", err)
+	}
+	if err := verbs.Init(qp, verbs.AccessLocalWrite|verbs.AccessRemoteWrite); err != nil {
+		return nil, errors.Join(err, qp.Close())
+	}
+	cfg := rsocket.EndpointConfig{Dialect: rsocket.Gateway, RingSize: int(rings.first), Works: works}
+	if own != nil {
+		if err := own.lend(env.Shards, arena, &cfg); err != nil {
+			return nil, errors.Join(err, qp.Close())
+		}
+	}
+	ep, err := rsocket.NewEndpoint(qp, arena, cfg)
+	if err != nil {
+		return nil, errors.Join(err, qp.Close())
+	}
+	return &pair{queue: q, qp: qp, ep: ep, arena: arena, rings: rings}, nil
+}
+
+// link turns the pair into the link of a connection.
+func (p *pair) link(env *Env, r Request) *Link {
+	return &Link{
+		Shard: r.Shard, QP: p.qp, EP: p.ep, Arena: p.arena, env: env, of: r, queue: p.queue, rings: p.rings,
+		probeLen: rsocket.MaxProbe,
+	}
+}
+
+// close closes a pair that did not become a link. If the queue pair cannot be closed, the
+// memory it reaches is not freed.
+func (p *pair) close() error {
+	p.ep.Leave()
+	if err := p.qp.Close(); err != nil {
+		return err
+	}
+	return p.ep.Release()
+}
+
+// proofRepeats is how often a proof is sent within its timeout on a lossy carrier, so that
+// the loss of any packet is repaired within that time; the transport's own timer would take
+// longer.
+const proofRepeats = 4
+
+// Prove connects a client's link and sends the probe, one full path MTU; the endpoint's
+// EventProved reports that it has come back. A carrier that has already been proved with this
+// peer is warm: nothing is left to prove. done is called once, on the shard, possibly before
+// Prove returns.
+func (l *Link) Prove(to negotiate.CarrierOffer, timeout time.Duration, done func(warm bool, err error)) {
+	l.Connect(to, func(err error) {
+		warm := err == nil && l.Warm()
+		if err == nil && !warm {
+			err = l.probe(timeout)
+		}
+		done(warm, err)
+	})
+}
+
+// probe sends the probe.
+func (l *Link) probe(timeout time.Duration) error {
+	l.seed = rand.Uint64()
+	if err := l.EP.Probe(l.probeLen, l.seed); err != nil {
+		return err
+	}
+	if l.Lossy {
+		l.repeatProof(timeout / proofRepeats)
+	}
+	return nil
+}
+
+// repeatProof resends the probe until something comes back.
+func (l *Link) repeatProof(after time.Duration) {
+	l.Shard.After(after, func() {
+		l.Shard.WorksFor(l.Owner())
+		if !l.isProved && l.phase == linkMade && l.EP.Probe(l.probeLen, l.seed) == nil {
+			l.repeatProof(after)
+		}
+	})
+}
+
+// Warm reports whether the carrier has been proved with this peer, so that this link need not
+// prove it.
+func (l *Link) Warm() bool { return !l.of.Cold && l.ProofHolds() }
+
+// ProofHolds reports whether the carrier has been proved with this peer, by any link.
+func (l *Link) ProofHolds() bool { return l.medium.warm(l) }
+
+// Proved records that the proof has come back.
+func (l *Link) Proved() {
+	l.isProved = true
+	l.medium.proved(l)
+}
+
+// Unproved records that the proof has not come back and that no proof of another link is
+// valid.
+func (l *Link) Unproved() { l.medium.unproved(l) }

@@ -7,8 +7,12 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/internal/peers"
+	"github.com/smcgw/smcgw/rmb"
+	"github.com/smcgw/smcgw/verbs"
 	"github.com/smcgw/smcgw/verbs/shm"
 )
 
@@ -228,4 +232,85 @@ func (t *shmTable) free() {
 	for _, p := range t.peers {
 		p.reap()
 	}
+}
+
+// ShmPeer is a gateway under this kernel, with the memory of its links.
+type ShmPeer struct {
+	*shm.Peer
+	Of    netip.Addr // the address for which it was met
+	arena *rmb.Arena
+	warm  atomic.Bool // a probe has come back: memory and doorbells work both ways
+
+	users int       // flows and datagram ports; guarded by shmTable.mu
+	idle  time.Time // when users became 0; likewise
+	cold  bool      // not offered to later flows
+}
+
+// reap returns the memory of a peer that is down to the pool and the kernel. It does nothing
+// until the last flow has released its part, so everything that releases a part calls reap.
+func (p *ShmPeer) reap() {
+	if p.Err() != nil {
+		_ = p.arena.Close()
+	}
+}
+
+// dropPendingLocked makes room by withdrawing the oldest offer if too many servers have never
+// attached. Offers in use stay, since a server may be reading them right now.
+func (t *shmTable) dropPendingLocked() {
+	pending := func(p *ShmPeer) bool { return !p.Connected() }
+	if p := t.longestIdleLocked(pending); p != nil && t.countLocked(pending) >= shmPendingLimit {
+		t.dropLocked(p)
+	}
+}
+
+// makeRoomLocked drops the peer that has been idle longest if the limit is reached, counting
+// those that are being attached to.
+func (t *shmTable) makeRoomLocked(a netip.Addr) error {
+	if len(t.peers)+len(t.calls) < shmPeersLimit {
+		return nil
+	}
+	p := t.longestIdleLocked(func(*ShmPeer) bool { return true })
+	if p == nil {
+		return fmt.Errorf("%d shm peers in use: %w", len(t.peers), verbs.ErrNoMemory)
+	}
+	t.env.Log.Debug("shm peer makes room", "peer", p.String(), "for", a)
+	t.dropLocked(p)
+	return nil
+}
+
+func (t *shmTable) longestIdleLocked(among func(*ShmPeer) bool) (found *ShmPeer) {
+	for _, p := range t.peers {
+		if p.users == 0 && among(p) && (found == nil || p.idle.Before(found.idle)) {
+			found = p
+		}
+	}
+	return found
+}
+
+// dropLocked hangs up on a peer, or withdraws its offer.
+func (t *shmTable) dropLocked(p *ShmPeer) {
+	t.forgetLocked(p.Peer)
+	_ = p.Close()
+	p.reap()
+}
+
+// admitLocked decides whether an address may have one more peer. Its share counts those that
+// are being attached to. If the share is used up, an idle peer of that address makes room.
+func (t *shmTable) admitLocked(a netip.Addr) error {
+	of := func(p *ShmPeer) bool { return p.Of == a }
+	n := t.countLocked(of)
+	for _, c := range t.calls {
+		if c.of == a {
+			n++
+		}
+	}
+	if n >= t.env.Config.Limits.PeerShare.Of(shmPeersLimit) {
+		own := t.longestIdleLocked(of)
+		if own == nil {
+			t.env.Peers.Refuse(peers.ResourceShmPeers)
+			return fmt.Errorf("%d shm peers of %v: %w", n, a, verbs.ErrNoMemory)
+		}
+		t.dropLocked(own)
+	}
+	return t.makeRoomLocked(a)
 }

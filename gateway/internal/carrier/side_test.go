@@ -2,8 +2,10 @@ package carrier
 
 import (
 	"context"
+	"flag"
 	"log/slog"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,13 +17,16 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/internal/peers"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/rmb"
 	"github.com/smcgw/smcgw/rsocket"
 	"github.com/smcgw/smcgw/verbs"
+	"github.com/smcgw/smcgw/verbs/hw"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 	"github.com/smcgw/smcgw/verbs/shm"
+	"github.com/smcgw/smcgw/verbs/soft"
 )
 
 var (
@@ -280,4 +285,27 @@ var providers = map[string]func(*side) Provider{
 	"shm":  func(s *side) Provider { return s.shm },
 	"soft": func(s *side) Provider { return s.soft },
 	"hw":   func(s *side) Provider { return s.hw },
+}
+
+// A device has a vector for each shard. On no host, and with no configuration, are there
+// more shards than a device has room for: it would be left out.
+func TestDevicesServeAllShards(t *testing.T) {
+	for _, processors := range []int{1, 2, 33, 64, 192, 4096} {
+		for _, configured := range []int{0, 1, config.MaxShards} {
+			n := config.Config{Shards: configured}.Loops(processors)
+			require.Positive(t, n)
+			require.NoError(t, shm.Config{GatewayID: [16]byte{1}, Vectors: n}.Validate())
+			require.NoError(t, soft.Config{Addrs: []netip.Addr{addrA}, Vectors: n}.Validate())
+			require.NoError(t, hw.Config{Adapter: "mlx5_0", Vectors: n}.Validate())
+		}
+	}
+}
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) {
+	// Those that are parallel wait more than they compute.
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	os.Exit(leak.Main(m))
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -121,5 +122,54 @@ func TestDatagramsWaitForRoom(t *testing.T) {
 		}
 		t.Logf("%d bursts, of which %d were carried whole", tries, good)
 		require.Equal(t, 10, good)
+	})
+}
+
+// TestShardRestsWithoutSlots: while all slots are under way there is nothing to read for, and the loop may sleep until
+// a completion.
+func TestShardRestsWithoutSlots(t *testing.T) {
+	h := newHosts(t, report.DeviceSoft)
+	h.meet()
+	e, ends := h.engine(0), h.ends(0, 4000, 53)
+	e.s.Call(func() {
+		slots := e.out.free
+		e.out.free = nil
+		h.d[0].steer(t, ends, []byte("waits"))
+		e.readable = true
+		worked, _ := e.Progress(e.now)
+		assert.False(t, worked)
+		assert.True(t, e.Arm())
+		e.out.free = slots
+		assert.False(t, e.Arm(), "it can be read")
+		worked, _ = e.Progress(e.now)
+		assert.True(t, worked)
+		worked, _ = e.Progress(e.now)
+		assert.False(t, worked)
+		assert.True(t, e.Arm())
+	})
+	require.Equal(t, "waits", string(h.d[1].receive(t).payload))
+}
+
+// TestFlowEndsWithItsDatagram: a flow that ends because its datagram cannot be posted has ended, once.
+func TestFlowEndsWithItsDatagram(t *testing.T) {
+	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
+		h := newHosts(t, kind)
+		h.meet()
+		there := h.ends(0, 4000, 53)
+		h.pass(0, there, []byte("one"))
+		e := h.engine(0)
+		e.s.Call(func() { assert.NoError(t, e.peers[pairAddrs[1]].cur.port.qp.Close()) }) // posting fails from here on
+		h.d[0].steer(t, there, []byte("two"))
+		require.Eventually(t, func() bool { return len(h.g[0].ended()) > 0 }, patience, time.Millisecond)
+		e.s.Call(func() {
+			p := e.peers[pairAddrs[1]]
+			assert.Zero(t, p.flows.n)
+			assert.Nil(t, p.flows.head)
+			assert.Zero(t, e.flows.len())
+			for _, n := range e.flows.count {
+				assert.Zero(t, n.Now)
+			}
+		})
+		require.Len(t, h.g[0].ended(), 1)
 	})
 }

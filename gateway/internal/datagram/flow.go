@@ -1,6 +1,10 @@
 package datagram
 
 import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -166,5 +170,116 @@ func (e *engine) expireFlows(p *peer) {
 			return // the rest are more recent
 		}
 		f = next
+	}
+}
+
+// flowTable holds the flows of an engine. Only the shard changes it, under mu, and only the
+// shard reads it without mu; other goroutines read it under mu.
+type flowTable struct {
+	mu    sync.Mutex
+	flows map[ebpf.Tuple]*flow
+	count map[report.Carrier]report.FlowCount
+}
+
+// find returns the flow of a tuple, or nil.
+func (t *flowTable) find(of ebpf.Tuple) *flow { return t.flows[of] }
+
+func (t *flowTable) len() int { return len(t.flows) }
+
+func (t *flowTable) add(f *flow) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.flows == nil {
+		t.flows, t.count = map[ebpf.Tuple]*flow{}, map[report.Carrier]report.FlowCount{}
+	}
+	t.flows[f.tuple] = f
+	n := t.count[f.carrier]
+	n.Now++
+	n.Total++
+	t.count[f.carrier] = n
+}
+
+func (t *flowTable) remove(f *flow) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.flows[f.tuple] != f {
+		return
+	}
+	delete(t.flows, f.tuple)
+	n := t.count[f.carrier]
+	n.Now--
+	t.count[f.carrier] = n
+}
+
+// infos describes all flows.
+func (t *flowTable) infos(now time.Time) []report.ConnInfo {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := make([]report.ConnInfo, 0, len(t.flows))
+	for _, f := range t.flows {
+		list = append(list, f.info(now))
+	}
+	return list
+}
+
+// countPeers adds the flows of each peer.
+func (t *flowTable) countPeers(to map[netip.Addr]int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for tuple := range t.flows {
+		to[tuple.Remote.Addr()]++
+	}
+}
+
+// snapshot copies the numbers of flows by carrier.
+func (t *flowTable) snapshot(to map[report.Carrier]report.FlowCount) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.Copy(to, t.count)
+}
+
+// carriers are the possible carriers of datagrams, in the order of their counters.
+var carriers = [...]negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft, negotiate.CarrierHW}
+
+// counters holds the totals since the start. Per-datagram counts are atomic: the shard writes
+// them, and others read them.
+type counters struct {
+	sent, received, txBytes, rxBytes [negotiate.CarrierHW + 1]atomic.Uint64
+	delivered, returned              atomic.Uint64
+	dropped                          [7]atomic.Uint64 // in the order of DatagramDrops
+	queries, answers, refusals       atomic.Uint64
+	asked, answered, refused         atomic.Uint64
+	ignored, resolverIgnored         atomic.Uint64
+}
+
+func (c *counters) drop(why report.DatagramDrop) {
+	c.dropped[slices.Index(drops[:], why)].Add(1)
+}
+
+// drops caches DatagramDrops to avoid allocation.
+var drops = [7]report.DatagramDrop(report.DatagramDrops())
+
+// emptySnapshot sets s to the values of a gateway without datagrams.
+func emptySnapshot(s *report.Snapshot) {
+	s.UDP = report.ProtoStats{Flows: map[report.Carrier]report.FlowCount{}, Bytes: map[report.Carrier]report.ByteCount{}, Native: map[string]uint64{}}
+	d := &s.Datagrams
+	d.Sent, d.Received, d.Dropped = map[report.Carrier]uint64{}, map[report.Carrier]uint64{}, map[report.DatagramDrop]uint64{}
+}
+
+// snapshot sets the counters of s.
+func (c *counters) snapshot(s *report.Snapshot) {
+	d := &s.Datagrams
+	for _, k := range carriers {
+		name := report.Carrier(k.String())
+		d.Sent[name], d.Received[name] = c.sent[k].Load(), c.received[k].Load()
+		s.UDP.Bytes[name] = report.ByteCount{Tx: c.txBytes[k].Load(), Rx: c.rxBytes[k].Load()}
+	}
+	d.Delivered, d.Returned = c.delivered.Load(), c.returned.Load()
+	for i, why := range drops {
+		d.Dropped[why] = c.dropped[i].Load()
+	}
+	d.Resolution = report.ResolutionStats{
+		Queries: c.queries.Load(), Answers: c.answers.Load(), Refusals: c.refusals.Load(),
+		Asked: c.asked.Load(), Answered: c.answered.Load(), Refused: c.refused.Load(), Ignored: c.ignored.Load() + c.resolverIgnored.Load(),
 	}
 }

@@ -1,6 +1,7 @@
 package datagram
 
 import (
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -11,8 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
+	"github.com/smcgw/smcgw/gateway/internal/loop"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/resolve"
 	"github.com/smcgw/smcgw/verbs"
@@ -467,4 +471,77 @@ func TestPortsHoldTheirDevice(t *testing.T) {
 	closing()
 	<-p.closed
 	require.Equal(t, 3, a.begun("leave"))
+}
+
+// lateNetwork is a network that gets its address late.
+type lateNetwork struct {
+	network
+	there *atomic.Bool
+}
+
+func (n lateNetwork) DatagramsAt(local, remote netip.Addr) (carrier.DatagramDevice, error) {
+	if !n.there.Load() {
+		return carrier.DatagramDevice{}, carrier.ErrNotHere
+	}
+	return n.network.DatagramsAt(local, remote)
+}
+
+// TestDeviceThatComesLate: that there was no way to a peer is not remembered for long, and
+// does not count as a query.
+func TestDeviceThatComesLate(t *testing.T) {
+	h := newHosts(t, report.DeviceSoft)
+	h.stop(0)
+	var there atomic.Bool
+	h.edit = func(_ int, list []Provider) { list[0] = lateNetwork{list[0].(network), &there} }
+	h.start(0)
+	begun := time.Now()
+	h.want(0)
+	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, patience, time.Millisecond)
+	require.Zero(t, h.stats(0).Resolution.Queries)
+	there.Store(true)
+	require.Eventually(t, func() bool {
+		h.want(0)
+		return h.d[0].peer(pairAddrs[1], 0).Capable
+	}, patience, 10*time.Millisecond)
+	if queries := h.stats(0).Resolution.Queries; time.Since(begun) < 2*time.Second { // or it is sent again, to a host that is late
+		require.EqualValues(t, 1, queries)
+	}
+}
+
+// TestDatagramsHoldSoft: a soft device on which datagrams have a queue pair is in use until they
+// leave it.
+func TestDatagramsHoldSoft(t *testing.T) {
+	own := twohosts.Addr(1)
+	log := slog.New(slog.DiscardHandler)
+	cfg := config.Config{Carriers: []report.DeviceKind{report.DeviceSoft}}
+	cfg.Soft.UDPPort = twohosts.FreePort(t)
+	cfg = cfg.WithDefaults()
+	s, err := loop.New(0, log)
+	require.NoError(t, err)
+	var leave func()
+	left := 0
+	list, absent := carrier.Open(&carrier.Env{
+		Config: cfg, Log: log, Shards: []*loop.Shard{s},
+		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{own}, nil },
+		Vacate: func(negotiate.CarrierKind, func(*carrier.Link) bool, bool) {
+			left++
+			leave()
+		},
+	})
+	require.Empty(t, absent)
+	s.Start()
+	t.Cleanup(func() {
+		s.Halt()
+		s.Detach()
+		require.NoError(t, list[0].Close())
+		s.CloseFDs()
+	})
+	dev, err := Providers(list)[0].(network).DatagramsAt(own, twohosts.Addr(2))
+	require.NoError(t, err)
+	_, leave, err = dev.Hold(s, queueNeed)
+	require.NoError(t, err)
+	require.NoError(t, list[0].(carrier.Exclusive).GiveUp())
+	require.Equal(t, 1, left)
+	_, _, err = dev.Hold(s, queueNeed)
+	require.ErrorIs(t, err, carrier.ErrYielded)
 }

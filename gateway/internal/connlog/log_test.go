@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // written is a log whose lines the test reads.
@@ -245,3 +247,6 @@ func TestLeftOutOnce(t *testing.T) {
 	writers.Wait()
 	require.Equal(t, a.leftOut.Load(), told.sum.Load())
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

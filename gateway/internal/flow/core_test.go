@@ -1,11 +1,13 @@
 package flow
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -166,3 +168,6 @@ func TestGivenBack(t *testing.T) {
 	c = New(report.SideClient)
 	require.Empty(t, ending(t, c.GivenBack(true)).Ending.End)
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

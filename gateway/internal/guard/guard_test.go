@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 var start = time.Unix(1_000_000, 0)
@@ -95,3 +97,6 @@ func TestTotals(t *testing.T) {
 		{Reason: "internal_error", Count: 1},
 	}))
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

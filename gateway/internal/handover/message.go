@@ -2,6 +2,7 @@ package handover
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/ebpf"
+	"github.com/smcgw/smcgw/gateway/admin"
 )
 
 // message is one message of the conversation, a line of JSON. The successor sends a step, and the old gateway answers
@@ -106,4 +108,135 @@ func (l *line) hearStep(want step) (message, error) {
 		err = errOrder
 	}
 	return m, err
+}
+
+const (
+	// claimPatience bounds the wait for the first answer.
+	claimPatience = 10 * time.Second
+	// stepPatience bounds a step; the longest moves connections to another carrier.
+	stepPatience = 30 * time.Second
+	// endPatience is how long a gateway whose takeover was refused has to end by itself.
+	endPatience = 15 * time.Second
+	// finishPatience is how long the old gateway has to name this process to the service manager.
+	finishPatience = 5 * time.Second
+)
+
+var (
+	// errEnded is returned if the old gateway has ended the takeover and goes on.
+	errEnded = errors.New("refused by the gateway that is there")
+	// errDied is returned if the old gateway has ended without a word.
+	errDied   = errors.New("the gateway that is there has died")
+	errSilent = errors.New("no answer from the gateway that is there")
+)
+
+// talk is the successor's end of a conversation.
+type talk struct {
+	*line
+	answers chan message  // capacity 1; closed before ended
+	ended   chan struct{} // closed when the old gateway has ended the conversation, or has died
+	word    string        // why the old gateway has ended the takeover; read only after ended
+	late    func(word string)
+	ending  *time.Timer // calls late; read only after ended
+}
+
+// ask begins a conversation with the gateway at an admin socket, and returns its answer. If there is no gateway,
+// [admin.Absent] is true of the error. late is called if the gateway ends the conversation with an error and close does
+// not follow within endPatience.
+func ask(ctx context.Context, at string, first message, late func(word string)) (*talk, ebpf.Neighbour, error) {
+	c := admin.NewClient(at)
+	defer c.Close()
+	ctx, cancel := context.WithTimeoutCause(ctx, claimPatience, errSilent)
+	defer cancel()
+	conn, err := c.Handover(ctx)
+	if err != nil {
+		return nil, ebpf.Neighbour{}, err
+	}
+	t := newTalk(conn, late)
+	m, err := t.step(ctx, first)
+	if err == nil && m.Neighbour == nil {
+		err = errOrder
+	}
+	if err != nil {
+		t.close()
+		return nil, ebpf.Neighbour{}, err
+	}
+	return t, *m.Neighbour, nil
+}
+
+func newTalk(conn net.Conn, late func(word string)) *talk {
+	t := &talk{line: newLine(conn), late: late, answers: make(chan message, 1), ended: make(chan struct{})}
+	go t.listen()
+	return t
+}
+
+// listen reads until the old gateway has ended the conversation.
+func (t *talk) listen() {
+	defer close(t.ended)
+	defer close(t.answers)
+	for {
+		m, err := t.hear()
+		switch {
+		case err != nil: // the process may have ended
+			return
+		case m.Error != "":
+			t.word = m.Error
+			t.ending = time.AfterFunc(endPatience, func() { t.late(t.word) })
+			return
+		}
+		select {
+		case t.answers <- m:
+		default: // not an answer to anything
+		}
+	}
+}
+
+// step makes the old gateway do a step. On a timeout it hangs up first and then looks for an answer: either the answer
+// has arrived by then, or it never will, and the old gateway learns of that. So both agree whether the step was done.
+func (t *talk) step(ctx context.Context, m message) (message, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, stepPatience, errSilent)
+	defer cancel()
+	_ = t.say(m) // listen reports a failure
+	var answer message
+	var ok bool
+	select {
+	case answer, ok = <-t.answers:
+	case <-ctx.Done():
+		t.hangUp()
+		answer, ok = <-t.answers
+	}
+	switch {
+	case ok && answer.Step != m.Step:
+		return message{}, errOrder
+	case ok:
+		return answer, nil
+	case t.word != "":
+		return message{}, fmt.Errorf("%w: %s", errEnded, t.word)
+	case ctx.Err() != nil:
+		return message{}, context.Cause(ctx)
+	}
+	return message{}, errDied
+}
+
+// hangUp shuts the connection down at this end. What has arrived can still be read.
+func (t *talk) hangUp() {
+	_ = t.Conn.(*net.UnixConn).CloseRead()
+	_ = t.Conn.(*net.UnixConn).CloseWrite()
+}
+
+// finish tells the old gateway that new connections are let in, and waits for it to end the conversation.
+func (t *talk) finish() {
+	_ = t.Conn.(*net.UnixConn).CloseWrite()
+	select {
+	case <-t.ended:
+	case <-time.After(finishPatience):
+	}
+	t.close()
+}
+
+// close ends the conversation, which gives up a takeover that is not complete. It may be called again.
+func (t *talk) close() {
+	_ = t.Close()
+	if <-t.ended; t.ending != nil {
+		t.ending.Stop()
+	}
 }

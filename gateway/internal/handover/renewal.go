@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/smcgw/smcgw/gateway/config"
@@ -202,4 +204,81 @@ func (r *Renewal) replaced(always bool) (bool, error) {
 		return false, r.refused(err)
 	}
 	return replaced, nil
+}
+
+// Reloads records the attempts to read the configuration again. The zero value is ready to use.
+type Reloads struct {
+	mu            sync.Mutex // guards everything below
+	done, refused uint64
+	err           error // of the latest; nil: it is in force
+	at            time.Time
+}
+
+// Note records an attempt.
+func (r *Reloads) Note(err error, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.err, r.at = err, now
+	if err == nil {
+		r.done++
+	} else {
+		r.refused++
+	}
+}
+
+// Tell adds the latest refusal to the status, until a reload succeeds.
+func (r *Reloads) Tell(st *report.Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		return
+	}
+	st.Degraded = append(st.Degraded, report.ConfigRefused)
+	remedy := "correct it (smcgw check) and reload"
+	switch {
+	case errors.Is(r.err, config.ErrStop):
+		remedy = "a stop and a start put it in force"
+	case errors.Is(r.err, config.ErrRestart):
+		remedy = "smcgw reload, or a restart, puts it in force"
+	case errors.Is(r.err, ErrUnderWay):
+		remedy = "reload when that is over"
+	}
+	st.Notes = append(st.Notes, fmt.Sprintf("configuration: refused at %s, the one before stays in force: %s; %s",
+		r.at.Format(time.RFC3339), strings.ReplaceAll(r.err.Error(), "\n", "; "), remedy))
+}
+
+// AddTo adds the counters to a snapshot.
+func (r *Reloads) AddTo(s *report.Snapshot) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Reloads = map[string]uint64{"done": r.done, "refused": r.refused}
+}
+
+// Backoff spaces out attempts after failures.
+type Backoff struct {
+	pause time.Duration // 0: the last did not fail
+	until time.Time
+	said  string // the latest error
+}
+
+// Bounds of the pause between attempts; it doubles with each failure.
+const (
+	leastBackoff = time.Second
+	mostBackoff  = 5 * time.Minute
+)
+
+// Over reports whether it is time for an attempt.
+func (b *Backoff) Over(now time.Time) bool { return !now.Before(b.until) }
+
+// Note records the outcome of an attempt, and reports whether it is an error other than the previous one.
+func (b *Backoff) Note(err error, now time.Time) bool {
+	if err == nil {
+		*b = Backoff{}
+		return false
+	}
+	b.pause = min(max(2*b.pause, leastBackoff), mostBackoff)
+	b.until = now.Add(b.pause)
+	news := b.said != err.Error()
+	b.said = err.Error()
+	return news
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // file is a configuration that can be unreadable, and a gateway that can refuse it.
@@ -337,3 +338,26 @@ func TestRenewBesideOthers(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnderWay)
 	require.Empty(t, f.inForce)
 }
+
+// Attempts that fail are spaced, and tell each error once.
+func TestBackoff(t *testing.T) {
+	var b Backoff
+	now := time.Now()
+	require.True(t, b.Over(now))
+	require.True(t, b.Note(errNoFile, now))
+	require.False(t, b.Over(now.Add(leastBackoff-1)))
+	now = now.Add(leastBackoff)
+	require.True(t, b.Over(now))
+	require.False(t, b.Note(errNoFile, now))
+	require.False(t, b.Over(now.Add(2*leastBackoff-1)))
+	for range 20 {
+		require.False(t, b.Note(errNoFile, now))
+	}
+	require.True(t, b.Over(now.Add(mostBackoff)))
+	require.True(t, b.Note(errNoProgram, now))
+	require.False(t, b.Note(nil, now))
+	require.True(t, b.Over(now))
+}
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

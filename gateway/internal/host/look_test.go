@@ -1,10 +1,13 @@
 package host
 
 import (
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 func look4(ttl, tos byte) []byte {
@@ -67,3 +70,6 @@ func TestDress(t *testing.T) {
 		require.Equal(t, []int{254, 0xb8}, []int{ttl, tos})
 	}
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

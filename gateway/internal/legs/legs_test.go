@@ -1,6 +1,7 @@
 package legs
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/ebpf/legs"
 	"github.com/smcgw/smcgw/gateway/internal/host"
 	"github.com/smcgw/smcgw/internal/sockaddr"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -158,4 +160,34 @@ func TestRecall(t *testing.T) {
 	early := &kernelDial{fd: -1, stop: func() {}}
 	require.True(t, early.Recall())
 	require.Equal(t, dialOver, early.phase)
+}
+
+func TestDeathNote(t *testing.T) {
+	at := time.Date(2026, 11, 30, 1, 2, 3, 0, time.UTC)
+	require.Equal(t, "legs: the process smcgw-legs has ended, once since the start, at 2026-11-30T01:02:03Z last, and its spare has taken its place", deathNote(1, at))
+	require.Contains(t, deathNote(2, at), "2 times since the start")
+}
+
+// keeperVerb makes this program a keeper of legs, and keeper4Verb one whose kernel has no IPv6.
+const (
+	keeperVerb  = "keep-legs"
+	keeper4Verb = "keep-legs-without-ipv6"
+)
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) {
+	if len(os.Args) != 2 || os.Args[1] != keeperVerb && os.Args[1] != keeper4Verb {
+		os.Exit(leak.Main(m))
+	}
+	var err error
+	if os.Args[1] == keeper4Verb {
+		err = loseIPv6()
+	}
+	if err == nil {
+		err = legs.Serve(nil)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"bytes"
 	"log/slog"
 	"testing"
 	"time"
@@ -142,4 +143,45 @@ func TestLaneLeavesAHaltedShard(t *testing.T) {
 	require.Equal(t, 4, ln.Used())
 	ln.Leave(s, 4)
 	require.Zero(t, ln.Used())
+}
+
+// lostCQ is a completion queue that has overrun: it holds nothing, and says so for ever.
+type lostCQ struct{ verbs.CQ }
+
+func (lostCQ) Poll([]verbs.WC) (int, error) { return 0, verbs.ErrCQOverrun }
+
+// TestQueueFailsOnce: a queue that has failed is in the log once, however often the shard
+// turns.
+func TestQueueFailsOnce(t *testing.T) {
+	var log bytes.Buffer
+	s, err := New(0, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	t.Cleanup(s.CloseFDs)
+	for range 2 {
+		s.AddQueue(NewQueue(lostCQ{}))
+	}
+	for range 100 {
+		s.turn(time.Now())
+	}
+	require.Equal(t, 2, bytes.Count(log.Bytes(), []byte("poll completion queue")), log.String())
+}
+
+// TestReaperKeepsOrder: what a job puts is done after what was put before, and Close waits
+// for all.
+func TestReaperKeepsOrder(t *testing.T) {
+	r := NewReaper()
+	var did []int
+	began, goOn := make(chan struct{}), make(chan struct{})
+	r.Put(func() {
+		close(began)
+		<-goOn
+		did = append(did, 0)
+		r.Put(func() { did = append(did, 3) })
+	})
+	<-began
+	r.Put(func() { did = append(did, 1) })
+	r.Put(func() { did = append(did, 2) })
+	close(goOn)
+	r.Close()
+	require.Equal(t, []int{0, 1, 2, 3}, did)
 }

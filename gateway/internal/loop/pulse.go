@@ -87,3 +87,46 @@ func (p *Pulse) WasLate(since, now time.Time, waited time.Duration) bool {
 	}
 	return false
 }
+
+// Late returns how late the loop's next turn is. It is 0 once the loop has ended: what the gateway still closes may
+// take a while.
+func (s *Shard) Late(now time.Time) time.Duration {
+	if s.left.Load() {
+		return 0
+	}
+	return max(0, now.Sub(s.made)-time.Duration(s.due.Load()))
+}
+
+// expect makes the next turn due now. A loop that is about to sleep first publishes until when, and then looks for
+// posts. So either it sees the post for which expect is called, or expect sees the new due time.
+func (s *Shard) expect(now time.Time) {
+	at := int64(now.Sub(s.made))
+	for {
+		due := s.due.Load()
+		if due <= at || s.due.CompareAndSwap(due, at) {
+			return
+		}
+	}
+}
+
+// Instant is a time that goroutines share. Unlike a number of nanoseconds it keeps the monotonic clock reading, so it
+// is immune to jumps of the wall clock. The zero value is the zero time.
+type Instant struct{ at atomic.Pointer[time.Time] }
+
+// Load returns the time.
+func (i *Instant) Load() time.Time {
+	if t := i.at.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
+}
+
+// Store sets the time.
+func (i *Instant) Store(t time.Time) { i.at.Store(&t) }
+
+// Passed moves the instant to now if it is at least d ago, and reports whether
+// this caller moved it.
+func (i *Instant) Passed(now time.Time, d time.Duration) bool {
+	last := i.at.Load()
+	return (last == nil || now.Sub(*last) >= d) && i.at.CompareAndSwap(last, &now)
+}

@@ -2,7 +2,9 @@ package loop
 
 import (
 	"log/slog"
+	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -269,3 +272,21 @@ func TestPostsBehindTheEndRunOneAtATime(t *testing.T) {
 		assert.Equal(t, posters*posts, inTurn)
 	})
 }
+
+// TestAPanicOfNobodyIsNotSurvived: a shard without an owner for its work does
+// not go on after a panic.
+func TestAPanicOfNobodyIsNotSurvived(t *testing.T) {
+	var log strings.Builder
+	s, err := New(3, slog.New(slog.NewTextHandler(&log, nil)))
+	require.NoError(t, err)
+	defer s.CloseFDs()
+	require.PanicsWithValue(t, "test", func() { s.call([]func(){func() { panic("test") }}, 0) })
+	require.Contains(t, log.String(), "shard=3")
+	require.Contains(t, log.String(), "shard_test.go")
+}
+
+// patience bounds the wait for what has to happen, on however slow a machine.
+const patience = 30 * time.Second
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

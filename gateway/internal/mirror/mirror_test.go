@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/mirror"
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/shared"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/verbs"
 )
@@ -537,4 +539,11 @@ func TestSetOfEnds(t *testing.T) {
 			require.NoError(t, sleepInSet(desks[1], readers))
 		}
 	}
+}
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind. Beside the loops, which keep their processors
+// while they are busy, four goroutines are the libraries.
+func TestMain(m *testing.M) {
+	runtime.GOMAXPROCS(8)
+	os.Exit(leak.Main(m))
 }

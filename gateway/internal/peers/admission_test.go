@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -156,3 +158,6 @@ func TestRefusals(t *testing.T) {
 	}
 	require.Equal(t, []negotiate.Reason{negotiate.ReasonAppLegBlocked, negotiate.ReasonDrained, negotiate.ReasonDrained, negotiate.ReasonNone}, told)
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

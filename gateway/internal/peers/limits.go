@@ -1,11 +1,17 @@
 package peers
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/negotiate"
 )
@@ -66,4 +72,51 @@ func (l *Limits) lacks(side report.Side, peer netip.Addr) negotiate.Reason {
 		return negotiate.ReasonRateLimit
 	}
 	return negotiate.ReasonNone
+}
+
+// Room tells the programs whether peers may begin connections. An offer that the programs leave to the kernel costs its
+// client nothing, while one that lacks room only after its proof must be declined.
+type Room struct {
+	Tell    func(reason uint8) error // tells the programs
+	Lacking func() negotiate.Reason  // why another connection of a peer has no room
+	Log     *slog.Logger
+
+	now atomic.Uint32 // negotiate.Reason that the programs know
+	mu  sync.Mutex    // held while now changes
+}
+
+// Note must be called when flows have come or gone. The caller holds no lock.
+func (r *Room) Note() {
+	if uint32(r.Lacking()) == r.now.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	why := r.Lacking()
+	if uint32(why) == r.now.Load() {
+		return
+	}
+	if err := r.Tell(uint8(why)); err != nil {
+		r.Log.Debug("room for connections of peers", "error", err)
+		return
+	}
+	r.now.Store(uint32(why))
+}
+
+// RequireDescriptors returns an error if the limit on descriptors is too low to carry anything. Without this check the
+// kernel's error would be about whatever happens to fail first.
+func RequireDescriptors() error {
+	if n := process.DescriptorLimit(); n <= process.OwnDescriptors {
+		return fmt.Errorf("%w: %d descriptors; %d and one for each connection are needed (ulimit -n, LimitNOFILE of systemd)", errDescriptors, n, process.OwnDescriptors)
+	}
+	return nil
+}
+
+// errDescriptors means that the process may not have as many descriptors as a gateway needs.
+var errDescriptors = errors.New("limit of open files too small")
+
+// FlowsWithin returns how many flows, up to limit, this process has descriptors for. Each flow needs one for its app
+// leg; finding none only after the application was connected would be an error of that connection.
+func FlowsWithin(limit int) int {
+	return max(0, min(limit, process.DescriptorLimit()-process.OwnDescriptors))
 }

@@ -2,6 +2,7 @@ package promotion
 
 import (
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/internal/policy"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/inprocess/broker"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/negotiate"
 )
 
@@ -149,3 +151,6 @@ func TestForecast(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(f.now)+len(f.old), 2*forecastSize)
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

@@ -146,3 +146,10 @@ func switchMessage(off bool, flag admin.OffFlag, which string) string {
 	}
 	return fmt.Sprintf("no daemon answers; %s is gone", flag.Path())
 }
+
+func newOn(e *env) *cobra.Command {
+	return newSwitch(e, false, &cobra.Command{
+		Use:   "on",
+		Short: `Undo "smcgw off"`,
+	})
+}

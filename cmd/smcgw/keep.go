@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/inprocess/private"
 	"github.com/smcgw/smcgw/inprocess/scan"
 )
@@ -64,4 +65,26 @@ func startBroker(dir string, socket *os.File) error {
 	}
 	go func() { _ = c.Wait() }() // reaps it if it ends before this process; otherwise init does
 	return nil
+}
+
+// newKeepLegs is the process that up starts in the namespace of the legs.
+func newKeepLegs(*env) *cobra.Command {
+	return &cobra.Command{
+		Use:    process.LegsVerb,
+		Short:  "Make sockets in the gateway's own network namespace (started by up)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(*cobra.Command, []string) error { return process.KeepLegs() },
+	}
+}
+
+// newSpareLegs is the process that replaces that one when it dies.
+func newSpareLegs(*env) *cobra.Command {
+	return &cobra.Command{
+		Use:    process.SpareVerb,
+		Short:  "Wait for the end of keep-legs, and take its place (started by keep-legs)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   func(*cobra.Command, []string) error { return process.SpareLegs() },
+	}
 }

@@ -2,11 +2,18 @@ package bench
 
 import (
 	"bufio"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"strings"
+	"time"
 	"unicode/utf8"
 )
 
@@ -163,3 +170,111 @@ func (t *talk) receive() (message, error) {
 
 // opening returns the first bytes of a control connection.
 func opening(version uint8) []byte { return append([]byte(controlMagic), version, 0, 0, 0) }
+
+// work is the purpose of a data connection.
+type work uint8
+
+// The works. The first bytes of a data connection, its order, select one.
+const (
+	// workUpload: the server reads to the end and answers with the number of bytes, 8 bytes long.
+	workUpload work = 1 + iota
+	// workDownload: the server writes for a time and closes.
+	workDownload
+	// workEcho: the server sends back what it receives.
+	workEcho
+	// workRequest: the server answers with size bytes and closes.
+	workRequest
+)
+
+// The limits of an order; a server refuses larger ones.
+const (
+	maxOrderSize = 1 << 20
+	maxOrderTime = time.Minute
+)
+
+// orderSize is the length of an order: magic(4) version(1) work(1) zero(2) size(4) milliseconds(4) session(16). It also
+// is the request.
+const orderSize = 32
+
+// order requests a work in a session.
+type order struct {
+	work    work
+	size    uint32 // size of the answer to a request, or of the messages of an echo
+	time    time.Duration
+	session [sessionSize]byte
+}
+
+func (o order) bytes() []byte {
+	b := append([]byte(dataMagic), dataVersion, byte(o.work), 0, 0)
+	b = binary.BigEndian.AppendUint32(b, o.size)
+	b = binary.BigEndian.AppendUint32(b, uint32(o.time.Milliseconds()))
+	return append(b, o.session[:]...)
+}
+
+// parseOrder parses an order and refuses one beyond the limits.
+func parseOrder(b []byte) (o order, err error) {
+	if len(b) < orderSize {
+		return o, errShort
+	}
+	o = order{
+		work: work(b[5]), size: binary.BigEndian.Uint32(b[8:]),
+		time: time.Duration(binary.BigEndian.Uint32(b[12:])) * time.Millisecond, session: [sessionSize]byte(b[16:]),
+	}
+	switch {
+	case string(b[:4]) != dataMagic || b[4] != dataVersion || b[6] != 0 || b[7] != 0:
+		return order{}, malformed("order %x", b[:8])
+	case o.work < workUpload || o.work > workRequest:
+		return order{}, malformed("work %d", o.work)
+	case o.size > maxOrderSize:
+		return order{}, malformed("size %d, more than %d", o.size, maxOrderSize)
+	case o.time > maxOrderTime:
+		return order{}, malformed("%v of work, more than %v", o.time, maxOrderTime)
+	}
+	return o, nil
+}
+
+// Token is the secret that lets a host measure against a server: a client that has it may make the server send and
+// receive as fast as it can. It is never transmitted.
+type Token [16]byte
+
+// ErrToken is an invalid token.
+var ErrToken = errors.New("no token of smcgw bench --serve: 26 letters and digits")
+
+var tokenText = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// NewToken makes a token.
+func NewToken() (t Token) {
+	_, _ = rand.Read(t[:]) // never fails
+	return t
+}
+
+// String returns the token as text for users.
+func (t Token) String() string { return strings.ToLower(tokenText.EncodeToString(t[:])) }
+
+// ParseToken parses the output of String, in either case.
+func ParseToken(s string) (t Token, err error) {
+	b, err := tokenText.DecodeString(strings.ToUpper(strings.TrimSpace(s)))
+	if err != nil || len(b) != len(t) {
+		return t, ErrToken
+	}
+	return Token(b), nil
+}
+
+// proof proves that its maker knows the token. It includes the maker's side, so that one side's proof cannot be
+// replayed as the other's.
+func (t Token) proof(side string, server, client [nonceSize]byte) (p [proofSize]byte) {
+	m := hmac.New(sha256.New, t[:])
+	m.Write([]byte("smcgw bench " + side))
+	m.Write(server[:])
+	m.Write(client[:])
+	copy(p[:], m.Sum(nil))
+	return p
+}
+
+// The makers of proofs.
+const (
+	measuring = "measuring"
+	serving   = "serving"
+)
+
+func equal(a, b [proofSize]byte) bool { return hmac.Equal(a[:], b[:]) }

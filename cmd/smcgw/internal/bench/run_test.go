@@ -22,6 +22,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/internal/comparison"
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // serveHere serves on loopback until the test ends.
@@ -372,3 +373,15 @@ func TestCostIsUnknownWithoutADaemon(t *testing.T) {
 	require.InDelta(t, 2, perGB(all)(measured{bytes: 5e8}, half), 1e-9)
 	require.InDelta(t, .5, perGB(ofPrograms)(measured{bytes: 5e8}, half), 1e-9)
 }
+
+func TestRemarks(t *testing.T) {
+	var r remarks
+	r.add(measured{count: 5}, carriage{as: 5})
+	require.Empty(t, r.String())
+	r.add(measured{count: 8, failed: 2}, carriage{as: 1, other: 4, reason: "rate_limit"})
+	r.add(measured{}, carriage{other: 1, reason: "mode"})
+	r.failure = "connection refused"
+	require.Equal(t, "fallback: rate_limit (5 of 11 connections looked up); 2 of 15 connections failed; connection refused", r.String())
+}
+
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

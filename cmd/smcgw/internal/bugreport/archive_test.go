@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // made is when the archives of the tests were made.
@@ -197,3 +199,6 @@ func TestJournal(t *testing.T) {
 	require.Contains(t, log, "-u smcgw.service -n 5000")
 	require.NotContains(t, log, key)
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

@@ -2,19 +2,26 @@ package doctor
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
+	"testing/fstest"
 
+	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
 
 	"github.com/smcgw/smcgw/ebpf/inspect"
 	"github.com/smcgw/smcgw/gateway/config"
+	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/inprocess/scan"
 	"github.com/smcgw/smcgw/internal/golden"
+	"github.com/smcgw/smcgw/lab/leak"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -327,3 +334,148 @@ func FuzzFiles(f *testing.F) {
 		require.GreaterOrEqual(t, len(r.Lines), len(checks())-1)
 	})
 }
+
+// fakeHost is a tree of files, and a few answers.
+type fakeHost struct {
+	tree       fstest.MapFS
+	features   []inspect.Feature
+	hooks      []inspect.Hook
+	devices    []Device
+	chains     []Chain
+	rdma       sysfs.RDMA
+	refuses    bool
+	refusesErr error
+	err        error // of everything that can be listed
+	asked      netip.AddrPort
+}
+
+// healthyHost has everything.
+func healthyHost(t testing.TB) *fakeHost {
+	t.Helper()
+	a, err := txtar.ParseFile("testdata/healthy.txtar")
+	require.NoError(t, err)
+	h := &fakeHost{
+		tree:     fstest.MapFS{"proc/self/ns/net": link("net:[4026531840]"), "proc/1/ns/net": link("net:[4026531840]")},
+		features: []inspect.Feature{{Name: "program type SockOps"}, {Name: "map type RingBuf"}},
+		hooks: []inspect.Hook{
+			{Name: "sockops of /sys/fs/cgroup"},
+			{Name: "tcx ingress of eth0", Programs: []string{"other"}},
+		},
+		devices: []Device{
+			{Name: "lo", MTU: 65536, Up: true, Unoffering: "is the loopback device: name another"},
+			{Name: "eth0", MTU: 1500, Up: true, Default: true, Hardware: true},
+			{Name: "eth1", MTU: 9000, Up: true},
+		},
+	}
+	for _, f := range a.Files {
+		h.tree[f.Name] = &fstest.MapFile{Data: f.Data, Mode: 0o444}
+	}
+	return h
+}
+
+// link is a symbolic link.
+func link(to string) *fstest.MapFile {
+	return &fstest.MapFile{Data: []byte(to), Mode: 0o777 | fs.ModeSymlink}
+}
+
+// put changes a file.
+func (h *fakeHost) put(name, text string) { h.tree[name] = &fstest.MapFile{Data: []byte(text)} }
+
+// Files implements Probes.
+func (h *fakeHost) Files() fs.FS { return h.tree }
+
+// Features implements Probes.
+func (h *fakeHost) Features() ([]inspect.Feature, error) { return h.features, h.err }
+
+// Hooks implements Probes.
+func (h *fakeHost) Hooks(string, []string) []inspect.Hook { return h.hooks }
+
+// Devices implements Probes.
+func (h *fakeHost) Devices(bool) ([]Device, error) { return h.devices, h.err }
+
+// Chains implements Probes.
+func (h *fakeHost) Chains() ([]Chain, error) { return h.chains, h.err }
+
+// RDMA implements Probes.
+func (h *fakeHost) RDMA() (sysfs.RDMA, error) { return h.rdma, h.err }
+
+// Refuses implements Probes.
+func (h *fakeHost) Refuses(_ context.Context, to netip.AddrPort) (bool, error) {
+	h.asked = to
+	return h.refuses, h.refusesErr
+}
+
+// subjectOf is a gateway with defaults, before it runs.
+func subjectOf() Subject {
+	return Subject{
+		Config: config.Config{}.WithDefaults(), Version: "1.2.3",
+		Capabilities: []process.Capability{
+			{Number: 12, Name: "CAP_NET_ADMIN", For: "devices"}, {Number: 39, Name: "CAP_BPF", For: "programs"},
+			{Number: 38, Name: "CAP_PERFMON", For: "pointers"}, {Number: 19, Name: "CAP_SYS_PTRACE", For: "programs in process", Optional: true},
+		},
+	}
+}
+
+// TestDiagnosis: what is ok is left out, causes are counted by reason and side.
+func TestDiagnosis(t *testing.T) {
+	native := func(reason, by string) report.ConnInfo {
+		return report.ConnInfo{Reason: reason, DecidedBy: by, End: report.EndNative}
+	}
+	d := Diagnose(
+		Report{Lines: []Line{{"tun", OK, "there", ""}, {"sysctls", Failure, "timestamps are off", "switch them on"}}},
+		[]report.ConnInfo{
+			native("policy", report.DecidedLocal), native("policy", report.DecidedRemote), native("no_memory", report.DecidedRemote),
+			native("no_memory", report.DecidedRemote),
+			{Carrier: "rdma-shm", State: "carrying"},
+		},
+		[]report.ConnInfo{{End: report.EndClosed}, {End: report.EndAborted, Reason: "peer_dead", DecidedBy: report.DecidedLocal}},
+	)
+	var text, doc bytes.Buffer
+	require.NoError(t, d.Text(&text))
+	golden.File(t, "diagnosis.txt", text.String())
+	enc := json.NewEncoder(&doc)
+	enc.SetIndent("", " ")
+	require.NoError(t, enc.Encode(d))
+	golden.File(t, "diagnosis.json", doc.String())
+
+	text.Reset()
+	d = Diagnose(Report{}, nil, nil)
+	require.NoError(t, d.Text(&text))
+	require.Equal(t, "nothing stands out\n", text.String())
+}
+
+func TestProgram(t *testing.T) {
+	number := int64(0)
+	for name, r := range map[string]scan.Result{
+		"promotable": {Program: "/usr/bin/server", Arch: scan.X86_64, Libc: scan.Glibc, Reasons: []scan.Reason{}, Scanned: 15},
+		"raw": {
+			Program: "/usr/bin/python3", Arch: scan.X86_64, Libc: scan.Musl, Scanned: 3, Missing: []string{"libx.so.1"},
+			Reasons: []scan.Reason{scan.RawCalls, scan.Missing},
+			Objects: []scan.Object{{Path: "/usr/lib/liby.so", Entries: 7, Counted: 6, Reasons: []scan.Reason{scan.RawCalls}, Sites: []scan.Site{
+				{Offset: 0x1234, Address: 0x401234, Symbol: "y_read", Number: &number, Call: "read"}, {Offset: 0x2000}, {Offset: 0x2001}, {Offset: 0x2002}, {Offset: 0x2003},
+			}}},
+		},
+		"static": {Program: "/bin/busybox", Arch: scan.X86_64, Reasons: []scan.Reason{scan.Static, scan.GoRuntime}, Scanned: 1},
+	} {
+		path := r.Program
+		if name == "raw" {
+			path = "/usr/bin/tool"
+		}
+		p := ExamineProgram(path, &r, "/usr/lib/smcgw/libsmcgw.so")
+		require.Equal(t, len(r.Reasons) == 0, p.Answer == Promotable)
+		require.Equal(t, name == "static", p.Library == "")
+		var text, doc bytes.Buffer
+		require.NoError(t, p.Text(&text))
+		golden.File(t, "program-"+name+".txt", text.String())
+		enc := json.NewEncoder(&doc)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", " ")
+		require.NoError(t, enc.Encode(p))
+		golden.File(t, "program-"+name+".json", doc.String())
+	}
+	p := ExamineProgram("", &scan.Result{Libc: scan.Glibc}, "")
+	require.Contains(t, p.Hints[0], "not installed")
+}
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

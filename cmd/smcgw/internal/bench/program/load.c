@@ -11,7 +11,7 @@
 //                         done BYTES NANOSECONDS COUNT
 //                       or "error" and the reason, and keeps the connection open until stdin ends.
 //
-// order.go and serve_work.go define orders and works.
+// message.go and server.go define orders and works.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>

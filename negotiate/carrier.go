@@ -1,6 +1,13 @@
 package negotiate
 
-import "strconv"
+import (
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/smcgw/smcgw/negotiate/internal/clc"
+)
 
 // CarrierKind is the kind of a carrier. Its numbers are part of the protocol.
 type CarrierKind uint8
@@ -89,4 +96,124 @@ type RoCEEndpoint struct {
 	// bit 15 set and the rest neither 0 nor 0x7fff. 0 means the default partition. It travels in a TLV of its own
 	// behind the carrier, which older gateways skip.
 	PKey uint16
+}
+
+// IBEndpoint is the address of a queue pair on an InfiniBand port. Unlike a RoCE endpoint it has no IP address. The
+// receiver asks its subnet administrator for the path to the sender's address, and takes the endpoint only if it agrees
+// with that path.
+type IBEndpoint struct {
+	// GID is the port's GID, and LID its unicast address on the switches, 1 to 0xbfff.
+	GID [16]byte
+	LID uint16
+	// PKey is the partition of the queue pair, with bit 15 set if the port is a full member. Two queue pairs of one
+	// partition can talk if at least one of their ports is.
+	PKey uint16
+	// MTU is the path MTU in bytes that the sender can use, a power of two from 256 to 4096.
+	MTU uint16
+	// SL is the service level the sender uses, 0 to 15.
+	SL uint8
+	// QPN and PSN are 24-bit numbers.
+	QPN uint32
+	PSN uint32
+}
+
+const (
+	linkLayerAt = 16 + 2 + 2 + 2 + 1
+	ibLen       = linkLayerAt + 1 + 4 + 4
+	// linkInfiniBand is the InfiniBand link layer. Offers of other link layers have another format and are skipped.
+	linkInfiniBand = 1
+
+	maxUnicastLID = 0xbfff
+	maxSL         = 15
+)
+
+func (e *IBEndpoint) append(b []byte) []byte {
+	b = append(b, e.GID[:]...)
+	b = binary.BigEndian.AppendUint16(b, e.LID)
+	b = binary.BigEndian.AppendUint16(b, e.PKey)
+	b = binary.BigEndian.AppendUint16(b, e.MTU)
+	b = append(b, e.SL, linkInfiniBand)
+	b = binary.BigEndian.AppendUint32(b, e.QPN)
+	return binary.BigEndian.AppendUint32(b, e.PSN)
+}
+
+// parse parses the endpoint. known is false if it has another link layer.
+func (e *IBEndpoint) parse(v []byte) (known bool, err error) {
+	if len(v) <= linkLayerAt {
+		return false, fmt.Errorf("infiniband endpoint of %d bytes: %w", len(v), ErrMalformed)
+	}
+	if v[linkLayerAt] != linkInfiniBand {
+		return false, nil
+	}
+	if err := clc.Want(v, ibLen); err != nil {
+		return false, err
+	}
+	*e = IBEndpoint{
+		GID: [16]byte(v), LID: binary.BigEndian.Uint16(v[16:]), PKey: binary.BigEndian.Uint16(v[18:]),
+		MTU: binary.BigEndian.Uint16(v[20:]), SL: v[22],
+		QPN: binary.BigEndian.Uint32(v[24:]), PSN: binary.BigEndian.Uint32(v[28:]),
+	}
+	if e.LID == 0 || e.LID > maxUnicastLID || e.PKey&^wholeMember == 0 || e.SL > maxSL ||
+		e.QPN > clc.Max24 || e.PSN > clc.Max24 || !clc.ValidMTU(e.MTU) {
+		return false, fmt.Errorf("infiniband endpoint out of range: %w", ErrMalformed)
+	}
+	return true, nil
+}
+
+// Rest decides for how long a carrier that keeps failing is not used. The proof is only one packet: a carrier can pass
+// it every time and still be unable to carry. A Rest covers one carrier to one peer. It is a pure value; the zero value
+// has no failures.
+//
+//	works ── restAfter failures within restWindow ──► rests ── its pause ──► works, and on trial
+//	  ▲                                                 ▲                        │
+//	  └── good for as long as the pause ────────────────┼────────────────────────┤
+//	                                                    └── fails: pause × 2 ────┘
+type Rest struct {
+	failures int       // in the current window
+	first    time.Time // the first of them
+	last     time.Time
+	pause    time.Duration // the last pause; 0 if there was none
+	until    time.Time     // the end of that pause
+}
+
+const (
+	// restTogether is the time within which failures count as one. A device that fails takes all its connections with
+	// it, and each of them notices only when it next has something to send.
+	restTogether = 2 * time.Second
+	restWindow   = time.Minute
+	restAfter    = 3
+	// restPause is the first pause; each further one is twice as long, up to restMost.
+	restPause = 10 * time.Second
+	restMost  = 10 * time.Minute
+)
+
+// Failed returns the state after a connection has left the carrier at now because the carrier failed.
+func (r Rest) Failed(now time.Time) Rest {
+	if r.failures > 0 && now.Sub(r.last) < restTogether || r.Resting(now) {
+		return r
+	}
+	if r.pause > 0 && now.Sub(r.until) < r.pause { // on trial
+		return r.rest(now, min(2*r.pause, restMost))
+	}
+	if r.failures == 0 || now.Sub(r.first) > restWindow {
+		r = Rest{first: now}
+	}
+	r.failures++
+	r.last = now
+	if r.failures == restAfter {
+		return r.rest(now, restPause)
+	}
+	return r
+}
+
+func (r Rest) rest(now time.Time, pause time.Duration) Rest {
+	return Rest{pause: pause, until: now.Add(pause)}
+}
+
+// Resting reports whether the carrier must not be used at now.
+func (r Rest) Resting(now time.Time) bool { return now.Before(r.until) }
+
+// Over reports whether r can be forgotten at now.
+func (r Rest) Over(now time.Time) bool {
+	return now.Sub(r.first) > restWindow && now.Sub(r.until) >= r.pause
 }

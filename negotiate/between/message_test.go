@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/smcgw/smcgw/internal/golden"
 	"github.com/smcgw/smcgw/negotiate"
@@ -218,3 +219,5 @@ func FuzzParse(f *testing.F) {
 		require.Equal(t, m, got)
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -2,6 +2,8 @@ package netstack
 
 import (
 	"errors"
+
+	"github.com/smcgw/smcgw/packet"
 )
 
 // SYN describes a SYN without ACK that arrived from the wire.
@@ -69,3 +71,12 @@ var (
 	// ErrPacket: the given bytes are not the expected packet.
 	ErrPacket = errors.New("malformed packet")
 )
+
+// optionSpace is the size of our option behind two NOPs, which keep the header a multiple of four bytes.
+const optionSpace = packet.OptionLen + 2
+
+// appendOption appends two NOPs and the option.
+func appendOption(b []byte, role packet.Role, nonce uint16) []byte {
+	b = append(b, packet.KindNOP, packet.KindNOP)
+	return packet.AppendOption(b, packet.Option{Version: packet.OptionVersion, Role: role, Nonce: nonce})
+}

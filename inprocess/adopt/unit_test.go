@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 // tree is a host with these files; a text that begins with -> is a link.
@@ -273,3 +274,5 @@ func FuzzParseUnit(f *testing.F) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/smcgw/smcgw/inprocess"
@@ -66,3 +67,99 @@ type Policy interface {
 type Scanner interface {
 	RawCalls(pid int) (bool, error)
 }
+
+// Limits bound what the broker keeps and hands out. 0 means the default.
+type Limits struct {
+	Processes        int           // connected clients; 4096
+	ProcessesPerUser int           // 1024
+	Asks             int           // ends waiting for the other end; 16384
+	AsksPerUser      int           // 8192
+	Owed             int           // answers that the programs of one user do not take; 8192
+	Conns            int           // promoted, or ended while a process has their memory; 65536, two descriptors each
+	ConnsPerUser     int           // 32768
+	ConnsPerCgroup   int           // 32768
+	Memory           int64         // bytes reserved by connections; 256 GiB: sparse, so what could be touched
+	MemoryPerUser    int64         // three quarters of Memory
+	Share            int64         // a connection reserves at most 1/Share of what remains, or the smallest ring; 4096
+	Wait             time.Duration // how long an end waits for the other; 60 s
+	Runs             int           // runs whose sums are kept; as many as Processes
+}
+
+func defaultTo[T int | int64 | time.Duration](v *T, to T) {
+	if *v <= 0 {
+		*v = to
+	}
+}
+
+func (l Limits) withDefaults() Limits {
+	defaultTo(&l.Processes, 4096)
+	defaultTo(&l.ProcessesPerUser, 1024)
+	defaultTo(&l.Asks, 16384)
+	defaultTo(&l.AsksPerUser, 8192)
+	defaultTo(&l.Owed, 8192)
+	defaultTo(&l.Conns, 65536)
+	defaultTo(&l.ConnsPerUser, 32768)
+	defaultTo(&l.ConnsPerCgroup, 32768)
+	defaultTo(&l.Memory, 256<<30)
+	defaultTo(&l.MemoryPerUser, l.Memory/4*3)
+	defaultTo(&l.Share, 4096)
+	defaultTo(&l.Wait, time.Minute)
+	defaultTo(&l.Runs, l.Processes)
+	return l
+}
+
+// reservation chooses the largest ring whose connection takes no more than its share of what remains, so rings become
+// smaller as the memory is used up. The smallest ring is granted as long as it fits at all.
+func reservation(remains, share int64) (order uint32, bytes int64, ok bool) {
+	order = inprocess.OrderWithin(remains/share, inprocess.OrderMax)
+	bytes = inprocess.PairSize(order)
+	return order, bytes, bytes <= remains
+}
+
+// Sequences are the initial sequence numbers of a connection, as one of its ends has them. Address translation does not
+// change them, so they identify a connection across it.
+type Sequences struct{ Mine, Peer uint32 }
+
+func (s Sequences) mirror() Sequences { return Sequences{s.Peer, s.Mine} }
+
+// Namer reads the initial sequence numbers of a connected TCP socket, and its side: if the kernel cannot tell the side,
+// the one that the caller passed. The descriptor stays the caller's. If Of fails, the addresses name the connection,
+// within its network namespace.
+type Namer interface {
+	Of(fd int, client bool) (mine, peer uint32, isClient bool, err error)
+}
+
+// path identifies a connection by its addresses.
+type path struct {
+	netns         uint64
+	local, remote netip.AddrPort
+}
+
+func (p path) mirror() path { return path{p.netns, p.remote, p.local} }
+
+// Role is the side of an end.
+type Role uint8
+
+const (
+	RoleClient Role = iota // has connected
+	RoleServer             // has accepted
+)
+
+var roleNames = [...]string{"client", "server"}
+
+// String returns the name that users see.
+func (r Role) String() string { return roleNames[r] }
+
+// MarshalText returns [Role.String].
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// Socket is what the kernel says about the socket of an end.
+type Socket struct {
+	Local, Remote netip.AddrPort // IPv4 is never mapped
+	Netns, Cookie uint64
+	Role          Role // by the kernel's counts, which include the client's SYN; else as the library says
+	Sequences     Sequences
+	Named         bool // whether Sequences is known
+}
+
+func (s *Socket) path() path { return path{s.Netns, s.Local, s.Remote} }

@@ -66,3 +66,63 @@ func (p *Process) look(raw syscall.RawConn) {
 func (p *Process) goesOn() bool {
 	return p.PID != 0 && procfs.StatOf(p.PID).Started() == p.started && !procfs.Ends(p.PID)
 }
+
+// Place identifies a broker's socket in the file system, where others can remove it or put their own in its place.
+type Place struct {
+	path    string
+	dev     uint64
+	ino     uint64
+	created unix.Timespec
+}
+
+// PlaceOf returns the place of a socket that has just been made.
+func PlaceOf(path string) (Place, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return Place{}, fmt.Errorf("socket %s: %w", path, err)
+	}
+	return Place{path, st.Dev, st.Ino, st.Mtim}, nil
+}
+
+// Ours reports whether the socket is still there.
+func (p Place) Ours() bool {
+	now, err := PlaceOf(p.path)
+	return err == nil && now == p
+}
+
+// Remove removes the socket if it is still ours.
+func (p Place) Remove() {
+	if p.Ours() {
+		_ = os.Remove(p.path)
+	}
+}
+
+// othersSize bounds the connections in each of the two generations.
+const othersSize = 32768
+
+// others records how many ring bytes are already counted of connections that this broker does not have, or no more:
+// those of an earlier broker, and those that go on although their program has disconnected from this one. It forgets
+// the connections that it has not heard of for longest.
+type others struct{ now, old map[uint64]uint64 }
+
+// more takes the total that a connection has moved and returns the part that is not counted yet: none for a connection
+// seen for the first time, since it is another broker's.
+func (o *others) more(id, moved uint64) uint64 {
+	was, known := o.now[id]
+	if !known {
+		was, known = o.old[id]
+	}
+	if !known {
+		was = moved
+	}
+	o.set(id, max(was, moved))
+	return max(was, moved) - was
+}
+
+// set records how much of a connection is counted.
+func (o *others) set(id, moved uint64) {
+	if _, known := o.now[id]; !known && (o.now == nil || len(o.now) >= othersSize) {
+		o.now, o.old = map[uint64]uint64{}, o.now
+	}
+	o.now[id] = moved
+}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // brokers starts brokers as goroutines, and waits for their ends.
@@ -159,3 +161,6 @@ func TestDirIsOurs(t *testing.T) {
 	_, err = Dir([]string{"", "relative", "/proc/1/none"}, temp)
 	require.ErrorAs(t, err, &wrong)
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

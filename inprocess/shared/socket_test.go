@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/inprocess/shared"
@@ -68,3 +69,5 @@ func TestCloseSocket(t *testing.T) {
 		require.NoError(t, p.Close())
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/smcgw/smcgw/internal/golden"
 )
@@ -366,3 +367,5 @@ func BenchmarkTranslate(b *testing.B) {
 		e.Finish()
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 // fake is a work that only notes that it was done.
@@ -177,3 +178,5 @@ func TestNoWarmUp(t *testing.T) {
 	require.Len(t, series[0].Values, 2)
 	require.Len(t, f.done, 2)
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

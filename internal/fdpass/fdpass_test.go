@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 func connections(t *testing.T) (a, b *net.UnixConn) {
@@ -157,3 +159,6 @@ func polled(t *testing.T, fd int) (yes bool) {
 	}
 	return yes
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 
 	bpf "github.com/cilium/ebpf"
@@ -312,4 +313,98 @@ func ownKey(ip net.IP) (smcgwPeerKey, bool) {
 	}
 	k.Family = family6
 	return k, copy(k.Addr[:], ip.To16()) == len(k.Addr)
+}
+
+// Addrs returns the addresses that peers can reach and sockets can be bound to now: those of the devices that carry
+// offers, and service addresses on the loopback device that are reached through these devices.
+func (d *Datapath) Addrs() ([]netip.Addr, error) {
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	links, addrs, err := netdev.List(d.nl)
+	if err != nil {
+		return nil, err
+	}
+	offers, err := d.offers(links, addrs)
+	if err != nil {
+		return nil, err
+	}
+	return netdev.Reachable(links, addrs, offers), nil
+}
+
+// offers returns the names of the devices that carry offers.
+func (d *Datapath) offers(links []netlink.Link, addrs []netlink.Addr) (map[string]bool, error) {
+	policy := d.inForce.Load()
+	return d.routes.Names(d.nl, links, addrs, d.cfg.Devices, policy, policy.Carries)
+}
+
+// syncOwn makes the map of own addresses match those of the namespace. Nothing else writes to the map.
+func (d *Datapath) syncOwn(s netdev.Stack, addrs []netlink.Addr) error {
+	want := map[smcgwPeerKey]smcgwOwn{}
+	for _, a := range addrs {
+		if k, ok := ownKey(a.IP); ok {
+			o := s.Own[a.LinkIndex]
+			want[k] = smcgwOwn{Upper: o.Upper, Lower: o.Lower}
+		}
+	}
+	var errs []error
+	for k := range d.own { // first, to make room
+		if _, ok := want[k]; ok {
+			continue
+		}
+		if err := ignoreMissing(d.objs.Own.Delete(k)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(d.own, k)
+	}
+	for k, v := range want {
+		if old, ok := d.own[k]; ok && old == v {
+			continue
+		}
+		switch err := d.objs.Own.Put(k, v); {
+		case err == nil:
+			d.own[k] = v
+		case !d.noRoom("own addresses", err):
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// noRoom reports whether err says that a map is full, and logs that once per map. Connections of what has no room there
+// are native; the others go on.
+func (d *Datapath) noRoom(what string, err error) bool {
+	if !errors.Is(err, unix.E2BIG) {
+		return false
+	}
+	if !d.fullTold[what] {
+		d.fullTold[what] = true
+		d.log.Warn("more than the programs have room for: connections of the rest are native", "of", what)
+	}
+	return true
+}
+
+// RouteDevice returns the interface index of the wire device through which this host reaches remote from its address
+// local, or [ErrNoDevice] if our programs are not attached to that device.
+func (d *Datapath) RouteDevice(local, remote netip.Addr) (int, error) {
+	local, remote = local.Unmap(), remote.Unmap()
+	if !local.IsValid() || !remote.IsValid() || local.Is4() != remote.Is4() {
+		return 0, fmt.Errorf("route from %v to %v: invalid addresses", local, remote)
+	}
+	if err := d.enter(); err != nil {
+		return 0, err
+	}
+	defer d.leave()
+	routes, err := d.routeNL.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{SrcAddr: local.AsSlice()})
+	if err != nil {
+		return 0, fmt.Errorf("route from %v to %v: %w", local, remote, err)
+	}
+	for _, r := range routes {
+		if d.isAttached(r.LinkIndex) {
+			return r.LinkIndex, nil
+		}
+	}
+	return 0, fmt.Errorf("route from %v to %v: %w", local, remote, ErrNoDevice)
 }

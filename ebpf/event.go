@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/smcgw/smcgw/ebpf/internal/policy"
+	"github.com/smcgw/smcgw/packet"
 )
 
 // EventKind says what an [Event] is about.
@@ -182,4 +185,39 @@ func parseEvent(b []byte) (Event, error) {
 // wallTime converts a time on the kernel's monotonic clock.
 func wallTime(at uint64) time.Time {
 	return time.Now().Add(time.Duration(at) - time.Duration(Now()))
+}
+
+// Reasons that the programs decide by themselves (numbers of docs/PROTOCOL.md "Reasons"; negotiate has their names and
+// texts).
+const (
+	ReasonOff              uint8 = 1
+	ReasonPolicy           uint8 = policy.ReasonPolicy
+	ReasonNeverList        uint8 = policy.ReasonNeverList
+	ReasonGatewayStale     uint8 = 4
+	ReasonNAT              uint8 = 5
+	ReasonForwarded        uint8 = 6
+	ReasonSYNOptions       uint8 = 7
+	ReasonAddress          uint8 = 8
+	ReasonCanary           uint8 = policy.ReasonCanary
+	ReasonAppLegBlocked    uint8 = 10
+	ReasonPeerNoOption     uint8 = 20
+	ReasonOptionMirrored   uint8 = 21
+	ReasonOptionBlackholed uint8 = 22
+	ReasonAcceptLost       uint8 = 23
+	ReasonClientGone       uint8 = 24
+	ReasonPeerUnresolved   uint8 = 25
+	ReasonOptionRejected   uint8 = 26
+	ReasonPeerRefused      uint8 = 27
+	ReasonOfferUnanswered  uint8 = 28
+	ReasonHandshakeTimeout uint8 = 32
+	ReasonFlowLimit        uint8 = 36
+	ReasonRateLimit        uint8 = 37
+	ReasonMode             uint8 = 43
+	ReasonNotWorthIt       uint8 = policy.ReasonNotWorthIt
+)
+
+// ProbeSegment rebuilds the probe of an [EventProbe] for [Datapath.InjectApp]. The gateway's socket then answers it on
+// behalf of a peer that has been heard.
+func ProbeSegment(t Tuple, seq, ack uint32) []byte {
+	return packet.Segment{Src: t.Local, Dst: t.Remote, Seq: seq, Ack: ack, Flags: packet.FlagACK, Window: 0xffff}.Append(nil)
 }

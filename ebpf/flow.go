@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -302,4 +303,125 @@ func (d *Datapath) sweep(l SweepLimits) (n int, stuck []Flow, err error) {
 		}
 	}
 	return n, stuck, err
+}
+
+// Tuple identifies a TCP connection as seen from the local application, on either host: Local is the address of the
+// application on this host. IPv4 is always unmapped.
+type Tuple struct {
+	Local, Remote netip.AddrPort
+}
+
+// String returns "local -> remote".
+func (t Tuple) String() string { return fmt.Sprintf("%v -> %v", t.Local, t.Remote) }
+
+// Family numbers of the maps. IPv4 addresses take the first four of the sixteen bytes, so a v4-mapped socket and an
+// IPv4 packet have the same key.
+const (
+	family4 = 4
+	family6 = 6
+)
+
+// addr16 returns an address in the form that the maps hold, and its family.
+func addr16(a netip.Addr) (b [16]byte, family uint8) {
+	a = a.Unmap()
+	if a.Is4() {
+		v4 := a.As4()
+		copy(b[:], v4[:])
+		return b, family4
+	}
+	return a.As16(), family6
+}
+
+// addrFrom is the inverse of addr16.
+func addrFrom(b [16]byte, family uint8) netip.Addr {
+	if family == family4 {
+		return netip.AddrFrom4([4]byte(b[:4]))
+	}
+	return netip.AddrFrom16(b)
+}
+
+// wirePort returns a port in network byte order, as the programs find it in headers, in a field that Go sees as a
+// native integer.
+func wirePort(p uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], p)
+	return binary.NativeEndian.Uint16(b[:])
+}
+
+// State decides what the programs do with the segments of a flow (the table is in verdict.h). A flow without an entry
+// is native.
+//
+//	client: offered ─┬─► negotiating ─┬─► completing ─► carrying ─► dead
+//	                 └────────────────┴─► released (─► native)
+//	server: wire ─┬─► serving ─► dead
+//	              ├─► raw ─► dead
+//	              └─► returned (─► native), also from serving, raw and dead: the client has begun again
+//
+// The programs make the first step (offered, wire, negotiating), release offers that were refused, repeated or answered
+// too late, and delete entries of connections that became native. User space makes all other steps by
+// [Datapath.Transition].
+type State uint8
+
+// The states. "Out" is what the local application's kernel sends, and "in" is what comes from the network.
+const (
+	// StateNone: no entry.
+	StateNone State = iota
+	// StateOffered: the application's SYN left with an offer. Out and in pass; the SYN-ACK decides.
+	StateOffered
+	// StateNegotiating: the accept has arrived. In goes to the wire TUN. Retransmissions of the application's SYN are
+	// dropped, unless the gateway is late or the negotiation overdue.
+	StateNegotiating
+	// StateCompleting: the recorded SYN may be given to the listener through the app TUN. Out goes to the legs, in to
+	// the wire TUN.
+	StateCompleting
+	// StateCarrying: as completing, but the listener gets no SYN any more.
+	StateCarrying
+	// StateWire: server, the offered SYN was accepted. In goes to the wire TUN; there is no app leg yet.
+	StateWire
+	// StateServing: server with an app leg. Out goes to the legs, in to the wire TUN.
+	StateServing
+	// StateRaw: as serving, for a client that turned out to be native.
+	StateRaw
+	// StateReleased: client, fell back, or sent an offered SYN again without the option. A SYN without option may leave
+	// through the app TUN. In is dropped until the answer to that SYN comes: a SYN-ACK without our accept, or a reset,
+	// with acknowledgement ISN+1.
+	StateReleased
+	// StateReturned: server, fell back. A SYN written to the app TUN is delivered to the kernel as if it came from the
+	// wire, and the entry is deleted.
+	StateReturned
+	// StateDead: the flow has ended. In is dropped, except pure ACKs, which go to the wire TUN for an exact reset. Out
+	// and the legs still reach each other for the last segments of the app leg. A SYN deletes the entry.
+	StateDead
+
+	numStates
+)
+
+var stateNames = [numStates]string{
+	"none", "offered", "negotiating", "completing", "carrying", "wire",
+	"serving", "raw", "released", "returned", "dead",
+}
+
+// String returns the lower-case name.
+func (s State) String() string {
+	if s < numStates {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// Side says which application of a connection is on this host.
+type Side uint8
+
+// The sides.
+const (
+	SideClient Side = iota
+	SideServer
+)
+
+// String returns "client" or "server".
+func (s Side) String() string {
+	if s == SideServer {
+		return "server"
+	}
+	return "client"
 }

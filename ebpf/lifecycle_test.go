@@ -399,3 +399,145 @@ func TestSharedSockops(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, n.Native[SideClient])
 }
+
+// Every program passes the verifier, well below its limit: the verifier of an
+// older kernel may need more steps for the same program.
+func TestVerifier(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	h := newHost(t)
+	h.do(func() {
+		spec, err := loadSmcgw()
+		require.NoError(t, err)
+		objs := new(objects)
+		require.NoError(t, verifierErrorOrNil(spec.LoadAndAssign(objs, nil)))
+		defer func() { require.NoError(t, objs.Close()) }()
+		for name, p := range objs.programs() {
+			info, err := p.Info()
+			require.NoError(t, err)
+			n, ok := info.VerifiedInstructions()
+			require.True(t, ok)
+			t.Logf("%-15s %d verified instructions", name, n)
+			require.Less(t, n, uint32(100_000), name)
+		}
+	})
+}
+
+func verifierErrorOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return verifierError(err)
+}
+
+func TestConfigValidate(t *testing.T) {
+	require.NoError(t, Config{}.Validate())
+	err := Config{Generation: 12, Mode: 7, BlackholeAfter: -1, MaxFlows: 1, MaxDatagrams: 1}.Validate()
+	for _, part := range []string{"generation", "mode", "fallback", "max_flows", "max_datagrams"} {
+		require.ErrorContains(t, err, part)
+	}
+}
+
+// A host may have more addresses and devices than the programs have room for, as nodes of a
+// cluster with IPVS, and routers with a VLAN for each customer: it starts, and the rest is
+// native.
+func TestMoreThanThereIsRoomFor(t *testing.T) {
+	t.Parallel()
+	h1, _ := newPair(t)
+	h1.do(func() {
+		l, err := netlink.LinkByName("w0")
+		require.NoError(t, err)
+		for i := range 600 {
+			a, err := netlink.ParseAddr(fmt.Sprintf("10.79.%d.%d/32", i/256, i%256))
+			require.NoError(t, err)
+			require.NoError(t, netlink.AddrAdd(l, a))
+		}
+		for i := range 20 {
+			v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("x%d", i)}, PeerName: fmt.Sprintf("y%d", i)}
+			require.NoError(t, netlink.LinkAdd(v))
+		}
+	})
+	cfg := config(nil)
+	cfg.maxOwn = 16
+	d := h1.open(cfg)
+	h1.do(func() {
+		index, err := linkIndex("w0")
+		require.NoError(t, err)
+		require.True(t, d.isAttached(index), "the device of the offers comes first")
+	})
+	usage, err := d.MapUsage()
+	require.NoError(t, err)
+	for _, u := range usage {
+		require.LessOrEqual(t, u.Entries, u.Capacity, u.Name)
+	}
+}
+
+// The link types of if_arp.h whose devices the programs do not read, and one that they do.
+const (
+	typeNone   = 65534
+	typeRawIP  = 519
+	typeIP6GRE = 823
+)
+
+// tunOf makes a TUN of a link type, up and with an address of 10.99.0.0/24.
+func (h *host) tunOf(name string, kind int) *os.File {
+	h.t.Helper()
+	var f *os.File
+	h.do(func() {
+		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		require.NoError(h.t, err)
+		req, err := unix.NewIfreq(name)
+		require.NoError(h.t, err)
+		req.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+		require.NoError(h.t, unix.IoctlIfreq(fd, unix.TUNSETIFF, req))
+		require.NoError(h.t, unix.IoctlSetInt(fd, unix.TUNSETLINK, kind))
+		f = os.NewFile(uintptr(fd), name) // from now on it can be polled
+		l, err := netlink.LinkByName(name)
+		require.NoError(h.t, err)
+		addr, err := netlink.ParseAddr("10.99.0.1/24")
+		require.NoError(h.t, err)
+		require.NoError(h.t, netlink.AddrAdd(l, addr))
+		require.NoError(h.t, netlink.LinkSetUp(l))
+	})
+	h.t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// A SYN leaves with an offer where an entry has that, and by a device that no program reads
+// it leaves as the kernel made it.
+func TestUnseenDevices(t *testing.T) {
+	t.Parallel()
+	requireRoot(t)
+	for name, c := range map[string]struct {
+		kind   int
+		unseen bool
+	}{"tun": {typeNone, false}, "rawip": {typeRawIP, true}, "ip6gre": {typeIP6GRE, true}} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			tun := h.tunOf("odd0", c.kind)
+			cfg := config(accelerate(6379))
+			cfg.Devices = []string{"odd0"}
+			d := h.open(cfg)
+			to := addrPort("10.99.0.2:6379")
+			local, err := h.begin(unix.AF_INET, to)
+			require.NoError(t, err)
+			syn, buf := segment{}, make([]byte, 2048)
+			require.NoError(t, tun.SetReadDeadline(time.Now().Add(patience)))
+			for syn.flags&flagSYN == 0 { // IPv6 speaks, too
+				n, err := tun.Read(buf)
+				require.NoError(t, err)
+				syn, _ = readSegment(buf[:n])
+			}
+			require.Equal(t, to, syn.dst)
+			_, _, offers := syn.offer()
+			_, err = d.Flow(Tuple{Local: local, Remote: to})
+			require.Equal(t, offers, err == nil, "an offer without an entry")
+			want := uint64(0)
+			if c.unseen {
+				want = 1
+				require.False(t, offers)
+			}
+			require.Equal(t, want, nativeCount(t, d, SideClient, ReasonAddress))
+		})
+	}
+}

@@ -1,6 +1,12 @@
 package ebpf
 
-import "github.com/smcgw/smcgw/ebpf/internal/policy"
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/smcgw/smcgw/ebpf/internal/policy"
+)
 
 // Rule is one rule of the policy.
 type Rule = policy.Rule
@@ -72,4 +78,97 @@ const (
 // CompilePolicy compiles at most MaxRules rules. It reports all problems at once.
 func CompilePolicy(rules []Rule, never []uint16) (*Policy, error) {
 	return policy.Compile(rules, never)
+}
+
+// activateLocked writes a policy under the unused generation, activates it by a single store, and removes the old one.
+func (d *Datapath) activateLocked(p *Policy) error {
+	old := d.generation()
+	next := old ^ 1
+	if err := d.clearPolicy(next); err != nil {
+		return err
+	}
+	cgroups := p.Cgroups(d.cfg.CgroupPath)
+	if err := d.writePolicy(p, next, cgroups); err != nil {
+		return errors.Join(err, d.clearPolicy(next))
+	}
+	if err := d.changeControl(func(c *smcgwControl) { c.Policy = next }); err != nil {
+		return err
+	}
+	d.policy, d.cgroups = p, cgroups
+	d.noteRolloutLocked()
+	// After the policy: a program that sees the new epoch also sees the new policy.
+	err := d.changeControl(func(c *smcgwControl) { d.rulesSince = c.nextEpoch() })
+	if err := errors.Join(err, d.putDatagramsLocked()); err != nil {
+		return err
+	}
+	return d.clearPolicy(old)
+}
+
+// writePolicy fills the maps of a generation.
+func (d *Datapath) writePolicy(p *Policy, gen uint32, cgroups map[uint64]uint64) error {
+	var errs []error
+	for q, mask := range p.Prefixes {
+		errs = append(errs, d.putPrefix(q, gen, mask))
+	}
+	for port, m := range p.Ports {
+		k := smcgwPortKey{Policy: gen, Port: wirePort(port)}
+		errs = append(errs, d.objs.Ports.Put(k, smcgwPortRule{Mask: m.Mask, Excluded: m.Excluded}))
+	}
+	for uid, mask := range p.UIDs {
+		errs = append(errs, d.objs.UIDs.Put(smcgwUidKey{Policy: gen, Uid: uid}, mask))
+	}
+	for id, mask := range cgroups {
+		errs = append(errs, d.objs.Cgroups.Put(smcgwCgroupKey{Policy: gen, Id: id}, mask))
+	}
+	head := smcgwPolicyHead{
+		Any4: p.Any4, Any6: p.Any6, AnyPort: p.AnyPort, AnyCgroup: p.AnyCgroup, AnyUid: p.AnyUID,
+		Inbound: p.Inbound, Outbound: p.Outbound, Anyone: p.Anyone, Accelerate: p.Accelerate, Unworthy: p.NotWorthIt, Tcp: p.TCP, Udp: p.UDP,
+		Prefixes4: bit(names(p, netip.Addr.Is4)), Prefixes6: bit(names(p, netip.Addr.Is6)),
+		Watch: bit(p.TCP&^p.Anyone != 0), WatchUdp: bit(p.UDP&^p.Anyone != 0), Shares: p.Shares(),
+	}
+	errs = append(errs, d.objs.Policy.Put(gen, head))
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	return nil
+}
+
+// names reports whether a rule names addresses of a family.
+func names(p *Policy, family func(netip.Addr) bool) bool {
+	for q := range p.Prefixes {
+		if family(q.Addr()) {
+			return true
+		}
+	}
+	return false
+}
+
+// generationBits is the length of the part of an LPM key that precedes the address.
+const generationBits = 32
+
+// putPrefix adds an entry to an LPM map.
+func (d *Datapath) putPrefix(q netip.Prefix, gen uint32, mask uint64) error {
+	bits := uint32(generationBits + q.Bits())
+	if q.Addr().Is4() {
+		return d.objs.LPM4.Put(smcgwLpm4{Prefixlen: bits, Policy: gen, Addr: q.Addr().As4()}, mask)
+	}
+	return d.objs.LPM6.Put(smcgwLpm6{Prefixlen: bits, Policy: gen, Addr: q.Addr().As16()}, mask)
+}
+
+// clearPolicy removes all entries of a generation. It clears the head first, because a program may still be using the
+// generation: without a head no rule matches. A missing entry, by contrast, would mean that no rule is about this port
+// or peer, so that a later rule, or one that the never-list overrides, would match.
+func (d *Datapath) clearPolicy(gen uint32) error {
+	err := errors.Join(
+		d.objs.Policy.Put(gen, smcgwPolicyHead{}),
+		dropWhere(d.objs.LPM4, func(k smcgwLpm4) bool { return k.Policy == gen }),
+		dropWhere(d.objs.LPM6, func(k smcgwLpm6) bool { return k.Policy == gen }),
+		dropWhere(d.objs.Ports, func(k smcgwPortKey) bool { return k.Policy == gen }),
+		dropWhere(d.objs.UIDs, func(k smcgwUidKey) bool { return k.Policy == gen }),
+		dropWhere(d.objs.Cgroups, func(k smcgwCgroupKey) bool { return k.Policy == gen }),
+	)
+	if err != nil {
+		return fmt.Errorf("old policy: %w", err)
+	}
+	return nil
 }

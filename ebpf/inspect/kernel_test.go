@@ -1,10 +1,13 @@
 package inspect
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/smcgw/smcgw/lab/leak"
 )
 
 // What a kernel lacks is named, not found out by the verifier.
@@ -31,3 +34,6 @@ func TestKernelLacks(t *testing.T) {
 	}
 	require.ErrorContains(t, checkFeatures("linux", here), `kernel release "linux"`)
 }
+
+// TestMain fails the run if a test left a goroutine or a descriptor behind.
+func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

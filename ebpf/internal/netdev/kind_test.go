@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vishvananda/netlink"
+	"go.uber.org/goleak"
 )
 
 // TestUsesOf: a device whose packets another one has gets no programs, and a name for what to
@@ -97,3 +98,5 @@ func TestOneWay(t *testing.T) {
 		require.Equal(t, tc.want, OneWay(tc.link), "%s %+v", tc.link.Type(), tc.link)
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

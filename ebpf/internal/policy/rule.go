@@ -1,6 +1,12 @@
 package policy
 
-import "net/netip"
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
 
 // MaxRules is the largest number of policy rules, each of which is one bit of a mask.
 const MaxRules = 64
@@ -70,3 +76,34 @@ func (r Rule) asksCaller() bool { return len(r.Cgroups)+len(r.UIDs) > 0 }
 
 // OutboundOnly reports whether the rule can match only outbound connections.
 func (r Rule) OutboundOnly() bool { return r.asksCaller() || r.Direction == DirectionClient }
+
+// cgroupID returns the kernel's id of a cgroup: its inode number.
+func cgroupID(dir string) (uint64, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return 0, fmt.Errorf("cgroup %s: %w", dir, err)
+	}
+	return st.Ino, nil
+}
+
+// maxCgroups bounds how many cgroups the patterns of a policy may match.
+const maxCgroups = 8000
+
+// Cgroups returns the cgroups that the patterns of the policy currently match, each with the mask of the rules that
+// name it.
+func (p *Policy) Cgroups(mount string) map[uint64]uint64 {
+	ids := map[uint64]uint64{}
+	for _, pat := range p.Patterns {
+		dirs, err := filepath.Glob(filepath.Join(mount, pat.Glob))
+		if err != nil {
+			continue // checked when the policy was compiled
+		}
+		for _, dir := range dirs {
+			id, err := cgroupID(dir)
+			if err == nil && len(ids) < maxCgroups {
+				ids[id] |= pat.Mask
+			}
+		}
+	}
+	return ids
+}

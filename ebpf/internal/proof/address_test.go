@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 )
 
 // An absent host has an address of its network.
@@ -18,3 +19,5 @@ func TestAbsentHostsAreInTheirNetwork(t *testing.T) {
 	require.Equal(t, netip.MustParseAddr("10.1.2.255"), last(netip.MustParsePrefix("10.1.2.0/24")))
 	require.Equal(t, netip.MustParseAddr("10.255.255.255"), last(netip.MustParsePrefix("10.0.0.0/8")))
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -3,13 +3,20 @@ package proof
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"time"
 
+	bpf "github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/ebpf/internal/netdev"
 	"github.com/smcgw/smcgw/ebpf/legs"
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/internal/sockaddr"
 )
 
@@ -194,4 +201,60 @@ func bound(fd int, a netip.Addr) (netip.AddrPort, error) {
 	}
 	own, err := sockaddr.Local(fd)
 	return netip.AddrPortFrom(a, own.Port()), err
+}
+
+// Way says how far an unsuccessful proof got.
+type Way string
+
+// The ways.
+const (
+	// Unproved: there is no address yet from which to prove.
+	Unproved Way = "unproved"
+	// Unroutable: the host has no route.
+	Unroutable Way = "unroutable"
+	// Output: the SYN was dropped before it left, by a rule in output or postrouting.
+	Output Way = "output"
+	// Input: the answer was dropped before it reached the socket, by a rule in ingress, prerouting or input, or by the
+	// reverse-path filter.
+	Input Way = "input"
+	// Confirm: packets after the answer were dropped.
+	Confirm Way = "established"
+	// Sockmap: bytes reached the other socket without a packet. A program of the host has put both sockets into a
+	// socket map and moves the bytes; they overtake those that were sent as packets before.
+	Sockmap Way = "sockmap"
+)
+
+// Error is the error of an unsuccessful proof.
+type Error struct{ Way Way }
+
+// Error implements error.
+func (e Error) Error() string { return "leg not proved: " + string(e.Way) }
+
+var errNoCgroup = errors.New("own control group: no cgroup2")
+
+// Sockops returns the sockops programs that apply to the sockets of this process; mount is the cgroup2 mount. Such a
+// program may put sockets into socket maps. The kernel does not notify when one is attached.
+func Sockops(mount string) ([]link.AttachedProgram, error) {
+	path := procfs.CgroupOf(os.Getpid())
+	if path == "" {
+		return nil, errNoCgroup
+	}
+	group, err := os.Open(filepath.Join(mount, path))
+	if errors.Is(err, fs.ErrNotExist) { // the mount belongs to another cgroup namespace
+		group, err = os.Open(mount)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("control group: %w", err)
+	}
+	defer func() { _ = group.Close() }()
+	found, err := netdev.Whole(func() (*link.QueryResult, error) {
+		return link.QueryPrograms(link.QueryOptions{
+			Target: int(group.Fd()), Attach: bpf.AttachCGroupSockOps,
+			QueryFlags: unix.BPF_F_QUERY_EFFECTIVE, // includes those of the cgroups above
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sockops programs: %w", err)
+	}
+	return found.Programs, nil
 }

@@ -51,7 +51,7 @@ type gateway struct {
 	tally          *report.Tally // counters of parts that have ended
 	times          *loop.Times
 	observed       *policy.Observed
-	guard          *guard.Keeper
+	guard          *guard.Guard
 
 	keys     *conn.Keyring
 	trials   *policy.Trials
@@ -81,7 +81,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 	g := &gateway{
 		cfg: cfg, log: log, site: at, host: &at.localHost, steer: at.Steering, started: time.Now(),
 		counters: conn.NewCounters(), closed: history(), native: history(), udp: pastDatagrams{closed: history(), native: history()},
-		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(policy.Observed), guard: new(guard.Keeper),
+		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(policy.Observed), guard: new(guard.Guard),
 		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewRollout(cfg.Rollout, at.Steering, log),
 		refusals: peers.Refusals{Tell: at.Steering.Refuse}, reloads: new(handover.Reloads), drainer: handover.NewDrainer(),
 		logDropped: func() uint64 { return 0 },
@@ -90,7 +90,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
 	g.incumbent = handover.NewIncumbent(g, log)
 	g.renewal = &handover.Renewal{Log: log, Config: cfg, Apply: g.apply, Reloads: g.reloads, Incumbent: g.incumbent}
-	g.guard.Configure(cfg.Guard, guard.Totals{})
+	g.guard.Configure(cfg.Guard, time.Now(), guard.Totals{})
 	g.keys.Set(keys)
 	if err := g.steer.SetProofs(cfg.Limits.NewFlowsPerSecond); err != nil {
 		return nil, fmt.Errorf("rate of connections that peers begin: %w", err)

@@ -140,7 +140,7 @@ func (g *gateway) resetGuard() error {
 	if g.guard.State() != guard.Tripped {
 		return nil
 	}
-	g.guard.Reset(g.totals())
+	g.guard.Reset(time.Now(), g.totals())
 	g.log.Info("guard reset")
 	return g.setMode(g.live.Load().Mode)
 }

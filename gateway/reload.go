@@ -57,7 +57,7 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	}
 	g.applyLog(next.Log)
 	g.rollout.Configure(next.Rollout)
-	g.guard.Configure(next.Guard, g.totals())
+	g.guard.Configure(next.Guard, time.Now(), g.totals())
 	g.settlePromotion()
 	if err := g.steer.SetCompare(next.Guard.Compares()); err != nil {
 		g.log.Warn("compare connections", "error", err)

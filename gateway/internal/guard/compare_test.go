@@ -89,20 +89,20 @@ func TestSlower(t *testing.T) {
 	cfg := config.Guard{Aborted: config.NoShare, Slower: 50 * 100, Window: time.Minute, Minimum: 5}
 	g.Configure(cfg, start, Totals{})
 	now := start.Add(time.Second)
-	g.Compare(now, []ebpf.Compared{
+	_, trips := g.Tick(now, Totals{Ended: 100, Aborted: 100}, []ebpf.Compared{
 		{Rule: 0, Lasted: 200, Count: 50},
 		{Rule: 0, Lasted: 200, Offered: true, Count: 50},
 		{Rule: 1, Lasted: 10, Count: 19},
 		{Rule: 1, Lasted: 90, Offered: true, Count: 50},
 	}, names)
-	require.False(t, g.Tick(now, Totals{Ended: 100, Aborted: 100}), "too few native ones, and resets do not count")
+	require.False(t, trips, "too few native ones, and resets do not count")
 	require.Equal(t, map[string]report.Compared{"a": {Native: 50, Offered: 50}}, g.Compared())
-	g.Compare(now, []ebpf.Compared{{Rule: 1, Lasted: 10, Count: 1}}, names)
-	require.True(t, g.Tick(now, Totals{}))
-	require.Equal(t, Trip{Cause: CauseSlower, Rule: "b", Compared: report.Compared{Native: 20, Offered: 50, Slower: 50}}, g.Last())
+	last, trips := g.Tick(now, Totals{}, []ebpf.Compared{{Rule: 1, Lasted: 10, Count: 1}}, names)
+	require.True(t, trips)
+	require.Equal(t, Trip{Cause: CauseSlower, Rule: "b", Compared: report.Compared{Native: 20, Offered: 50, Slower: 50}}, last)
 	g.Reset(now, Totals{})
 	require.Empty(t, g.Compared())
-	require.False(t, g.Tick(now, Totals{}), "counts anew")
+	require.False(t, g.trip(now, Totals{}), "counts anew")
 }
 
 // What is kept of a window has a bound.

@@ -84,8 +84,9 @@ func (t Trip) String() string {
 	return fmt.Sprintf("smcgw reset %d of %d connections that ended, carried or in process", t.Aborted, t.Ended)
 }
 
-// Guard watches the totals and the comparison. The zero value is off.
+// Guard watches the totals and the comparison. The zero value is off. It is safe for concurrent use.
 type Guard struct {
+	mu    sync.Mutex // guards everything below
 	cfg   config.Guard
 	state State
 	// past has a sample for each slot of the window, and one from before it.
@@ -93,54 +94,62 @@ type Guard struct {
 	compared comparison
 	rules    map[string]report.Compared // as of the last tick
 	last     Trip
+	at       time.Time // of the last trip
+	trips    map[Cause]uint64
+}
+
+// State returns the guard's state.
+func (g *Guard) State() State {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.state
 }
 
 // Configure starts afresh with a configuration.
 func (g *Guard) Configure(cfg config.Guard, now time.Time, totals Totals) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.cfg, g.state = cfg, Off
 	if cfg.On() {
 		g.state = Watching
 	}
-	g.begin(now, totals)
+	g.beginLocked(now, totals)
 }
 
 // Reset returns from Tripped to Watching, and counts from now on.
 func (g *Guard) Reset(now time.Time, totals Totals) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.state == Tripped {
 		g.state = Watching
-		g.begin(now, totals)
+		g.beginLocked(now, totals)
 	}
 }
 
-func (g *Guard) begin(now time.Time, totals Totals) {
+func (g *Guard) beginLocked(now time.Time, totals Totals) {
 	g.past, g.last = append(g.past[:0], sample{now, totals}), Trip{}
 	g.compared, g.rules = comparison{}, nil
 }
 
-// State returns the guard's state.
-func (g *Guard) State() State { return g.state }
-
-// Last returns what was counted in the window that tripped the guard.
-func (g *Guard) Last() Trip { return g.last }
-
-// Compare adds connections that have ended. rule returns the name of the rule with a number of the policy in force.
-func (g *Guard) Compare(now time.Time, list []ebpf.Compared, rule func(int) string) {
-	if g.state == Watching && g.cfg.Compares() {
-		g.compared.add(now, g.cfg.Window, list, rule)
-	}
+// Compared returns how the connections of each rule compared at the last tick.
+func (g *Guard) Compared() map[string]report.Compared {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.rules
 }
 
-// Compared returns how the connections of each rule compared at the last tick.
-func (g *Guard) Compared() map[string]report.Compared { return g.rules }
-
-// Tick takes the current totals and reports whether they, or the comparison, trip the guard. Call it more often than
-// once per slot: the window is longer than configured by up to one slot.
-func (g *Guard) Tick(now time.Time, totals Totals) bool {
+// Tick takes the current totals, and connections that have ended since the last tick; rule returns the name of the rule
+// with a number of the policy in force. If they trip the guard, last is what was counted in the window. Call it more
+// often than once per slot: the window is longer than configured by up to one slot.
+func (g *Guard) Tick(now time.Time, totals Totals, list []ebpf.Compared, rule func(int) string) (last Trip, trips bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.state != Watching {
-		return false
+		return Trip{}, false
 	}
 	in := g.slide(now, totals)
 	if g.cfg.Compares() {
+		g.compared.add(now, g.cfg.Window, list, rule)
 		g.rules = g.compared.rules()
 	}
 	switch name, c, found := worst(g.rules, uint64(g.cfg.Minimum)); {
@@ -149,10 +158,14 @@ func (g *Guard) Tick(now time.Time, totals Totals) bool {
 	case found && g.harms(g.cfg.Slower, c.Slower, c.Offered):
 		g.last = Trip{Cause: CauseSlower, Totals: in, Rule: name, Compared: c}
 	default:
-		return false
+		return Trip{}, false
 	}
-	g.state = Tripped
-	return true
+	g.state, g.at = Tripped, now
+	if g.trips == nil {
+		g.trips = map[Cause]uint64{}
+	}
+	g.trips[g.last.Cause]++
+	return g.last, true
 }
 
 // slide moves the window on, and returns the totals within it.
@@ -172,77 +185,25 @@ func (g *Guard) harms(limit config.Share, bad, all uint64) bool {
 	return limit > 0 && bad >= uint64(g.cfg.Minimum) && float64(bad)*100 >= limit.Percent()*float64(all)
 }
 
-// Keeper is a Guard that is safe for concurrent use. The zero value is off.
-type Keeper struct {
-	mu    sync.Mutex // guards everything below
-	core  Guard
-	at    time.Time // of the last trip
-	trips map[Cause]uint64
-}
-
-// State returns the guard's state.
-func (k *Keeper) State() State {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.core.State()
-}
-
-// Configure calls [Guard.Configure].
-func (k *Keeper) Configure(cfg config.Guard, totals Totals) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.core.Configure(cfg, time.Now(), totals)
-}
-
-// Reset calls [Guard.Reset].
-func (k *Keeper) Reset(totals Totals) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.core.Reset(time.Now(), totals)
-}
-
-// Tick calls [Guard.Compare], then [Guard.Tick]. If the guard trips, last is what was counted in the window.
-func (k *Keeper) Tick(now time.Time, totals Totals, list []ebpf.Compared, rule func(int) string) (last Trip, trips bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.core.Compare(now, list, rule)
-	if trips = k.core.Tick(now, totals); !trips {
-		return Trip{}, false
-	}
-	k.at, last = now, k.core.Last()
-	if k.trips == nil {
-		k.trips = map[Cause]uint64{}
-	}
-	k.trips[last.Cause]++
-	return last, true
-}
-
-// Compared calls [Guard.Compared].
-func (k *Keeper) Compared() map[string]report.Compared {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.core.Compared()
-}
-
 // Tell adds to the status what has tripped the guard.
-func (k *Keeper) Tell(st *report.Status) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.core.State() != Tripped {
+func (g *Guard) Tell(st *report.Status) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.state != Tripped {
 		return
 	}
 	st.Degraded = append(st.Degraded, report.GuardTripped)
 	st.Notes = append(st.Notes, fmt.Sprintf("guard: tripped at %s: %v; new ones are native until smcgw on or a reload",
-		k.at.UTC().Format(time.RFC3339), k.core.Last()))
+		g.at.UTC().Format(time.RFC3339), g.last))
 }
 
 // AddTo adds the guard's numbers to a snapshot.
-func (k *Keeper) AddTo(s *report.Snapshot) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s.GuardTripped, s.GuardTrips = k.core.State() == Tripped, map[string]uint64{}
+func (g *Guard) AddTo(s *report.Snapshot) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s.GuardTripped, s.GuardTrips = g.state == Tripped, map[string]uint64{}
 	for _, c := range []Cause{CauseAborted, CauseSlower} {
-		s.GuardTrips[string(c)] = k.trips[c]
+		s.GuardTrips[string(c)] = g.trips[c]
 	}
-	_, s.Compared, _ = worst(k.core.Compared(), 0)
+	_, s.Compared, _ = worst(g.rules, 0)
 }

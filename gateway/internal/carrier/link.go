@@ -50,9 +50,9 @@ type Request struct {
 // peer returns the address whose share the link counts for.
 func (r *Request) peer() netip.Addr { return r.Remote.Unmap() }
 
-// path is how the links of one device reach their peers, and what is known about the way
-// there.
-type path interface {
+// medium is a link's view of its device: how its links reach their peers, what is known about
+// the way there, and how they fail and end.
+type medium interface {
 	// connect connects the queue pair to the other side's. It is called on the shard and
 	// calls done there once, possibly before it returns.
 	connect(l *Link, to negotiate.CarrierOffer, done func(error))
@@ -67,10 +67,6 @@ type path interface {
 	// concerns an offer that another gateway has taken, or that was made alone; such an
 	// answer says nothing about the next offer.
 	answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (outdated bool)
-}
-
-// failing is how the links of one device fail and end.
-type failing interface {
 	// began is called when the link begins to carry; wireLost when its wire leg broke
 	// meanwhile, or was silent for [LegPatience]. Neither may block.
 	began(l *Link)
@@ -87,12 +83,6 @@ type failing interface {
 	// end closes the queue pair of a closed link, and frees its memory once the peer can no
 	// longer write to it.
 	end(l *Link)
-}
-
-// medium is a link's view of its device.
-type medium interface {
-	path
-	failing
 }
 
 // Link is a queue pair to a peer gateway, with its endpoint and rings. Once it is connected,

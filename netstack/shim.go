@@ -91,18 +91,15 @@ func (m *shim) send(p *stack.PacketBuffer) {
 func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep bool) {
 	t := p.TransportHeader().Slice()
 	if p.TransportProtocolNumber != header.TCPProtocolNumber || len(t) < packet.TCPMinLen {
-		m.s.count.swallowed.Add(1)
 		return nil, false
 	}
 	ip := p.NetworkHeader().Slice()
 	f := m.s.flows.get(outboundKey(ip, t))
 	if f == nil || !f.alive() {
-		m.s.count.swallowed.Add(1)
 		return nil, false
 	}
 	g := f.grown.Load()
 	if g == nil { // from the previous connection on the tuple
-		m.s.count.swallowed.Add(1)
 		return nil, false
 	}
 	sent := f.sent.Load()
@@ -125,9 +122,6 @@ func (m *shim) outbound(p *stack.PacketBuffer) (repl []*stack.PacketBuffer, keep
 // held holds an acknowledgement back if another segment can carry it.
 func (m *shim) held(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP) bool {
 	held, fresh := g.acks.hold(p, t, f.quick.Load())
-	if held {
-		m.s.count.acksHeld.Add(1)
-	}
 	if fresh {
 		m.s.acks.add(f)
 	}
@@ -141,7 +135,6 @@ func (m *shim) outServer(f *flow, g *grown, p *stack.PacketBuffer, t packet.TCP)
 		return false
 	}
 	if f.refuses(t) || !g.numbers.Ready() {
-		m.s.count.swallowed.Add(1)
 		return false
 	}
 	m.translate(f, g, p, t)

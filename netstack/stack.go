@@ -246,8 +246,6 @@ type Stats struct {
 	Unknown uint64
 	// Impossible counts segments that were dropped because they acknowledge something the peer cannot have received.
 	Impossible uint64
-	// Swallowed counts outbound packets without a live flow.
-	Swallowed uint64
 	// LateSegments counts inbound segments of ended flows that were dropped, LateResets the resets that answered
 	// challenge ACKs of such flows.
 	LateSegments, LateResets uint64
@@ -255,9 +253,8 @@ type Stats struct {
 	Strangers uint64
 	// DeadEvicted counts ended flows that were evicted from the lingering table.
 	DeadEvicted uint64
-	// ACKsHeld counts acknowledgements that were delayed to travel with another segment, ACKsLate those that had to be
-	// sent alone.
-	ACKsHeld, ACKsLate uint64
+	// ACKsLate counts acknowledgements that waited for another segment to travel with, and had to be sent alone.
+	ACKsLate uint64
 	// Grown counts connections that needed more than a mini socket, Repeats the retransmissions of mini sockets.
 	Grown, Repeats uint64
 	// ICMPDelivered and ICMPIgnored count ICMP errors.
@@ -283,10 +280,9 @@ type counters struct {
 	confirmed, unconfirmed    atomic.Uint64
 	checksumErrors, malformed atomic.Uint64
 	unknown                   atomic.Uint64
-	impossible, swallowed     atomic.Uint64
+	impossible, acksLate      atomic.Uint64
 	lateSegments, lateResets  atomic.Uint64
 	strangers                 atomic.Uint64
-	acksHeld, acksLate        atomic.Uint64
 	grown, repeats, miniSent  atomic.Uint64
 	miniReceived              atomic.Uint64
 	icmpDelivered             atomic.Uint64
@@ -303,10 +299,10 @@ func (s *Stack) Stats() Stats {
 		Shed:      c.shed.Load(),
 		Confirmed: c.confirmed.Load(), Unconfirmed: c.unconfirmed.Load(),
 		ChecksumErrors: c.checksumErrors.Load(), Malformed: c.malformed.Load(),
-		Unknown:    c.unknown.Load(),
-		Impossible: c.impossible.Load(), Swallowed: c.swallowed.Load(),
+		Unknown:      c.unknown.Load(),
+		Impossible:   c.impossible.Load(),
 		LateSegments: c.lateSegments.Load(), LateResets: c.lateResets.Load(), Strangers: c.strangers.Load(),
-		ACKsHeld: c.acksHeld.Load(), ACKsLate: c.acksLate.Load(),
+		ACKsLate:      c.acksLate.Load(),
 		ICMPDelivered: c.icmpDelivered.Load(), ICMPIgnored: c.icmpIgnored.Load(),
 		Grown: c.grown.Load(), Repeats: c.repeats.Load(),
 		BlackHoles: c.blackHoles.Load(), ReorderDropped: c.reorderDropped.Load(), OldStamps: c.oldStamps.Load(),

@@ -2,8 +2,12 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/smcgw/smcgw/gateway/report"
 )
 
 // PortRange is an inclusive range of ports. In a file it is a number or a range such as
@@ -86,4 +90,73 @@ func (p *OptionalPort) setText(text string) error {
 		*p = NoPort
 	}
 	return nil
+}
+
+// datagrams checks the port against other users of UDP: the soft device sends from ports of
+// the dynamic range. The messages between gateways must never be taken for datagrams of a
+// program, whatever the policy.
+func (k *checker) datagrams(c Config) {
+	if c.DatagramPort != NoPort {
+		between(k, "datagram_port", int(c.DatagramPort), 1, 0xbfff)
+		k.must(c.DatagramPort.Port() != c.Soft.UDPPort, "datagram_port", "%d is the port of the soft device", c.DatagramPort)
+		k.must(c.DatagramPort.Port() != c.Soft.AlternatePort(), "datagram_port", "%d is the alternate port of the soft device", c.DatagramPort)
+	}
+	for i, r := range c.Policy {
+		for j, p := range r.Match.Ports {
+			own := r.carriesDatagrams() && slices.ContainsFunc(c.OwnPorts(), p.Has)
+			k.must(!own, fmt.Sprintf("policy[%d].match.ports[%d]", i, j), "%v is a port of the gateway itself and cannot be carried", p)
+		}
+	}
+}
+
+// OwnPorts returns the UDP ports of this gateway.
+func (c Config) OwnPorts() []uint16 {
+	list := []uint16{c.DatagramPort.Port(), c.Soft.UDPPort, c.Soft.AlternatePort()}
+	return slices.DeleteFunc(list, func(p uint16) bool { return p == 0 })
+}
+
+// carriesDatagrams reports whether the rule selects datagrams to be carried.
+func (r Rule) carriesDatagrams() bool {
+	return r.Match.Proto == report.ProtoUDP && r.Action != report.ActionPass
+}
+
+// NamesDatagramPeer reports whether a rule that carries datagrams lists the address among its
+// peers. Only such a peer may be queried without evidence that it is a gateway: nothing is
+// sent to hosts that the operator did not name.
+func (c Config) NamesDatagramPeer(a netip.Addr) bool {
+	return slices.ContainsFunc(c.Policy, func(r Rule) bool {
+		return r.carriesDatagrams() && slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
+	})
+}
+
+// WantsDatagrams reports whether any rule carries datagrams.
+func (c Config) WantsDatagrams() bool {
+	return c.DatagramPort.Port() != 0 && slices.ContainsFunc(c.Policy, Rule.carriesDatagrams)
+}
+
+// maxServicesOf bounds the result of ServicesOf.
+const maxServicesOf = 16
+
+// ServicesOf lists the first TCP services of a host that rules carry by port, ignoring port
+// ranges: what a test of the host can connect to.
+func (c Config) ServicesOf(a netip.Addr) (list []netip.AddrPort) {
+	a = a.Unmap()
+	var decided []PortRange // by an earlier rule
+	for _, r := range c.Policy {
+		about := len(r.Match.Peers) == 0 || slices.ContainsFunc(r.Match.Peers, func(p netip.Prefix) bool { return p.Contains(a) })
+		if r.Match.Proto == report.ProtoUDP || r.Match.Direction == report.DirectionServer || !about {
+			continue
+		}
+		if r.Action == report.ActionPass && len(r.Match.Ports) == 0 && !r.outboundOnly() {
+			return list // later rules do not apply to the host
+		}
+		for _, port := range r.Match.Ports {
+			is := func(d PortRange) bool { return d.Has(port.First()) }
+			if r.Action != report.ActionPass && port.Single() && !slices.ContainsFunc(decided, is) && len(list) < maxServicesOf {
+				list = append(list, netip.AddrPortFrom(a, port.First()))
+			}
+			decided = append(decided, port)
+		}
+	}
+	return list
 }

@@ -61,24 +61,6 @@ func TestPeersAreForgotten(t *testing.T) {
 	require.Len(t, b.peers, 1)
 }
 
-func TestStrikes(t *testing.T) {
-	b := testTable()
-	a := netip.MustParseAddr("10.0.0.1")
-	policy := negotiate.CachePolicy{NegativeTTL: 20 * time.Second}
-	now := time.Unix(1000, 0)
-	first := b.Strike(a, 80, negotiate.ReasonAppRefused, policy, now)
-	again := b.Strike(a, 80, negotiate.ReasonAppRefused, policy, now.Add(first.TTL))
-	require.Equal(t, 2*first.TTL, again.TTL)
-	require.Equal(t, first.TTL, b.Strike(a, 81, negotiate.ReasonAppRefused, policy, now).TTL, "ports are apart")
-	b.Flush()
-	require.Equal(t, first.TTL, b.Strike(a, 80, negotiate.ReasonAppRefused, policy, now).TTL)
-
-	b.Proven(a, report.CarrierRelay)
-	b.Proven(a, report.CarrierShm)
-	b.Proven(a, report.CarrierShm)
-	require.ElementsMatch(t, []report.Carrier{report.CarrierShm, report.CarrierRelay}, b.Known(now)[a].Proven)
-}
-
 // What a later connection shows to be wrong is forgotten, and its row with it.
 func TestContradicted(t *testing.T) {
 	b := testTable()

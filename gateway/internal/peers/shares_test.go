@@ -30,26 +30,6 @@ func (t *Table) begin(a netip.Addr, now time.Time) *Share {
 	return c
 }
 
-// A peer gets its part of the flows, and what it lacks is no concern of others.
-func TestShareOfFlows(t *testing.T) {
-	s, now := testTable(), time.Now()
-	var first *Share
-	for range 10 {
-		first = s.begin(peerA, now)
-		require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
-	}
-	refused := s.begin(peerA, now)
-	require.Equal(t, negotiate.ReasonFlowLimit, s.Admit(peerA, false, now))
-	s.begin(peerB, now)
-	require.Equal(t, negotiate.ReasonNone, s.Admit(peerB, false, now))
-	refused.End()
-	first.End()
-	s.begin(peerA, now)
-	require.Equal(t, negotiate.ReasonNone, s.Admit(peerA, false, now))
-	require.Equal(t, uint64(1), s.refused[ResourceFlows])
-	require.Equal(t, map[netip.Addr]Holds{peerA: {Flows: 10, Handshakes: 10}, peerB: {Flows: 1, Handshakes: 1}}, s.Use())
-}
-
 // Handshakes that are left open are bounded before flows are.
 func TestShareOfHandshakes(t *testing.T) {
 	s, now := NewTable(config.Limits{MaxFlows: 1 << 20, NewFlowsPerSecond: 10, PeerShare: 50 * 100}), time.Now()

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/machine"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/verbs/hw/sysfs"
 )
 
@@ -254,4 +256,73 @@ func TestPingSummary(t *testing.T) {
 		pingSummary(screen.New(nil, 80, false), r))
 	require.Equal(t, "10.0.0.2:6379  3  1.5ms  no connection: connection refused",
 		pingLine(bench.PingTry{Service: at, Sequence: 3, ConnectSeconds: 0.0015, Error: "connection refused"}))
+}
+
+// An operator at an empty list is told where the connections are; a pipe is not.
+func TestHintOfConns(t *testing.T) {
+	for _, c := range []struct {
+		terminal int
+		query    report.ConnQuery
+		conns    []report.ConnInfo
+		hints    bool
+	}{
+		{80, report.ConnQuery{}, nil, true},
+		{0, report.ConnQuery{}, nil, false},
+		{80, report.ConnQuery{Closed: true}, nil, false},
+		{80, report.ConnQuery{All: true}, nil, false},
+		{80, report.ConnQuery{}, []report.ConnInfo{{ID: 1}}, false},
+	} {
+		e, stdout, stderr := testEnv()
+		e.terminal = func(io.Writer) int { return c.terminal }
+		f := connsFlags{query: c.query}
+		require.NoError(t, f.hint(e, admin.ConnList{Conns: c.conns}))
+		require.Empty(t, stdout.String())
+		if c.hints {
+			require.Contains(t, stderr.String(), "--native those left native")
+		} else {
+			require.Empty(t, stderr.String())
+		}
+	}
+}
+
+func FuzzParsePeers(f *testing.F) {
+	for _, text := range []string{"10.0.0.1", "[fd00::1]", "10.0.0.0/8", "fd00::/129", "::ffff:10.0.0.1", "fe80::1%eth0", ""} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := parsePeers(text)
+		if err == nil {
+			require.True(t, p.IsValid())
+			require.Equal(t, p, p.Masked())
+			again, err := parsePeers(p.String())
+			require.NoError(t, err)
+			require.Equal(t, p, again)
+		}
+	})
+}
+
+func TestAccountOf(t *testing.T) {
+	require.Equal(t, config.Account{User: "smcgw", Groups: []string{"smcgw", "a", "b"}}, accountOf("User=smcgw\nGroup=smcgw\nSupplementaryGroups=a b\n"))
+	require.Equal(t, config.Account{}, accountOf("User=\nGroup=\nSupplementaryGroups=\n"))
+}
+
+// TestKeysOfTheService: root can read keys that the service cannot; only the file of the service is its.
+func TestKeysOfTheService(t *testing.T) {
+	testnet.Require(t, "root")
+	dir := t.TempDir()
+	key, file := filepath.Join(dir, "psk"), filepath.Join(dir, "smcgw.yaml")
+	require.NoError(t, os.WriteFile(key, []byte("0123456789abcdef"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("security: { psk_file: "+key+" }"), 0o600))
+	check := func(service string) (int, string) {
+		e, stdout, _ := testEnv()
+		e.rdma = func() (sysfs.RDMA, error) { return sysfs.RDMA{}, nil }
+		e.service, e.runsAs = service, func() config.Account { return config.Account{User: "nobody"} }
+		return run(t.Context(), e, []string{"check", "-q", "-c", file}), stdout.String()
+	}
+	status, said := check(file)
+	require.Equal(t, exitFindings, status)
+	require.Contains(t, said, "security.psk_file: key file: open "+key+": permission denied")
+	status, said = check("/another/file")
+	require.Equal(t, exitOK, status)
+	require.Empty(t, said)
 }

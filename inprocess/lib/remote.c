@@ -783,11 +783,9 @@ static void blame(struct end *e, uint32_t why) {
 // until it asks: a thread may be asleep with it.
 static void native(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	int one = 1;
 	if (!e->attached || m->rx != BACK || m->drop || (m->tx != RETURNED && m->tx != NATIVE) || e->eof || e->rx_error || e->tx_error) return;
 	if (m->last && !get(&e->passed) && !lost(e) && !sent_back(e)) return;
 	blame(e, switched_off() ? SMCI_WHY_OFF : SMCI_WHY_RECALLED);
-	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
 	smcgw_untune(e, fd);
 	say(e, SMCI_GONE);
 	tell(e, m);

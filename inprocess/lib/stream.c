@@ -144,6 +144,7 @@ static void tune(struct end *e, int fd, const struct tcp_info *t) {
 }
 
 void smcgw_untune(struct end *e, int fd) {
+	if (e->remote) set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
 	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat);
 	if (e->clamp > 0) set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, e->clamp);
 	if (e->nodelay == 0) set_int(fd, IPPROTO_TCP, TCP_NODELAY, 0);

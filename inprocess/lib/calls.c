@@ -435,8 +435,11 @@ PUBLIC int close(int fd) {
 }
 PUBLIC int shutdown(int fd, int how) {
 	struct end *e = look(fd);
-	if (!e || state_of(e) != SMCI_PROMOTED || (unsigned)how > SHUT_RDWR || smcgw_ended(e, fd, how)) return REAL(shutdown)(fd, how);
-	return how == SHUT_WR ? 0 : REAL(shutdown)(fd, SHUT_RD);
+	if (!e || state_of(e) != SMCI_PROMOTED || (unsigned)how > SHUT_RDWR) return REAL(shutdown)(fd, how);
+	if (!smcgw_ended(e, fd, how)) how = how == SHUT_WR ? -1 : SHUT_RD;
+	int r = how < 0 ? 0 : REAL(shutdown)(fd, how);
+	if (unlikely(e->remote != 0)) smcgw_remote_told(e, fd);
+	return r;
 }
 // dropped is smcgw_drop for one of several numbers that are closed in one call.
 static void dropped(int fd) {

@@ -450,6 +450,7 @@ bool smcgw_remote_full(struct end *e, int fd, uint64_t *tail); // whether less t
 #define STANDS 100000000LL // nanoseconds: a peer that reads no byte for this long is taken to read nothing
 bool smcgw_remote_pay(struct end *e, int fd);
 bool smcgw_remote_ended(struct end *e, int fd, int how);
+void smcgw_remote_told(struct end *e, int fd);
 bool smcgw_remote_at_risk(const struct end *e);
 void smcgw_remote_finish(struct end *e, int fd, bool writes);
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until);

@@ -37,6 +37,7 @@
 #define WAKES_WITHIN 2000000000LL       // nanoseconds in which a gateway that runs changes arm: it needs milliseconds
 #define LAST_WITHIN 2000000000LL
 #define READ_WITHIN (20 * 1000000LL)    // nanoseconds in which another thread of the program may read what is before OPEN
+#define TOLD_WITHIN 1000000000LL        // nanoseconds in which a thread that sleeps in a call hears of shutdown()
 #define ANSWERED_WITHIN 100000000LL    // nanoseconds that a close() by one of several processes waits for an answer
 #define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
@@ -832,9 +833,40 @@ static void all_back(struct end *e, int fd) {
 	smcgw_unlock(e, &e->rl);
 }
 
-// awake is called after a sleep without the lock, during which m may have been released, and the entry may have become another connection's.
-static void awake(struct end *e, struct remote *m, uint32_t use) {
-	if (get(&e->use) == use && place_of(e)->memory.remote == m) atomic_fetch_sub(&m->asleep, 1);
+// struct sleep is a sleep of this thread in a call, without the lock: meanwhile m may be released, and the entry become another connection's.
+struct sleep {
+	struct end *e;
+	struct remote *m;
+	pthread_mutex_t *lock;
+	uint32_t use;
+};
+static __thread const struct remote *sleeps_in;
+static void falls_asleep(const struct sleep *s) {
+	atomic_fetch_add(&s->m->asleep, 1);
+	sleeps_in = s->m;
+	smcgw_unlock(s->e, s->lock);
+}
+static void awakes(const struct sleep *s) {
+	smcgw_lock(s->e, s->lock);
+	sleeps_in = 0;
+	if (get(&s->e->use) == s->use && place_of(s->e)->memory.remote == s->m) atomic_fetch_sub(&s->m->asleep, 1);
+}
+static void is_cancelled(void *p) {
+	const struct sleep *s = p;
+	awakes(s);
+	smcgw_unlock(s->e, s->lock);
+}
+static int sleep_in_poll(struct sleep *s, struct pollfd *p, int ms) {
+	int k;
+	pthread_cleanup_push(is_cancelled, s);
+	k = REAL(poll)(p, 1, ms);
+	pthread_cleanup_pop(0);
+	return k;
+}
+static void sleep_ends(struct sleep *s) { // if the thread is cancelled
+	pthread_cleanup_push(is_cancelled, s);
+	pthread_testcancel();
+	pthread_cleanup_pop(0);
 }
 
 // before_open returns how many of the kernel's bytes precede OPEN, if a look has found that at least found do. It may return less to a program
@@ -971,21 +1003,20 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 		if (left > ROUND) left = ROUND;
 		if (ending || m->unsure_until) left = 1;
 		struct pollfd p = {ending ? -1 : fd, POLLIN | POLLRDHUP, 0};
+		struct sleep sleep = {e, m, &e->rl, use};
 		try_native(e, fd);
-		atomic_fetch_add(&m->asleep, 1);
-		smcgw_unlock(e, &e->rl);
+		falls_asleep(&sleep);
 		if (get(&smcgw_owing)) {
 			smcgw_pay();
 			if (left > 10) left = 10;
 		}
-		int k = REAL(poll)(&p, 1, (int)left + (left != ROUND));
+		int k = sleep_in_poll(&sleep, &p, (int)left + (left != ROUND));
 		const bool interrupted = k < 0 && errno == EINTR, told_nothing = k == 0 || interrupted; // poll() may fail: RLIMIT_NOFILE
 		bool stop = interrupted && (done || until != INT64_MAX || smcgw_interrupts());
 		smcgw_remote_round();
 		if (!told_nothing) smcgw_remote_calm(++woken);
-		smcgw_lock(e, &e->rl);
+		awakes(&sleep);
 		if ((p.revents & (POLLRDHUP | POLLHUP | POLLERR)) && smcgw_has(e, fd)) told = true;
-		awake(e, m, use);
 		if (!smcgw_keeps(e, use, &fd)) { // another thread has closed the number
 			smcgw_unlock(e, &e->rl);
 			errno = EBADF;
@@ -1371,8 +1402,7 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 
 static bool wait_tx(struct end *e, int fd, int64_t *until, bool some, long most, int *err) { // without wl; false: the call ends
 	struct pollfd p = {fd, POLLOUT, 0};
-	const uint32_t use = get(&e->use);
-	struct remote *m = e->remote;
+	struct sleep sleep = {e, e->remote, &e->wl, get(&e->use)};
 	if (!*until) *until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
 	int64_t left = *until == INT64_MAX ? most : (*until - now()) / 1000000;
 	if (left < 0) {
@@ -1380,13 +1410,11 @@ static bool wait_tx(struct end *e, int fd, int64_t *until, bool some, long most,
 		return false;
 	}
 	if (left > most) left = most;
-	atomic_fetch_add(&m->asleep, 1);
-	smcgw_unlock(e, &e->wl);
-	int k = REAL(poll)(&p, 1, (int)left + 1);
+	falls_asleep(&sleep);
+	int k = sleep_in_poll(&sleep, &p, (int)left + 1);
 	bool stop = k < 0 && errno == EINTR && (some || *until != INT64_MAX || smcgw_interrupts());
 	smcgw_remote_round();
-	smcgw_lock(e, &e->wl);
-	awake(e, m, use);
+	awakes(&sleep);
 	if (stop) *err = EINTR;
 	return !stop;
 }
@@ -1398,8 +1426,7 @@ static void wants(struct end *e) {
 }
 static bool wait_room(struct end *e, int fd, int64_t *until, bool done, int *err, bool *full) {
 	uint32_t r = get_acquire(&e->peer->room);
-	const uint32_t use = get(&e->use);
-	struct remote *m = e->remote;
+	struct sleep sleep = {e, e->remote, &e->wl, get(&e->use)};
 	*full = false;
 	wants(e);
 	bool some = room(e);
@@ -1412,14 +1439,12 @@ static bool wait_room(struct end *e, int fd, int64_t *until, bool done, int *err
 		return false;
 	}
 	struct timespec ts = {0, left < most ? left : most};
-	atomic_fetch_add(&m->asleep, 1);
-	smcgw_unlock(e, &e->wl);
+	falls_asleep(&sleep);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
 	bool stop = n == -EINTR && (done || *until != INT64_MAX || smcgw_interrupts());
-	pthread_testcancel();
+	sleep_ends(&sleep);
 	smcgw_remote_round();
-	smcgw_lock(e, &e->wl);
-	awake(e, m, use);
+	awakes(&sleep);
 	if (stop) *err = EINTR;
 	else *full = n == -ETIMEDOUT && !some;
 	return !stop;
@@ -1743,6 +1768,17 @@ bool smcgw_remote_ended(struct end *e, int fd, int how) {
 	atomic_store(&e->write_ended, true);
 	smcgw_unlock(e, &e->wl);
 	return done;
+}
+
+// smcgw_remote_told is called after shutdown(). A thread that sleeps in a call looks for its end by the number again, so it must have heard
+// of the end of the stream before the program closes the number: natively such a call keeps the file.
+void smcgw_remote_told(struct end *e, int fd) {
+	for (int64_t until = now() + TOLD_WITHIN; now() < until && smcgw_lock(e, &e->rl);) { // not in a signal handler
+		bool others = smcgw_still(e, fd) && get(&e->read_ended) && atomic_load(&e->remote->asleep) > (sleeps_in == e->remote);
+		smcgw_unlock(e, &e->rl);
+		if (!others) return;
+		SYS(nanosleep, &((struct timespec){0, 50000}), 0);
+	}
 }
 
 // smcgw_remote_finish does the work of the last close(), since the gateway may still have a duplicate of the socket for a moment.

@@ -92,6 +92,7 @@ func (h *Half) Grant(m shared.Portion, order uint32, carrier string) (ok bool) {
 			return c.undo(p, inprocess.WhyLimit)
 		}
 		c.granted(p)
+		e.cause = Cause{} // of a host that it was looked for before
 		b.told(ToldPromoted, e, inprocess.WhyNone)
 		ok = true
 		return nil

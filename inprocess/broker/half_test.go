@@ -226,6 +226,7 @@ func TestCause(t *testing.T) {
 			l.ask(0x20001, client)
 			h := n.last(t)
 			if of.granted {
+				h.Blame(Cause{Number: other}) // a host that was asked before
 				require.True(t, h.Grant(portionOf(t, h, inprocess.OrderMin), inprocess.OrderMin, "rdma-soft"))
 				l.granted(0x20001)
 			}

@@ -102,6 +102,30 @@ func TestBetweenHostsMemory(t *testing.T) {
 	}
 }
 
+// TestBetweenHostsKeys checks that operators see that a connection is native because the gateways have no key in common,
+// also while the peer is remembered for that.
+func TestBetweenHostsKeys(t *testing.T) {
+	t.Parallel()
+	w := newBetweenWorld(t, settings{Carriers: "soft"})
+	for i, h := range []*testnet.Host{w.h1, w.h2} {
+		s := w.settings
+		s.Extra += w.keys(h, []string{keyOne, keyTwo}[i])
+		w.gs[i].stop()
+		w.gs[i] = w.up(h, s)
+	}
+	told := func() bool {
+		return slices.ContainsFunc(w.gs[1].conns("--all"), func(c report.ConnInfo) bool {
+			return c.Reason == "auth_failed" && c.DecidedBy == report.DecidedRemote
+		})
+	}
+	for range 2 {
+		f := w.stream(w.h1, w.h2, w.h1.Addr4.String(), transferPort, endless)
+		w.gs[1].eventually("the reason", slack, told)
+		f.kill()
+		w.gs[1].eventually("gone", slack, func() bool { return !told() })
+	}
+}
+
 // asks starts a server on h1, and a client on h2 that asks it until SIGTERM and some number of times more, and then does as its
 // verb says.
 func (w *betweenWorld) asks(ctx context.Context, verb string, times int) (server, client *testnet.Proc) {

@@ -24,6 +24,7 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/inprocess/shared"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/between"
 )
 
 const (
@@ -92,7 +93,7 @@ type Service struct {
 	talks  map[netip.Addr]*talk // that this gateway has opened, by peer
 	taken  map[*talk]struct{}   // that peers have opened
 	ending map[*talk]struct{}   // that are over, but have ends which go on by the kernel
-	native map[netip.Addr]time.Time
+	native map[netip.Addr]absence
 	met    map[netip.Addr]struct{} // peers that have sent HELLO
 	known  map[*broker.Half]*end
 	asked  map[broker.Sequences]*end // ends of servers that wait for an offer
@@ -113,6 +114,13 @@ type wish struct {
 	number uint64
 }
 
+// absence is until when a peer is not asked again, and the reason of a gateway that does not greet; ReasonNone: there is
+// none.
+type absence struct {
+	until time.Time
+	why   between.Closed
+}
+
 // desk is the desk of a process, shared by its ends.
 type desk struct {
 	*mirror.Desk
@@ -124,7 +132,7 @@ var _ broker.Beyond = (*Service)(nil)
 // Open starts a service. The shards must be running.
 func Open(cfg Config) (*Service, error) {
 	s := &Service{
-		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, ending: map[*talk]struct{}{}, native: map[netip.Addr]time.Time{}, met: map[netip.Addr]struct{}{},
+		cfg: cfg, lines: rate.NewLimiter(1, linesAtOnce), talks: map[netip.Addr]*talk{}, taken: map[*talk]struct{}{}, ending: map[*talk]struct{}{}, native: map[netip.Addr]absence{}, met: map[netip.Addr]struct{}{},
 		known: map[*broker.Half]*end{}, asked: map[broker.Sequences]*end{}, wished: map[broker.Sequences]wish{}, wishes: map[netip.Addr]int{}, desks: map[uint64]*desk{}, users: map[uint32]int{},
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -363,6 +371,9 @@ func (s *Service) seek(e *end, left []netip.Addr) {
 	for ; !s.closed && len(left) > 0; left = left[1:] {
 		t := s.talkTo(left[0])
 		if t == nil {
+			if a := s.native[left[0]]; a.why.Reason != negotiate.ReasonNone {
+				s.work.Go(func() { e.blame(a.why.Reason, a.why.Remote) }) // without the lock: the broker takes its own first
+			}
 			continue
 		}
 		e.talk, e.left = t, left[1:]
@@ -476,7 +487,7 @@ func (s *Service) talkTo(peer netip.Addr) *talk {
 		return t
 	}
 	now := time.Now()
-	if now.Before(s.native[peer]) || peer.IsLoopback() || peer.IsUnspecified() || len(s.talks) >= maxTalks {
+	if now.Before(s.native[peer].until) || peer.IsLoopback() || peer.IsUnspecified() || len(s.talks) >= maxTalks {
 		return nil
 	}
 	delete(s.native, peer)
@@ -523,7 +534,7 @@ func (s *Service) leaveNative(t *talk, err error) {
 	if _, ok := s.met[t.peer]; ok {
 		after = min(after, metAgain)
 	}
-	s.native[t.peer] = time.Now().Add(after)
+	s.native[t.peer] = absence{time.Now().Add(after), t.refusal}
 }
 
 // meet records that a peer has a gateway. If it does not answer later, it may soon be back.

@@ -56,6 +56,7 @@ type talk struct {
 	over          bool             // the control connection has ended
 	leaving       negotiate.Reason // why it is about to end by this side; ReasonNone: it is not
 	failure       error
+	refusal       between.Closed // of a gateway that did not greet, as it wants other keys or another version
 	writing       bool
 	early         []*end // of clients, to be offered once the peer has greeted and there is room
 	making        int    // ends whose offers are being made
@@ -363,6 +364,9 @@ func (t *talk) close(a between.Closed) {
 		}
 		t.s.cfg.Log.Log(t.s.ctx, level, "control connection has ended", "peer", t.peer, "reason", a.Reason, "remote", a.Remote)
 	}
+	if !t.greeted && (a.Reason == negotiate.ReasonAuthFailed || a.Reason == negotiate.ReasonVersion) {
+		t.refusal = a
+	}
 	for _, e := range t.early {
 		t.pass(e)
 	}
@@ -377,6 +381,9 @@ func (t *talk) close(a between.Closed) {
 // pass hands a client's end, which was not offered here, on to the next host.
 func (t *talk) pass(e *end) {
 	delete(t.all, e)
+	if t.refusal.Reason != negotiate.ReasonNone {
+		e.blame(t.refusal.Reason, t.refusal.Remote)
+	}
 	t.s.seek(e, e.left)
 }
 

@@ -19,9 +19,6 @@
 //
 //	build ─► warm up ─► settle ─► measure ─► load and faults ─► settle ─► measure ─► end
 //
-// Beside load and faults the random test of libsmcgw (tests/inprocess/world) runs for as long, at a lower
-// priority: connections within this host, which no gateway sees. A line reports what it has done.
-//
 // Both measurements are of idle gateways. Whatever has grown in between by more than
 // its tolerance (goroutines, descriptors, heap, resident memory, entries of maps,
 // memory of the pool, quarantine) is an error. So are: an application that fails
@@ -33,11 +30,6 @@
 // is killed: they are made for that purpose, and must end by a reset. No
 // other carried flow uses a gateway that is about to be killed; native flows
 // and connection attempts do, and count.
-//
-// The last line but one is JSON: how many connections ended in which way at which
-// gateway, for comparing two programs on one seed. -faultless leaves faults out, and
-// -programs N bounds what a worker does by a number instead of a time, for counts that
-// repeat.
 //
 // The last line is exactly:
 //

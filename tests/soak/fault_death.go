@@ -50,10 +50,11 @@ func (d death) run(ctx context.Context) {
 	s := d.s
 	s.calm.Lock() // in a partition the peer's flows would wait as TCP does
 	defer s.calm.Unlock()
-	if d.at.busy.shut(ctx) != nil {
+	d.at.busy.Lock()
+	defer d.at.busy.Unlock()
+	if ctx.Err() != nil {
 		return // the soak is over
 	}
-	defer d.at.busy.open()
 	var around sync.WaitGroup
 	for _, p := range []pairing{{from: d.at, to: d.to}, {from: d.to, to: d.at, v6: true}, {from: d.at, to: s.plain}} {
 		around.Go(func() { d.connect(p) })

@@ -74,13 +74,6 @@ func (l *ledger) begin(what string) (end func()) {
 	}
 }
 
-// faulted counts faults that have ended.
-func (l *ledger) faulted(n int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.total.faults += n
-}
-
 // before is how long a fault that has ended may still matter: after each loss the kernel's TCP and that of the wire
 // leg wait twice as long.
 const before = 10 * time.Second

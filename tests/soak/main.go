@@ -13,12 +13,10 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/lab/apps"
-	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
 func main() {
 	apps.Init()
-	world.Init()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	os.Exit(command(ctx, os.Args[1:]))
@@ -30,10 +28,6 @@ func command(ctx context.Context, args []string) int {
 	fs := flag.NewFlagSet("soak", flag.ContinueOnError)
 	fs.DurationVar(&o.length, "for", 10*time.Minute, "how long there is load")
 	fs.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano())%1_000_000, "what everything random is drawn from")
-	fs.IntVar(&o.workers, "workers", 8, "programs at a time")
-	fs.IntVar(&o.programs, "programs", 0, "how many each worker runs at most, after the warm-up; 0: what the time allows")
-	fs.BoolVar(&o.faultless, "calm", false, "no faults")
-	fs.BoolVar(&o.library, "library", true, "programs of one host with libsmcgw beside it")
 	fs.StringVar(&o.executable, "smcgw", os.Getenv("SMCGW_BINARY"), "the gateway; built if not given")
 	if err := fs.Parse(args); err != nil {
 		return 2

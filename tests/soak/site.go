@@ -39,8 +39,8 @@ type site struct {
 	carriers, shmDir string // shmDir: sites with the same one share memory; empty: no gateway
 
 	dir   string
-	busy  gate       // shut while its gateway may carry no flows
-	iperf sync.Mutex // its port belongs to one server at a time
+	busy  sync.RWMutex // read-locked by work between gateways, in the order of names; locked while its gateway may carry no flows
+	iperf sync.Mutex   // its port belongs to one server at a time
 
 	links, rules []string // from before the gateway
 

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/smcgw/smcgw/lab/testnet"
-	"github.com/smcgw/smcgw/tests/inprocess/world"
 )
 
 // options configure a soak.
@@ -21,10 +20,6 @@ type options struct {
 	out        io.Writer
 	length     time.Duration // of the load
 	seed       uint64
-	workers    int
-	programs   int // how many each worker runs after the warm-up; 0: as many as the time allows
-	faultless  bool
-	library    bool   // run the random test of the library beside the load
 	executable string // the gateway; empty: build it
 	dir        string // for configurations, sockets and logs; the caller removes it
 }
@@ -35,12 +30,11 @@ type soak struct {
 	ledger *ledger
 	life   context.Context // ends when the soak is interrupted
 
-	net       *testnet.Network
-	capable   []*site // with gateways
-	plain     *site
-	inprocess *world.Build // nil: not wanted
-	running   atomic.Int64
-	largest   int64 // bytes of one direction of one flow
+	net     *testnet.Network
+	capable []*site // with gateways
+	plain   *site
+	running atomic.Int64
+	largest int64 // bytes of one direction of one flow
 
 	calm sync.Mutex // held while the network does something to packets
 }
@@ -58,10 +52,8 @@ func run(ctx context.Context, o options) (_ totals, err error) {
 	if err := s.build(); err != nil {
 		return s.ledger.sum(), err
 	}
-	stop, ends := s.report(), s.watchEnds()
-	defer stop()
+	defer s.report()()
 	err = s.phases()
-	fmt.Fprintln(s.out, ends())
 	if err == nil {
 		err = context.Cause(ctx)
 	}
@@ -138,14 +130,6 @@ func (s *soak) each(do func(*site)) {
 
 // phases runs the phases of the soak.
 func (s *soak) phases() error {
-	if s.library {
-		b, err := world.New("stress")
-		if err != nil {
-			return err
-		}
-		s.inprocess = b
-		defer func() { _ = b.Close() }()
-	}
 	warm := min(max(s.length/8, 3*time.Second), 30*time.Second)
 	s.ledger.say("warm-up, %v", warm)
 	s.load(warm, true)
@@ -154,12 +138,7 @@ func (s *soak) phases() error {
 	faults, stop := context.WithCancel(s.life)
 	var lanes sync.WaitGroup
 	for _, lane := range s.lanes() {
-		if !s.faultless {
-			lanes.Go(func() { lane(faults) })
-		}
-	}
-	if s.library {
-		lanes.Go(func() { s.inProcess(s.length - warm) })
+		lanes.Go(func() { lane(faults) })
 	}
 	s.load(s.length-warm, false)
 	stop()
@@ -172,12 +151,15 @@ func (s *soak) phases() error {
 	return nil
 }
 
+// workers is how many programs run at a time.
+const workers = 8
+
 // load runs the workers for a time, and then until what they have begun has ended.
 func (s *soak) load(d time.Duration, warm bool) {
 	ctx, cancel := context.WithTimeout(s.life, d)
 	defer cancel()
 	var all sync.WaitGroup
-	for i := range s.workers {
+	for i := range workers {
 		all.Go(func() { s.worker(ctx, i, warm) })
 	}
 	all.Wait()

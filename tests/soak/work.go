@@ -86,7 +86,7 @@ func (s *soak) worker(ctx context.Context, number int, warm bool) {
 	for _, w := range all {
 		sum += w.weight
 	}
-	for done := 0; ctx.Err() == nil && (warm || s.programs == 0 || done < s.programs); done++ {
+	for ctx.Err() == nil {
 		n := rng.IntN(sum)
 		i := 0
 		for ; n >= all[i].weight; i++ {
@@ -125,11 +125,12 @@ func (s *soak) perform(ctx context.Context, p pairing, what string, do func(cont
 			first, second = second, first
 		}
 		for _, at := range []*site{first, second} {
-			if at.busy.enter(ctx) != nil {
-				return
-			}
-			defer at.busy.leave()
+			at.busy.RLock()
+			defer at.busy.RUnlock()
 		}
+	}
+	if ctx.Err() != nil {
+		return
 	}
 	s.running.Add(1)
 	defer s.running.Add(-1)

@@ -3,13 +3,11 @@ package apps
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -92,49 +90,6 @@ func TestReceiveSeesEverything(t *testing.T) {
 	require.Equal(t, wrongByteError{64}, get(bytes.NewReader(append(swapped, data[80:]...))))
 }
 
-// loopback runs a client against a server in this process.
-func loopback(t *testing.T, mode string, args ...string) (Event, int) {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s := &server{out: &printer{w: io.Discard}}
-	served := make(chan struct{})
-	go func() { defer close(served); s.acceptAll(ln, mode, serverModes[mode]) }()
-	var out bytes.Buffer
-	code := Main(append(args, "-to", ln.Addr().String()), strings.NewReader("ping\nfin\n"), &out)
-	require.NoError(t, ln.Close())
-	<-served
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	var e Event
-	require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &e))
-	return e, code
-}
-
-func TestClients(t *testing.T) {
-	for _, c := range []struct {
-		mode string
-		args []string
-		code int
-	}{
-		{"echo", []string{"connect"}, 0},
-		{"echo", []string{"ping", "-count", "3"}, 0},
-		{"echo", []string{"ping", "-onebyte"}, 0},
-		{"first", []string{"ping", "-banner"}, 0},
-		{"echo", []string{"ping", "-banner", "-limit", "50ms"}, 1},
-		{"echo", []string{"hold", "-count", "2"}, 0},
-		{"rst", []string{"ping"}, 1},
-		{"close", []string{"transfer", "-up", "10000000"}, 1},
-		{"transfer", []string{"transfer", "-up", "1000", "-down", "2000"}, 0},
-		{"transfer", []string{"transfer", "-up", "1000", "-late"}, 0},
-		{"transfer", []string{"churn", "-count", "10", "-parallel", "3"}, 0},
-		{"echo", []string{"short", "-count", "10", "-parallel", "3"}, 0},
-	} {
-		e, code := loopback(t, c.mode, c.args...)
-		require.Equal(t, c.code, code, "%v: %+v", c.args, e)
-		require.Equal(t, "result", e.Event)
-	}
-}
-
 // accepting serves connections until the test ends.
 func accepting(t *testing.T, s *server, do handler) *net.TCPAddr {
 	t.Helper()
@@ -191,12 +146,4 @@ func TestOutcome(t *testing.T) {
 	require.Equal(t, "transfer: TIMEOUT", e.Outcome())
 	require.True(t, e.TookTooLong())
 	require.False(t, Event{Failed: 1, Errno: "ECONNREFUSED"}.TookTooLong())
-}
-
-func TestErrnoName(t *testing.T) {
-	require.Equal(t, "ECONNREFUSED", errnoName(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}))
-	require.Equal(t, "TIMEOUT", errnoName(os.ErrDeadlineExceeded))
-	require.Equal(t, "GAVE_UP", errnoName(os.NewSyscallError("connect", errGaveUp)))
-	require.Empty(t, errnoName(errors.New("other")))
-	require.Empty(t, Event{}.withError(io.EOF).Error)
 }

@@ -195,9 +195,6 @@ func (n *Network) plugPort(device string) error {
 // containers. Its addresses are 10.77.N.2 and fd77:0:0:N::2. Nftables rules of the test decide whether they are
 // translated; without translation the switch's router routes back to it.
 func (n *Network) Behind(via *Host, name string) (*Host, error) {
-	if !plainName(name) || n.Host(name) != nil {
-		return nil, fmt.Errorf("host %s: bad or taken name", name)
-	}
 	nd, err := newNode(n.prefix + name)
 	if err != nil {
 		return nil, err

@@ -6,23 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
-
-func TestConfigValidate(t *testing.T) {
-	require.NoError(t, Config{}.Validate())
-	err := Config{Hosts: []string{"a", "a", "with-dash", "muchtoolong"}, MTU: 100}.Validate()
-	for _, want := range []string{"hosts[1]", "hosts[2]", "hosts[3]", "mtu"} {
-		require.ErrorContains(t, err, want)
-	}
-	_, err = New(Config{MTU: 1})
-	require.Error(t, err)
-}
 
 // A detached grandchild, as daemons are, must not survive its host.
 func TestCloseEndsEverything(t *testing.T) {
@@ -45,19 +34,6 @@ func TestCloseEndsEverything(t *testing.T) {
 	require.NoFileExists(t, path)
 	require.NoError(t, n.Close())
 	require.ErrorIs(t, h.Command(t.Context(), "true").Start(), os.ErrClosed)
-}
-
-func TestTranscriptIsBounded(t *testing.T) {
-	tr := newTranscript()
-	chunk := []byte(strings.Repeat("x", 1000))
-	for range 3000 {
-		n, err := tr.Write(chunk)
-		require.NoError(t, err)
-		require.Len(t, chunk, n)
-	}
-	_, _ = tr.Write([]byte("last"))
-	require.LessOrEqual(t, len(tr.String()), transcriptLimit)
-	require.True(t, strings.HasSuffix(tr.String(), "last"))
 }
 
 // Programs that make namespaces beside the tests disturb none.
@@ -93,18 +69,6 @@ func TestSweep(t *testing.T) {
 	require.True(t, orphaned(fmt.Sprintf("%s%d-1-1-h1", namePrefix, os.Getpid())))
 	require.NoError(t, Sweep())
 	require.NoFileExists(t, filepath.Join(runDir, name))
-}
-
-func TestDoSurvivesFailure(t *testing.T) {
-	_, h1, _ := start(t, Config{Hosts: []string{"h1"}})
-	before, err := os.Readlink("/proc/thread-self/ns/net")
-	require.NoError(t, err)
-	want := errors.New("mine")
-	require.ErrorIs(t, h1.Do(func() error { return want }), want)
-	require.Panics(t, func() { _ = h1.Do(func() error { panic("oops") }) })
-	after, err := os.Readlink("/proc/thread-self/ns/net")
-	require.NoError(t, err)
-	require.Equal(t, before, after)
 }
 
 // recorder is a TB that notes how a test would have ended.

@@ -118,12 +118,8 @@ func parseProposal(b []byte) (Proposal, int, error) {
 		return Proposal{}, 0, fmt.Errorf("clc proposal not starting with the nonce: %w", ErrMalformed)
 	}
 	var p Proposal
-	seen, err := clc.WalkTLVs(tlvs, proposalTLVs, p.set)
-	if err != nil {
+	if err := clc.Read(TypeProposal, tlvs, proposalTLVs, p.set, clc.TLVVersions, clc.TLVGatewayID, clc.TLVBudget); err != nil {
 		return Proposal{}, 0, err
-	}
-	if !seen.Has(clc.TLVVersions, clc.TLVGatewayID, clc.TLVBudget) {
-		return Proposal{}, 0, clc.Missing(TypeProposal)
 	}
 	return p, h.Len, nil
 }
@@ -192,18 +188,12 @@ func encodeAccept(a *Accept) []byte {
 
 // ParseAccept parses an ACCEPT at the start of b and returns the number of bytes it consumed.
 func ParseAccept(b []byte) (Accept, int, error) {
-	h, tlvs, err := clc.Message(b, TypeAccept)
+	var a Accept
+	h, err := clc.ReadMessage(TypeAccept, b, acceptTLVs, a.set, clc.TLVGatewayID)
 	if err != nil {
 		return Accept{}, 0, err
 	}
-	a := Accept{Version: h.Version}
-	seen, err := clc.WalkTLVs(tlvs, acceptTLVs, a.set)
-	if err != nil {
-		return Accept{}, 0, err
-	}
-	if !seen.Has(clc.TLVGatewayID) {
-		return Accept{}, 0, clc.Missing(TypeAccept)
-	}
+	a.Version = h.Version
 	if len(a.Carriers) == 0 {
 		return Accept{}, 0, fmt.Errorf("clc accept without a known carrier: %w", ErrMalformed)
 	}
@@ -242,18 +232,12 @@ func AppendConfirm(b []byte, c Confirm) []byte {
 
 // parseConfirm parses a CONFIRM at the start of b and returns the number of bytes it consumed.
 func parseConfirm(b []byte) (Confirm, int, error) {
-	h, tlvs, err := clc.Message(b, TypeConfirm)
+	var c Confirm
+	h, err := clc.ReadMessage(TypeConfirm, b, confirmTLVs, c.set, clc.TLVChosen)
 	if err != nil {
 		return Confirm{}, 0, err
 	}
-	c := Confirm{Version: h.Version}
-	seen, err := clc.WalkTLVs(tlvs, confirmTLVs, c.set)
-	if err != nil {
-		return Confirm{}, 0, err
-	}
-	if !seen.Has(clc.TLVChosen) {
-		return Confirm{}, 0, clc.Missing(TypeConfirm)
-	}
+	c.Version = h.Version
 	return c, h.Len, nil
 }
 
@@ -287,18 +271,12 @@ func encodeDecline(d Decline) []byte {
 
 // ParseDecline parses a DECLINE at the start of b and returns the number of bytes it consumed.
 func ParseDecline(b []byte) (Decline, int, error) {
-	h, tlvs, err := clc.Message(b, TypeDecline)
+	var d Decline
+	h, err := clc.ReadMessage(TypeDecline, b, declineTLVs, d.set, clc.TLVReason)
 	if err != nil {
 		return Decline{}, 0, err
 	}
-	d := Decline{Version: h.Version}
-	seen, err := clc.WalkTLVs(tlvs, declineTLVs, d.set)
-	if err != nil {
-		return Decline{}, 0, err
-	}
-	if !seen.Has(clc.TLVReason) {
-		return Decline{}, 0, clc.Missing(TypeDecline)
-	}
+	d.Version = h.Version
 	return d, h.Len, nil
 }
 
@@ -319,11 +297,8 @@ func appendAsk(b []byte, a Ask) []byte {
 
 // parseAsk parses an ASK at the start of b and returns the number of bytes it consumed.
 func parseAsk(b []byte) (Ask, int, error) {
-	h, tlvs, err := clc.Message(b, TypeAsk)
+	h, err := clc.ReadMessage(TypeAsk, b, 0, func(uint16, []byte) error { return nil })
 	if err != nil {
-		return Ask{}, 0, err
-	}
-	if _, err := clc.WalkTLVs(tlvs, 0, func(uint16, []byte) error { return nil }); err != nil {
 		return Ask{}, 0, err
 	}
 	return Ask{Version: h.Version}, h.Len, nil

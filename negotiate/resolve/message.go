@@ -133,12 +133,8 @@ func parseResolve(b []byte) (Resolve, error) {
 		return Resolve{}, fmt.Errorf("clc resolve of %d bytes: %w", len(b), clc.ErrMalformed)
 	}
 	var r Resolve
-	seen, err := clc.WalkTLVs(tlvs, resolveTLVs, r.set)
-	if err != nil {
+	if err := clc.Read(clc.TypeResolve, tlvs, resolveTLVs, r.set, clc.TLVVersions, clc.TLVGatewayID, clc.TLVAddress); err != nil {
 		return Resolve{}, err
-	}
-	if !seen.Has(clc.TLVVersions, clc.TLVGatewayID, clc.TLVAddress) {
-		return Resolve{}, clc.Missing(clc.TypeResolve)
 	}
 	return r, nil
 }
@@ -166,12 +162,8 @@ func ParseResolved(b []byte) (Resolved, error) {
 		return Resolved{}, err
 	}
 	r := Resolved{Version: h.Version}
-	seen, err := clc.WalkTLVs(tlvs, resolvedTLVs, r.set)
-	if err != nil {
+	if err := clc.Read(clc.TypeResolved, tlvs, resolvedTLVs, r.set, clc.TLVGatewayID, clc.TLVAddress, clc.TLVTTL); err != nil {
 		return Resolved{}, err
-	}
-	if !seen.Has(clc.TLVGatewayID, clc.TLVAddress, clc.TLVTTL) {
-		return Resolved{}, clc.Missing(clc.TypeResolved)
 	}
 	if len(r.Offers) == 0 {
 		return Resolved{}, fmt.Errorf("clc resolved without a known offer: %w", clc.ErrMalformed)
@@ -200,12 +192,8 @@ func ParseRefused(b []byte) (Refused, error) {
 		return Refused{}, err
 	}
 	var r Refused
-	seen, err := clc.WalkTLVs(tlvs, refusedTLVs, r.set)
-	if err != nil {
+	if err := clc.Read(clc.TypeRefused, tlvs, refusedTLVs, r.set, clc.TLVReason); err != nil {
 		return Refused{}, err
-	}
-	if !seen.Has(clc.TLVReason) {
-		return Refused{}, clc.Missing(clc.TypeRefused)
 	}
 	return r, nil
 }

@@ -151,7 +151,20 @@ func Want(v []byte, n int) error {
 	return nil
 }
 
-// Missing returns the error for a message that lacks a mandatory TLV.
-func Missing(t MessageType) error {
-	return fmt.Errorf("clc %s without a mandatory tlv: %w", t, ErrMalformed)
+// Read calls set for the TLVs of a message of type t as [WalkTLVs] does, and returns an error if one of must is missing.
+func Read(t MessageType, tlvs []byte, known TLVSet, set func(typ uint16, v []byte) error, must ...uint16) error {
+	seen, err := WalkTLVs(tlvs, known, set)
+	if err == nil && !seen.Has(must...) {
+		err = fmt.Errorf("clc %s without a mandatory tlv: %w", t, ErrMalformed)
+	}
+	return err
+}
+
+// ReadMessage is [Read] for the message at the start of b. It returns the header.
+func ReadMessage(t MessageType, b []byte, known TLVSet, set func(typ uint16, v []byte) error, must ...uint16) (Header, error) {
+	h, tlvs, err := Message(b, t)
+	if err == nil {
+		err = Read(t, tlvs, known, set, must...)
+	}
+	return h, err
 }

@@ -96,8 +96,8 @@ struct remote {
 	bool last;              // FIN follows RAW: the end is not native, it ends
 	_Atomic bool reset;     // a call has reported a reset to the program. The kernel's and the library's news of one both come here; it hears of one
 	uint64_t freed;         // tail when the bell was last rung for it
-	uint32_t stands_arm;    // arm, what else the gateway writes, and head, when stands last looked; and for how long the first two were the same
-	uint64_t stands_by, stands_head;
+	uint32_t stands_arm;    // arm, what else the gateway writes, and what it looks at, when stands last looked; and for how long the first two were the same
+	uint64_t stands_by, stands_by_us;
 	int64_t stands_at, stands_for;
 	_Atomic bool unfit;     // the ring is: the gateway stands still and the peer lacks bytes, or the kernel's path does not acknowledge
 	// As the producer: wl. The reader also looks at the atomic words.
@@ -1883,13 +1883,14 @@ static void stands(struct end *e) {
 	const uint64_t head = get(&e->own->head), tail = get_acquire(&e->peer->tail), by_it = tail + get_acquire(&e->peer->head);
 	const uint32_t a = get(&e->peer->arm);
 	const int64_t t = now_coarse(), since = t - m->stands_at < ROUND * 1000000L ? t - m->stands_at : ROUND * 1000000L;
-	const bool busy = !a && head != m->stands_head; // it may look all the time at a program that writes to a peer that reads nothing
+	const uint64_t by_us = head + get(&e->own->tail);
+	const bool busy = !a && by_us != m->stands_by_us; // it may look all the time at a program that reads, or writes to a peer that reads nothing
 	if (m->tx != OPENED || head == tail || a != m->stands_arm || by_it != m->stands_by) m->stands_for = 0;
 	else m->stands_for += busy ? since / 5 : since;
 	m->stands_at = t;
 	m->stands_arm = a;
 	m->stands_by = by_it;
-	m->stands_head = head;
+	m->stands_by_us = by_us;
 	if (m->stands_for >= WAKES_WITHIN / 2 && a && a != get(&m->belled)) { // it sleeps, since it has taken all; or it was stopped in its sleep
 		ring(e, a);
 		m->stands_for = 0;

@@ -216,6 +216,7 @@ func (h *host) echo(port string) {
 				return
 			}
 			go func() {
+				defer context.AfterFunc(h.t.Context(), func() { _ = c.Close() })() // its peer may have gone without a word
 				defer func() { _ = c.Close() }()
 				b := make([]byte, 4096)
 				for {

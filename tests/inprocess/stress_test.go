@@ -95,7 +95,7 @@ func TestPolicyThatChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, broker.Thresholds{Calls: 1})
 			change[0](w)
-			time.AfterFunc(2300*time.Millisecond, func() { change[1](w) })
+			time.AfterFunc(1200*time.Millisecond, func() { change[1](w) })
 			said, err := run(w, time.Minute, nil, program, "bb", "4", "5", "1") // long enough for a change that a busy machine makes late
 			require.NoError(t, err, said)
 			require.NotZero(t, w.Moved())

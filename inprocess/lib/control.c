@@ -371,8 +371,8 @@ refuse:
 	tell(&no, -1);
 }
 
-// smcgw_put_off has an end that asked, or went back, ask again later: after an eighth of a second at first, then after twice as long each
-// time, up to five minutes. It begins anew two minutes after an end could ask that did not have to be put off since.
+// smcgw_put_off has an end that asked in vain, or went back, ask again later: after an eighth of a second at first, then after twice as long
+// each time, up to five minutes. An end that has been free to ask for two minutes begins anew.
 void smcgw_put_off(struct end *e) {
 	uint32_t t = ticks();
 	uint8_t n = (int32_t)(t - get(&e->ask_at)) > 120000 ? 0 : get(&e->put_off);

@@ -12,7 +12,7 @@ const (
 	RingAt      = 1024    // offset of the ring in an end's memory
 	OrderMin    = 16      // log2 of the smallest ring
 	OrderMax    = 22      // log2 of the largest ring
-	Spill       = 1 << 20 // bytes that a library keeps to give to the kernel again, at most, beside its ring
+	Spill       = 4 << 20 // bytes that a library keeps to give to the kernel again, at most, beside its ring
 	Slack       = 64      // bytes of a ring that stay free, and by which pieces of a stream fall short of whole pages
 	Slots       = 63      // epoll sets of a desk
 	DeskSize    = 4096

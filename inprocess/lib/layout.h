@@ -21,7 +21,7 @@ struct smci_transition {
 #define SMCI_RING_AT 1024u     // offset of the ring in an end's memory
 #define SMCI_ORDER_MIN 16u     // log2 of the smallest ring: 64 KiB
 #define SMCI_ORDER_MAX 22u     // log2 of the largest ring: 4 MiB
-#define SMCI_SPILL (1u << 20)  // bytes that the library keeps to give to the kernel again, at most, beside its ring
+#define SMCI_SPILL (4u << 20)  // bytes that the library keeps to give to the kernel again, at most, beside its ring
 #define SMCI_SLACK 64u         // bytes of a ring that a producer always leaves free
 
 // Flags of an end.

@@ -27,7 +27,10 @@
 #define ACKED_ROUND 1000000L
 #define KEPT_WITHIN 10000000L          // nanoseconds to wait for the peer when the copy is full
 #define READS_WITHIN 1000000000L       // and to read anything, before the kernel gets what is kept
-#define KERNEL_LOWAT (16 << 10)        // TCP_NOTSENT_LOWAT of an open direction: less than the copy holds
+#define KERNEL_LOWAT (16 << 10)        // TCP_NOTSENT_LOWAT of an open direction,
+#define BRIEF_SPILL (1u << 20)         // and bytes of the copy that are used,
+#define BRIEF_FOR 500000000LL          // until the peer has read nothing for some nanoseconds;
+#define STANDS_LOWAT (3 << 20)         // then: less than the copy holds
 #define WIDE (512 << 10)               // bytes of frames for which the kernel has room, unless its buffer is fixed: less than the copy holds
 #define MOMENT 1000000L
 #define UNSURE_WITHIN 2000000000LL
@@ -44,6 +47,7 @@
 #define SHOWN_EACH 500000000LL          // nanoseconds between frames that show the kernel's connection, while bytes go by the ring,
 #define SEEN_WITHIN 1000000000LL        // and in which the peer's kernel acknowledges one
 #define NOPS 65536                     // those of nine hours
+#define RELEASED (256 << 10)           // bytes of an empty copy whose memory is released
 
 enum type { NO_FRAME, OPEN, DATA, END, RAW, NOP };
 
@@ -119,7 +123,8 @@ struct remote {
 	int64_t shown_at;
 	bool unseen;                // what moved it was a NOP that the peer's kernel has not acknowledged
 	struct frame frame[FRAMES];
-	char spill[SMCI_SPILL];
+	uint64_t released;          // spilled when the copy's memory was last released
+	_Alignas(4096) char spill[SMCI_SPILL];
 };
 
 _Atomic int smcgw_remotes;
@@ -1043,7 +1048,10 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 	if ((err != EAGAIN || done) && !(smcgw_still(e, fd) && rested(e, fd))) left_as(e, fd);
 	if (smcgw_still(e, fd)) try_native(e, fd);
 	smcgw_unlock(e, &e->rl);
-	if (err == EAGAIN) smcgw_remote_round();
+	if (err == EAGAIN) {
+		smcgw_remote_round();
+		if (unlikely(get(&smcgw_owing))) smcgw_pay(); // the program may never wait
+	}
 	smcgw_give_way(done);
 	if (done || !err) return r;
 	errno = err;
@@ -1199,6 +1207,19 @@ static void keep(struct end *e) {
 		m->kept += f->n;
 		m->frame_first++;
 	}
+	if (likely(m->kept - m->released < RELEASED)) return;
+	m->released = m->kept;
+	SYS(madvise, m->spill, sizeof m->spill, MADV_REMOVE);
+}
+
+// brief lets the kernel have few unsent bytes, so that the stream is back in the ring soon. If the peer reads nothing, it gets about as many as
+// natively, and this end's window is as wide: both ends may write before they read.
+static void brief(struct end *e, int fd, bool on) {
+	const int most = on ? KERNEL_LOWAT : STANDS_LOWAT, lowat = e->lowat > 0 && e->lowat < most ? e->lowat : most;
+	if (likely(e->brief == on)) return;
+	e->brief = on;
+	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+	if (!on && e->clamp > 0) SYS(setsockopt, fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &e->clamp, sizeof e->clamp);
 }
 
 // owe has a frame sent. The payload of DATA is the last n bytes of the copy.
@@ -1212,7 +1233,6 @@ static void owe(struct remote *m, enum type t, uint64_t n, uint64_t r) {
 
 static bool open_it(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	int lowat = e->lowat > 0 && e->lowat < KERNEL_LOWAT ? e->lowat : KERNEL_LOWAT;
 	put(&e->own->x[0].k, get(&e->ks));
 	put_release(&e->own->nx, 1);
 	fence();
@@ -1227,7 +1247,8 @@ static bool open_it(struct end *e, int fd) {
 	m->payload = 0;
 	m->out_rest = true;
 	m->tx = OPENED;
-	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+	e->brief = false;
+	brief(e, fd, true);
 	bell(e);
 	return true;
 }
@@ -1255,6 +1276,7 @@ static bool leave(struct end *e, int fd, bool last) {
 	add(&e->report.returns, 1);
 	int lowat = e->lowat < 0 ? 0 : e->lowat;
 	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+	e->brief = false;
 	return true;
 }
 
@@ -1372,6 +1394,7 @@ static bool acked(struct end *e, int fd) {
 	if (likely(!m->frame_end)) return true;
 	if (unacked(e, fd)) return false;
 	m->frame_end = 0;
+	brief(e, fd, true);
 	if (!smcgw_resets(e, fd)) atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
 	return true;
 }
@@ -1380,7 +1403,7 @@ static bool acked(struct end *e, int fd) {
 static bool fits(struct end *e, size_t n) {
 	const struct remote *m = e->remote;
 	keep(e);
-	return m->spilled - m->kept + n <= SMCI_SPILL && m->frame_last - m->frame_first < FRAMES;
+	return m->spilled - m->kept + n <= (e->brief ? BRIEF_SPILL : SMCI_SPILL) && m->frame_last - m->frame_first < FRAMES;
 }
 
 // spill sends bytes through the kernel in a frame. It returns how many; 0 if no more can be kept; -1 for a fault.
@@ -1549,12 +1572,14 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				continue;
 			}
 			if (get(&e->violated)) continue;
-			if (nowait && paid && moves(e, fd, STANDS) && smcgw_full(e, fd)) {
+			const bool reads = moves(e, fd, STANDS);
+			if (nowait && paid && reads && smcgw_full(e, fd)) {
 				err = EAGAIN;
 				break;
 			}
+			if (!moves(e, fd, BRIEF_FOR)) brief(e, fd, false);
 			if (nowait && (done || some) && !get(&e->edge)) break;
-			if (paid && (nowait || full)) {
+			if (paid && (nowait || full || !reads)) {
 				const bool edge = get(&e->edge);
 				size_t part = want - done < SPILL_PIECE ? want - done : SPILL_PIECE;
 				long n = spill(e, fd, v, nv, done, part);
@@ -1970,6 +1995,17 @@ static void shown(struct end *e, int fd) {
 	smcgw_unlock(e, &e->wl);
 }
 
+// fills lets the kernel have more if the peer reads nothing: the program may be waiting for the kernel, which has refused bytes. rl is held.
+static void fills(struct end *e, int fd) {
+	const struct remote *m = e->remote;
+	if (likely(m->spilled == m->kept) || m->tx != OPENED || !smcgw_try(e, &e->wl)) return;
+	if (smcgw_still(e, fd) && m->tx == OPENED && !moves(e, fd, BRIEF_FOR)) {
+		brief(e, fd, false);
+		advance(e, fd);
+	}
+	smcgw_unlock(e, &e->wl);
+}
+
 // smcgw_remote_round looks after the ends between hosts of this process, whose gateway may have died or whose carrier may be gone. It
 // returns for how many nanoseconds a wait may last.
 long smcgw_remote_round(void) {
@@ -1987,6 +2023,7 @@ long smcgw_remote_round(void) {
 			stands(e);
 			late(e, fd);
 			heed(e, fd);
+			fills(e, fd);
 			if (get(&e->own->flags) & SMCI_RECALL && e->remote->rx == FRAMED && !e->repair_rx) left_as(e, fd); // the program may never read
 			try_native(e, fd);
 		}

@@ -37,7 +37,8 @@ type connection struct {
 	recallAt        time.Time
 	gateway         int // the side whose gateway dies, or recalls
 	carrier, broken bool
-	rests           bool // nothing happens
+	toldAt          [2]time.Time // so that a program that reads bit by bit does not put it off
+	rests           bool         // nothing happens
 	arms            uint32
 }
 
@@ -133,8 +134,8 @@ func (k *connection) collect(i int) bool {
 		k.tail[i] = tail
 		any = true
 	}
-	if tail := k.tail[i]; tail != k.told[i] && (k.rests || closed || ended || tail-k.told[i] >= k.size/8) {
-		k.told[i] = tail
+	if tail := k.tail[i]; tail != k.told[i] && (k.rests || closed || ended || tail-k.told[i] >= k.size/8 || time.Since(k.toldAt[i]) > 100*time.Millisecond) {
+		k.told[i], k.toldAt[i] = tail, time.Now()
 		k.put(flight{from: i, set: func() {
 			t.mirror.w64(inprocess.EndTail).Store(tail)
 			k.wake(t)
@@ -285,6 +286,7 @@ func (k *connection) look(s *side) (any bool) {
 	}
 	if !s.rings && s.socket() >= 0 {
 		s.rings = true
+		_ = unix.SetsockoptInt(s.socket(), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, int(k.size)+inprocess.Spill) // as gateways do
 		k.ring(s)
 	}
 	return any

@@ -1,6 +1,7 @@
 package beyond
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -24,9 +25,10 @@ type end struct {
 	talk *talk // nil: a server's without an offer, or a client's that has not begun; under the service's lock
 	mir  atomic.Pointer[mirror.End]
 
-	hosts   []netip.Addr // a client's: where the other end may be
-	left    []netip.Addr // of hosts, those not tried yet; under the service's lock
-	number  uint64       // 0: no offer yet
+	hosts   []netip.Addr  // a client's: where the other end may be
+	left    []netip.Addr  // of hosts, those not tried yet; under the service's lock
+	early   *list.Element // its place among those that wait to be offered; nil: it does not
+	number  uint64        // 0: no offer yet
 	order   uint32
 	by      negotiate.CarrierKind        // this side's device; a server's may have answered for another kind
 	nonces  [2][inprocess.NonceSize]byte // of client and server

@@ -1,6 +1,7 @@
 package beyond
 
 import (
+	"container/list"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -58,9 +59,9 @@ type talk struct {
 	failure       error
 	refusal       between.Closed // of a gateway that did not greet, as it wants other keys or another version
 	writing       bool
-	early         []*end // of clients, to be offered once the peer has greeted and there is room
-	making        int    // ends whose offers are being made
-	most          int    // ends whose offers are made or not answered yet
+	early         list.List // ends of clients, to be offered once the peer has greeted and there is room
+	making        int       // ends whose offers are being made
+	most          int       // ends whose offers are made or not answered yet
 	ends          map[uint64]*end
 	all           map[*end]struct{}
 	wishes        map[uint64]between.Offer
@@ -367,10 +368,9 @@ func (t *talk) close(a between.Closed) {
 	if !t.greeted && (a.Reason == negotiate.ReasonAuthFailed || a.Reason == negotiate.ReasonVersion) {
 		t.refusal = a
 	}
-	for _, e := range t.early {
-		t.pass(e)
+	for at := t.early.Front(); at != nil; at = t.early.Front() {
+		t.pass(t.next(at))
 	}
-	t.early = nil
 	for e := range t.all {
 		if !e.granted {
 			t.drop(e)
@@ -397,18 +397,21 @@ func (t *talk) begin(_ time.Time, e *end) {
 		delete(t.all, e)
 		t.s.seek(e, e.hosts)
 	default:
-		t.early = append(t.early, e)
+		e.early = t.early.PushBack(e)
 	}
+}
+
+// next takes an end out of those that wait to be offered.
+func (t *talk) next(at *list.Element) *end {
+	e := t.early.Remove(at).(*end) //nolint:forcetypeassert // begin puts nothing else there
+	e.early = nil
+	return e
 }
 
 // offers offers the ends that wait for it, as far as there is room.
 func (t *talk) offers() {
-	for t.greeted && !t.closing() && len(t.early) > 0 && t.making+t.ctl.Waiting() < t.most {
-		e := t.early[0]
-		t.early = t.early[1:]
-		if !e.dropped {
-			t.offer(e)
-		}
+	for t.greeted && !t.closing() && t.early.Len() > 0 && t.making+t.ctl.Waiting() < t.most {
+		t.offer(t.next(t.early.Front()))
 	}
 }
 
@@ -822,6 +825,9 @@ func (t *talk) leave(now time.Time, e *end, exited bool, bytes uint64) {
 func (t *talk) drop(e *end) {
 	if t.ends[e.number] == e {
 		delete(t.ends, e.number)
+	}
+	if e.early != nil {
+		t.next(e.early)
 	}
 	delete(t.all, e)
 	e.drop()

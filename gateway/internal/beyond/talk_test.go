@@ -160,6 +160,28 @@ func TestManyAtOnce(t *testing.T) {
 	require.Eventually(t, func() bool { return tk.s.count() == 0 }, 10*time.Second, time.Millisecond)
 }
 
+// A program that asks again and again leaves nothing behind with a peer that takes no more offers.
+func TestAskedAgain(t *testing.T) {
+	tk, _, _ := running(t)
+	do(t, tk, func(now time.Time) {
+		var ends []*end
+		for range 5 {
+			e := newEnd(tk.s, &broker.Half{Member: 1})
+			e.talk, e.granted = tk, true // as it has no broker that could refuse it
+			tk.begin(now, e)
+			ends = append(ends, e)
+		}
+		for _, e := range ends[1:] {
+			tk.drop(e)
+		}
+		require.Equal(t, 1, tk.early.Len())
+		require.Same(t, ends[0], tk.early.Front().Value)
+		tk.drop(ends[0])
+		tk.drop(ends[0])
+		require.Zero(t, tk.early.Len())
+	})
+}
+
 // A control connection that is over, and has an end which goes on by the kernel, is in nobody's way.
 func TestAnotherTalkAfterTheEnd(t *testing.T) {
 	tk, _, peer := running(t)

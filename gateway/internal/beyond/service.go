@@ -39,7 +39,7 @@ const (
 	linesAtOnce = 10
 	// acceptPause is the delay after a failed accept, as for want of descriptors or memory.
 	acceptPause = 50 * time.Millisecond
-	// metAgain is how long a peer that has had a gateway is left alone before it is asked again.
+	// metAgain is how long a peer is left alone that has had a gateway, or that this host could not ask.
 	metAgain = time.Second
 	// largeRings, fairOrder and ringShare determine the sizes of rings.
 	largeRings = 32
@@ -115,10 +115,11 @@ type wish struct {
 }
 
 // absence is until when a peer is not asked again, and the reason of a gateway that does not greet; ReasonNone: there is
-// none.
+// none, or, if not asked, this host lacked what it takes to ask.
 type absence struct {
 	until time.Time
 	why   between.Closed
+	asked bool
 }
 
 // desk is the desk of a process, shared by its ends.
@@ -361,7 +362,7 @@ func (s *Service) leaves(uid uint32) {
 }
 
 // seek offers a client's end to the first of the remaining hosts that has a gateway. If none has, the end stays native,
-// unless one of its hosts has had a gateway, which may soon be back: then seek tries all hosts again after metAgain.
+// unless one of its hosts may soon have one: then seek tries all hosts again after metAgain.
 func (s *Service) seek(e *end, left []netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -381,12 +382,19 @@ func (s *Service) seek(e *end, left []netip.Addr) {
 			return
 		}
 	}
-	if s.closed || !slices.ContainsFunc(e.hosts, func(a netip.Addr) bool { _, ok := s.met[a]; return ok }) {
+	if s.closed || !slices.ContainsFunc(e.hosts, s.soon) {
 		delete(s.known, e.half)
 		return
 	}
 	e.talk = nil
 	time.AfterFunc(metAgain, func() { s.seek(e, e.hosts) })
+}
+
+// soon reports whether a peer without a gateway has had one, or was not asked. The caller holds the lock.
+func (s *Service) soon(peer netip.Addr) bool {
+	_, met := s.met[peer]
+	a, absent := s.native[peer]
+	return met || absent && !a.asked
 }
 
 // mirrored converts a server's name of a connection to the client's, in which the numbers are swapped.
@@ -530,11 +538,12 @@ func (s *Service) leaveNative(t *talk, err error) {
 	if len(s.native) >= maxTalks { // forgetting costs only a dial each
 		clear(s.native)
 	}
+	asked := carrier.Shortage(err) == negotiate.ReasonNone
 	after := s.cfg.NativeFor
-	if _, ok := s.met[t.peer]; ok {
+	if _, met := s.met[t.peer]; met || !asked {
 		after = min(after, metAgain)
 	}
-	s.native[t.peer] = absence{time.Now().Add(after), t.refusal}
+	s.native[t.peer] = absence{time.Now().Add(after), t.refusal, asked}
 }
 
 // meet records that a peer has a gateway. If it does not answer later, it may soon be back.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/config"
 	"github.com/smcgw/smcgw/gateway/internal/carrier"
@@ -180,6 +181,37 @@ func TestAskedAgain(t *testing.T) {
 		tk.drop(ends[0])
 		require.Zero(t, tk.early.Len())
 	})
+}
+
+// A peer that this host could not ask, for want of a descriptor, is asked again soon.
+func TestNoDescriptorToAsk(t *testing.T) {
+	tk, _, _ := running(t)
+	s, peer := tk.s, netip.MustParseAddr("192.0.2.7")
+	s.cfg.NativeFor, s.cfg.Only = time.Hour, netip.Addr{}
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	lift := func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }
+	defer lift()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1, Max: limit.Max}))
+	e := newEnd(s, &broker.Half{Member: 1})
+	e.hosts = []netip.Addr{peer}
+	s.mu.Lock()
+	s.known[e.half] = e
+	s.mu.Unlock()
+	s.seek(e, e.hosts)
+	var a absence
+	require.Eventually(t, func() (ok bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		a, ok = s.native[peer]
+		return ok
+	}, 10*time.Second, time.Millisecond)
+	lift()
+	require.Less(t, time.Until(a.until), 2*metAgain)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Contains(t, s.known, e.half, "it waits")
+	delete(s.known, e.half)
 }
 
 // A control connection that is over, and has an end which goes on by the kernel, is in nobody's way.

@@ -431,7 +431,7 @@ func (t *talk) offer(e *end) {
 		var offers []negotiate.CarrierOffer
 		why := negotiate.ReasonNoCommonCarrier
 		for _, p := range t.s.cfg.Providers {
-			if !t.s.cfg.Pays(e.half, p.Kind()) {
+			if !t.s.cfg.Pays(e.half, p.Kind()) || !t.reaches(p) {
 				continue
 			}
 			if t.resting(p) {
@@ -498,6 +498,12 @@ func (t *talk) adapter(e *end) bool {
 // rest.
 func (t *talk) admits(e *end, p carrier.Provider) bool {
 	return t.s.cfg.Pays(e.half, p.Kind()) && !t.resting(p)
+}
+
+// reaches reports whether a device may reach the peer at all. An end that waits for a peer under another kernel needs no
+// ring in shared memory meanwhile.
+func (t *talk) reaches(p carrier.Provider) bool {
+	return p.Kind() != negotiate.CarrierSHM || t.hello.HostID == t.s.cfg.HostID
 }
 
 func (t *talk) resting(p carrier.Provider) bool {

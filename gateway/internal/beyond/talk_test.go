@@ -115,11 +115,12 @@ func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
 // slow is a device that makes no offer, and says so when it is told to.
 type slow struct {
 	carrier.Provider
+	kind  negotiate.CarrierKind
 	asked chan uint64 // for the ends with these IDs
 	told  []chan struct{}
 }
 
-func (slow) Kind() negotiate.CarrierKind { return negotiate.CarrierSoft }
+func (s slow) Kind() negotiate.CarrierKind { return s.kind }
 
 func (s slow) Offer(r carrier.Request) (*carrier.Link, negotiate.CarrierOffer, error) {
 	s.asked <- r.ID
@@ -131,7 +132,7 @@ func (s slow) Offer(r carrier.Request) (*carrier.Link, negotiate.CarrierOffer, e
 func TestManyAtOnce(t *testing.T) {
 	const most, all = 3, 8
 	tk, _, _ := running(t)
-	dev := slow{asked: make(chan uint64, all)}
+	dev := slow{kind: negotiate.CarrierSoft, asked: make(chan uint64, all)}
 	for range all {
 		dev.told = append(dev.told, make(chan struct{}))
 	}
@@ -159,6 +160,35 @@ func TestManyAtOnce(t *testing.T) {
 		close(dev.told[i])
 	}
 	require.Eventually(t, func() bool { return tk.s.count() == 0 }, 10*time.Second, time.Millisecond)
+}
+
+// Shared memory is offered to a peer under the same kernel only.
+func TestSharedMemoryIsOfOneKernel(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		tk, _, _ := running(t)
+		var devs [2]slow
+		for i, kind := range []negotiate.CarrierKind{negotiate.CarrierSHM, negotiate.CarrierSoft} {
+			devs[i] = slow{kind: kind, asked: make(chan uint64, 1), told: []chan struct{}{make(chan struct{})}}
+			tk.s.cfg.Providers = append(tk.s.cfg.Providers, devs[i])
+		}
+		close(devs[0].told[0])
+		tk.s.cfg.Pays = func(*broker.Half, negotiate.CarrierKind) bool { return true }
+		tk.s.desks[1] = &desk{uses: 1}
+		e := newEnd(tk.s, &broker.Half{Member: 1})
+		do(t, tk, func(now time.Time) {
+			if tk.greeted, e.talk = true, tk; !same {
+				tk.hello.HostID = [16]byte{1}
+			}
+			tk.begin(now, e)
+		})
+		<-devs[1].asked
+		require.Equal(t, same, len(devs[0].asked) == 1)
+		do(t, tk, func(time.Time) {
+			e.granted = true // as it has no broker that could refuse it
+			tk.drop(e)
+		})
+		close(devs[1].told[0])
+	}
 }
 
 // A program that asks again and again leaves nothing behind with a peer that takes no more offers.

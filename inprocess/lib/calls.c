@@ -891,6 +891,18 @@ PUBLIC int prctl(int what, ...) {
 	return REAL(prctl)(what, a, b, c, d);
 }
 
+#ifdef RTLD_DEEPBIND
+// The calls of an object that is loaded with this flag, as PHP and Valkey load theirs, go to libc itself. It is a tail call: dlopen() looks at
+// its caller for where to search.
+PUBLIC void *dlopen(const char *file, int mode) {
+	if (mode & RTLD_DEEPBIND) by_kernel_alone(SMCI_WHY_RAW_CALLS);
+#ifdef SMCI_VERSION_OF // an older glibc whose libdl only a plug-in has
+	if (!HAS(dlopen) && !dlsym) put(&smcgw_next_dlopen, __libc_dlsym(__libc_dlopen_mode("libdl.so.2", (int)(RTLD_LAZY | 0x80000000)), "dlopen"));
+#endif
+	return REAL(dlopen)(file, mode);
+}
+#endif
+
 // A child with memory and descriptors of its own is like that of a fork, but is not counted: once there is a slab, it does without the library.
 static bool forks(uint64_t flags) { return !(flags & (CLONE_VM | CLONE_FILES)); }
 // clones is called before a child is made. It returns false if a connection could not leave its rings.

@@ -11,7 +11,7 @@
 	X(execve) X(execv) X(execvp) X(execvpe) X(fexecve) X(execveat)                    \
 	X(epoll_create) X(epoll_create1) X(epoll_ctl) X(epoll_wait) X(epoll_pwait) X(epoll_pwait2)                               \
 	X(poll) X(ppoll) X(select) X(pselect) X(syscall)                               \
-	X(sigaction) X(signal) X(prctl) X(unshare) X(setns)
+	X(sigaction) X(signal) X(prctl) X(unshare) X(setns) X(dlopen)
 
 // Other names for these functions: fortified, for large files, and glibc's aliases.
 #define ALIASES(X)                                                                                                               \

@@ -3,6 +3,7 @@
 // once the kernel no longer counts the bytes of its connections, so it cannot pass by staying native.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -5458,6 +5459,27 @@ static void file_limit(void) {
 	give(a, "x");
 	say("%s", res(read(b, in, 10)));
 }
+static void deep_bound(void) { // an object that is loaded so calls libc's functions past any library before it
+	int a, b, c, d;
+	pair(&a, &b);
+	give(b, "before");
+	if (!dlopen("libresolv.so.2", RTLD_NOW | RTLD_DEEPBIND)) die("dlopen");
+	void *libc = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+	__typeof__(&read) its_read = (__typeof__(&read))dlsym(libc, "read");
+	__typeof__(&poll) its_poll = (__typeof__(&poll))dlsym(libc, "poll");
+	if (!its_read || !its_poll) die("dlsym");
+	say("%d", its_poll(&(struct pollfd){a, POLLIN, 0}, 1, 5000));
+	say("%s %.6s", res(its_read(a, in, 6)), in);
+	cold(&c, &d);
+	for (int i = 0; i < 200; i++) {
+		char x = (char)i, y = 0;
+		int from = i & 1 ? b : d, to = i & 1 ? a : c;
+		if (write(from, &x, 1) != 1 || its_poll(&(struct pollfd){to, POLLIN, 0}, 1, 5000) != 1 || its_read(to, &y, 1) != 1 || x != y) say("wrong at %d", i);
+		if (write(to, &x, 1) != 1 || read(from, &y, 1) != 1 || x != y) say("wrong back at %d", i);
+		if (i >= 20) usleep(500);
+	}
+	say("%d", its_poll(&(struct pollfd){a, POLLIN, 0}, 1, 0) + its_poll(&(struct pollfd){c, POLLIN, 0}, 1, 0));
+}
 static void address_limit(void) { // what the library cannot get must cost the program nothing
 	struct rlimit r = {60 << 20, 60 << 20};
 	pthread_key_t k;
@@ -6285,7 +6307,7 @@ static void bit_by_bit(void) { // bit by bit what came long ago, while the peer 
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_blocks) X(survived) X(survived_pings) X(probed) X(bursts_once) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(forked_early) X(child_passes) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(left_to_child) X(inherits_from_stopped) \
 	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_then_splice) X(reset_in_messages) X(low_behind) X(counted_behind) X(shut_early) X(file_from) X(low_inherited) X(inq_early) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(messages_left) X(stamped) X(bad_sets) X(many_parts) X(unacknowledged) X(asks_a_program) X(low_shown) X(left_by_many) X(bad_lengths) X(own_table) X(own_range) X(other_pids) X(bit_by_bit)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(messages_left) X(stamped) X(bad_sets) X(many_parts) X(unacknowledged) X(asks_a_program) X(low_shown) X(left_by_many) X(bad_lengths) X(own_table) X(own_range) X(other_pids) X(bit_by_bit) X(deep_bound)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

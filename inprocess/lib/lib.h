@@ -443,6 +443,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 ssize_t smcgw_remote_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags);
 ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t n);
 bool smcgw_remote_genuine(struct end *e, int fd);
+bool smcgw_remote_errs(struct end *e); // whether the library has taken an error from the kernel that no call has reported
 size_t smcgw_remote_unread(struct end *e, int fd);
 size_t smcgw_remote_unsent(const struct end *e);
 bool smcgw_remote_room(struct end *e);

@@ -1090,6 +1090,13 @@ bool smcgw_remote_genuine(struct end *e, int fd) {
 	return r;
 }
 
+bool smcgw_remote_errs(struct end *e) {
+	if (!e->remote || !smcgw_try(e, &e->rl)) return false;
+	bool r = e->remote && e->rx_error && !get(&e->remote->reset);
+	smcgw_unlock(e, &e->rl);
+	return r;
+}
+
 // smcgw_remote_unread may leave out what follows OPEN or a frame. It then makes an edge for that, because nginx, for one, reads no more
 // than this says before the next edge.
 size_t smcgw_remote_unread(struct end *e, int fd) {

@@ -837,6 +837,7 @@ static int translate(struct set *s, struct epoll_event *v, int n) {
 					// The next bytes must make an edge of their own, also ring bytes after the kernel's.
 					if (!listed(e)) smcgw_arm(e, SMCI_ARM_SELF);
 				}
+				if (unlikely(evs & EPOLLHUP) && smcgw_remote_errs(e)) evs |= EPOLLERR;
 			}
 			if (r->events & EPOLLONESHOT) {
 				r->events &= EPOLLONESHOT | EPOLLET;
@@ -1156,6 +1157,7 @@ int smcgw_ppoll(struct pollfd *p, nfds_t n, const struct timespec *timeout, cons
 				p[i].revents &= (short)~(POLLIN | POLLRDNORM | ends);
 				dropped = true;
 			}
+			if (unlikely(p[i].revents & POLLHUP) && smcgw_remote_errs(e)) p[i].revents |= POLLERR;
 			if (in && !(p[i].revents & in) && look_at(p[i].fd, false)) p[i].revents |= in;
 			r += (p[i].revents != 0) - (had != 0);
 		}

@@ -43,7 +43,7 @@ var whys = [whyEnd]struct{ name, meaning, fix string }{
 	WhyPassed:     {"passed", "the socket was handed to another program, by exec or by a message", "None: the connection works as it does natively."},
 	WhyPath:       {"path", "the path shapes traffic, or no longer acknowledges it", "tc qdisc shows what shapes; in_process.shaped: on promotes all the same. A path that does not acknowledge: look at the firewall."},
 	WhyLimit:      {"limit", "a quota or a table is full", "65536 promoted connections, of which one user and one cgroup may have half; 1024 programs of one user, 4096 in all; half a processor of the daemon's time for one user's programs; the limit on descriptors."},
-	WhyMemory:     {"no_memory", "the system refused memory, or the budget of the broker is used up", "in_process.memory, and the memory that the host has."},
+	WhyMemory:     {"no_memory", "the system refused memory, or what in_process.memory or the limit of a cgroup allows is used up", "in_process.memory, memory.max of the program's cgroup, of which rings get an eighth, and the memory that the host has."},
 	WhyProtocol:   {"protocol_error", "the peer's memory said what cannot be", "Report it, with smcgw bugreport."},
 	WhyRecalled:   {"recalled", "the peer asked for it", "None: its own end has the reason."},
 	WhyDescriptor: {"descriptor", "the process had no descriptor left for the broker's socket", "Raise its limit (ulimit -n)."},

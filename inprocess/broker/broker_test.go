@@ -5,11 +5,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +24,7 @@ import (
 	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/leak"
+	"github.com/smcgw/smcgw/lab/testnet"
 )
 
 func asNet(err error, to *net.Error) bool { return errors.As(err, to) }
@@ -430,3 +434,35 @@ func eventually(t *testing.T, is func() bool, what string) {
 
 // TestMain fails the run if a test left a goroutine or a descriptor behind.
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
+
+// TestRoom checks that a limit on the memory of a program's cgroup bounds the rings of the program.
+func TestRoom(t *testing.T) {
+	testnet.Require(t, "root")
+	root, file := "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
+	if _, err := os.Stat(root); err != nil {
+		root, file = "/sys/fs/cgroup", "memory.max"
+		require.NoError(t, os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0))
+	}
+	dir, err := os.MkdirTemp(root, "smcgwt-room")
+	require.NoError(t, err)
+	cmd := exec.Command("sh", "-c", "echo $$ >"+dir+"/cgroup.procs; echo ready; exec sleep 60")
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		require.Eventually(t, func() bool { return os.Remove(dir) == nil }, 10*time.Second, time.Millisecond)
+	}()
+	_, err = io.ReadFull(out, make([]byte, len("ready\n")))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte("67108864"), 0))
+	p := Process{PID: cmd.Process.Pid}
+	p.look(nothing{})
+	require.Equal(t, room{"/" + filepath.Base(dir), 64 << 20 / roomShare}, p.room)
+}
+
+// nothing is not a socket: look cannot tell whether the PID is reused.
+type nothing struct{ syscall.RawConn }
+
+func (nothing) Control(func(fd uintptr)) error { return os.ErrInvalid }

@@ -83,7 +83,7 @@ func (b *Broker) serve(ctx context.Context, conn *net.UnixConn) {
 	defer func() { b.leave(c, ctx.Err() != nil) }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	owed := c.effort.spend(func() { c.process.look(c.raw) })
-	c.member.cgroup = c.process.Cgroup
+	c.member.cgroup, c.member.room = c.process.Cgroup, c.process.room
 	if !wait(ctx, owed) {
 		return
 	}

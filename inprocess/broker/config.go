@@ -81,6 +81,7 @@ type Limits struct {
 	Memory           int64         // bytes reserved by connections; 256 GiB: sparse, so what could be touched
 	MemoryPerUser    int64         // three quarters of Memory
 	Share            int64         // a connection reserves at most 1/Share of what remains, or the smallest ring; 4096
+	ShareOfRoom      int64         // and 1/ShareOfRoom of what remains of a cgroup's room; 16
 	Wait             time.Duration // how long an end waits for the other; 60 s
 	Runs             int           // runs whose sums are kept; as many as Processes
 }
@@ -103,6 +104,7 @@ func (l Limits) withDefaults() Limits {
 	defaultTo(&l.Memory, 256<<30)
 	defaultTo(&l.MemoryPerUser, l.Memory/4*3)
 	defaultTo(&l.Share, 4096)
+	defaultTo(&l.ShareOfRoom, 16)
 	defaultTo(&l.Wait, time.Minute)
 	defaultTo(&l.Runs, l.Processes)
 	return l
@@ -111,7 +113,7 @@ func (l Limits) withDefaults() Limits {
 // reservation chooses the largest ring whose connection takes no more than its share of what remains, so rings become
 // smaller as the memory is used up. The smallest ring is granted as long as it fits at all.
 func reservation(remains, share int64) (order uint32, bytes int64, ok bool) {
-	order = inprocess.OrderWithin(remains/share, inprocess.OrderMax)
+	order = inprocess.OrderWithin(share, inprocess.OrderMax)
 	bytes = inprocess.PairSize(order)
 	return order, bytes, bytes <= remains
 }

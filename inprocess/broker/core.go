@@ -23,7 +23,8 @@ type core struct {
 	held    map[*conn]struct{}   // ended, while a process still has their memory
 	left    map[*member]struct{} // have left, while a process still has their memory
 	users   map[uint32]*usage
-	cgroups map[string]int // promoted connections of each
+	cgroups map[string]int   // promoted connections of each
+	rooms   map[string]int64 // reserved bytes of each cgroup with a room
 	runs    map[runKey]*run
 	memory  int64 // reserved bytes
 	counts  Counters
@@ -46,6 +47,7 @@ type member struct {
 	number  uint64 // identifies the process in a Grant; never 0
 	uid     uint32
 	cgroup  string
+	room    room
 	entries uint32          // of its slab; 0 before its Hello
 	ends    map[uint32]*end // by entry
 	run     *run            // nil: none
@@ -79,6 +81,7 @@ type conn struct {
 	reserved int64
 	users    []uint32 // charged for it: those of the ends; after release, those whose process still has its memory
 	cgroups  []string
+	rooms    []string
 	mem      *memories // the shell's
 }
 
@@ -92,7 +95,7 @@ type denial struct {
 func newCore(l Limits, first uint64) *core {
 	return &core{
 		limits: l.withDefaults(), nextID: first, members: map[*member]struct{}{}, waiting: list.New(), paths: map[path]*end{},
-		names: map[Sequences]*end{}, conns: map[uint64]*conn{}, held: map[*conn]struct{}{}, left: map[*member]struct{}{}, users: map[uint32]*usage{}, cgroups: map[string]int{},
+		names: map[Sequences]*end{}, conns: map[uint64]*conn{}, held: map[*conn]struct{}{}, left: map[*member]struct{}{}, users: map[uint32]*usage{}, cgroups: map[string]int{}, rooms: map[string]int64{},
 		runs: map[runKey]*run{},
 	}
 }
@@ -234,7 +237,7 @@ func (c *core) pair(a, b *end) (*conn, inprocess.Why) {
 		return nil, why
 	}
 	var ok bool
-	if p.order, p.reserved, ok = reservation(c.remains(a.of, b.of), c.limits.Share); !ok {
+	if p.order, p.reserved, ok = reservation(c.remains(a.of, b.of)); !ok {
 		return nil, inprocess.WhyMemory
 	}
 	c.nextID++
@@ -258,19 +261,26 @@ func (c *core) lacks(a, b *member, memory int64) inprocess.Why {
 			return inprocess.WhyLimit
 		}
 	}
-	if memory > c.remains(a, b) {
+	if remains, _ := c.remains(a, b); memory > remains {
 		return inprocess.WhyMemory
 	}
 	return inprocess.WhyNone
 }
 
-// remains returns how much memory a connection between two members may reserve.
-func (c *core) remains(a, b *member) int64 {
-	n := c.limits.Memory - c.memory
+// remains returns how much memory a connection between two members may reserve, and what its share of that is.
+func (c *core) remains(a, b *member) (n, share int64) {
+	n = c.limits.Memory - c.memory
 	for _, uid := range distinct(a.uid, b.uid) {
 		n = min(n, c.limits.MemoryPerUser-c.user(uid).memory)
 	}
-	return n
+	share = n / c.limits.Share
+	for _, r := range distinct(a.room, b.room) {
+		if r != (room{}) {
+			left := r.bytes - c.rooms[r.cgroup]
+			n, share = min(n, left), min(share, left/c.limits.ShareOfRoom)
+		}
+	}
+	return n, share
 }
 
 // pairBeyond joins a waiting end with one on another host. It returns nil and the reason if a limit is reached.
@@ -338,10 +348,16 @@ func (c *core) charge(p *conn, ends []*end) {
 			delete(c.cgroups, g)
 		}
 	}
-	p.users, p.cgroups = nil, nil
+	for _, r := range p.rooms {
+		if c.rooms[r] -= p.reserved; c.rooms[r] == 0 {
+			delete(c.rooms, r)
+		}
+	}
+	p.users, p.cgroups, p.rooms = nil, nil, nil
 	if len(ends) > 0 {
 		a, b := ends[0].of, ends[len(ends)-1].of
 		p.users, p.cgroups = distinct(a.uid, b.uid), distinct(a.cgroup, b.cgroup)
+		p.rooms = slices.DeleteFunc(distinct(a.room.cgroup, b.room.cgroup), func(g string) bool { return g == "" })
 	}
 	for _, uid := range p.users {
 		c.user(uid).conns++
@@ -349,6 +365,9 @@ func (c *core) charge(p *conn, ends []*end) {
 	}
 	for _, g := range p.cgroups {
 		c.cgroups[g]++
+	}
+	for _, r := range p.rooms {
+		c.rooms[r] += p.reserved
 	}
 }
 

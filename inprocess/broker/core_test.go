@@ -61,7 +61,7 @@ func TestReservation(t *testing.T) {
 		{0, 0, false},
 		{-5, 0, false},
 	} {
-		order, bytes, ok := reservation(x.remains, share)
+		order, bytes, ok := reservation(x.remains, x.remains/share)
 		require.Equal(t, x.ok, ok, x.remains)
 		if ok {
 			require.Equal(t, x.order, order, x.remains)
@@ -76,7 +76,7 @@ func TestConnectionsOfOneUser(t *testing.T) {
 	l := Limits{Memory: 64 << 30}.withDefaults()
 	n := 0
 	for left := l.MemoryPerUser; n < l.ConnsPerUser; n++ {
-		_, bytes, ok := reservation(left, l.Share)
+		_, bytes, ok := reservation(left, left/l.Share)
 		if !ok {
 			break
 		}
@@ -128,7 +128,7 @@ type model struct {
 func modelLimits() Limits {
 	return Limits{
 		Processes: 6, ProcessesPerUser: 4, Asks: 5, AsksPerUser: 4, Conns: 4, ConnsPerUser: 3, ConnsPerCgroup: 3, Runs: 2,
-		Memory: 4 * inprocess.EndSize(inprocess.OrderMin+1), MemoryPerUser: 3 * inprocess.EndSize(inprocess.OrderMin+1), Share: 2, Wait: time.Minute,
+		Memory: 4 * inprocess.EndSize(inprocess.OrderMin+1), MemoryPerUser: 3 * inprocess.EndSize(inprocess.OrderMin+1), Share: 2, ShareOfRoom: 2, Wait: time.Minute,
 	}
 }
 
@@ -238,6 +238,7 @@ func (m *model) Join(t *rapid.T) {
 		return
 	}
 	p.cgroup = []string{"/a", "/b"}[rapid.IntRange(0, 1).Draw(t, "cgroup")]
+	p.room = []room{{}, {"/r", 5 * inprocess.EndSize(inprocess.OrderMin)}}[rapid.IntRange(0, 1).Draw(t, "room")]
 	id := rapid.Uint64Range(0, 4).Draw(t, "run")
 	before, after := rapid.Bool().Draw(t, "joins before"), rapid.Bool().Draw(t, "joins after")
 	if before {
@@ -318,7 +319,20 @@ func (m *model) full(p *member, mate *modelEnd) (inprocess.Why, uint32) {
 		full = full || users >= l.ConnsPerUser || cgroups >= l.ConnsPerCgroup
 		remains = min(remains, left)
 	}
-	order, _, ok := reservation(remains, l.Share)
+	share := remains / l.Share
+	for _, other := range []*member{p, mate.m} {
+		if other.room == (room{}) {
+			continue
+		}
+		left := other.room.bytes
+		for _, c := range slices.Concat(m.conns, m.held) {
+			if slices.ContainsFunc(c.charged(), func(p *member) bool { return p.room == other.room }) {
+				left -= c.c.reserved
+			}
+		}
+		remains, share = min(remains, left), min(share, left/l.ShareOfRoom)
+	}
+	order, _, ok := reservation(remains, share)
 	switch {
 	case full:
 		return inprocess.WhyLimit, 0
@@ -481,7 +495,7 @@ func (m *model) Later(t *rapid.T) {
 func (m *model) Check(t *rapid.T) {
 	waiting, conns, runs := 0, 0, map[runKey]int{}
 	var memory int64
-	users, cgroups := map[uint32]usage{}, map[string]int{}
+	users, cgroups, rooms := map[uint32]usage{}, map[string]int{}, map[string]int64{}
 	add := func(uid uint32, f func(*usage)) {
 		u := users[uid]
 		f(&u)
@@ -527,6 +541,9 @@ func (m *model) Check(t *rapid.T) {
 		for _, g := range distinct(first.cgroup, last.cgroup) {
 			cgroups[g]++
 		}
+		if first.room.cgroup != "" || last.room.cgroup != "" {
+			rooms["/r"] += c.c.reserved
+		}
 	}
 	have := map[uint32]usage{}
 	for uid, u := range m.core.users {
@@ -551,6 +568,10 @@ func (m *model) Check(t *rapid.T) {
 		t.Fatalf("users: %+v, not %+v", have, users)
 	case !maps.Equal(cgroups, m.core.cgroups):
 		t.Fatalf("cgroups: %v, not %v", m.core.cgroups, cgroups)
+	case !maps.Equal(rooms, m.core.rooms):
+		t.Fatalf("rooms: %v, not %v", m.core.rooms, rooms)
+	case rooms["/r"] > 5*inprocess.EndSize(inprocess.OrderMin):
+		t.Fatalf("%d bytes in a room", rooms["/r"])
 	case !maps.Equal(runs, refs):
 		t.Fatalf("runs: %v, not %v", refs, runs)
 	case len(m.core.conns)+len(m.core.held) != conns, len(m.core.held) != len(m.held), len(m.core.left) != len(m.left), m.core.memory != memory, m.core.waiting.Len() != waiting, len(m.core.paths) != waiting, len(m.core.names) != named:

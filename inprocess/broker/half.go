@@ -52,6 +52,9 @@ type Half struct {
 	Socket  Socket
 	// Member identifies the process within this broker.
 	Member uint64
+	// MostOrder is the binary logarithm of the size of the largest rings for which there was room when the end began to
+	// wait; 0: of all.
+	MostOrder uint32
 }
 
 // ErrGone means that the process of an end has disconnected from the broker.
@@ -136,8 +139,10 @@ func (b *Broker) seek(e *end) {
 		return
 	}
 	b.core.nextID++
+	_, share := b.core.remains(e.of, e.of)
 	e.half = &Half{
 		broker: b, end: e, beyond: b.beyond, ID: b.core.nextID, Process: e.of.client.process, Socket: e.socket, Member: e.of.number,
+		MostOrder: inprocess.OrderWithin(share, inprocess.OrderMax),
 	}
 	b.beyond.Waits(e.half)
 }

@@ -21,7 +21,18 @@ type Process struct {
 	Exe      string
 	Name     string // as ss(8) shows it
 	started  string // tells it from other processes with its PID
+	room     room
 }
+
+// room is what the memory limit of a cgroup leaves for the rings of the programs in it, which the kernel charges to the
+// cgroup of the program that writes into them. Rings do not shrink under pressure as a socket's buffers do, so they get
+// an eighth of the limit. The zero value means that there is no limit.
+type room struct {
+	cgroup string
+	bytes  int64
+}
+
+const roomShare = 8 // of a cgroup's limit
 
 // soPeerPIDFD is SO_PEERPIDFD, which Linux has from 6.5 on.
 const soPeerPIDFD = 77
@@ -52,6 +63,8 @@ func (p *Process) look(raw syscall.RawConn) {
 	p.Exe, _ = os.Readlink(procfs.Living(p.PID) + "/exe")
 	p.Name = procfs.NameOf(p.PID)
 	p.Cgroup = procfs.CgroupOf(p.PID)
+	cgroup, limit := procfs.MemoryOf(p.PID)
+	p.room = room{cgroup, limit / roomShare}
 	p.started = procfs.StatOf(p.PID).Started()
 	if pidfd < 0 {
 		return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -47,6 +48,34 @@ func CgroupOf(pid int) string {
 	text, _ := os.ReadFile(file(pid, "cgroup"))
 	at, _ := Cgroup(string(text))
 	return at
+}
+
+// MemoryOf returns the tightest limit on memory among the cgroups that a process is in, in bytes, and the path of the
+// cgroup that has it. They are 0 and "" if there is none, or it cannot be read.
+func MemoryOf(pid int) (cgroup string, limit int64) {
+	text, _ := os.ReadFile(file(pid, "cgroup"))
+	return memoryIn("/sys/fs/cgroup", string(text))
+}
+
+func memoryIn(mount, text string) (cgroup string, limit int64) {
+	at, _ := Cgroup(text)
+	files := []string{"memory.max", "memory.high"}
+	for line := range strings.Lines(text) { // version 1 may have the controller in a hierarchy of its own
+		if f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3); len(f) == 3 && slices.Contains(strings.Split(f[1], ","), "memory") {
+			at, mount, files = f[2], filepath.Join(mount, "memory"), []string{"memory.limit_in_bytes"}
+		}
+	}
+	const unlimited = 1 << 60 // or more, in version 1
+	for ; len(at) > 1; at = path.Dir(at) {
+		for _, name := range files {
+			b, _ := os.ReadFile(filepath.Join(mount, at, name))
+			n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+			if err == nil && n < unlimited && (cgroup == "" || n < limit) {
+				cgroup, limit = at, n
+			}
+		}
+	}
+	return cgroup, limit
 }
 
 // NameOf returns the name of a process as ss(8) shows it, or "" if it cannot be determined. The file's name would not

@@ -1,6 +1,7 @@
 package procfs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -84,4 +85,32 @@ func TestEnds(t *testing.T) {
 	require.Eventually(t, func() bool { return Ends(c.Process.Pid) }, 10*time.Second, time.Millisecond, "before it is waited for")
 	require.NoError(t, c.Wait())
 	require.True(t, Ends(c.Process.Pid))
+}
+
+func TestMemoryIn(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	write("pod/memory.max", "800\n")
+	write("pod/memory.high", "700\n")
+	write("pod/a/memory.max", "max\n")
+	write("pod/b/memory.max", "600\n")
+	write("free/memory.max", "max\n")
+	write("memory/old/memory.limit_in_bytes", "500\n")
+	write("memory/any/memory.limit_in_bytes", "9223372036854771712\n")
+	for text, want := range map[string]string{
+		"0::/pod/a\n":        "/pod 700",
+		"0::/pod/b\n":        "/pod/b 600",
+		"0::/free\n":         " 0",
+		"0::/\n":             " 0",
+		"0::/../elsewhere\n": " 0",
+		"":                   " 0",
+		"4:cpu,memory:/old\n1:pids:/x\n0::/pod/a\n": "/old 500",
+		"4:memory:/any\n0::/pod/a\n":                " 0",
+	} {
+		cgroup, limit := memoryIn(dir, text)
+		require.Equal(t, want, fmt.Sprint(cgroup, " ", limit), text)
+	}
 }

@@ -59,8 +59,8 @@ func newEnd(s *Service, h *broker.Half) *end {
 // errFull means that there are as many connections between hosts as there may be, of all users or of one.
 var errFull = errors.New("too many connections between hosts")
 
-// errMemory means that a peer wants larger rings than there is memory for. There is always room for the smallest: the
-// number of connections bounds them.
+// errMemory means that a peer wants larger rings than there is memory for, or than the program may have. There is always
+// room for the smallest: the number of connections bounds them.
 var errMemory = errors.New("the rings are too large")
 
 // makeReason returns the reason for an error of make.
@@ -77,10 +77,18 @@ func makeReason(err error) negotiate.Reason {
 	}
 }
 
+// mostOrder returns the binary logarithm of the size of the largest rings that the program may have.
+func (e *end) mostOrder() uint32 {
+	if e.half.MostOrder == 0 {
+		return inprocess.OrderMax
+	}
+	return e.half.MostOrder
+}
+
 // make makes the mirror.End of the end, with rings of 2^order bytes.
 func (e *end) make(t *talk, order uint32) error {
 	uid := e.half.Process.UID
-	if order > inprocess.OrderMin && e.s.rings.Load()+inprocess.PairSize(order) > e.s.cfg.Memory {
+	if order > inprocess.OrderMin && (order > e.mostOrder() || e.s.rings.Load()+inprocess.PairSize(order) > e.s.cfg.Memory) {
 		return errMemory
 	}
 	if !e.s.enters(uid) {

@@ -196,7 +196,8 @@ func (d *Datapath) ProveAgain() {
 // proofEntries gives a proof access to the flow table.
 type proofEntries struct{ d *Datapath }
 
-// Enter implements proof.Entries.
+var _ proof.Entries = proofEntries{}
+
 func (e proofEntries) Enter(local, remote netip.AddrPort, ifindex int) error {
 	k, err := Tuple{Local: local, Remote: remote}.key()
 	if err != nil {
@@ -211,7 +212,6 @@ func (e proofEntries) Enter(local, remote netip.AddrPort, ifindex int) error {
 	return nil
 }
 
-// Steps implements proof.Entries.
 func (e proofEntries) Steps(local, remote netip.AddrPort) (proof.Steps, error) {
 	k, err := Tuple{Local: local, Remote: remote}.key()
 	if err != nil {
@@ -225,14 +225,12 @@ func (e proofEntries) Steps(local, remote netip.AddrPort) (proof.Steps, error) {
 	return proof.Steps{Left: step(0), Answered: step(1), Confirmed: step(2)}, nil
 }
 
-// Forget implements proof.Entries.
 func (e proofEntries) Forget(local, remote netip.AddrPort) {
 	if k, err := (Tuple{Local: local, Remote: remote}).key(); err == nil {
 		_ = e.d.objs.Flows.Delete(k)
 	}
 }
 
-// Own implements proof.Entries.
 func (e proofEntries) Own(a netip.Addr) bool { return e.d.isOwn(a) }
 
 // isOwn reports whether an address belongs to this namespace.

@@ -26,7 +26,6 @@ var (
 	_ report.Source = (*gateway)(nil)
 )
 
-// Status implements admin.Control.
 func (g *gateway) Status() report.Status {
 	snap, failing := g.snapshot()
 	st := snap.Status(g.started)
@@ -94,13 +93,11 @@ func (g *gateway) tellHealth(st *report.Status) {
 	}
 }
 
-// Stats implements admin.Control.
 func (g *gateway) Stats() report.Stats {
 	snap := g.Snapshot()
 	return snap.Stats(g.started)
 }
 
-// Conns implements admin.Control.
 func (g *gateway) Conns(q report.ConnQuery) []report.ConnInfo {
 	var list []report.ConnInfo
 	if q.Live() {
@@ -182,7 +179,6 @@ func (e *engine) conns(q report.ConnQuery) []report.ConnInfo {
 	return list
 }
 
-// Peers implements admin.Control.
 func (g *gateway) Peers() []report.PeerInfo {
 	list, _ := g.peersNow()
 	return list
@@ -208,7 +204,6 @@ func (g *gateway) peersNow() ([]report.PeerInfo, failingServices) {
 	return list, failing
 }
 
-// Devices implements admin.Control.
 func (g *gateway) Devices() admin.DeviceList {
 	list := admin.DeviceList{Devices: g.engine().devices()}
 	if g.host.RDMA != nil {
@@ -220,7 +215,6 @@ func (g *gateway) Devices() admin.DeviceList {
 	return list
 }
 
-// FlushPeers implements admin.Control.
 func (g *gateway) FlushPeers() (int, error) {
 	if e := g.engine(); e != nil {
 		e.peers.Flush()
@@ -229,7 +223,6 @@ func (g *gateway) FlushPeers() (int, error) {
 	return g.steer.FlushPeers()
 }
 
-// SetOff implements admin.Control.
 func (g *gateway) SetOff(off bool) error {
 	g.reloading.Lock() // reloads change the mode, too
 	defer g.reloading.Unlock()
@@ -247,7 +240,6 @@ func (g *gateway) SetOff(off bool) error {
 	return nil
 }
 
-// ResetFlows implements admin.Control.
 func (g *gateway) ResetFlows() (n int) {
 	e, end := g.engine(), time.Now().Add(500*time.Millisecond)
 	for now := time.Now(); now.Before(end); now = time.Now() {
@@ -271,7 +263,6 @@ func (g *gateway) ResetFlows() (n int) {
 	return n
 }
 
-// Demote implements admin.Control.
 func (g *gateway) Demote(q admin.DemoteQuery) (n int, err error) {
 	if q.Device != "" {
 		return g.engine().withdraw(q.Device)
@@ -311,7 +302,6 @@ func (e *engine) returnAdapters() {
 	}
 }
 
-// Try implements admin.Control.
 func (g *gateway) Try(t config.Trial) (end func(), err error) {
 	leave, err := g.trials.Begin(t)
 	if err != nil {
@@ -334,7 +324,6 @@ func (g *gateway) mode() report.Mode {
 	return g.live.Load().Mode
 }
 
-// Totals implements report.Source.
 func (g *gateway) Totals() report.Snapshot {
 	s := report.Snapshot{
 		Mode: g.mode(), Heartbeat: g.pulse.Last(), Draining: g.drainer.Draining(), Share: g.rollout.Share().Percent() / 100, Flows: map[report.Carrier]int{}, FlowsTotal: map[report.Carrier]uint64{},
@@ -360,7 +349,6 @@ func (g *gateway) Totals() report.Snapshot {
 	return s
 }
 
-// Snapshot implements report.Source.
 func (g *gateway) Snapshot() report.Snapshot {
 	s, _ := g.snapshot()
 	return s

@@ -92,7 +92,6 @@ func (g *gateway) refuseDrained(refuse bool) error {
 	return g.refusals.Change(func(r *peers.Refusal) { r.Drained = refuse })
 }
 
-// Draining implements admin.Control.
 func (g *gateway) Draining() *report.DrainInfo { return g.drainer.Info() }
 
 // errNoTakeover is returned by a gateway whose host does not allow a second one.

@@ -68,7 +68,6 @@ func (g *gateway) lookLocked() {
 	g.observed.Add(list, g.live.Load().ruleName)
 }
 
-// Policy implements admin.Control.
 func (g *gateway) Policy() report.PolicyReport {
 	g.look()
 	live := g.live.Load()

@@ -14,7 +14,6 @@ import (
 	"github.com/smcgw/smcgw/negotiate"
 )
 
-// Renew implements admin.Control.
 func (g *gateway) Renew(ctx context.Context, always bool) (replaced bool, err error) {
 	return g.renewal.Renew(ctx, always)
 }
@@ -139,7 +138,6 @@ func (g *gateway) closeDecisions(now *liveConfig) (policy.Decided, error) {
 	return now.decided.Close(now.Policy, now.ahead, c.Decided), nil
 }
 
-// Set implements admin.Control.
 func (g *gateway) Set(s admin.Setting) error {
 	if s.Name == admin.SettingShare {
 		return g.setShare(s.Value)

@@ -17,6 +17,8 @@ type fakeHost struct {
 	rdma sysfs.RDMA
 }
 
+var _ doctor.Probes = (*fakeHost)(nil)
+
 // healthyHost has what a gateway needs.
 func healthyHost() *fakeHost {
 	h := &fakeHost{tree: fstest.MapFS{}}
@@ -38,25 +40,20 @@ func brokenHost() *fakeHost {
 	return h
 }
 
-// Files implements doctor.Probes.
 func (h *fakeHost) Files() fs.FS { return h.tree }
 
-// Features implements doctor.Probes.
 func (*fakeHost) Features() ([]inspect.Feature, error) {
 	return []inspect.Feature{{Name: "map type RingBuf"}}, nil
 }
 
-// Hooks implements doctor.Probes.
 func (*fakeHost) Hooks(string, []string) []inspect.Hook {
 	return []inspect.Hook{{Name: "sockops of /sys/fs/cgroup"}}
 }
 
-// Devices implements doctor.Probes.
 func (*fakeHost) Devices(bool) ([]doctor.Device, error) {
 	return []doctor.Device{{Name: "eth0", MTU: 9000, Up: true, Default: true}}, nil
 }
 
-// Chains implements doctor.Probes.
 func (*fakeHost) Chains() ([]doctor.Chain, error) { return nil, nil }
 
 // Refuses implements doctor.Probes: one host does.
@@ -64,5 +61,4 @@ func (*fakeHost) Refuses(_ context.Context, to netip.AddrPort) (bool, error) {
 	return to.Addr() == netip.MustParseAddr("10.0.0.9"), nil
 }
 
-// RDMA implements doctor.Probes.
 func (h *fakeHost) RDMA() (sysfs.RDMA, error) { return h.rdma, nil }

@@ -205,6 +205,8 @@ type fakeDaemon struct {
 	feed   *report.Feed
 }
 
+var _ admin.Control = (*fakeDaemon)(nil)
+
 // happen tells of the same connections again and again.
 func (d *fakeDaemon) happen(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
@@ -223,7 +225,6 @@ func (d *fakeDaemon) happen(ctx context.Context) {
 
 var errBroken = errors.New("broken as asked")
 
-// Status implements admin.Control.
 func (d *fakeDaemon) Status() report.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -281,7 +282,6 @@ func (d *fakeDaemon) Stats() report.Stats {
 	}
 }
 
-// Feed implements admin.Control.
 func (d *fakeDaemon) Feed() *report.Feed { return d.feed }
 
 // Conns implements admin.Control. Bytes grow from one call to the next.
@@ -328,7 +328,6 @@ func sampleConns(q report.ConnQuery, n uint64) (conns []report.ConnInfo) {
 	return conns
 }
 
-// Peers implements admin.Control.
 func (d *fakeDaemon) Peers() []report.PeerInfo {
 	return []report.PeerInfo{
 		{Address: netip.MustParseAddr("10.0.0.2"), State: report.PeerCapable, Version: "0.1.0+hw", Mode: "enforce", Flows: 2, Carriers: []report.Carrier{report.CarrierShm}, CarriersFailed: []report.Carrier{report.CarrierSoft}, Use: report.PeerUse{Begun: 1, MemoryBytes: 64 << 20, ShmPeers: 1}},
@@ -336,7 +335,6 @@ func (d *fakeDaemon) Peers() []report.PeerInfo {
 	}
 }
 
-// Policy implements admin.Control.
 func (d *fakeDaemon) Policy() report.PolicyReport {
 	percent := 10.0
 	observed := func(port uint16, carries bool, n, bulk uint64) report.ObservedService {
@@ -359,7 +357,6 @@ func (d *fakeDaemon) Policy() report.PolicyReport {
 	}
 }
 
-// Devices implements admin.Control.
 func (d *fakeDaemon) Devices() admin.DeviceList {
 	return admin.DeviceList{RDMA: sampleRDMA(), Devices: []report.DeviceInfo{
 		{
@@ -400,7 +397,6 @@ func sampleRDMA() sysfs.RDMA {
 	return sysfs.RDMA{Namespaces: "shared", Memlock: 8 << 20, Adapters: []sysfs.Adapter{first, second}}
 }
 
-// Demote implements admin.Control.
 func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) {
 	if slices.Contains(q.IDs, 99999) {
 		return 0, nil
@@ -408,7 +404,6 @@ func (d *fakeDaemon) Demote(q admin.DemoteQuery) (int, error) {
 	return max(1, 2*len(q.IDs)), nil
 }
 
-// Set implements admin.Control.
 func (d *fakeDaemon) Set(s admin.Setting) error {
 	if s.Value == "loud" {
 		return fmt.Errorf("%w: %q is no level", admin.ErrSetting, s.Value)
@@ -416,7 +411,6 @@ func (d *fakeDaemon) Set(s admin.Setting) error {
 	return nil
 }
 
-// OptIn implements admin.Control.
 func (d *fakeDaemon) OptIn(o config.OptIn) (func(), error) {
 	if d.kind == "broken" {
 		return nil, fmt.Errorf("%w: no room", config.ErrOptIn)
@@ -424,7 +418,6 @@ func (d *fakeDaemon) OptIn(o config.OptIn) (func(), error) {
 	return func() {}, nil
 }
 
-// FlushPeers implements admin.Control.
 func (d *fakeDaemon) FlushPeers() (int, error) {
 	if d.kind == "broken" {
 		return 0, errBroken
@@ -440,7 +433,6 @@ func (d *fakeDaemon) Renew(_ context.Context, always bool) (replaced bool, err e
 	return false, nil
 }
 
-// Try implements admin.Control.
 func (d *fakeDaemon) Try(config.Trial) (func(), error) {
 	if d.kind == "broken" {
 		return nil, errBroken
@@ -457,7 +449,6 @@ func (d *fakeDaemon) Drain(time.Duration) (<-chan struct{}, error) {
 	return d.over, nil
 }
 
-// Draining implements admin.Control.
 func (d *fakeDaemon) Draining() *report.DrainInfo {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -476,7 +467,6 @@ func (d *fakeDaemon) Draining() *report.DrainInfo {
 	return i
 }
 
-// SetOff implements admin.Control.
 func (d *fakeDaemon) ResetFlows() int { return 3 }
 
 func (d *fakeDaemon) SetOff(off bool) error {

@@ -165,6 +165,8 @@ type journalHandler struct {
 	levels map[slog.Level]slog.Handler
 }
 
+var _ slog.Handler = journalHandler{}
+
 // NewJournalHandler logs lines with journal priorities and without times, which the journal
 // adds.
 func NewJournalHandler(w io.Writer, opts *slog.HandlerOptions) slog.Handler {
@@ -201,22 +203,18 @@ func (h journalHandler) at(level slog.Level) slog.Handler {
 	}
 }
 
-// Enabled implements slog.Handler.
 func (h journalHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.at(level).Enabled(ctx, level)
 }
 
-// Handle implements slog.Handler.
 func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	return h.at(r.Level).Handle(ctx, r)
 }
 
-// WithAttrs implements slog.Handler.
 func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return h.each(func(l slog.Handler) slog.Handler { return l.WithAttrs(attrs) })
 }
 
-// WithGroup implements slog.Handler.
 func (h journalHandler) WithGroup(name string) slog.Handler {
 	return h.each(func(l slog.Handler) slog.Handler { return l.WithGroup(name) })
 }

@@ -23,13 +23,10 @@ func (l *bare) init(mtu int) {
 	l.SupportedGSOKind = stack.GSONotSupported
 }
 
-// Drops implements link.Endpoint.
 func (l *bare) Drops() uint64 { return l.dropped.Load() }
 
-// Refused implements link.Endpoint.
 func (*bare) Refused() uint64 { return 0 }
 
-// Detach implements link.Endpoint.
 func (l *bare) Detach() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -49,6 +49,8 @@ type connection struct {
 	remote  netip.AddrPort
 }
 
+var _ Conn = (*connection)(nil)
+
 func (m *Manager) newConn(x *conn, p QPParams, attr verbs.QPAttr, private []byte) *connection {
 	c := &connection{m: m, x: x, qp: p, attr: attr, private: private}
 	c.local, c.remote = x.addrs()
@@ -65,25 +67,18 @@ func (x *conn) addrs() (local, remote netip.AddrPort) {
 	return local, remote
 }
 
-// QP implements Conn.
 func (c *connection) QP() verbs.QP { return c.qp.QP }
 
-// Attr implements Conn.
 func (c *connection) Attr() verbs.QPAttr { return c.attr }
 
-// PrivateData implements Conn.
 func (c *connection) PrivateData() []byte { return c.private }
 
-// LocalAddr implements Conn.
 func (c *connection) LocalAddr() netip.AddrPort { return c.local }
 
-// RemoteAddr implements Conn.
 func (c *connection) RemoteAddr() netip.AddrPort { return c.remote }
 
-// Done implements Conn.
 func (c *connection) Done() <-chan struct{} { return c.x.done }
 
-// AfterDone implements Conn.
 func (c *connection) AfterDone(f func()) {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
@@ -94,7 +89,6 @@ func (c *connection) AfterDone(f func()) {
 	c.x.after = append(c.x.after, f)
 }
 
-// Err implements Conn.
 func (c *connection) Err() error {
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()

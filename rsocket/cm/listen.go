@@ -37,6 +37,8 @@ type connListener struct {
 	addr netip.AddrPort
 }
 
+var _ Listener = (*connListener)(nil)
+
 // Listen accepts requests for a port, at one address of the device or, if local has none or an unspecified one, at all
 // of them. Port 0 chooses one.
 func (m *Manager) Listen(local netip.AddrPort, cfg ListenConfig) (Listener, error) {
@@ -74,10 +76,8 @@ func (m *Manager) Listen(local netip.AddrPort, cfg ListenConfig) (Listener, erro
 	return &connListener{m, l, netip.AddrPortFrom(local.Addr(), port)}, nil
 }
 
-// Addr implements Listener.
 func (l *connListener) Addr() netip.AddrPort { return l.addr }
 
-// Accept implements Listener.
 func (l *connListener) Accept(ctx context.Context) (*Request, error) {
 	var x *conn
 	err := l.m.wait(ctx, l.l.changed, func() bool {
@@ -93,7 +93,6 @@ func (l *connListener) Accept(ctx context.Context) (*Request, error) {
 	return newRequest(l.m, x), nil
 }
 
-// Close implements Listener.
 func (l *connListener) Close() error {
 	l.m.act(func(time.Time) { l.m.core.unlisten(l.l) })
 	return nil

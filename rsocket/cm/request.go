@@ -50,6 +50,8 @@ type request struct {
 	x *conn
 }
 
+var _ Answer = (*request)(nil)
+
 func newRequest(m *Manager, x *conn) *Request {
 	r := &request{m: m, x: x, Request: Request{
 		PortSpace: x.req.Service.PortSpace(), Transport: x.req.Transport, QPN: x.req.QPN, PSN: x.req.PSN, MTU: x.req.MTU,
@@ -69,7 +71,6 @@ type AcceptParams struct {
 	PrivateData []byte
 }
 
-// Accept implements Answer.
 func (r *request) Accept(ctx context.Context, p AcceptParams) (Conn, error) {
 	if err := r.acceptable(&p); err != nil {
 		return nil, fmt.Errorf("accept: %w", err)
@@ -145,14 +146,12 @@ func (r *request) attr(p *AcceptParams) verbs.QPAttr {
 	}
 }
 
-// Established implements Answer.
 func (r *request) Established() {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
 	r.x.establish()
 }
 
-// Reject implements Answer.
 func (r *request) Reject(reason RejectReason, private []byte) (err error) {
 	if len(private) > MaxREJPrivate {
 		return fmt.Errorf("reject: %d bytes: %w", len(private), ErrPrivateData)

@@ -19,7 +19,6 @@ type ah struct {
 
 var _ verbs.AH = (*ah)(nil)
 
-// CreateAH implements verbs.PD.
 func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	if err := p.dev.checkAH(&attr); err != nil {
 		return nil, err
@@ -68,7 +67,6 @@ func (d *Device) hasGID(i int) bool {
 	return err == nil && taken(p.GIDs)
 }
 
-// Close implements verbs.AH.
 func (a *ah) Close() error {
 	if !a.closed.Swap(true) {
 		a.unref()

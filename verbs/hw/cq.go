@@ -265,10 +265,8 @@ func (w *workQueue) received(raw *ibv.Completion, wc *verbs.WC) {
 	}
 }
 
-// Vector implements verbs.CQ.
 func (c *cq) Vector() int { return c.vec.index }
 
-// Close implements verbs.CQ.
 func (c *cq) Close() (err error) {
 	busy := c.users.Close(func() error {
 		err = c.destroy()

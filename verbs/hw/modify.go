@@ -7,7 +7,6 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Modify implements verbs.QP.
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if q.closed {
 		return verbs.ErrClosed
@@ -50,7 +49,6 @@ func (q *qp) begin() {
 	q.scq.members[q], q.rcq.members[q] = struct{}{}, struct{}{}
 }
 
-// Detach implements verbs.Detacher.
 func (q *qp) Detach() {
 	if q.closed || q.detached {
 		return
@@ -74,7 +72,6 @@ func (q *qp) leaveQueues() {
 	delete(q.rcq.members, q)
 }
 
-// Attach implements verbs.Detacher.
 func (q *qp) Attach() {
 	if q.closed || !q.detached {
 		return

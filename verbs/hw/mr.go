@@ -28,7 +28,6 @@ var _ verbs.MR = (*mr)(nil)
 // be visible before the immediate that announces it.
 const deviceAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// RegMR implements verbs.PD.
 func (p *pd) RegMR(buf []byte, access verbs.Access) (verbs.MR, error) {
 	if err := checkMR(len(buf), access); err != nil {
 		return nil, err
@@ -42,7 +41,6 @@ func (p *pd) RegMR(buf []byte, access verbs.Access) (verbs.MR, error) {
 	return m, nil
 }
 
-// AllocMR implements verbs.PD.
 func (p *pd) AllocMR(size int, access verbs.Access) (verbs.MR, error) {
 	if err := checkMR(size, access); err != nil {
 		return nil, err
@@ -84,13 +82,10 @@ func (m *mr) register(access verbs.Access) (err error) {
 	return nil
 }
 
-// Bytes implements verbs.MR.
 func (m *mr) Bytes() []byte { return m.buf }
 
-// LKey implements verbs.MR.
 func (m *mr) LKey() uint32 { return m.lkey }
 
-// RKey implements verbs.MR.
 func (m *mr) RKey() uint32 { return m.rkey }
 
 // Close implements verbs.MR. Memory that the adapter does not release stays mapped, because the adapter may still write

@@ -37,7 +37,6 @@ func (p *pd) hold() error {
 	return p.users.Hold()
 }
 
-// Close implements verbs.PD.
 func (p *pd) Close() error {
 	return p.users.Close(func() error {
 		if err := p.dev.ended("free protection domain", p.dev.ctx.DeallocPD(p.h)); err != nil {

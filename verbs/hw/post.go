@@ -52,7 +52,6 @@ func (p *poster) gathering() *batch {
 	return p.batch
 }
 
-// PostRecv implements verbs.QP.
 func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 	switch {
 	case q.closed:

@@ -36,7 +36,6 @@ var (
 	_ verbs.Detacher = (*qp)(nil)
 )
 
-// CreateQP implements verbs.PD.
 func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	q, err := p.plan(attr)
 	if err != nil {
@@ -150,19 +149,15 @@ func (q *qp) forget() {
 	d.queues.remove(&q.rq)
 }
 
-// Num implements verbs.QP.
 func (q *qp) Num() uint32 { return q.num }
 
-// Type implements verbs.QP.
 func (q *qp) Type() verbs.QPType { return q.kind }
 
-// State implements verbs.QP.
 func (q *qp) State() verbs.QPState {
 	q.refresh()
 	return q.state
 }
 
-// Query implements verbs.QP.
 func (q *qp) Query() verbs.QPAttr {
 	q.refresh()
 	attr := q.attr

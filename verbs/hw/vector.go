@@ -115,7 +115,6 @@ func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	return worked, next
 }
 
-// Flush implements verbs.Driver.
 func (d *driver) Flush() { d.v.flush() }
 
 func (v *vector) flush() { v.batch.flush(v.dev) }
@@ -180,7 +179,6 @@ func (v *vector) takeEvents() {
 // Disarm implements verbs.Driver. Armed queues stay armed: a superfluous event wakes the loop once.
 func (d *driver) Disarm() {}
 
-// Close implements verbs.Driver.
 func (d *driver) Close() error {
 	if d.closed {
 		return nil

@@ -21,7 +21,6 @@ func (p *Peer) createAH() (verbs.AH, error) {
 	return &ah{peer: p}, nil
 }
 
-// Close implements verbs.AH.
 func (a *ah) Close() error {
 	if a.closed.Swap(true) {
 		return nil

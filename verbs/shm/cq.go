@@ -40,7 +40,6 @@ func (c *cq) wait(q *qp, flag *bool) {
 // push adds a completion; the caller must have checked for room.
 func (c *cq) push(e *cqe) { c.queue.Push(e) }
 
-// Poll implements verbs.CQ.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	if c.queue.Closed() {
 		return 0, verbs.ErrClosed
@@ -61,10 +60,8 @@ func (c *cq) wakeWaiters() {
 	c.waiters = c.waiters[:0]
 }
 
-// Vector implements verbs.CQ.
 func (c *cq) Vector() int { return c.vec.index }
 
-// Close implements verbs.CQ.
 func (c *cq) Close() error {
 	if n := c.users.Load(); n > 0 {
 		return fmt.Errorf("completion queue of %d queue pairs: %w", n, verbs.ErrBusy)

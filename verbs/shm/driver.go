@@ -17,7 +17,6 @@ var (
 	_ verbs.Peeker = (*driver)(nil)
 )
 
-// Progress implements verbs.Driver.
 func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	v := d.v
 	for _, pt := range *v.ports.Load() {
@@ -143,7 +142,6 @@ func (v *vector) watch(q *qp) {
 	}
 }
 
-// Flush implements verbs.Driver.
 func (d *driver) Flush() {
 	v := d.v
 	for _, pt := range v.dirty {
@@ -153,7 +151,6 @@ func (d *driver) Flush() {
 	v.dirty = v.dirty[:0]
 }
 
-// Arm implements verbs.Driver.
 func (d *driver) Arm() bool {
 	ports := *d.v.ports.Load()
 	for _, pt := range ports {
@@ -166,7 +163,6 @@ func (d *driver) Arm() bool {
 	return true
 }
 
-// Ready implements verbs.Peeker.
 func (d *driver) Ready() bool {
 	v := d.v
 	return len(v.again) > 0 || v.hasOrphans.Load() || anyReady(*v.ports.Load())
@@ -187,14 +183,12 @@ func anyReady(ports []*port) bool {
 	return false
 }
 
-// Disarm implements verbs.Driver.
 func (d *driver) Disarm() {
 	for _, pt := range *d.v.ports.Load() {
 		pt.armed.Store(0)
 	}
 }
 
-// Close implements verbs.Driver.
 func (d *driver) Close() error {
 	if d.v != nil {
 		d.v.undrive()

@@ -86,16 +86,12 @@ func mrWord(key uint32, access verbs.Access) uint64 {
 	return uint64(key&0xffff)<<32 | uint64(access.Remote())<<8 | 1
 }
 
-// Bytes implements verbs.MR.
 func (m *mr) Bytes() []byte { return m.buf }
 
-// Addr implements verbs.MR.
 func (m *mr) Addr() uint64 { return m.addr }
 
-// LKey implements verbs.MR.
 func (m *mr) LKey() uint32 { return m.key }
 
-// RKey implements verbs.MR.
 func (m *mr) RKey() uint32 { return m.key }
 
 // Close implements verbs.MR. The range is reused when the peer has acknowledged that; see grace.go.
@@ -116,7 +112,6 @@ func (m *mr) Close() error {
 	return nil
 }
 
-// CreateQP implements verbs.PD.
 func (d *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) { return d.peer.createQP(attr) }
 
 // CreateAH implements verbs.PD. The domain determines the peer, whatever the address.

@@ -180,23 +180,18 @@ func (q *qp) dropBlock(slot uint32) {
 	o.retire()
 }
 
-// Num implements verbs.QP.
 func (q *qp) Num() uint32 { return q.num }
 
-// Type implements verbs.QP.
 func (q *qp) Type() verbs.QPType { return q.typ }
 
-// State implements verbs.QP.
 func (q *qp) State() verbs.QPState { return q.state }
 
-// Query implements verbs.QP.
 func (q *qp) Query() verbs.QPAttr {
 	attr := q.attr
 	attr.State, attr.CurState = q.state, q.state
 	return attr
 }
 
-// Close implements verbs.QP.
 func (q *qp) Close() error {
 	if q.closed {
 		return nil

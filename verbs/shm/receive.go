@@ -6,7 +6,6 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// PostRecv implements verbs.QP.
 func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 	switch {
 	case q.closed:

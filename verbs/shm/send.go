@@ -51,7 +51,6 @@ func (s *sendQueue) flushPosted() {
 	}
 }
 
-// PostSend implements verbs.QP.
 func (q *qp) PostSend(wr *verbs.SendWR) error {
 	switch {
 	case q.closed:

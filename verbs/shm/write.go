@@ -183,7 +183,6 @@ func (q *qp) rnrExpired() {
 	}
 }
 
-// MapRemote implements verbs.RemoteMapper.
 func (q *qp) MapRemote(rkey uint32, addr uint64, n int) ([]byte, error) {
 	if q.closed || !q.rem.bound || q.peer.down.Load() {
 		return nil, verbs.ErrRemoteGone

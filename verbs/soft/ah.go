@@ -25,7 +25,6 @@ type av struct {
 	dst   netip.AddrPort // of the peer
 }
 
-// CreateAH implements verbs.PD.
 func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.AH, error) {
 	av, err := p.dev.resolve(&attr)
 	if err != nil {
@@ -67,7 +66,6 @@ func (d *Device) resolve(a *verbs.AHAttr) (av, error) {
 	return av{local: int(a.SGIDIndex), dst: netip.AddrPortFrom(dst, port)}, nil
 }
 
-// Close implements verbs.AH.
 func (a *ah) Close() error {
 	if !a.closed.Swap(true) {
 		a.pd.dev.ahCount.Add(-1)

@@ -75,7 +75,6 @@ func (c *cq) lose() {
 	}
 }
 
-// Poll implements verbs.CQ.
 func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	if c.queue.Closed() {
 		return 0, verbs.ErrClosed
@@ -94,10 +93,8 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// Vector implements verbs.CQ.
 func (c *cq) Vector() int { return c.vec.index }
 
-// Close implements verbs.CQ.
 func (c *cq) Close() error {
 	if n := c.users.Load(); n > 0 {
 		return fmt.Errorf("completion queue of %d queue pairs: %w", n, verbs.ErrBusy)

@@ -7,7 +7,6 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// Modify implements verbs.QP.
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if q.closed {
 		return verbs.ErrClosed

@@ -26,7 +26,6 @@ var _ verbs.MR = (*mr)(nil)
 const validAccess = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead |
 	verbs.AccessRemoteAtomic | verbs.AccessRemoteInvalidate
 
-// RegMR implements verbs.PD.
 func (p *pd) RegMR(buf []byte, access verbs.Access) (verbs.MR, error) {
 	if len(buf) == 0 || !access.ValidMR() || access&^validAccess != 0 {
 		return nil, fmt.Errorf("register %d bytes with access %#x: %w", len(buf), uint32(access), verbs.ErrInvalid)
@@ -34,7 +33,6 @@ func (p *pd) RegMR(buf []byte, access verbs.Access) (verbs.MR, error) {
 	return p.addMR(&mr{pd: p, buf: buf, access: access})
 }
 
-// AllocMR implements verbs.PD.
 func (p *pd) AllocMR(size int, access verbs.Access) (verbs.MR, error) {
 	if size <= 0 || !access.ValidMR() || access&^validAccess != 0 {
 		return nil, fmt.Errorf("allocate %d bytes with access %#x: %w", size, uint32(access), verbs.ErrInvalid)
@@ -76,16 +74,13 @@ func (p *pd) addMR(m *mr) (verbs.MR, error) {
 	return m, nil
 }
 
-// Bytes implements verbs.MR.
 func (m *mr) Bytes() []byte { return m.buf }
 
 // Addr implements verbs.MR. It is the virtual address.
 func (m *mr) Addr() uint64 { return m.addr }
 
-// LKey implements verbs.MR.
 func (m *mr) LKey() uint32 { return m.key }
 
-// RKey implements verbs.MR.
 func (m *mr) RKey() uint32 { return m.key }
 
 // Close implements verbs.MR. Later packets are refused; one that another vector's loop is executing may still be

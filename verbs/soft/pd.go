@@ -13,7 +13,6 @@ type pd struct {
 
 var _ verbs.PD = (*pd)(nil)
 
-// CreateQP implements verbs.PD.
 func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	if err := p.users.Hold(); err != nil {
 		return nil, err
@@ -26,5 +25,4 @@ func (p *pd) CreateQP(attr *verbs.QPInitAttr) (verbs.QP, error) {
 	return q, nil
 }
 
-// Close implements verbs.PD.
 func (p *pd) Close() error { return p.users.Close(func() error { return nil }) }

@@ -111,23 +111,18 @@ func (q *qp) count(n int32) {
 	q.pd.dev.qpCount.Add(int64(n))
 }
 
-// Num implements verbs.QP.
 func (q *qp) Num() uint32 { return q.num }
 
-// Type implements verbs.QP.
 func (q *qp) Type() verbs.QPType { return q.kind }
 
-// State implements verbs.QP.
 func (q *qp) State() verbs.QPState { return q.state }
 
-// Query implements verbs.QP.
 func (q *qp) Query() verbs.QPAttr {
 	attr := q.attr
 	attr.State, attr.CurState = q.state, q.state
 	return attr
 }
 
-// Close implements verbs.QP.
 func (q *qp) Close() error {
 	if q.closed {
 		return nil
@@ -192,7 +187,6 @@ func (q *qp) receive(h *wire.Header, payload []byte, d *datagram) {
 	}
 }
 
-// PostRecv implements verbs.QP.
 func (q *qp) PostRecv(wr *verbs.RecvWR) error {
 	switch {
 	case q.closed:

@@ -32,7 +32,6 @@ func (w *sendWQE) answered() bool {
 	return w.op == verbs.WRRDMARead || w.op == verbs.WRAtomicCmpAndSwp || w.op == verbs.WRAtomicFetchAndAdd
 }
 
-// PostSend implements verbs.QP.
 func (q *qp) PostSend(wr *verbs.SendWR) error {
 	switch {
 	case q.closed:

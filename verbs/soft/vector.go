@@ -113,7 +113,6 @@ func (v *vector) drive(p verbs.Poller) (verbs.Driver, error) {
 
 func (v *vector) fds() []int { return append(v.link.fds(), v.wakeFD) }
 
-// Progress implements verbs.Driver.
 func (d *driver) Progress(now time.Time) (worked bool, next time.Time) {
 	v := d.v
 	v.setNow(now)
@@ -157,10 +156,8 @@ func (v *vector) pending() bool {
 // Arm implements verbs.Driver: datagrams wake the loop by themselves.
 func (d *driver) Arm() bool { return !d.v.pending() && !d.v.strayed.Load() }
 
-// Disarm implements verbs.Driver.
 func (d *driver) Disarm() {}
 
-// Close implements verbs.Driver.
 func (d *driver) Close() error {
 	if d.v == nil {
 		return nil

@@ -209,12 +209,10 @@ func (t *talk) said(now time.Time, e *end) {
 	}
 }
 
-// Drained implements mirror.Owner.
 func (e *end) Drained(bytes uint64) {
 	e.talk.post(func(now time.Time) { e.talk.drained(now, e, bytes) })
 }
 
-// Lost implements mirror.Owner.
 func (e *end) Lost(why negotiate.Reason, err error) {
 	e.talk.post(func(now time.Time) { e.talk.lostBy(now, e, why, err) })
 }

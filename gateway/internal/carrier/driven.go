@@ -78,7 +78,7 @@ func violated(q *loop.Queue, s *loop.Shard, qp verbs.QP) {
 	}
 }
 
-// began and wireLost implement failing for devices that need neither.
+// began and wireLost implement medium for devices that need neither.
 func (*Driven) began(*Link) {}
 
 func (*Driven) wireLost(*Link, bool) {}

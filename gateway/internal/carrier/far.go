@@ -61,7 +61,7 @@ func commonMTU(own verbs.MTU, peers uint16) verbs.MTU {
 	return own
 }
 
-// answered implements path. If the peer declines an offer that was made alone because its
+// answered implements medium. If the peer declines an offer that was made alone because its
 // carrier had been proved, the peer has lost its device since, or the device is full: the
 // next connection makes all offers again.
 func (*far) answered(l *Link, a *negotiate.Accept, _ negotiate.Reason) (outdated bool) {
@@ -71,23 +71,20 @@ func (*far) answered(l *Link, a *negotiate.Accept, _ negotiate.Reason) (outdated
 	return outdated
 }
 
-// warm implements path.
 func (*far) warm(l *Link) bool {
 	warm := farPeerOf(l).isWarm(l.probeLen)
 	l.trusted = l.trusted || warm
 	return warm
 }
 
-// proved implements path.
 func (*far) proved(l *Link) { farPeerOf(l).noteProved(l.probeLen) }
 
-// unproved implements path.
 func (*far) unproved(l *Link) {
 	farPeerOf(l).noteUnproved()
 	l.partMixed(unprovedApart * l.env.Config.Fallback.NegativeCache)
 }
 
-// reason implements failing. After a failure the carrier must be proved again.
+// reason implements medium. After a failure the carrier must be proved again.
 func (r *far) reason(l *Link, err error) negotiate.Reason {
 	if errors.Is(err, rsocket.ErrProtocol) {
 		return negotiate.ReasonProtocolError
@@ -114,18 +111,16 @@ func unanswered(s verbs.WCStatus) bool {
 	return s == verbs.WCRetryExcErr || s == verbs.WCRNRRetryExcErr
 }
 
-// survives implements failing: if the peer gateway is dead, its kernel says so on the wire
+// survives implements medium: if the peer gateway is dead, its kernel says so on the wire
 // leg.
 func (*far) survives(_ *Link, err error) bool { return !errors.Is(err, rsocket.ErrProtocol) }
 
-// began implements failing.
 func (*far) began(l *Link) {
 	if _, ok := l.of.User.(WireLeg); ok {
 		farPeerOf(l).watch(leg{l})
 	}
 }
 
-// wireLost implements failing.
 func (r *far) wireLost(l *Link, silent bool) {
 	if farPeerOf(l).lost(leg{l}, silent) {
 		r.watcher.askSoon()

@@ -187,7 +187,6 @@ func (h *Hardware) Answer(r Request, from negotiate.CarrierOffer, _ *negotiate.P
 	})
 }
 
-// connect implements path.
 func (h *Hardware) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 	l.joining = true
 	l.enter()
@@ -314,7 +313,7 @@ func (h *Hardware) join(l *Link, to negotiate.CarrierOffer) error {
 	}))
 }
 
-// end implements failing. The memory is freed after the reaper has closed the queue pair,
+// end implements medium. The memory is freed after the reaper has closed the queue pair,
 // when nothing can reach it any more.
 func (h *Hardware) end(l *Link) {
 	hl := l.peer.(*hwLink)
@@ -347,7 +346,7 @@ func (h *Hardware) reap(l *Link, free func() error) {
 	hl.a.leavePair()
 }
 
-// abandon implements failing. Sent data stays in registered memory until it has been
+// abandon implements medium. Sent data stays in registered memory until it has been
 // retransmitted; if the adapter is leaving, it is copied.
 func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	hl := l.peer.(*hwLink)
@@ -363,7 +362,7 @@ func (h *Hardware) abandon(l *Link) (sent, written func()) {
 	return sync.OnceFunc(func() { a.dropTail(l) }), func() {}
 }
 
-// convicted implements failing. It is always false: an adapter does not tell where a request
+// convicted implements medium. It is always false: an adapter does not tell where a request
 // that its queue pair refused came from, and the refusal has already failed the queue pair.
 func (*Hardware) convicted(*Link) bool { return false }
 

@@ -72,23 +72,21 @@ func (v libibverbs) Changed() (changed <-chan struct{}, stop func()) {
 // ethernet is the RoCEv2 network: a GID is an address, and IP routes to it.
 type ethernet struct{ env *Env }
 
-// gidOf implements network.
+var _ network = (*ethernet)(nil)
+
 func (*ethernet) gidOf(local netip.Addr, _ route) (verbs.GID, error) { return verbs.GIDOf(local), nil }
 
-// lead implements network.
 func (*ethernet) lead(_ *Request, hl *hwLink) error {
 	hl.mtu = hl.mtuFrom(hl.a.port.Load().ActiveMTU)
 	return nil
 }
 
-// describe implements network.
 func (*ethernet) describe(hl *hwLink, qpn uint32) negotiate.CarrierOffer {
 	return negotiate.CarrierOffer{RoCE: negotiate.RoCEEndpoint{
 		GID: hl.gid.GID, UDPPort: hl.a.port.Load().UDPPort, MTU: uint16(hl.mtu.Bytes()), QPN: qpn, PSN: hl.psn,
 	}}
 }
 
-// check implements network.
 func (*ethernet) check(r *Request, _ *hwLink, to *negotiate.CarrierOffer) error {
 	if !r.reachable(*to) {
 		return fmt.Errorf("queue pair at another address: %w", ErrNotHere)
@@ -96,7 +94,6 @@ func (*ethernet) check(r *Request, _ *hwLink, to *negotiate.CarrierOffer) error 
 	return nil
 }
 
-// attr implements network.
 func (n *ethernet) attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr {
 	cfg := n.env.Config.HW
 	return verbs.QPAttr{
@@ -110,5 +107,4 @@ func (n *ethernet) attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr {
 // changed implements network. There is nothing to do: IP is queried for each link.
 func (*ethernet) changed(*adapter) {}
 
-// close implements network.
 func (*ethernet) close() {}

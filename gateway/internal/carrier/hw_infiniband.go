@@ -28,6 +28,8 @@ type infiniBand struct {
 	paths *ibPaths
 }
 
+var _ network = (*infiniBand)(nil)
+
 func newInfiniBand(h *Hardware) network {
 	host := h.env.subnet
 	if host == nil {
@@ -36,7 +38,6 @@ func newInfiniBand(h *Hardware) network {
 	return &infiniBand{h: h, host: host, paths: newIBPaths(host.resolve)}
 }
 
-// gidOf implements network.
 func (n *infiniBand) gidOf(_ netip.Addr, by route) (verbs.GID, error) {
 	if by.ifindex == 0 {
 		return verbs.GID{}, by.err
@@ -44,7 +45,6 @@ func (n *infiniBand) gidOf(_ netip.Addr, by route) (verbs.GID, error) {
 	return n.host.gidOf(by.ifindex)
 }
 
-// lead implements network.
 func (n *infiniBand) lead(r *Request, hl *hwLink) (err error) {
 	ctx, cancel := context.WithTimeout(hl.a.ctx, n.h.env.Config.Limits.HandshakeTimeout/pathPart)
 	defer cancel()
@@ -63,7 +63,6 @@ func (n *infiniBand) lead(r *Request, hl *hwLink) (err error) {
 	return checkPartition(hl.pkey)
 }
 
-// describe implements network.
 func (*infiniBand) describe(hl *hwLink, qpn uint32) negotiate.CarrierOffer {
 	return negotiate.CarrierOffer{IB: negotiate.IBEndpoint{
 		GID: hl.gid.GID, LID: hl.lid, PKey: hl.pkey, MTU: uint16(hl.mtu.Bytes()), SL: hl.way.SL, QPN: qpn, PSN: hl.psn,
@@ -81,7 +80,6 @@ func (n *infiniBand) check(r *Request, hl *hwLink, to *negotiate.CarrierOffer) e
 	return errors.Join(ErrNotHere, err)
 }
 
-// attr implements network.
 func (*infiniBand) attr(hl *hwLink, to *negotiate.CarrierOffer) verbs.QPAttr {
 	return verbs.QPAttr{
 		DestQPNum: to.IB.QPN, RQPSN: to.IB.PSN, PathMTU: commonMTU(hl.mtu, to.IB.MTU), PKeyIndex: hl.way.PKeyIndex,
@@ -108,5 +106,4 @@ func (n *infiniBand) changed(a *adapter) {
 	}
 }
 
-// close implements network.
 func (n *infiniBand) close() { n.paths.close() }

@@ -105,12 +105,11 @@ func (s *Shm) Answer(r Request, from negotiate.CarrierOffer, p *negotiate.Propos
 	l.reply(offer, from, done)
 }
 
-// connect implements path.
 func (*Shm) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 	done(l.attach(verbs.ConnectAttr(to.SHM.QPN), to.Conn))
 }
 
-// answered implements path. The offer to an address belongs to the gateway that attached to
+// answered implements medium. The offer to an address belongs to the gateway that attached to
 // it: if a different gateway is there now, it refuses the offer, and the next connection
 // makes a new one. A server that accepts another carrier and did not attach is not offered
 // shared memory for a while. A server that has no room gets no different offer, since it
@@ -133,13 +132,11 @@ func (s *Shm) answered(l *Link, a *negotiate.Accept, why negotiate.Reason) (outd
 	return false
 }
 
-// warm implements path.
 func (*Shm) warm(l *Link) bool { return l.peer.(*ShmPeer).warm.Load() }
 
-// proved implements path.
 func (*Shm) proved(l *Link) { l.peer.(*ShmPeer).warm.Store(true) }
 
-// unproved implements path. Shared memory has no path to remember anything about.
+// unproved implements medium. Shared memory has no path to remember anything about.
 func (*Shm) unproved(*Link) {}
 
 // newLink makes a queue pair in INIT with its memory. The link takes over the caller's hold
@@ -155,7 +152,7 @@ func (s *Shm) newLink(r Request, p *ShmPeer) (*Link, negotiate.CarrierOffer, err
 	return l, s.describe(l, p), nil
 }
 
-// end implements failing. The memory is freed once every loop of the peer has passed a turn;
+// end implements medium. The memory is freed once every loop of the peer has passed a turn;
 // until then the peer may not have noticed the end.
 func (s *Shm) end(l *Link) {
 	l.closePair()
@@ -167,7 +164,7 @@ func (s *Shm) end(l *Link) {
 	})
 }
 
-// reason implements failing. After a failure the carrier must be proved again.
+// reason implements medium. After a failure the carrier must be proved again.
 func (*Shm) reason(l *Link, err error) negotiate.Reason {
 	p := l.peer.(*ShmPeer)
 	p.warm.Store(false)
@@ -181,18 +178,18 @@ func (*Shm) reason(l *Link, err error) negotiate.Reason {
 	}
 }
 
-// survives implements failing: the peer gateway is dead if its process is, and a peer that
+// survives implements medium: the peer gateway is dead if its process is, and a peer that
 // broke the rules of shared memory is not trusted again.
 func (*Shm) survives(l *Link, err error) bool {
 	down := l.peer.(*ShmPeer).Err()
 	return !errors.Is(err, rsocket.ErrProtocol) && !errors.Is(down, shm.ErrDied) && !errors.Is(down, shm.ErrViolation)
 }
 
-// convicted implements failing. It is always false: a violation of the protocol is reported
+// convicted implements medium. It is always false: a violation of the protocol is reported
 // immediately here.
 func (*Shm) convicted(*Link) bool { return false }
 
-// abandon implements failing. The queue pair keeps the peer's ring, which holds the tail,
+// abandon implements medium. The queue pair keeps the peer's ring, which holds the tail,
 // mapped, and the local ring stays unchanged until the peer has taken its own tail out of it:
 // neither can be revoked.
 func (s *Shm) abandon(l *Link) (sent, written func()) {

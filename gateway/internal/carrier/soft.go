@@ -258,7 +258,6 @@ func describeSoft(l *Link) negotiate.CarrierOffer {
 	}
 }
 
-// connect implements path.
 func (sf *Soft) connect(l *Link, to negotiate.CarrierOffer, done func(error)) {
 	if !l.of.reachable(to) {
 		done(ErrTranslated)
@@ -306,7 +305,7 @@ func (sf *Soft) newLink(r Request, port SoftPort) (*Link, negotiate.CarrierOffer
 	return l, describeSoft(l), nil
 }
 
-// end implements failing: once the queue pair is gone, no packet reaches the memory.
+// end implements medium: once the queue pair is gone, no packet reaches the memory.
 func (sf *Soft) end(l *Link) {
 	l.closePair()
 	p := l.peer.(softLink).softPeer
@@ -409,7 +408,7 @@ func (sf *Soft) forgetIdle(now time.Time) {
 	}
 }
 
-// abandon implements failing. Without its queue pair no packet reaches the memory, so the
+// abandon implements medium. Without its queue pair no packet reaches the memory, so the
 // rings are freed at once.
 func (sf *Soft) abandon(l *Link) (sent, written func()) {
 	p := l.peer.(softLink).softPeer
@@ -438,7 +437,7 @@ func (sf *Soft) known() []*farPeer {
 	return peers
 }
 
-// convicted implements failing. A packet that the queue pair refused may come from any host
+// convicted implements medium. A packet that the queue pair refused may come from any host
 // that spoofs the peer's address, so a refusal by itself ends nothing. If the peer did send
 // it, it got no answer and leaves the queue pair, which the wire leg reports.
 func (*Soft) convicted(l *Link) bool { return soft.Refused(l.QP) }

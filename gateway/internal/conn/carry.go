@@ -47,6 +47,8 @@ type carry struct {
 	stall *life.StallWatch // nil: no stall suspected
 }
 
+var _ carrier.User = (*carry)(nil)
+
 var _ carrier.WireLeg = (*carry)(nil) // a link asserts this interface on its user
 
 // newCarry returns a carry for a link that is about to be made.
@@ -59,7 +61,6 @@ func (f *Flow) newCarry() *carry {
 	return c
 }
 
-// Completed implements carrier.User.
 func (c *carry) Completed(ev rsocket.Events, ok bool) {
 	switch {
 	case !c.Carries():
@@ -73,22 +74,18 @@ func (c *carry) Completed(ev rsocket.Events, ok bool) {
 	}
 }
 
-// Broken implements carrier.User.
 func (c *carry) Broken() { c.broken() }
 
-// Violated implements carrier.User.
 func (c *carry) Violated() { c.f.abort(negotiate.ReasonProtocolError, false) }
 
 // Ending implements carrier.WireLeg. Once the flow is closing, the client's kernel may answer
 // for the tuple from TIME_WAIT, which says nothing about its gateway.
 func (c *carry) Ending() bool { return c.f.state() > life.Carrying }
 
-// KeepAlive implements carrier.WireLeg.
 func (c *carry) KeepAlive(every time.Duration, probes int) {
 	_ = c.f.wire.SetKeepalive(every, every, probes)
 }
 
-// Ask implements carrier.WireLeg.
 func (c *carry) Ask() { c.f.post(c.f.ask) }
 
 // start lets bytes flow between fd and the queue pair. The carry uses fd from here on.

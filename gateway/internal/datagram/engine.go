@@ -72,6 +72,8 @@ type engine struct {
 	flows    flowTable
 }
 
+var _ verbs.Driver = (*engine)(nil)
+
 // route is the network device through which a host is reached.
 type route struct {
 	ifindex int
@@ -153,7 +155,6 @@ func (e *engine) closePorts() {
 	}
 }
 
-// Progress implements verbs.Driver.
 func (e *engine) Progress(now time.Time) (worked bool, next time.Time) {
 	e.now = now
 	if e.stopped {
@@ -180,10 +181,8 @@ func (*engine) Flush() {}
 // completion wakes the loop.
 func (e *engine) Arm() bool { return !e.readable || e.held.n > 0 || e.stopped || !e.mayRead() }
 
-// Disarm implements verbs.Driver.
 func (*engine) Disarm() {}
 
-// Close implements verbs.Driver.
 func (*engine) Close() error { return nil }
 
 // tick checks peers and flows.

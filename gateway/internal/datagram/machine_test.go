@@ -55,6 +55,8 @@ type machine struct {
 	past []report.ConnInfo
 }
 
+var _ Gateway = (*machine)(nil)
+
 // newMachine returns a machine with n running loops and no device.
 func newMachine(t testing.TB, id byte, n int) *machine {
 	t.Helper()
@@ -72,25 +74,19 @@ func newMachine(t testing.TB, id byte, n int) *machine {
 	return m
 }
 
-// NextID implements Gateway.
 func (m *machine) NextID() uint64 { return m.ids.Add(1) }
 
-// MaxFlows implements Gateway.
 func (m *machine) MaxFlows() int { return int(m.most.Load()) }
 
-// Off implements Gateway.
 func (m *machine) Off() bool { return m.off.Load() }
 
 // NamesPeer implements Gateway: peers are asked.
 func (m *machine) NamesPeer(netip.Addr) bool { return !m.unnamed.Load() }
 
-// Proven implements Gateway.
 func (*machine) Proven(netip.Addr, report.Carrier) {}
 
-// NoCommonKey implements Gateway.
 func (*machine) NoCommonKey(netip.Addr) {}
 
-// Ended implements Gateway.
 func (m *machine) Ended(c report.ConnInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

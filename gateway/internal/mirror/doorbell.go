@@ -194,7 +194,6 @@ func (k *knock) Ready() bool {
 	return !k.calls.takes(k, k.shard)
 }
 
-// Outside implements loop.Outsider.
 func (k *knock) Outside() {
 	if k.now.widens {
 		widen(k.fd, int(k.e.size)+inprocess.Spill)
@@ -204,7 +203,6 @@ func (k *knock) Outside() {
 	}
 }
 
-// Back implements loop.Outsider.
 func (k *knock) Back() {
 	k.returned()
 	k.end()

@@ -53,18 +53,15 @@ func (h *Hub) linger(fd int, calls *aside) {
 // Owner implements loop.Work.
 func (*lingerer) Owner() loop.Owner { return nil }
 
-// Ready implements loop.Outsider.
 func (l *lingerer) Ready() bool {
 	l.looks = !l.released
 	return l.looks && !l.calls.takes(l, l.shard)
 }
 
-// Outside implements loop.Outsider.
 func (l *lingerer) Outside() {
 	l.info, l.err = unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 }
 
-// Back implements loop.Outsider.
 func (l *lingerer) Back() {
 	h, now := l.hub, l.hub.shard.Now()
 	l.looks = false

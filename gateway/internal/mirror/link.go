@@ -30,6 +30,8 @@ type way struct {
 	timeout loop.Timer
 }
 
+var _ carrier.User = (*way)(nil)
+
 func (e *End) newWay() *way {
 	w := &way{e: e}
 	w.timeout = loop.NewTimer(func() {
@@ -153,7 +155,6 @@ func (w *way) proved(err error) {
 // Owner implements loop.Work.
 func (w *way) Owner() loop.Owner { return w.e.cfg.Owner }
 
-// Completed implements carrier.User.
 func (w *way) Completed(ev rsocket.Events, ok bool) {
 	switch {
 	case w.Carries():
@@ -173,10 +174,8 @@ func (w *way) concluded(err error) {
 	}
 }
 
-// Broken implements carrier.User.
 func (w *way) Broken() { w.e.fail(rsocket.ErrConnection) }
 
-// Violated implements carrier.User.
 func (w *way) Violated() { w.e.fail(fmt.Errorf("queue pair: %w", ErrNonsense)) }
 
 // memory is the mappings of an end's two files: own for reading, mirror for writing.

@@ -28,6 +28,8 @@ type conn struct {
 	ended bool // told is closed
 }
 
+var _ cm.Conn = (*conn)(nil)
+
 func newConn(d *identifier, p cm.QPParams, attr verbs.QPAttr, at place, private []byte) *conn {
 	c := &conn{id: d, qp: p, attr: attr, at: at, private: private, told: make(chan struct{}), done: make(chan struct{})}
 	d.follow(c.event, c.lost)
@@ -81,25 +83,18 @@ func (c *conn) end() {
 	}
 }
 
-// QP implements cm.Conn.
 func (c *conn) QP() verbs.QP { return c.qp.QP }
 
-// Attr implements cm.Conn.
 func (c *conn) Attr() verbs.QPAttr { return c.attr }
 
-// PrivateData implements cm.Conn.
 func (c *conn) PrivateData() []byte { return c.private }
 
-// LocalAddr implements cm.Conn.
 func (c *conn) LocalAddr() netip.AddrPort { return c.at.local }
 
-// RemoteAddr implements cm.Conn.
 func (c *conn) RemoteAddr() netip.AddrPort { return c.at.remote }
 
-// Done implements cm.Conn.
 func (c *conn) Done() <-chan struct{} { return c.done }
 
-// AfterDone implements cm.Conn.
 func (c *conn) AfterDone(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +105,6 @@ func (c *conn) AfterDone(f func()) {
 	c.after = append(c.after, f)
 }
 
-// Err implements cm.Conn.
 func (c *conn) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

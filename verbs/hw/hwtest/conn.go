@@ -79,7 +79,6 @@ func errno(err error) error {
 	return nil
 }
 
-// Close implements ibv.Context.
 func (c *conn) Close() error {
 	c.a.do("Close", func() {})
 	c.a.leave(c)
@@ -92,7 +91,6 @@ func (c *conn) Close() error {
 	return unix.Close(c.asyncFD)
 }
 
-// Query implements ibv.Context.
 func (c *conn) Query() (attr ibv.DeviceAttr, err error) {
 	c.a.do("Query", func() {
 		a := c.a.dev.Attr()
@@ -135,7 +133,6 @@ func (c *conn) QueryPort(port uint8) (p verbs.PortAttr, err error) {
 	return p, nil
 }
 
-// QueryPKey implements ibv.Context.
 func (c *conn) QueryPKey(port uint8, index int) (uint16, error) {
 	keys := []uint16{0xffff}
 	if at := c.a.inSubnet(); at != nil {
@@ -165,7 +162,6 @@ func (c *conn) address(a verbs.AHAttr) (verbs.AHAttr, error) {
 	return a, nil
 }
 
-// AllocPD implements ibv.Context.
 func (c *conn) AllocPD() (h ibv.PD, err error) {
 	c.a.do("AllocPD", func() {
 		var p verbs.PD
@@ -176,7 +172,6 @@ func (c *conn) AllocPD() (h ibv.PD, err error) {
 	return h, errno(err)
 }
 
-// DeallocPD implements ibv.Context.
 func (c *conn) DeallocPD(h ibv.PD) (err error) {
 	c.a.do("DeallocPD", func() {
 		if err = of[verbs.PD](c, h).Close(); err == nil {
@@ -189,7 +184,6 @@ func (c *conn) DeallocPD(h ibv.PD) (err error) {
 // slow takes the time of creating an object, on the caller rather than the adapter.
 func (c *conn) slow() { time.Sleep(c.a.lib.Create) }
 
-// RegMR implements ibv.Context.
 func (c *conn) RegMR(pd ibv.PD, buf []byte, access verbs.Access) (h ibv.MR, lkey, rkey uint32, err error) {
 	c.slow()
 	c.a.do("RegMR", func() {
@@ -201,7 +195,6 @@ func (c *conn) RegMR(pd ibv.PD, buf []byte, access verbs.Access) (h ibv.MR, lkey
 	return h, lkey, rkey, errno(err)
 }
 
-// DeregMR implements ibv.Context.
 func (c *conn) DeregMR(h ibv.MR) (err error) {
 	c.a.do("DeregMR", func() {
 		err = of[verbs.MR](c, h).Close()
@@ -210,7 +203,6 @@ func (c *conn) DeregMR(h ibv.MR) (err error) {
 	return errno(err)
 }
 
-// CreateAH implements ibv.Context.
 func (c *conn) CreateAH(pd ibv.PD, attr *verbs.AHAttr) (h ibv.AH, err error) {
 	a, err := c.address(*attr)
 	if err != nil {
@@ -225,7 +217,6 @@ func (c *conn) CreateAH(pd ibv.PD, attr *verbs.AHAttr) (h ibv.AH, err error) {
 	return h, errno(err)
 }
 
-// DestroyAH implements ibv.Context.
 func (c *conn) DestroyAH(h ibv.AH) (err error) {
 	c.a.do("DestroyAH", func() {
 		err = of[verbs.AH](c, h).Close()
@@ -234,10 +225,8 @@ func (c *conn) DestroyAH(h ibv.AH) (err error) {
 	return errno(err)
 }
 
-// AsyncFD implements ibv.Context.
 func (c *conn) AsyncFD() int { return c.asyncFD }
 
-// AsyncEvent implements ibv.Context.
 func (c *conn) AsyncEvent() (ibv.Event, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

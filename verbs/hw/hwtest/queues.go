@@ -38,7 +38,6 @@ type pair struct {
 	send, recv *queue
 }
 
-// CreateChannel implements ibv.Context.
 func (c *conn) CreateChannel() (ibv.Channel, int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -59,7 +58,6 @@ func (q *queue) watch() {
 	}
 }
 
-// DestroyChannel implements ibv.Context.
 func (c *conn) DestroyChannel(h ibv.Channel) error {
 	ch := of[*channel](c, h)
 	leave(c, h, nil)
@@ -111,7 +109,6 @@ func (c *conn) DestroyCQ(h ibv.CQ) (err error) {
 	return nil
 }
 
-// Notify implements ibv.Context.
 func (c *conn) Notify(cqs []ibv.CQ) error {
 	c.a.do("Notify", func() {
 		for _, h := range cqs {
@@ -121,7 +118,6 @@ func (c *conn) Notify(cqs []ibv.CQ) error {
 	return nil
 }
 
-// Events implements ibv.Context.
 func (c *conn) Events(h ibv.Channel, ids []uint64) (n int) {
 	ch := of[*channel](c, h)
 	c.a.do("Events", func() {
@@ -133,7 +129,6 @@ func (c *conn) Events(h ibv.Channel, ids []uint64) (n int) {
 	return n
 }
 
-// Poll implements ibv.Context.
 func (c *conn) Poll(h ibv.CQ, wcs []ibv.Completion) (n int) {
 	q := of[*queue](c, h)
 	c.a.do("Poll", func() {
@@ -171,7 +166,6 @@ func encode(out *ibv.Completion, wc *verbs.WC) {
 	}
 }
 
-// CreateQP implements ibv.Context.
 func (c *conn) CreateQP(init *ibv.QPInit) (h ibv.QP, num uint32, err error) {
 	c.slow()
 	p := &pair{send: of[*queue](c, init.SendCQ), recv: of[*queue](c, init.RecvCQ)}
@@ -184,7 +178,6 @@ func (c *conn) CreateQP(init *ibv.QPInit) (h ibv.QP, num uint32, err error) {
 	return h, num, errno(err)
 }
 
-// ModifyQP implements ibv.Context.
 func (c *conn) ModifyQP(h ibv.QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) (err error) {
 	p, a := of[*pair](c, h), *attr
 	if mask&verbs.QPAttrAV != 0 {
@@ -221,14 +214,12 @@ func (c *conn) forget(p *pair) {
 	}
 }
 
-// QueryQPState implements ibv.Context.
 func (c *conn) QueryQPState(h ibv.QP) (s verbs.QPState, err error) {
 	p := of[*pair](c, h)
 	c.a.do("QueryQPState", func() { s = p.qp.State() })
 	return s, nil
 }
 
-// DestroyQP implements ibv.Context.
 func (c *conn) DestroyQP(h ibv.QP) (err error) {
 	c.slow()
 	p := of[*pair](c, h)

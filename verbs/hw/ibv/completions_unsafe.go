@@ -34,7 +34,6 @@ const (
 	_ = -uint(unsafe.Offsetof(verbs.SGE{}.LKey) ^ C.HW_SGE_LKEY)
 )
 
-// CreateChannel implements Context.
 func (c *context) CreateChannel() (Channel, int, error) {
 	var fd C.int
 	h, err := C.hw_create_channel(c.ctx, &fd)
@@ -42,12 +41,10 @@ func (c *context) CreateChannel() (Channel, int, error) {
 	return ch, int(fd), err
 }
 
-// DestroyChannel implements Context.
 func (c *context) DestroyChannel(ch Channel) error {
 	return failure(C.hw_destroy_channel(C.uintptr_t(ch)))
 }
 
-// CreateCQ implements Context.
 func (c *context) CreateCQ(depth int, id uint64, ch Channel, vector int) (CQ, int, error) {
 	n := C.int(depth)
 	h, err := C.hw_create_cq(c.ctx, &n, C.uint64_t(id), C.uintptr_t(ch), C.int(vector))
@@ -55,25 +52,20 @@ func (c *context) CreateCQ(depth int, id uint64, ch Channel, vector int) (CQ, in
 	return cq, int(n), err
 }
 
-// DestroyCQ implements Context.
 func (c *context) DestroyCQ(cq CQ) error { return failure(C.hw_destroy_cq(C.uintptr_t(cq))) }
 
-// Notify implements Context.
 func (c *context) Notify(cqs []CQ) error {
 	return failure(C.hw_notify((*C.uintptr_t)(unsafe.Pointer(unsafe.SliceData(cqs))), C.int(len(cqs))))
 }
 
-// Events implements Context.
 func (c *context) Events(ch Channel, ids []uint64) int {
 	return int(C.hw_events(C.uintptr_t(ch), (*C.uint64_t)(unsafe.SliceData(ids)), C.int(len(ids))))
 }
 
-// Poll implements Context.
 func (c *context) Poll(cq CQ, wcs []Completion) int {
 	return int(C.hw_poll(C.uintptr_t(cq), (*C.struct_ibv_wc)(unsafe.Pointer(unsafe.SliceData(wcs))), C.int(len(wcs))))
 }
 
-// Post implements Context.
 func (c *context) Post(b *Batch) (refused int) {
 	return int(C.hw_post(
 		(*C.struct_hw_send)(unsafe.Pointer(unsafe.SliceData(b.Sends))), C.int(len(b.Sends)),

@@ -30,10 +30,8 @@ func failure(ret C.int) error {
 	return unix.Errno(max(ret, -ret))
 }
 
-// Close implements Context.
 func (c *context) Close() error { return failure(C.hw_close(c.ctx)) }
 
-// Query implements Context.
 func (c *context) Query() (DeviceAttr, error) {
 	var q C.struct_hw_adapter
 	if err := failure(C.hw_query_device(c.ctx, &q)); err != nil {
@@ -48,7 +46,6 @@ func (c *context) Query() (DeviceAttr, error) {
 	}, nil
 }
 
-// QueryPort implements Context.
 func (c *context) QueryPort(port uint8) (verbs.PortAttr, error) {
 	var a C.struct_ibv_port_attr
 	if err := failure(C.hw_query_port(c.ctx, C.uint8_t(port), &a)); err != nil {
@@ -62,7 +59,6 @@ func (c *context) QueryPort(port uint8) (verbs.PortAttr, error) {
 	}, err
 }
 
-// QueryPKey implements Context.
 func (c *context) QueryPKey(port uint8, index int) (uint16, error) {
 	var k C.uint16_t
 	err := failure(C.hw_query_pkey(c.ctx, C.uint8_t(port), C.int(index), &k))
@@ -96,7 +92,6 @@ func (c *context) gids(port uint8, n int) ([]verbs.GIDEntry, error) {
 	return table, nil
 }
 
-// AllocPD implements Context.
 func (c *context) AllocPD() (PD, error) {
 	pd, err := C.hw_alloc_pd(c.ctx)
 	return made(PD(pd), err)
@@ -113,10 +108,8 @@ func made[T ~uintptr](handle T, err error) (T, error) {
 	return 0, err
 }
 
-// DeallocPD implements Context.
 func (c *context) DeallocPD(pd PD) error { return failure(C.hw_dealloc_pd(C.uintptr_t(pd))) }
 
-// RegMR implements Context.
 func (c *context) RegMR(pd PD, buf []byte, access verbs.Access) (mr MR, lkey, rkey uint32, err error) {
 	var l, r C.uint32_t
 	h, err := C.hw_reg_mr(C.uintptr_t(pd), unsafe.Pointer(unsafe.SliceData(buf)), C.size_t(len(buf)), C.int(access), &l, &r)
@@ -124,10 +117,8 @@ func (c *context) RegMR(pd PD, buf []byte, access verbs.Access) (mr MR, lkey, rk
 	return mr, uint32(l), uint32(r), err
 }
 
-// DeregMR implements Context.
 func (c *context) DeregMR(mr MR) error { return failure(C.hw_dereg_mr(C.uintptr_t(mr))) }
 
-// CreateAH implements Context.
 func (c *context) CreateAH(pd PD, attr *verbs.AHAttr) (AH, error) {
 	var a C.struct_ibv_ah_attr
 	setAH(&a, attr)
@@ -147,13 +138,10 @@ func setAH(a *C.struct_ibv_ah_attr, attr *verbs.AHAttr) {
 	a.grh.hop_limit, a.grh.traffic_class = C.uint8_t(attr.HopLimit), C.uint8_t(attr.TrafficClass)
 }
 
-// DestroyAH implements Context.
 func (c *context) DestroyAH(ah AH) error { return failure(C.hw_destroy_ah(C.uintptr_t(ah))) }
 
-// AsyncFD implements Context.
 func (c *context) AsyncFD() int { return int(C.hw_async_fd(c.ctx)) }
 
-// AsyncEvent implements Context.
 func (c *context) AsyncEvent() (Event, error) {
 	var id C.uint64_t
 	var port C.int

@@ -13,7 +13,6 @@ import (
 	"github.com/smcgw/smcgw/verbs"
 )
 
-// CreateQP implements Context.
 func (c *context) CreateQP(init *QPInit) (qp QP, num uint32, err error) {
 	a := C.struct_ibv_qp_init_attr{qp_type: uint32(init.Type)}
 	a.cap = C.struct_ibv_qp_cap{
@@ -30,7 +29,6 @@ func (c *context) CreateQP(init *QPInit) (qp QP, num uint32, err error) {
 	return qp, uint32(n), err
 }
 
-// ModifyQP implements Context.
 func (c *context) ModifyQP(qp QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	a := C.struct_ibv_qp_attr{
 		qp_state: uint32(attr.State), cur_qp_state: uint32(attr.CurState), path_mtu: uint32(attr.PathMTU),
@@ -46,7 +44,6 @@ func (c *context) ModifyQP(qp QP, attr *verbs.QPAttr, mask verbs.QPAttrMask) err
 	return failure(C.hw_modify_qp(C.uintptr_t(qp), &a, C.int(mask)))
 }
 
-// QueryQPState implements Context.
 func (c *context) QueryQPState(qp QP) (verbs.QPState, error) {
 	n := C.hw_query_qp_state(C.uintptr_t(qp))
 	if n < 0 {
@@ -55,5 +52,4 @@ func (c *context) QueryQPState(qp QP) (verbs.QPState, error) {
 	return verbs.QPState(n), nil
 }
 
-// DestroyQP implements Context.
 func (c *context) DestroyQP(qp QP) error { return failure(C.hw_destroy_qp(C.uintptr_t(qp))) }

@@ -350,6 +350,8 @@ type fakeHost struct {
 	asked      netip.AddrPort
 }
 
+var _ Probes = (*fakeHost)(nil)
+
 // healthyHost has everything.
 func healthyHost(t testing.TB) *fakeHost {
 	t.Helper()
@@ -382,25 +384,18 @@ func link(to string) *fstest.MapFile {
 // put changes a file.
 func (h *fakeHost) put(name, text string) { h.tree[name] = &fstest.MapFile{Data: []byte(text)} }
 
-// Files implements Probes.
 func (h *fakeHost) Files() fs.FS { return h.tree }
 
-// Features implements Probes.
 func (h *fakeHost) Features() ([]inspect.Feature, error) { return h.features, h.err }
 
-// Hooks implements Probes.
 func (h *fakeHost) Hooks(string, []string) []inspect.Hook { return h.hooks }
 
-// Devices implements Probes.
 func (h *fakeHost) Devices(bool) ([]Device, error) { return h.devices, h.err }
 
-// Chains implements Probes.
 func (h *fakeHost) Chains() ([]Chain, error) { return h.chains, h.err }
 
-// RDMA implements Probes.
 func (h *fakeHost) RDMA() (sysfs.RDMA, error) { return h.rdma, h.err }
 
-// Refuses implements Probes.
 func (h *fakeHost) Refuses(_ context.Context, to netip.AddrPort) (bool, error) {
 	h.asked = to
 	return h.refuses, h.refusesErr

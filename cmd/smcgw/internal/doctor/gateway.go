@@ -197,10 +197,10 @@ func This() Probes { return this{} }
 
 type this struct{}
 
-// Files implements Probes.
+var _ Probes = this{}
+
 func (this) Files() fs.FS { return os.DirFS("/") }
 
-// Features implements Probes.
 func (this) Features() ([]inspect.Feature, error) {
 	spec, err := ebpf.Spec()
 	if err != nil {
@@ -209,15 +209,12 @@ func (this) Features() ([]inspect.Feature, error) {
 	return inspect.Features(spec), nil
 }
 
-// Hooks implements Probes.
 func (this) Hooks(cgroup string, devices []string) []inspect.Hook {
 	return inspect.Hooks(cgroup, devices)
 }
 
-// RDMA implements Probes.
 func (this) RDMA() (sysfs.RDMA, error) { return sysfs.Read() }
 
-// Devices implements Probes.
 func (this) Devices(infiniBand bool) ([]Device, error) {
 	all, err := netlink.LinkList()
 	if err != nil {

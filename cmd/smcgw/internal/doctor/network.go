@@ -193,7 +193,6 @@ const (
 	attrName  = 3  // NFTA_CHAIN_NAME
 )
 
-// Chains implements Probes.
 func (this) Chains() ([]Chain, error) {
 	req := nl.NewNetlinkRequest(subsystem<<8|getChain, unix.NLM_F_DUMP)
 	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})

@@ -24,18 +24,6 @@ func TestParseCPU(t *testing.T) {
 	require.ErrorIs(t, err, errNoCPU)
 }
 
-func TestNotes(t *testing.T) {
-	var u used
-	require.Empty(t, u.notes())
-	for _, v := range []string{"tcp", "chain2", "tcp"} {
-		u.add(v, "bbr")
-	}
-	u.add("shm", "reno")
-	u.say("something")
-	u.say("something")
-	require.Equal(t, []string{"something", "congestion control of the sockets of iperf3: bbr of chain2, tcp; reno of shm"}, u.notes())
-}
-
 func TestParseProcess(t *testing.T) {
 	rollup := "00400000-7fff Pss 1 rollup\nRss:   10 kB\nPss:     1234 kB\nPss_Dirty: 3 kB\nPss_Anon: 0 kB\n"
 	pss, err := parseKiB(rollup, "Pss:")

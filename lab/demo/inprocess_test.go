@@ -27,19 +27,3 @@ func TestCompareInProcess(t *testing.T) {
 	require.False(t, l.ok)
 	require.Contains(t, l.note, "/nonexistent")
 }
-
-func TestServerThatEnds(t *testing.T) {
-	s := &processShow{Options: Options{Out: t.Output()}, ctx: t.Context(), dir: t.TempDir()}
-	w := processWork{name: "x", server: func(*processShow, string) ([]string, error) { return []string{"false"}, nil }}
-	_, err := s.compare(w)
-	require.ErrorIs(t, err, errServerEnded)
-}
-
-func TestPromoted(t *testing.T) {
-	_, err := parsePromoted([]byte(`{"status":0}`))
-	require.ErrorIs(t, err, ErrExpectation)
-	p, err := parsePromoted([]byte(`{"in_process":{"promoted":3,"bytes":1500000}}`))
-	require.NoError(t, err)
-	require.Equal(t, "3 connections promoted, 1.5 MB by shared memory", p.String())
-	require.Equal(t, []string{"a", "b"}, unique([]string{"a", "b", "a"}))
-}

@@ -22,22 +22,6 @@ func TestASeedRepeatsItsCells(t *testing.T) {
 	require.Equal(t, cells, draw(of(7, "a"), cells, 100), "not more than there are")
 }
 
-func TestEveryCellIsDrawnBySomeSeed(t *testing.T) {
-	cells := []string{"a", "b", "c", "d", "e"}
-	seen := map[string]bool{}
-	for seed := range uint64(64) {
-		for _, c := range draw(of(seed, t.Name()), cells, 1) {
-			seen[c] = true
-		}
-	}
-	require.Len(t, seen, len(cells))
-}
-
-func TestTestsHaveNumbersOfTheirOwn(t *testing.T) {
-	require.NotEqual(t, of(7, "a").Uint64(), of(7, "b").Uint64())
-	require.NotEqual(t, of(7, "a").Uint64(), of(8, "a").Uint64())
-}
-
 func TestSeedAndWholeAreOfTheEnvironment(t *testing.T) {
 	t.Setenv(WholeVariable, "")
 	require.False(t, Whole())

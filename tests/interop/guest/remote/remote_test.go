@@ -4,18 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
-	"errors"
 	"net"
 	"os"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/leak"
 )
 
@@ -61,43 +56,6 @@ func TestOutputAndStatus(t *testing.T) {
 
 	p = start(t, "/no/such/program")
 	require.ErrorContains(t, p.Wait(patience(t)), "no such file")
-}
-
-func TestLargeOutputKeepsTheEnd(t *testing.T) {
-	p := start(t, "sh", "-c", "head -c 3000000 /dev/zero; echo end")
-	require.NoError(t, p.Wait(patience(t)))
-	require.LessOrEqual(t, len(p.Output()), outputLimit)
-	require.True(t, strings.HasSuffix(p.Output(), "end\n"))
-}
-
-func TestKillTakesTheWholeGroup(t *testing.T) {
-	p := start(t, "sh", "-c", "sleep 1000 & echo child $!; wait")
-	require.NoError(t, p.WaitOutput(patience(t), "\n"))
-	pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(p.Output(), "child ")))
-	require.NoError(t, err)
-	require.NoError(t, syscall.Kill(pid, 0))
-	p.Kill()
-	require.Error(t, p.Wait(patience(t)))
-	require.Eventually(t, func() bool { return gone(pid) }, 30*time.Second, 20*time.Millisecond)
-}
-
-// gone tells whether a process has ended; it may still wait to be reaped.
-func gone(pid int) bool {
-	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
-		return true
-	}
-	state := procfs.StatOf(pid).State()
-	return state == "" || state == "Z"
-}
-
-func TestWaitOutputEndsWithTheProgram(t *testing.T) {
-	p := start(t, "echo", "something")
-	require.ErrorContains(t, p.WaitOutput(patience(t), "else"), "something")
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	p = start(t, "sleep", "1000")
-	require.ErrorIs(t, p.WaitOutput(ctx, "never"), context.DeadlineExceeded)
-	require.ErrorIs(t, p.Wait(ctx), context.DeadlineExceeded)
 }
 
 func TestFrameTruncated(t *testing.T) {

@@ -1,7 +1,6 @@
 package negotiate
 
 import (
-	"strconv"
 	"time"
 )
 
@@ -111,25 +110,6 @@ const (
 	OutcomeAborted                 // both legs ended
 )
 
-// String returns the outcome's name.
-func (o Outcome) String() string {
-	switch o {
-	case OutcomeNone:
-		return "none"
-	case OutcomeCarried:
-		return "carried"
-	case OutcomeReleased:
-		return "released"
-	case OutcomeDeclined:
-		return "declined"
-	case OutcomeRaw:
-		return "raw"
-	case OutcomeAborted:
-		return "aborted"
-	}
-	return "outcome_" + strconv.Itoa(int(o))
-}
-
 // Verdict is the result of a handshake.
 type Verdict struct {
 	Outcome Outcome
@@ -158,18 +138,6 @@ const (
 	// ConfirmedNo: a segment that starts at ISN+1 came without the option, so the client is native.
 	ConfirmedNo
 )
-
-// String returns yes, no or unknown.
-func (c Confirmed) String() string {
-	switch c {
-	case ConfirmedYes:
-		return "yes"
-	case ConfirmedNo:
-		return "no"
-	case ConfirmedUnknown:
-	}
-	return "unknown"
-}
 
 // Stage is how far a handshake has got. Its names are those of the states of a flow.
 type Stage uint8

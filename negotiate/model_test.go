@@ -324,7 +324,7 @@ func (w *world) check() {
 			require.Equal(w.t, 1, w.serverEnd)
 		}
 	default:
-		w.t.Fatalf("client ended %s", cv.Outcome)
+		w.t.Fatalf("client ended %d", cv.Outcome)
 	}
 }
 

@@ -79,9 +79,7 @@ func TestReasonOf(t *testing.T) {
 func TestNames(t *testing.T) {
 	for name, text := range map[string]func(uint8) string{
 		"carrier": func(n uint8) string { return CarrierKind(n).String() },
-		"outcome": func(n uint8) string { return Outcome(n).String() },
 		"message": func(n uint8) string { return MessageType(n).String() },
-		"record":  func(n uint8) string { return RecordType(n).String() },
 		"reason":  func(n uint8) string { return Reason(n).String() },
 	} {
 		seen := map[string]bool{}
@@ -94,9 +92,6 @@ func TestNames(t *testing.T) {
 	}
 	require.Equal(t, "rdma-shm", CarrierSHM.String())
 	require.Equal(t, "relay", CarrierRelay.String())
-	require.Equal(t, "unknown", ConfirmedUnknown.String())
-	require.Equal(t, "yes", ConfirmedYes.String())
-	require.Equal(t, "no", ConfirmedNo.String())
 }
 
 func FuzzParseReason(f *testing.F) {

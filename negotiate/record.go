@@ -34,27 +34,6 @@ const (
 	RecordKeepalive  RecordType = 7 // empty; only the peer's TCP must acknowledge it
 )
 
-// String returns the record's name.
-func (t RecordType) String() string {
-	switch t {
-	case RecordData:
-		return "data"
-	case RecordEnd:
-		return "end"
-	case RecordHave:
-		return "have"
-	case RecordDemote:
-		return "demote"
-	case RecordDemoteDone:
-		return "demote_done"
-	case RecordAbort:
-		return "abort"
-	case RecordKeepalive:
-		return "keepalive"
-	}
-	return fmt.Sprintf("record_%d", uint8(t))
-}
-
 // Record is a record, or a piece of a DATA record.
 type Record struct {
 	Type RecordType

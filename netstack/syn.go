@@ -45,18 +45,6 @@ const (
 	ConfirmNo
 )
 
-// String returns "unknown", "yes" or "no".
-func (c Confirmation) String() string {
-	switch c {
-	case ConfirmYes:
-		return "yes"
-	case ConfirmNo:
-		return "no"
-	default:
-		return "unknown"
-	}
-}
-
 // Errors of this package. Connection errors are syscall.Errno values, io.EOF
 // and net.ErrClosed, so that errors.Is works as with the net package.
 var (

@@ -23,19 +23,6 @@ const (
 	RoleConfirm Role = 3 // on every segment that starts at ISN+1, by the client's gateway
 )
 
-// String returns the role's name.
-func (r Role) String() string {
-	switch r {
-	case RoleOffer:
-		return "offer"
-	case RoleAccept:
-		return "accept"
-	case RoleConfirm:
-		return "confirm"
-	}
-	return "unknown"
-}
-
 // Option is the content of the TCP option.
 type Option struct {
 	Version uint8 // OptionVersion; four bits on the wire

@@ -88,9 +88,3 @@ func FuzzStripOption(f *testing.F) {
 		}
 	})
 }
-
-func TestRoleNames(t *testing.T) {
-	for role, name := range map[Role]string{RoleOffer: "offer", RoleAccept: "accept", RoleConfirm: "confirm", 9: "unknown"} {
-		require.Equal(t, name, role.String())
-	}
-}

@@ -1,7 +1,5 @@
 package rsocket
 
-import "strings"
-
 // Events reports what a completion changed. Its bits are edges: one may be set although nothing is left to do by the
 // time the owner looks, but no change goes unreported.
 type Events uint16
@@ -29,21 +27,6 @@ const (
 
 // Has reports whether all bits of f are set.
 func (e Events) Has(f Events) bool { return e&f == f }
-
-// String lists the bits.
-func (e Events) String() string {
-	if e == 0 {
-		return "none"
-	}
-	names := [...]string{"readable", "writable", "shutdown", "disconnected", "probe", "proved", "failed", "iomap"}
-	var set []string
-	for i, name := range names {
-		if e&(1<<i) != 0 {
-			set = append(set, name)
-		}
-	}
-	return strings.Join(set, "|")
-}
 
 // Blocked is why nothing can be written now.
 type Blocked uint8

@@ -393,8 +393,6 @@ func TestProbeLimits(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	require.Equal(t, "none", Events(0).String())
-	require.Equal(t, "readable|disconnected", (EventReadable | EventDisconnected).String())
 	require.Equal(t, "sndbuf", BlockedSndbuf.String())
 	require.Equal(t, "unknown", Blocked(99).String())
 	require.Equal(t, "remote_shut", StateRemoteShut.String())

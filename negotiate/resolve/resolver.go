@@ -3,7 +3,6 @@ package resolve
 import (
 	"net/netip"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/smcgw/smcgw/negotiate"
@@ -86,16 +85,6 @@ const (
 	PeerStateSuspended
 	PeerStateRefused
 )
-
-var resolverStateNames = [...]string{"unknown", "asked", "resolved", "proving", "proven", "suspended", "refused"}
-
-// String returns the state's name.
-func (s ResolverState) String() string {
-	if int(s) < len(resolverStateNames) {
-		return resolverStateNames[s]
-	}
-	return "state_" + strconv.Itoa(int(s))
-}
 
 // ResolverStats counts what a Resolver did.
 type ResolverStats struct {

@@ -798,16 +798,6 @@ func TestAnswerLimitOfSources(t *testing.T) {
 	require.True(t, l.allow(v6("fd00::2"), now.Add(time.Hour)))
 }
 
-func TestResolverStateNames(t *testing.T) {
-	seen := map[string]bool{}
-	for s := range 20 {
-		seen[ResolverState(s).String()] = true
-	}
-	require.Len(t, seen, 20)
-	require.Equal(t, "unknown", PeerStateUnknown.String())
-	require.Equal(t, "refused", PeerStateRefused.String())
-}
-
 // TestResolverOfTwoAddresses: an answer is about the address that has asked. The peer expects
 // a proof from no other one.
 func TestResolverOfTwoAddresses(t *testing.T) {

@@ -1,7 +1,6 @@
 package testnet
 
 import (
-	"container/heap"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/due"
 )
 
 const (
@@ -30,6 +31,7 @@ const (
 type hop struct {
 	ifindex int
 	tap     *os.File
+	begin   time.Time
 	wake    chan struct{}
 	stop    chan struct{}
 	joined  sync.WaitGroup
@@ -40,15 +42,14 @@ type hop struct {
 	boxes  map[[6]byte]Box
 	last   map[[6]byte]time.Time  // when the last frame of a host leaves
 	luck   map[[6]byte]*rand.Rand // for a host's datagrams
-	queue  frameQueue
-	serial uint64
+	queue  due.Queue[[]byte]      // by the time since begin
 	mirror mirror
 	rnd    *rand.Rand
 }
 
 func startHop(sw *node, mtu int) (*hop, error) {
 	p := &hop{
-		wake: make(chan struct{}, 1), stop: make(chan struct{}),
+		begin: time.Now(), wake: make(chan struct{}, 1), stop: make(chan struct{}),
 		boxes: map[[6]byte]Box{}, last: map[[6]byte]time.Time{}, luck: map[[6]byte]*rand.Rand{},
 		rnd: rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano()))),
 	}
@@ -223,13 +224,12 @@ func (p *hop) datagramLocked(sender [6]byte, d Datagrams, frame []byte, due time
 	p.queueLocked(frame, due)
 }
 
-func (p *hop) queueLocked(frame []byte, due time.Time) {
-	if len(p.queue) >= hopQueueLimit {
+func (p *hop) queueLocked(frame []byte, leaves time.Time) {
+	if p.queue.Len() >= hopQueueLimit {
 		p.did.HopDropped++
 		return
 	}
-	p.serial++
-	heap.Push(&p.queue, queuedFrame{due: due, serial: p.serial, data: frame})
+	p.queue.Push(leaves.Sub(p.begin), frame)
 	p.wakeLocked()
 }
 
@@ -288,43 +288,12 @@ func (p *hop) next() ([]byte, time.Duration) {
 		sender := [6]byte(frame[vnetHeaderLen+6:])
 		p.leaveLocked(sender, p.boxes[sender], frame)
 	}
-	if len(p.queue) == 0 {
+	at, ok := p.queue.Next()
+	if !ok {
 		return nil, p.single.wait()
 	}
-	if wait := time.Until(p.queue[0].due); wait > 0 {
+	if wait := at - time.Since(p.begin); wait > 0 {
 		return nil, min(wait, p.single.wait())
 	}
-	return heap.Pop(&p.queue).(queuedFrame).data, 0
-}
-
-type queuedFrame struct {
-	due    time.Time
-	serial uint64
-	data   []byte
-}
-
-// frameQueue is a heap by due time. Frames that are due at the same time keep their order.
-type frameQueue []queuedFrame
-
-func (q frameQueue) Len() int { return len(q) }
-
-func (q frameQueue) Less(i, j int) bool {
-	if q[i].due.Equal(q[j].due) {
-		return q[i].serial < q[j].serial
-	}
-	return q[i].due.Before(q[j].due)
-}
-
-func (q frameQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-
-// Push is for container/heap.
-func (q *frameQueue) Push(x any) { *q = append(*q, x.(queuedFrame)) }
-
-// Pop is for container/heap.
-func (q *frameQueue) Pop() any {
-	last := len(*q) - 1
-	f := (*q)[last]
-	(*q)[last] = queuedFrame{}
-	*q = (*q)[:last]
-	return f
+	return p.queue.Pop(), 0
 }

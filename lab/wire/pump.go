@@ -1,9 +1,10 @@
 package wire
 
 import (
-	"container/heap"
 	"sync"
 	"time"
+
+	"github.com/smcgw/smcgw/internal/due"
 )
 
 // pumpLimit bounds the packets waiting in a pump. Like a real link, a pump drops the rest.
@@ -15,17 +16,11 @@ type pump struct {
 	wake    chan struct{}
 	quit    chan struct{}
 	done    chan struct{}
+	begin   time.Time
 	once    sync.Once
 
-	mu  sync.Mutex // guards everything below
-	q   dueHeap
-	seq uint64
-}
-
-type duePacket struct {
-	due time.Time
-	seq uint64
-	pkt []byte
+	mu sync.Mutex        // guards everything below
+	q  due.Queue[[]byte] // by the time since begin
 }
 
 func newPump(deliver PacketFunc) *pump {
@@ -34,6 +29,7 @@ func newPump(deliver PacketFunc) *pump {
 		wake:    make(chan struct{}, 1),
 		quit:    make(chan struct{}),
 		done:    make(chan struct{}),
+		begin:   time.Now(),
 	}
 	go p.run()
 	return p
@@ -48,11 +44,10 @@ func (p *pump) push(pkt []byte, d time.Duration) bool {
 		return false
 	default:
 	}
-	if len(p.q) >= pumpLimit {
+	if p.q.Len() >= pumpLimit {
 		return false
 	}
-	p.seq++
-	heap.Push(&p.q, duePacket{due: time.Now().Add(d), seq: p.seq, pkt: pkt})
+	p.q.Push(time.Since(p.begin)+d, pkt)
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -64,13 +59,14 @@ func (p *pump) push(pkt []byte, d time.Duration) bool {
 func (p *pump) next() (pkt []byte, wait time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.q) == 0 {
+	at, ok := p.q.Next()
+	if !ok {
 		return nil, -1
 	}
-	if wait = time.Until(p.q[0].due); wait > 0 {
+	if wait = at - time.Since(p.begin); wait > 0 {
 		return nil, wait
 	}
-	return heap.Pop(&p.q).(duePacket).pkt, 0
+	return p.q.Pop(), 0
 }
 
 func (p *pump) run() {
@@ -108,24 +104,4 @@ func (p *pump) close() {
 		p.mu.Unlock()
 	})
 	<-p.done
-}
-
-// dueHeap implements heap.Interface.
-type dueHeap []duePacket
-
-func (h dueHeap) Len() int { return len(h) }
-func (h dueHeap) Less(i, j int) bool {
-	if !h[i].due.Equal(h[j].due) {
-		return h[i].due.Before(h[j].due)
-	}
-	return h[i].seq < h[j].seq
-}
-func (h dueHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *dueHeap) Push(x any)   { *h = append(*h, x.(duePacket)) }
-func (h *dueHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	old[len(old)-1] = duePacket{}
-	*h = old[:len(old)-1]
-	return x
 }

@@ -1,7 +1,6 @@
 package between_test
 
 import (
-	"container/heap"
 	"encoding/binary"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/smcgw/smcgw/internal/due"
 	"github.com/smcgw/smcgw/negotiate"
 	"github.com/smcgw/smcgw/negotiate/between"
 )
@@ -21,7 +21,7 @@ import (
 type world struct {
 	t      *rapid.T
 	now    time.Duration
-	todo   events
+	todo   due.Queue[func()]
 	clocks [2]clock
 	lines  []*line
 	conns  []*promoted
@@ -43,35 +43,8 @@ func (c clock) due(d time.Time) time.Duration {
 	return time.Duration(float64(d.Sub(c.zero))/c.rate) + c.late + time.Microsecond
 }
 
-type event struct {
-	at    time.Duration
-	order int
-	do    func()
-}
-
-type events struct {
-	list []event
-	n    int
-}
-
-func (e *events) Len() int      { return len(e.list) }
-func (e *events) Swap(i, j int) { e.list[i], e.list[j] = e.list[j], e.list[i] }
-func (e *events) Push(x any)    { e.list = append(e.list, x.(event)) }
-
-func (e *events) Less(i, j int) bool {
-	a, b := &e.list[i], &e.list[j]
-	return a.at < b.at || a.at == b.at && a.order < b.order
-}
-
-func (e *events) Pop() any {
-	last := e.list[len(e.list)-1]
-	e.list = e.list[:len(e.list)-1]
-	return last
-}
-
 func (w *world) after(d time.Duration, do func()) {
-	w.todo.n++
-	heap.Push(&w.todo, event{w.now + d, w.todo.n, do})
+	w.todo.Push(w.now+d, do)
 }
 
 func (w *world) odds(one int, what string) bool { return rapid.IntRange(1, one).Draw(w.t, what) == 1 }
@@ -518,9 +491,8 @@ func TestModel(t *testing.T) {
 		}
 		for n := 0; w.todo.Len() > 0; n++ {
 			require.Less(t, n, 200000)
-			e := heap.Pop(&w.todo).(event)
-			w.now = e.at
-			e.do()
+			w.now, _ = w.todo.Next()
+			w.todo.Pop()()
 		}
 		for _, l := range w.lines {
 			for i, c := range l.side {

@@ -90,8 +90,8 @@ func (c *core) receiveMRA(now time.Time, from route, m *MRA) {
 		if at.After(x.limit) {
 			at = x.limit
 		}
-		if at.After(x.timer.at) {
-			c.timers.set(&x.timer, at)
+		if at.After(x.timer.At()) {
+			c.timers.Set(&x.timer, at)
 		}
 	}
 }

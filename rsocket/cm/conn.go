@@ -1,6 +1,10 @@
 package cm
 
-import "time"
+import (
+	"time"
+
+	"github.com/smcgw/smcgw/internal/due"
+)
 
 // conn is a connection or an attempt at one. The fields up to listener are set when it is made.
 type conn struct {
@@ -21,7 +25,7 @@ type conn struct {
 	err      error  // why it is over; nil: it is not
 
 	// The message that is repeated until it is answered.
-	timer    timer
+	timer    due.Timer[*conn]
 	last     Message
 	lastTID  uint64
 	wait     time.Duration
@@ -41,7 +45,7 @@ func (c *core) newConn(to route, tid uint64, req *REQ) *conn {
 		core: c, id: c.freshID(), tid: tid, route: to, req: req,
 		changed: make(chan struct{}, 1), done: make(chan struct{}),
 	}
-	x.timer.fire = x.expire
+	x.timer.What = x
 	c.conns[x.id] = x
 	return x
 }
@@ -69,13 +73,20 @@ const maxGrant = 2 * time.Minute
 func (x *conn) ask(now time.Time, tid uint64, m Message, wait time.Duration, retries int) {
 	x.last, x.lastTID, x.wait, x.tries, x.limit = m, tid, wait, retries, now.Add(maxGrant)
 	x.core.send(x.route, tid, m)
-	x.core.timers.set(&x.timer, now.Add(wait))
+	x.core.timers.Set(&x.timer, now.Add(wait))
 }
 
 // answered stops the repetition.
 func (x *conn) answered() {
 	x.last = nil
-	x.core.timers.stop(&x.timer)
+	x.core.timers.Set(&x.timer, time.Time{})
+}
+
+// expire runs the timers that are due.
+func (c *core) expire(now time.Time) {
+	for t := c.timers.Take(now); t != nil; t = c.timers.Take(now) {
+		t.What.expire(now)
+	}
 }
 
 // expire is called when the timer fires.
@@ -86,7 +97,7 @@ func (x *conn) expire(now time.Time) {
 			x.tries--
 			x.core.stats.Repeated++
 			x.core.send(x.route, x.lastTID, x.last)
-			x.core.timers.set(&x.timer, now.Add(x.wait))
+			x.core.timers.Set(&x.timer, now.Add(x.wait))
 			return
 		}
 		x.core.stats.Timeouts++
@@ -173,7 +184,7 @@ func (x *conn) enterTimeWait(now time.Time, wait time.Duration) {
 	x.leaveQP()
 	x.leaveQueue()
 	x.to(stateTimeWait)
-	x.core.timers.set(&x.timer, now.Add(wait))
+	x.core.timers.Set(&x.timer, now.Add(wait))
 }
 
 func (x *conn) peer() peerID { return peerID{x.route.remote, x.guid, x.remoteID} }

@@ -3,6 +3,8 @@ package cm
 import (
 	"net/netip"
 	"time"
+
+	"github.com/smcgw/smcgw/internal/due"
 )
 
 // route is the path of the datagrams between us and a peer.
@@ -34,7 +36,7 @@ type core struct {
 	peers     map[peerID]*conn        // by the peer's communication id
 	qps       map[peerQP]*conn        // by the peer's queue pair, while connected to it
 	listeners map[listenKey]*listener // by service and address
-	timers    timers
+	timers    due.Timers[*conn]
 	out       []datagram
 	stats     Stats
 }

@@ -92,8 +92,8 @@ func (w *world) exchange() (said []AttrID) {
 // pass lets time pass and everything due happen.
 func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
-	w.a.timers.expire(w.now)
-	w.b.timers.expire(w.now)
+	w.a.expire(w.now)
+	w.b.expire(w.now)
 }
 
 func (w *world) request(s *side, qpn uint32, change ...func(*REQ)) *conn {
@@ -141,7 +141,7 @@ func (w *world) requireEmpty() {
 		require.Empty(w.t, s.conns)
 		require.Empty(w.t, s.peers)
 		require.Empty(w.t, s.qps)
-		require.Empty(w.t, s.timers)
+		require.Zero(w.t, s.timers.Len())
 	}
 }
 
@@ -156,9 +156,9 @@ func TestRepeated(t *testing.T) {
 	mra := w.take(w.b)
 	require.Len(t, mra, 1)
 	require.Equal(t, &MRA{LocalID: l.queue[0].id, RemoteID: x.id, ServiceTimeout: 24}, mra[0].msg)
-	before := x.timer.at
+	before := x.timer.At()
 	w.deliver(w.b, mra[0])
-	require.True(t, x.timer.at.After(before.Add(time.Minute)), "an MRA grants more time")
+	require.True(t, x.timer.At().After(before.Add(time.Minute)), "an MRA grants more time")
 
 	y := l.take()
 	require.NoError(t, y.accept(w.now, &REP{QPN: 0x22}))

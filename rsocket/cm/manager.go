@@ -99,7 +99,7 @@ func (m *Manager) expire(ctx context.Context) {
 	defer t.Stop()
 	for {
 		m.mu.Lock()
-		next := m.core.timers.next()
+		next := m.core.timers.Next()
 		m.mu.Unlock()
 		if next.IsZero() {
 			t.Stop()
@@ -108,7 +108,7 @@ func (m *Manager) expire(ctx context.Context) {
 		}
 		select {
 		case <-t.C:
-			m.act(m.core.timers.expire)
+			m.act(m.core.expire)
 		case <-m.rearm:
 		case <-ctx.Done():
 			return
@@ -119,9 +119,9 @@ func (m *Manager) expire(ctx context.Context) {
 // act runs f on the core and sends the resulting datagrams.
 func (m *Manager) act(f func(now time.Time)) {
 	m.mu.Lock()
-	before := m.core.timers.next()
+	before := m.core.timers.Next()
 	f(time.Now())
-	rearm := m.core.timers.next() != before
+	rearm := m.core.timers.Next() != before
 	send := len(m.core.out) > 0
 	m.mu.Unlock()
 	if rearm {

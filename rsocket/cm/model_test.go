@@ -219,7 +219,7 @@ func (m *model) check() {
 		for _, x := range s.conns {
 			require.NotEqual(m.t, stateClosed, x.state)
 			waits := x.state != stateRepRcvd && x.state != stateEstablished
-			require.Equal(m.t, waits, x.timer.slot != 0, "%v", x.state)
+			require.Equal(m.t, waits, x.timer.Pending(), "%v", x.state)
 			require.Equal(m.t, x.state >= stateDreqSent, x.err != nil, "%v", x.state)
 		}
 		require.LessOrEqual(m.t, len(s.qps), len(s.conns))

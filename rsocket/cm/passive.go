@@ -119,7 +119,7 @@ func (c *core) receiveREQ(now time.Time, from route, tid uint64, m *REQ) {
 	c.peers[key] = x
 	c.qps[x.remoteQP()] = x
 	x.to(stateReqRcvd)
-	c.timers.set(&x.timer, now.Add(codeTime(c.ServiceTimeout)))
+	c.timers.Set(&x.timer, now.Add(codeTime(c.ServiceTimeout)))
 	l.add(x)
 }
 

@@ -21,7 +21,7 @@ var allowed = map[string][]string{
 	"gateway/faults":               {},
 	"gateway/guardian":             {"gateway/process", "ebpf", "internal/fdpass", "internal/procfs"},
 	"gateway/process":              {"ebpf/legs", "internal/procfs"},
-	"gateway/internal/loop":        {"verbs"},
+	"gateway/internal/loop":        {"internal/due", "verbs"},
 	"gateway/internal/promotion":   {"ebpf", "ebpf/witness", "gateway/config", "gateway/report", "gateway/internal/policy", "inprocess", "inprocess/broker", "inprocess/scan", "internal/procfs", "negotiate"},
 	"gateway/internal/host":        {"ebpf", "ebpf/legs"},
 	"gateway/internal/peers":       {"gateway/config", "gateway/report", "gateway/process", "negotiate"},
@@ -62,6 +62,7 @@ var allowed = map[string][]string{
 	"packet":                       {},
 	"rsocket/socket":               {"rmb", "rsocket", "rsocket/cm/...", "rsocket/internal/...", "verbs"},
 	"internal/golden":              {},
+	"internal/due":                 {},
 	"internal/nearest":             {},
 	"internal/procfs":              {},
 	"internal/sockaddr":            {},
@@ -71,7 +72,7 @@ var allowed = map[string][]string{
 	"verbs/hw/sysfs":               {"internal/procfs", "verbs"},
 	"verbs/hw/rdmacm":              {"verbs"},
 	"verbs/shm":                    {"internal/fdpass", "verbs", "verbs/internal/..."},
-	"verbs/soft":                   {"verbs", "verbs/internal/...", "verbs/soft/wire", "internal/sockaddr"},
+	"verbs/soft":                   {"internal/due", "verbs", "verbs/internal/...", "verbs/soft/wire", "internal/sockaddr"},
 	"verbs/soft/wire":              {},
 	"verbs/hw":                     {"verbs", "verbs/hw/ibv", "verbs/internal/..."},
 	"verbs/hw/ibv":                 {"verbs"},
@@ -82,7 +83,7 @@ var allowed = map[string][]string{
 	"cmd/smcgw/internal/doctor":    {"ebpf", "ebpf/inspect", "gateway/config", "gateway/report", "gateway/process", "inprocess/scan", "verbs/hw/sysfs", "internal/procfs"},
 	"cmd/smcgw/internal/bugreport": {"ebpf/inspect", "gateway/admin", "gateway/config", "gateway/report"},
 	"netstack/link":                {},
-	"rsocket/cm":                   {"verbs"},
+	"rsocket/cm":                   {"internal/due", "verbs"},
 	"rsocket/cm/kernel":            {"rsocket/cm", "verbs", "verbs/hw/rdmacm"},
 	"rsocket/internal/resolution":  {"rsocket", "verbs"},
 	"rsocket/internal/vector":      {"verbs"},
@@ -90,11 +91,11 @@ var allowed = map[string][]string{
 	// A measurement on real hosts, which asks the gateways beside it.
 	"cmd/smcgw/internal/bench": {"gateway/admin", "gateway/config", "gateway/report", "inprocess", "internal/comparison", "negotiate", "internal/procfs"},
 	"internal/comparison":      {},
-	"lab/...":                  {"lab/...", "packet", "internal/procfs", "internal/sockaddr"},
+	"lab/...":                  {"lab/...", "internal/due", "packet", "internal/procfs", "internal/sockaddr"},
 	"lab/rogue":                {"negotiate", "rsocket", "verbs/...", "lab/...", "packet"},
 	"lab/demo":                 {"gateway/admin", "gateway/report", "internal/comparison", "lab/..."},
 	"lab/loop":                 {"verbs"},
-	"lab/wire":                 {"netstack/link"},
+	"lab/wire":                 {"internal/due", "netstack/link"},
 	"lab/twohosts":             {"ebpf"},
 	"lab/faults":               {"gateway/faults"},
 	"lab/bench":                {"gateway/admin", "gateway/config", "gateway/report", "internal/comparison", "ebpf/witness", "inprocess/...", "verbs", "verbs/soft", "lab/...", "internal/procfs", "internal/sockaddr"},
@@ -105,7 +106,7 @@ var allowed = map[string][]string{
 
 // allowedInTests is what test files of every package may import beyond that:
 // help for tests, and the devices to test on.
-var allowedInTests = []string{"internal/golden", "internal/procfs", "internal/sockaddr", "lab/...", "verbs/..."}
+var allowedInTests = []string{"internal/due", "internal/golden", "internal/procfs", "internal/sockaddr", "lab/...", "verbs/..."}
 
 // matches tells whether a directory is meant by a name of the table.
 func matches(dir, name string) bool {

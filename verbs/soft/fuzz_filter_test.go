@@ -187,7 +187,7 @@ func TestHostileFlood(t *testing.T) {
 	}
 	require.LessOrEqual(t, len(v.flows), pathLimit)
 	require.LessOrEqual(t, len(v.paths), pathLimit)
-	require.LessOrEqual(t, len(v.timers.items), 4*len(h.qps)+100)
+	require.LessOrEqual(t, v.timers.Len(), 4*len(h.qps)+100)
 	require.LessOrEqual(t, cap(v.ready)+cap(v.spare)+cap(v.acks), 64)
 	require.Less(t, h.m.w.net.stats.sent, 50*1000, "packets that a flood makes the device send")
 	h.check()

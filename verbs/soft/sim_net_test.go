@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"time"
+
+	"github.com/smcgw/smcgw/internal/due"
 )
 
 // simNet is a network in virtual time: nothing sleeps, and one seed decides
@@ -11,7 +13,7 @@ import (
 type simNet struct {
 	now    time.Duration
 	rng    *rand.Rand
-	events simEvents
+	events due.Queue[func()] // what will happen
 	routes map[simDirection]*simRoute
 	// links are the sockets: those of all vectors of the device at an address.
 	links  map[netip.AddrPort][]*simLink
@@ -81,7 +83,7 @@ func (n *simNet) upTo(d time.Duration) time.Duration {
 // after runs f in virtual time and wakes up all loops; what is due at the same
 // time runs in the order of the calls.
 func (n *simNet) after(d time.Duration, f func()) {
-	n.events.push(n.now+max(d, 0), func() { n.kicks++; f() })
+	n.events.Push(n.now+max(d, 0), func() { n.kicks++; f() })
 }
 
 // simFaults is what a route does to packets.
@@ -146,7 +148,7 @@ func (r *simRoute) hop(hops []*simPipe, size int, ect, ce bool, deliver func(ce 
 	if !ok {
 		return
 	}
-	r.net.events.push(r.net.now+wait, func() { r.hop(hops[1:], size, ect, ce || marked, deliver) })
+	r.net.events.Push(r.net.now+wait, func() { r.hop(hops[1:], size, ect, ce || marked, deliver) })
 }
 
 // finish applies the faults.
@@ -176,7 +178,7 @@ func (r *simRoute) finish(ce bool, deliver func(ce bool)) {
 		} else {
 			r.last = at
 		}
-		n.events.push(at, func() { deliver(ce) })
+		n.events.Push(at, func() { deliver(ce) })
 	}
 }
 

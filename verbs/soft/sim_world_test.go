@@ -159,18 +159,18 @@ func (w *simWorld) settle() {
 func (w *simWorld) arrivals() bool {
 	any := false
 	for {
-		at, ok := w.net.events.next()
+		at, ok := w.net.events.Next()
 		if !ok || at > w.net.now {
 			return any
 		}
-		w.net.events.pop()()
+		w.net.events.Pop()()
 		any = true
 	}
 }
 
 // next is when anything happens next.
 func (w *simWorld) next() (time.Duration, bool) {
-	at, ok := w.net.events.next()
+	at, ok := w.net.events.Next()
 	consider := func(t time.Duration) {
 		if !ok || t < at {
 			at, ok = t, true

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/due"
 	"github.com/smcgw/smcgw/verbs"
 )
 
@@ -46,7 +47,7 @@ type Shard struct {
 	hands   bool // wcs is in use: its completions are being handed over
 	fds     map[int32]Member
 	others  map[int32]func(events uint32) // handlers of descriptors other than app legs
-	timers  timers
+	timers  due.Timers[func()]
 	again   []Servicer // members that used up their budget
 	spare   []Servicer // empty; swapped with again
 	bulk    bulkList   // members that wait for a step
@@ -297,8 +298,8 @@ func (s *Shard) turn(now time.Time) (worked bool, next time.Time) {
 		worked = true
 	}
 	s.Flush()
-	if len(s.timers) > 0 && (next.IsZero() || s.timers[0].at.Before(next)) {
-		next = s.timers[0].at
+	if at := s.timers.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
 	}
 	return worked, next
 }

@@ -5,53 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
-
-// TestTimersAgainstModel: timers run once, in the order of their times, when those
-// have come; those that were moved at the new one, those that were stopped never.
-func TestTimersAgainstModel(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := &Shard{}
-		due := map[int]time.Time{}
-		var ran []int
-		all := make([]Timer, 8)
-		for i := range all {
-			all[i] = NewTimer(func() { ran = append(ran, i) })
-		}
-		now := time.Unix(1000, 0)
-		for range rapid.IntRange(1, 60).Draw(t, "steps") {
-			i := rapid.IntRange(0, len(all)-1).Draw(t, "timer")
-			switch rapid.IntRange(0, 2).Draw(t, "what") {
-			case 0:
-				at := now.Add(time.Duration(rapid.IntRange(-3, 20).Draw(t, "in")))
-				s.SetTimer(&all[i], at)
-				due[i] = at
-			case 1:
-				s.SetTimer(&all[i], time.Time{})
-				delete(due, i)
-			default:
-				now = now.Add(time.Duration(rapid.IntRange(0, 10).Draw(t, "passes")))
-				ran = nil
-				worked := s.runTimers(now)
-				require.Equal(t, len(ran) > 0, worked)
-				var last time.Time
-				for _, k := range ran {
-					require.False(t, due[k].IsZero(), "not set")
-					require.False(t, due[k].After(now), "too early")
-					require.False(t, due[k].Before(last), "out of order")
-					last = due[k]
-					delete(due, k)
-				}
-			}
-			require.Len(t, s.timers, len(due))
-		}
-		ran = nil
-		s.runTimers(now.Add(time.Hour))
-		require.Len(t, ran, len(due))
-		require.Empty(t, s.timers)
-	})
-}
 
 // TestTimerWakesTheLoop: a loop that sleeps wakes up for a timer, and not for one
 // that was stopped.

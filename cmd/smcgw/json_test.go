@@ -86,7 +86,7 @@ func jsonExamples(t *testing.T, dir string) map[string]jsonExample {
 	return map[string]jsonExample{
 		"status": {}, "stats": {}, "peers": {}, "devices": {args: []string{"--counters"}}, "version": {}, "policy": {},
 		"conns": {args: []string{"--all", "-o", "wide"}}, "codes": {args: []string{"peer_no_option"}},
-		"watch": {args: []string{"-n", "2"}}, "top": {args: []string{"-n", "1", "--interval", "100ms"}},
+		"watch": {args: []string{"-n", "3"}}, "top": {args: []string{"-n", "1", "--interval", "100ms"}},
 		"reload": {}, "off": {}, "on": {}, "peers flush": {}, "set": {args: []string{"log.level", "debug"}},
 		"demote": {args: []string{"--all"}}, "check": {args: []string{"-c", file}, status: exitFindings},
 		"cleanup": {args: []string{"-c", gone, "--socket", filepath.Join(dir, "gone")}}, "doctor": {}, "ping": {args: []string{"127.0.0.1:1", "--count", "1"}, status: exitFailed},

@@ -240,6 +240,7 @@ func (d *fakeDaemon) Status() report.Status {
 			Bytes: map[report.Carrier]report.ByteCount{report.CarrierSoft: {Tx: 1000, Rx: 5000}},
 		},
 		FlowLimit: report.FlowLimit{Now: 900, Configured: 20000}, LogDropped: 4,
+		Notes: []string{"soft1: receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791"},
 	}
 	if d.off {
 		st.Mode = report.ModeOff
@@ -340,14 +341,14 @@ func (d *fakeDaemon) Policy() report.PolicyReport {
 	observed := func(port uint16, carries bool, n, bulk uint64) report.ObservedService {
 		return report.ObservedService{
 			Side: report.SideClient, Port: port, Rule: map[bool]string{true: "redis", false: "default"}[carries], Carries: carries,
-			Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Connections: n, Ended: n, Bytes: report.ByteCount{Tx: 1000 * n, Rx: bulk},
+			Hosts: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, MoreHosts: port == 22, Connections: n, Ended: n, Bytes: report.ByteCount{Tx: 1000 * n, Rx: bulk},
 			Bulk: min(bulk, 1), BulkBytes: bulk, BulkBytesPerSecond: float64(bulk) / 4,
 		}
 	}
 	return report.PolicyReport{
-		Mode: report.ModeObserve, Rollout: report.RolloutReport{Percent: 10},
+		Mode: report.ModeObserve, Rollout: report.RolloutReport{Percent: 10}, Forgotten: 1,
 		Rules: []report.RuleReport{
-			{Name: "redis", Action: report.ActionAccelerate, Proto: report.ProtoTCP, Percent: &percent, Selected: 5, Passed: 45, Bytes: 5000},
+			{Name: "redis", Action: report.ActionAccelerate, Proto: report.ProtoTCP, Direction: report.DirectionBoth, Percent: &percent, Selected: 5, Passed: 45, Bytes: 5000},
 			{Name: "default", Action: report.ActionPass, Passed: 9},
 		},
 		Observed: []report.ObservedService{
@@ -370,6 +371,7 @@ func (d *fakeDaemon) Devices() admin.DeviceList {
 		},
 		{
 			Name: "soft1", Kind: report.DeviceSoft, Carrier: report.CarrierSoft, State: report.DeviceActive, UDPPort: 4793, MTU: 1024,
+			GIDs: []netip.Addr{netip.MustParseAddr("::ffff:10.0.0.1")},
 			Note: "receives on UDP port 4793: adapter mlx5_0/1 takes UDP port 4791",
 		},
 	}}

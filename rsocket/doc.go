@@ -34,18 +34,12 @@
 //
 // # Grants and credits
 //
-// The receiver grants pieces of its ring by writing {address, key, length} into the entries of the sender's target
-// list, in order, starting with entry 1: the first grant came with the connection data. Entries are in the byte order
-// of the list's owner. The sender fills grants in order; a message never spans two.
-//
-//   - An entry is rewritten only when all bytes that it last granted have been received.
-//   - An entry is read only after an SGL completion with 16 bytes, and only once.
-//   - A credit limit is absolute modulo 65536. It is raised when half of the credits have been consumed, with a
-//     grant, or by [Stream.ReturnCredits].
-//   - Grants are at least an eighth of the ring (half when the peer's list has two entries, as a stock one has), so
-//     that bulk data moves in large pieces and small messages cost one credit message per half queue. A peer that has
-//     filled all its grants gets a smaller one sooner.
-//   - Four entries of the send queue are reserved for control messages.
+// The receiver grants pieces of its ring through the sender's target list, and credits by a limit that is absolute
+// modulo 65536, as docs/protocol/rsocket.md "Streams: messages" says. The choices are ours: the limit is raised when
+// half of the credits have been consumed, with a grant, or by [Stream.ReturnCredits]. Grants are at least an eighth of
+// the ring (half when the peer's list has two entries, as a stock one has), so that bulk data moves in large pieces and
+// small messages cost one credit message per half queue; a peer that has filled all its grants gets a smaller one
+// sooner.
 //
 // Between gateways ([Gateway]) the first grant is the whole ring, so both sides know it: later grants must continue it
 // in order, and grants and credits tell how much the peer has consumed. Only that frees sent bytes: a send completion
@@ -54,17 +48,12 @@
 //
 // # Direct placement
 //
-// After its target list a side may have slots for mappings, 24 bytes each: {offset (8), address (8), key (4), length
-// (4)}, in the byte order of the list's owner, as grants are. The peer fills them with its own memory that may be
-// written to, at offsets of its choice; an entry is read only after its IOMAP_SGL completion, and only once. The owner
-// of the memory gets no completion for what is written there. Direct writes are ordered with data: bytes sent after a
-// direct write arrive after it.
-//
-//   - A mapping is announced before the data that follows it. With a stock peer its credit is never returned, so only
-//     half of the credits may be spent this way ([ErrIOMapCredits]).
-//   - Removing a mapping is not announced. Its slot is reused; if the peer still writes there after its key is gone,
-//     the connection ends.
-//   - Gateways announce no slots and refuse mappings.
+// The peer fills the slots for mappings that a side may have after its target list with its own memory that may be
+// written to, at offsets of its choice, and gets no completion for what is written there. A mapping is announced before
+// the data that follows it, and bytes sent after a direct write arrive after it. A stock peer never returns the credit
+// of a mapping, so only half of the credits may be spent this way ([ErrIOMapCredits]). Removing a mapping is not
+// announced: its slot is reused, and if the peer still writes there after its key is gone, the connection ends.
+// Gateways announce no slots and refuse mappings.
 //
 // # Sending
 //

@@ -269,7 +269,9 @@ func (b *Broker) tell(no []denial) {
 		if c := d.of.of.client; !b.queue(c, inprocess.Record{What: inprocess.Deny, Tag: d.of.tag, Why: d.why}) {
 			c.hangUp()
 		}
-		b.told(ToldDenied, d.of, d.why)
+		if d.of.hears(d.why) {
+			b.told(ToldDenied, d.of, d.why)
+		}
 	}
 }
 

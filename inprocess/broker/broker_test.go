@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -466,3 +467,21 @@ func TestRoom(t *testing.T) {
 type nothing struct{ syscall.RawConn }
 
 func (nothing) Control(func(fd uintptr)) error { return os.ErrInvalid }
+
+// TestDeniedAgain checks that an end which is denied again for the same reason is not told and counted again.
+func TestDeniedAgain(t *testing.T) {
+	var told atomic.Int64
+	b, at := serve(t, Config{Tell: func(what Told, _ End, _ inprocess.Why) { told.Add(int64(what / ToldDenied)) }})
+	b.SetOff(true)
+	l := connect(t, at)
+	client, _ := connection(t, "tcp4")
+	raw, err := client.SyscallConn()
+	require.NoError(t, err)
+	for i, before := range []inprocess.Why{inprocess.WhyNone, inprocess.WhyOff, inprocess.WhyOff, inprocess.WhyNoPeer} {
+		tag := 0x20001 + uint32(i)<<17
+		require.NoError(t, raw.Control(func(fd uintptr) { l.send(inprocess.Record{What: inprocess.Ask, Tag: tag, Why: before}, int(fd)) }))
+		l.denied(tag, inprocess.WhyOff)
+	}
+	require.EqualValues(t, 2, told.Load())
+	require.EqualValues(t, 2, b.Counters().Denied[inprocess.WhyOff])
+}

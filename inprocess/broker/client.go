@@ -348,6 +348,7 @@ func (c *client) ask(r inprocess.Record, fd int) (job, error) {
 	if r.Tag == 0 || inprocess.Index(r.Tag) >= c.member.entries {
 		return nil, &protocolError{fmt.Sprintf("ask of tag %#x", r.Tag)}
 	}
+	s.Before = r.Why
 	if err == nil {
 		return func(ctx context.Context) error { return c.decide(ctx, r.Tag, s, asked) }, nil
 	}

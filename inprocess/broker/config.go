@@ -161,7 +161,8 @@ type Socket struct {
 	Netns, Cookie uint64
 	Role          Role // by the kernel's counts, which include the client's SYN; else as the library says
 	Sequences     Sequences
-	Named         bool // whether Sequences is known
+	Named         bool          // whether Sequences is known
+	Before        inprocess.Why // the reason of its last denial, as the library says; WhyNone: there was none
 }
 
 func (s *Socket) path() path { return path{s.Netns, s.Local, s.Remote} }

@@ -486,11 +486,16 @@ func (c *core) refuse(e *end, why inprocess.Why) denial {
 	return c.deny(e, why)
 }
 
-// deny counts a denial and returns it.
+// deny returns a denial, and counts it if it is news.
 func (c *core) deny(e *end, why inprocess.Why) denial {
-	c.wentNative(&c.counts.Denied, e, why)
+	if e.hears(why) {
+		c.wentNative(&c.counts.Denied, e, why)
+	}
 	return denial{e, why}
 }
+
+// hears reports whether it is news that an end is native for a reason: ends that were denied ask again.
+func (e *end) hears(why inprocess.Why) bool { return why != e.socket.Before || e.cause.Tells(why) }
 
 // wentNative counts an end that stays native or goes back: by its cause if that tells more than why, else in by, and by
 // why for its run.
@@ -507,7 +512,9 @@ func (c *core) wentNative(by *ByWhy, e *end, why inprocess.Why) {
 func (c *core) end(e *end, ev endEvent) {
 	c.unwait(e)
 	if e.state == endWaiting && (ev == evLeft || ev == evClosed && e.why == inprocess.WhyNone) { // it waited in vain
-		e.of.run.reason(inprocess.WhyNoPeer)
+		if e.hears(inprocess.WhyNoPeer) {
+			e.of.run.reason(inprocess.WhyNoPeer)
+		}
 	}
 	if e.state == endPromoted {
 		if e.why == inprocess.WhyNone && e.said.Why == inprocess.WhyProtocol { // its process ended without a Closed

@@ -509,7 +509,7 @@ void smcgw_ask(struct end *e, int fd) {
 	e->grants_seen = get_acquire(&smcgw.news->grants);
 	if (!atomic_compare_exchange_strong(&e->report.state, &native, SMCI_ASKED)) goto out;
 	atomic_compare_exchange_strong(&e->report.why, &why, SMCI_WHY_NONE); // unless it has given up since
-	struct smci_record r = {.what = SMCI_ASK, .tag = e->tag, .side = !e->client, .a = get(&e->kr), .b = get(&e->ks)};
+	struct smci_record r = {.what = SMCI_ASK, .tag = e->tag, .side = !e->client, .why = why, .a = get(&e->kr), .b = get(&e->ks)};
 	put(&e->question, questions + 1);
 	long n = put_record(&r, fd);
 	if (n >= 0) {

@@ -121,7 +121,7 @@ struct smci_report {
 enum smci_what {
 	SMCI_HELLO = 1,   // library: fds [slab]; id = of the run (SMCGW_RUN) or 0, a = version, b = entries of the slab
 	SMCI_WELCOME = 2, // broker: fds [desk, writable; news, readable]
-	SMCI_ASK = 3,     // library: fds [socket]; tag; side; a = bytes read, b = bytes written so far
+	SMCI_ASK = 3,     // library: fds [socket]; tag; side; why = of its last denial; a = bytes read, b = bytes written so far
 	SMCI_GRANT = 4,   // broker: fds [own memory, writable; the peer's, readable; the peer's desk, readable]; tag, id, side; a = number of the peer's process; a = 0: the peer is on another host, and fds are [own memory, writable; mirror, readable; bell, writable]
 	SMCI_DENY = 5,    // broker: tag, why. Answers HELLO (tag 0) or ASK, or revokes a GRANT that the peer did not get
 	SMCI_CLOSED = 6,  // library: tag, id: a promoted or asking end was closed, or is native for good; why; a, b = rx_ring, tx_ring

@@ -1586,7 +1586,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 			}
 			if (!moves(e, fd, BRIEF_FOR)) brief(e, fd, false);
 			if (nowait && (done || some) && !get(&e->edge)) break;
-			if (paid && (nowait || full || !reads)) {
+			if (paid && (nowait || full || (!reads && !room(e)))) {
 				const bool edge = get(&e->edge);
 				size_t part = want - done < SPILL_PIECE ? want - done : SPILL_PIECE;
 				long n = spill(e, fd, v, nv, done, part);

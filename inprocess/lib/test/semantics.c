@@ -2394,8 +2394,13 @@ static void survived_pings(void) { // a parent must go on after its child died a
 		}
 		if (i == 59) setsockopt(a, SOL_SOCKET, SO_RCVLOWAT, &(int){2}, sizeof(int)); // the kernel shows all from here on
 		setsockopt(a, SOL_SOCKET, SO_RCVLOWAT, &(int){1}, sizeof(int));
-		for (char k = 'd'; k < 'z' && !wrong; k++)
-			if (write(a, &k, 1) != 1 || read(a, in, 1) != 1 || in[0] != k) wrong = i + 1;
+		for (char k = 'd'; k < 'z' && !wrong; k++) {
+			if (write(a, &k, 1) != 1) wrong = i + 1;
+			do {
+				if (read(a, in, 1) != 1) in[0] = 0;
+			} while (k == 'd' && in[0] == 'c'); // that came late
+			if (in[0] != k) wrong = i + 1;
+		}
 	}
 	say("wrong at %d", wrong);
 	close(a);

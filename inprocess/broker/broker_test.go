@@ -482,6 +482,6 @@ func TestDeniedAgain(t *testing.T) {
 		require.NoError(t, raw.Control(func(fd uintptr) { l.send(inprocess.Record{What: inprocess.Ask, Tag: tag, Why: before}, int(fd)) }))
 		l.denied(tag, inprocess.WhyOff)
 	}
+	require.EqualValues(t, 2, b.Counters().Denied[inprocess.WhyOff]) // waits until the last one is told
 	require.EqualValues(t, 2, told.Load())
-	require.EqualValues(t, 2, b.Counters().Denied[inprocess.WhyOff])
 }

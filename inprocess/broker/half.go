@@ -53,7 +53,7 @@ type Half struct {
 	// Member identifies the process within this broker.
 	Member uint64
 	// MostOrder is the binary logarithm of the size of the largest rings for which there was room when the end began to
-	// wait; 0: of all.
+	// wait.
 	MostOrder uint32
 }
 

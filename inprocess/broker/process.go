@@ -62,8 +62,9 @@ func (p *Process) look(raw syscall.RawConn) {
 	defer shared.Close(&pidfd)
 	p.Exe, _ = os.Readlink(procfs.Living(p.PID) + "/exe")
 	p.Name = procfs.NameOf(p.PID)
-	p.Cgroup = procfs.CgroupOf(p.PID)
-	cgroup, limit := procfs.MemoryOf(p.PID)
+	cgroups := procfs.Cgroups(p.PID)
+	p.Cgroup, _ = procfs.Cgroup(cgroups)
+	cgroup, limit := procfs.MemoryLimit(cgroups)
 	p.room = room{cgroup, limit / roomShare}
 	p.started = procfs.StatOf(p.PID).Started()
 	if pidfd < 0 {

@@ -45,17 +45,19 @@ func LivingIn(dir string) string {
 
 // CgroupOf returns the cgroup of a process, or "" if it cannot be determined.
 func CgroupOf(pid int) string {
-	text, _ := os.ReadFile(file(pid, "cgroup"))
-	at, _ := Cgroup(string(text))
+	at, _ := Cgroup(Cgroups(pid))
 	return at
 }
 
-// MemoryOf returns the tightest limit on memory among the cgroups that a process is in, in bytes, and the path of the
-// cgroup that has it. They are 0 and "" if there is none, or it cannot be read.
-func MemoryOf(pid int) (cgroup string, limit int64) {
+// Cgroups returns the text of the cgroup file of a process, or "" if there is none.
+func Cgroups(pid int) string {
 	text, _ := os.ReadFile(file(pid, "cgroup"))
-	return memoryIn("/sys/fs/cgroup", string(text))
+	return string(text)
 }
+
+// MemoryLimit returns the tightest limit on memory, in bytes, among the cgroups of the text of a /proc/PID/cgroup and
+// those above them, and the path of the cgroup that has it. They are 0 and "" if there is none, or it cannot be read.
+func MemoryLimit(text string) (cgroup string, limit int64) { return memoryIn("/sys/fs/cgroup", text) }
 
 func memoryIn(mount, text string) (cgroup string, limit int64) {
 	at, _ := Cgroup(text)

@@ -77,18 +77,10 @@ func makeReason(err error) negotiate.Reason {
 	}
 }
 
-// mostOrder returns the binary logarithm of the size of the largest rings that the program may have.
-func (e *end) mostOrder() uint32 {
-	if e.half.MostOrder == 0 {
-		return inprocess.OrderMax
-	}
-	return e.half.MostOrder
-}
-
 // make makes the mirror.End of the end, with rings of 2^order bytes.
 func (e *end) make(t *talk, order uint32) error {
 	uid := e.half.Process.UID
-	if order > inprocess.OrderMin && (order > e.mostOrder() || e.s.rings.Load()+inprocess.PairSize(order) > e.s.cfg.Memory) {
+	if order > inprocess.OrderMin && (order > e.half.MostOrder || e.s.rings.Load()+inprocess.PairSize(order) > e.s.cfg.Memory) {
 		return errMemory
 	}
 	if !e.s.enters(uid) {

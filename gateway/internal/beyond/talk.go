@@ -419,7 +419,7 @@ func (t *talk) offers() {
 func (t *talk) offer(e *end) {
 	_, _ = rand.Read(e.nonces[0][:])
 	_, _ = rand.Read(e.nonces[1][:])
-	if err := e.make(t, min(t.order, t.s.ringOrder(t.adapter(e)), e.mostOrder())); err != nil {
+	if err := e.make(t, min(t.order, t.s.ringOrder(t.adapter(e)), e.half.MostOrder)); err != nil {
 		e.debug("no end", err)
 		e.blame(makeReason(err), false)
 		t.drop(e)
@@ -546,7 +546,7 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 				t.post(func(now time.Time) {
 					if !e.dropped {
 						e.by = prov.Kind()
-						next := min(t.s.ringOrder(prov.Kind().OfAdapter()), e.mostOrder())
+						next := min(t.s.ringOrder(prov.Kind().OfAdapter()), e.half.MostOrder)
 						t.do(t.ctl.Answer(now, e.number, uint8(next), []negotiate.CarrierOffer{answer}))
 					}
 				})

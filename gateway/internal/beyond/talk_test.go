@@ -84,7 +84,7 @@ func do(t *testing.T, tk *talk, job func(now time.Time)) {
 // granted gives the talk an end that has its memory, and no carrier yet.
 func granted(t *testing.T, tk *talk) *end {
 	t.Helper()
-	e := newEnd(tk.s, &broker.Half{Member: 1})
+	e := newEnd(tk.s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax})
 	e.talk, e.granted, e.number = tk, true, 1
 	tk.s.desks[1] = &desk{uses: 1} // an empty one, which is never unmapped
 	do(t, tk, func(time.Time) {
@@ -143,7 +143,7 @@ func TestManyAtOnce(t *testing.T) {
 	do(t, tk, func(now time.Time) {
 		tk.greeted, tk.most = true, most
 		for i := range uint64(all) {
-			e := newEnd(tk.s, &broker.Half{Member: 1, ID: i})
+			e := newEnd(tk.s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax, ID: i})
 			e.talk = tk
 			ends = append(ends, e)
 			tk.begin(now, e)
@@ -174,7 +174,7 @@ func TestSharedMemoryIsOfOneKernel(t *testing.T) {
 		close(devs[0].told[0])
 		tk.s.cfg.Pays = func(*broker.Half, negotiate.CarrierKind) bool { return true }
 		tk.s.desks[1] = &desk{uses: 1}
-		e := newEnd(tk.s, &broker.Half{Member: 1})
+		e := newEnd(tk.s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax})
 		do(t, tk, func(now time.Time) {
 			if tk.greeted, e.talk = true, tk; !same {
 				tk.hello.HostID = [16]byte{1}
@@ -197,7 +197,7 @@ func TestAskedAgain(t *testing.T) {
 	do(t, tk, func(now time.Time) {
 		var ends []*end
 		for range 5 {
-			e := newEnd(tk.s, &broker.Half{Member: 1})
+			e := newEnd(tk.s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax})
 			e.talk, e.granted = tk, true // as it has no broker that could refuse it
 			tk.begin(now, e)
 			ends = append(ends, e)
@@ -223,7 +223,7 @@ func TestNoDescriptorToAsk(t *testing.T) {
 	lift := func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }
 	defer lift()
 	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1, Max: limit.Max}))
-	e := newEnd(s, &broker.Half{Member: 1})
+	e := newEnd(s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax})
 	e.hosts = []netip.Addr{peer}
 	s.mu.Lock()
 	s.known[e.half] = e
@@ -260,7 +260,7 @@ func TestAnotherTalkAfterTheEnd(t *testing.T) {
 		return ends && s.talks[tk.peer] == nil
 	}, 10*time.Second, time.Millisecond)
 	// An end that was to begin with it meanwhile is looked for elsewhere.
-	e := newEnd(s, &broker.Half{Member: 1})
+	e := newEnd(s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax})
 	e.hosts = []netip.Addr{tk.peer}
 	s.mu.Lock()
 	s.known[e.half], s.met[tk.peer] = e, struct{}{}
@@ -381,7 +381,7 @@ func TestLargeRings(t *testing.T) {
 	do(t, tk, func(time.Time) {
 		for _, order := range []uint32{inprocess.OrderMax, inprocess.OrderMin} {
 			for range 5 {
-				e := newEnd(s, &broker.Half{Member: 1})
+				e := newEnd(s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax})
 				e.talk, e.granted = tk, true // as it has no broker that could refuse it
 				if err := e.make(tk, order); err == nil {
 					made[order]++

@@ -1584,7 +1584,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				err = EAGAIN;
 				break;
 			}
-			if (!moves(e, fd, BRIEF_FOR)) brief(e, fd, false);
+			if (!reads && !moves(e, fd, BRIEF_FOR)) brief(e, fd, false);
 			if (nowait && (done || some) && !get(&e->edge)) break;
 			if (paid && (nowait || full || (!reads && !room(e)))) {
 				const bool edge = get(&e->edge);

@@ -51,6 +51,7 @@ const (
 	Shut                 // the FIN is from shutdown(); this end still reads. In a mirror: the peer's process has ended
 	Asks                 // between hosts: asks how much the peer gave to the kernel
 	Left                 // in a mirror between hosts: the peer will not open its direction any more
+	Whole                // with Reset for an unacknowledged frame: the kernel has all of it
 )
 
 // ArmSelf in arm asks for a token with the next byte, or in the arm of a mirror for the bell. ArmRead there asks for

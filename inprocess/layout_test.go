@@ -18,7 +18,7 @@ import (
 var numbers = map[string]uint64{
 	"SMCI_MAGIC": Magic, "SMCI_VERSION": Version, "SMCI_TRANSITIONS": Transitions, "SMCI_RING_AT": RingAt,
 	"SMCI_ORDER_MIN": OrderMin, "SMCI_ORDER_MAX": OrderMax, "SMCI_SLACK": Slack, "SMCI_SPILL": Spill, "SMCI_SLOTS": Slots, "SMCI_ENTRY": EntrySize, "SMCI_ARM_SELF": ArmSelf, "SMCI_ARM_READ": ArmRead,
-	"SMCI_ATTACHED": Attached, "SMCI_RECALL": Recall, "SMCI_GONE": Gone, "SMCI_FROZEN": Frozen, "SMCI_RESET": Reset, "SMCI_SHUT": Shut, "SMCI_ASKS": Asks, "SMCI_LEFT": Left,
+	"SMCI_ATTACHED": Attached, "SMCI_RECALL": Recall, "SMCI_GONE": Gone, "SMCI_FROZEN": Frozen, "SMCI_RESET": Reset, "SMCI_SHUT": Shut, "SMCI_ASKS": Asks, "SMCI_LEFT": Left, "SMCI_WHOLE": Whole,
 	"SMCI_NONCES_AT": EndNonces, "SMCI_NONCE_SIZE": NonceSize,
 	"sizeof(struct smci_desk)": DeskSize, "sizeof(struct smci_report)": ReportSize, "sizeof(struct smci_record)": RecordSize,
 	"sizeof(struct smci_transition)": TransitionSize, "sizeof(struct smci_slot)": SlotSize,

@@ -33,6 +33,7 @@ struct smci_transition {
 #define SMCI_SHUT 32u    // the FIN is from shutdown(); this end still reads. In a mirror: the peer's process has ended
 #define SMCI_ASKS 64u    // between hosts: asks how much the peer gave to the kernel. In a mirror: the answer is there
 #define SMCI_LEFT 128u   // in a mirror between hosts: the peer will not open its direction any more, if nx does not say that it has
+#define SMCI_WHOLE 256u  // with RESET for an unacknowledged frame: the kernel has all of it. If the process ends now, its gateway sees to it
 
 // In a mirror, which stands for the memory of a peer on another host: the nonces that announce OPEN, the peer's and this end's.
 #define SMCI_NONCES_AT 512u

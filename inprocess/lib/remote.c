@@ -31,6 +31,7 @@
 #define BRIEF_SPILL (1u << 20)         // and bytes of the copy that are used,
 #define BRIEF_FOR 500000000LL          // until the peer has read nothing for some nanoseconds;
 #define STANDS_LOWAT (3 << 20)         // then: less than the copy holds
+static const int unlimited = INT_MAX;  // and for what must be sent in any case
 #define WIDE (512 << 10)               // bytes of frames for which the kernel has room, unless its buffer is fixed: less than the copy holds
 #define MOMENT 1000000L
 #define UNSURE_WITHIN 2000000000LL
@@ -1219,13 +1220,17 @@ static void keep(struct end *e) {
 	SYS(madvise, m->spill, sizeof m->spill, MADV_REMOVE);
 }
 
+static void low(struct end *e, int fd) {
+	const int most = e->brief ? KERNEL_LOWAT : STANDS_LOWAT, lowat = e->lowat > 0 && e->lowat < most ? e->lowat : most;
+	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+}
+
 // brief lets the kernel have few unsent bytes, so that the stream is back in the ring soon. If the peer reads nothing, it gets about as many as
 // natively, and this end's window is as wide: both ends may write before they read.
 static void brief(struct end *e, int fd, bool on) {
-	const int most = on ? KERNEL_LOWAT : STANDS_LOWAT, lowat = e->lowat > 0 && e->lowat < most ? e->lowat : most;
 	if (likely(e->brief == on)) return;
 	e->brief = on;
-	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+	low(e, fd);
 	if (!on && e->clamp > 0) SYS(setsockopt, fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, &e->clamp, sizeof e->clamp);
 }
 
@@ -1279,6 +1284,7 @@ static bool leave(struct end *e, int fd, bool last) {
 	m->back_frame = m->frame_first;
 	m->tx = RETURNS;
 	atomic_fetch_or(&e->own->flags, SMCI_RESET); // stays set: a peer that has not read RAW cannot know what follows it
+	atomic_fetch_and(&e->own->flags, ~SMCI_WHOLE);
 	smcgw_at_risk(e, fd);
 	add(&e->report.returns, 1);
 	int lowat = e->lowat < 0 ? 0 : e->lowat;
@@ -1346,6 +1352,7 @@ static bool advance(struct end *e, int fd) {
 				e->fin = FIN_SENT;
 				SYS(shutdown, fd, SHUT_WR);
 			}
+			if (unlikely(m->frame_end) && m->tx == OPENED && !(get(&e->own->flags) & SMCI_WHOLE)) atomic_fetch_or(&e->own->flags, SMCI_WHOLE);
 			if (m->ends) m->tx = RETURNED; // there is nothing to go back with
 			return true;
 		}
@@ -1391,8 +1398,9 @@ bool smcgw_remote_pay(struct end *e, int fd) {
 	return advance(e, fd);
 }
 
-// smcgw_remote_at_risk tells whether a frame is unacknowledged. If the process is killed now, its kernel discards what the peer's kernel
-// lacks, since the rest of a frame is unread. RESET tells the peer that such an end is a reset.
+// smcgw_remote_at_risk tells whether a frame is unacknowledged. If the process is killed before the kernel has all of it, the peer can get no
+// more than a part: RESET tells it that such an end is a reset. After that, WHOLE tells the gateway to keep the socket until the peer's kernel
+// has it, too. The kernel would discard it with the socket, since the rest of a frame is unread.
 bool smcgw_remote_at_risk(const struct end *e) { return e->remote->spilled && e->remote->frame_end; }
 
 // acked tells whether the ring may go on: the peer's kernel has acknowledged the last frame.
@@ -1402,7 +1410,7 @@ static bool acked(struct end *e, int fd) {
 	if (unacked(e, fd)) return false;
 	m->frame_end = 0;
 	brief(e, fd, true);
-	if (!smcgw_resets(e, fd)) atomic_fetch_and(&e->own->flags, ~SMCI_RESET);
+	atomic_fetch_and(&e->own->flags, smcgw_resets(e, fd) ? ~SMCI_WHOLE : ~(SMCI_WHOLE | SMCI_RESET));
 	return true;
 }
 
@@ -1424,9 +1432,14 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	owe(m, DATA, n, head);
 	m->frame_end = UINT64_MAX;
 	atomic_fetch_or(&e->own->flags, SMCI_RESET); // see at_risk
+	atomic_fetch_and(&e->own->flags, ~SMCI_WHOLE);
 	add(&e->report.tx_kernel, n);
 	add(&e->report.spills, 1);
+	if (advance(e, fd)) return (long)n;
+	// The kernel has enough, and takes the rest: after this call the program may end.
+	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unlimited, sizeof unlimited);
 	advance(e, fd);
+	low(e, fd);
 	return (long)n;
 }
 
@@ -1721,9 +1734,8 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 
 // pay_all makes the kernel take what is owed, in a larger send buffer if it may have one. TCP_NOTSENT_LOWAT would keep it from using that.
 static bool pay_all(struct end *e, int fd) {
-	int none = 0;
 	if (likely(advance(e, fd))) return true;
-	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &none, sizeof none);
+	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unlimited, sizeof unlimited);
 	smcgw_widen(fd, (int)(e->remote->size + SMCI_SPILL));
 	return advance(e, fd);
 }

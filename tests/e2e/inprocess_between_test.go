@@ -160,6 +160,30 @@ func TestBetweenHostsAtRest(t *testing.T) {
 	}
 }
 
+// TestBetweenHostsLeaves checks that all comes that a program wrote before it was killed, although its ring was full and
+// its kernel not done.
+func TestBetweenHostsLeaves(t *testing.T) {
+	t.Parallel()
+	w := newBetweenWorld(t, settings{Carriers: "soft"})
+	for _, library := range []bool{false, true} {
+		w.library = library
+		ctx, cancel := context.WithTimeout(t.Context(), slowed(time.Minute))
+		defer cancel()
+		server, client := w.asks(ctx, "leave", 300)
+		if library {
+			w.promoted()
+		}
+		require.NoError(t, client.Signal(syscall.SIGTERM))
+		require.NoError(t, client.WaitOutput(ctx, "gave"))
+		_, gave, _ := strings.Cut(client.Output(), "gave ")
+		gave, _, _ = strings.Cut(gave, "\n")
+		require.NoError(t, server.WaitOutput(ctx, "got"))
+		require.Contains(t, server.Output(), "got "+gave+", then the end\n")
+		require.NoError(t, server.Kill())
+		_ = server.Wait()
+	}
+}
+
 // TestBetweenHostsGatewayStops checks that programs that ask and answer go on while a gateway stands still.
 func TestBetweenHostsGatewayStops(t *testing.T) {
 	t.Parallel()

@@ -799,9 +799,9 @@ func (t *talk) alone(_ time.Time, e *end) {
 	t.settle(e)
 }
 
-// drained handles that the peer has everything that an ended process had written, and knows what that had read.
-func (t *talk) drained(_ time.Time, e *end, bytes uint64) {
-	reset := e.latest().Flags&inprocess.Reset != 0 // a deliberate reset discards what it has written
+// drained handles that the peer has everything that an ended process had written, but for what a reset discards, and
+// knows what that had read.
+func (t *talk) drained(e *end, bytes uint64, reset bool) {
 	t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, !reset, bytes) })
 }
 

@@ -312,7 +312,7 @@ func TestEndWaitsForTheDead(t *testing.T) {
 			tk.alone(now, e)
 			tk.end(negotiate.ReasonDrained)
 			if began = now; drains {
-				tk.drained(now, e, 0)
+				tk.drained(e, 0, false)
 			}
 		})
 		require.Eventually(t, func() bool { return tk.s.count() == 0 }, 10*time.Second, time.Millisecond)

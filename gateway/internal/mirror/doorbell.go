@@ -108,6 +108,7 @@ type knock struct {
 	rings   bool // due: SO_RCVLOWAT 1
 	widens  bool // due: a larger send buffer
 	lingers bool // the end is closed: what is due is still done, then the socket lingers
+	sent    func(all bool)
 	then    func()
 
 	fd  int
@@ -153,7 +154,7 @@ func (k *knock) end() {
 	case k.e.sock == k.fd:
 	case k.lingers:
 		k.lingers = false
-		k.e.cfg.Hub.linger(k.fd, k.calls)
+		k.e.cfg.Hub.linger(k.fd, k.calls, k.sent)
 	default:
 		shared.CloseSocket(&k.fd)
 	}
@@ -216,13 +217,13 @@ func (e *End) letGo() {
 	shared.CloseSocket(&e.sock)
 }
 
-// linger closes the duplicate of the socket once its FIN is acknowledged.
-func (e *End) linger() {
+// linger has the duplicate of the socket linger: see [Hub.linger].
+func (e *End) linger(sent func(all bool)) {
 	fd := e.sock
 	e.sock = -1
-	if e.knock.state != idle && e.knock.fd == fd {
-		e.knock.lingers = true
+	if fd >= 0 && e.knock.state != idle && e.knock.fd == fd {
+		e.knock.lingers, e.knock.sent = true, sent
 		return
 	}
-	e.cfg.Hub.linger(fd, e.knock.calls)
+	e.cfg.Hub.linger(fd, e.knock.calls, sent)
 }

@@ -29,15 +29,16 @@ type Owner interface {
 	// Said reports that the library has changed its flags, or opened its direction.
 	Said(s Said)
 	// Drained reports, after [End.ProcessEnded] and the last Said, that the peer gateway has everything that the
-	// process wrote, and knows how much it read; bytes is what it wrote in total.
-	Drained(bytes uint64)
+	// process wrote to its ring, and knows how much it read; bytes is what it wrote there in total. reset means that the
+	// process has reset the connection, or its end has: the peer lacks what it wrote to the kernel.
+	Drained(bytes uint64, reset bool)
 	// Lost reports that the carrier has failed, and that the library has been told.
 	Lost(why negotiate.Reason, err error)
 }
 
 // Said is what a library states about itself, apart from its bytes.
 type Said struct {
-	Flags   uint32 // inprocess.Attached, Recall, Gone, Asks, Reset
+	Flags   uint32 // inprocess.Attached, Recall, Gone, Asks
 	Opening Opening
 	// Questions counts how often it has asked for the peer's Opening. What it asked before its
 	// Recall it asks again after it: the peer may still have opened in between.
@@ -85,7 +86,7 @@ const (
 // The flags that a gateway passes on to the peer's library, and those that it reads from its own.
 const (
 	passedOn = inprocess.Attached | inprocess.Recall
-	said     = passedOn | inprocess.Gone | inprocess.Asks | inprocess.Reset
+	said     = passedOn | inprocess.Gone | inprocess.Asks
 )
 
 // End is one end of a promoted connection between hosts. Its methods are safe for concurrent use: they post their work
@@ -120,6 +121,7 @@ type End struct {
 	rests       loop.Timer // tells the peer what the library has read
 	settled     func()     // called once the peer knows it
 	ended       ended
+	sent        bool   // the peer's kernel has what the process had given to its own
 	final       uint64 // total that the peer's process has written
 	finished    bool   // whether final is known
 	failure     error  // lose the carrier with this error at the end of the turn
@@ -134,7 +136,8 @@ type ended uint8
 
 const (
 	lives ended = iota
-	died        // but what it has written must still be sent
+	sends       // no more, but the kernel still sends what it has written
+	died        // but what it has written to the ring must still be sent
 	drained
 )
 
@@ -193,21 +196,33 @@ func (e *End) listen() {
 func (e *End) Owner() loop.Owner { return e.cfg.Owner }
 
 // ProcessEnded reports that no process has the end's memory any more. What was written is still sent on. The duplicate
-// of the socket is closed, so that the kernel connection can end, or, if the library has ended it, lingers as in Close.
+// of the socket lingers: as in Close, if the library has ended the kernel connection, and otherwise until the peer's
+// kernel has acknowledged all that the process wrote. Then it is closed.
 func (e *End) ProcessEnded() {
 	e.post(func() {
 		if e.ended != lives {
 			return
 		}
-		if e.own.flags.Load()&inprocess.Gone != 0 {
-			e.linger()
-		} else {
-			e.letGo()
-		}
 		e.cfg.Hub.drop(e)
-		e.ended = died
+		if e.own.flags.Load()&inprocess.Gone != 0 {
+			e.ended = died
+			e.linger(nil)
+		} else {
+			e.ended = sends
+			e.linger(e.hasSent)
+		}
 		e.later() // for its last words
 	})
+}
+
+// hasSent notes whether the peer's kernel has all that the process, which has ended, had given to its own.
+func (e *End) hasSent(all bool) {
+	if e.phase == closed {
+		return
+	}
+	e.shard.WorksFor(e.cfg.Owner)
+	e.ended, e.sent = died, all
+	e.later()
 }
 
 // Tell passes on the flags of the peer's library.
@@ -323,7 +338,7 @@ func (e *End) Close(then func()) {
 	})
 	e.post(func() {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
-		e.linger()
+		e.linger(nil)
 		e.cfg.Hub.drop(e)
 		e.shard.SetTimer(&e.rests, time.Time{})
 		e.leave()

@@ -19,31 +19,33 @@ const (
 
 // lingerer is a socket that its program has closed with bytes still to send. The peer's library may answer the end of
 // the stream with a frame. If no process had the socket any more, the kernel would answer the frame with a reset, and
-// discard what it has not sent.
+// discard what it has not sent. It does so, too, for the rest of a frame that a process which was killed has left unread.
 type lingerer struct {
 	heldUp
 	hub      *Hub
 	fd       int
+	sent     func(all bool) // of a process that was killed: the lingerer sends the FIN
 	acked    uint64
 	since    time.Time
 	stop     func()
 	looks    bool // a call is under way
 	released bool // and closes the socket when it is back
 
-	info *unix.TCPInfo // the answer to the call
+	// The answers to the calls.
+	info *unix.TCPInfo
 	err  error
+	all  bool // the peer's kernel has acknowledged everything
 }
 
 var _ loop.Outsider = (*lingerer)(nil)
 
-// linger closes a socket once its FIN is acknowledged; immediately, if it has sent none. calls is its process's.
-func (h *Hub) linger(fd int, calls *aside) {
-	if fd < 0 {
-		return
-	}
-	l := &lingerer{heldUp: heldUp{calls: calls, shard: h.shard}, hub: h, fd: fd, since: h.shard.Now()}
-	if h.stopped || len(h.lingering) >= mostLingering {
-		shared.CloseSocket(&fd)
+// linger closes a socket once its FIN is acknowledged; immediately, if it has sent none. calls is its process's. If sent
+// is not nil, the process has been killed: linger sends the FIN, unless the socket has nothing else to send or is to be
+// reset, and calls sent on the shard with whether the peer's kernel has acknowledged everything.
+func (h *Hub) linger(fd int, calls *aside, sent func(all bool)) {
+	l := &lingerer{heldUp: heldUp{calls: calls, shard: h.shard}, hub: h, fd: fd, sent: sent, since: h.shard.Now()}
+	if fd < 0 || h.stopped || len(h.lingering) >= mostLingering {
+		h.release(l)
 		return
 	}
 	h.lingering[fd] = l
@@ -59,7 +61,25 @@ func (l *lingerer) Ready() bool {
 }
 
 func (l *lingerer) Outside() {
-	l.info, l.err = unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	l.look()
+	if l.sent == nil || l.err != nil || l.all || l.info.State != unix.BPF_TCP_ESTABLISHED && l.info.State != unix.BPF_TCP_CLOSE_WAIT {
+		return
+	}
+	if o, err := unix.GetsockoptLinger(l.fd, unix.SOL_SOCKET, unix.SO_LINGER); err == nil && (o.Onoff == 0 || o.Linger != 0) {
+		_ = unix.Shutdown(l.fd, unix.SHUT_WR)
+		l.look()
+	}
+}
+
+func (l *lingerer) look() {
+	if l.info, l.err = unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO); l.err != nil {
+		return
+	}
+	l.all = l.info.Unacked == 0 && l.info.Notsent_bytes == 0
+	if l.info.State == unix.BPF_TCP_CLOSE {
+		failed, err := unix.GetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		l.all = err == nil && failed == 0
+	}
 }
 
 func (l *lingerer) Back() {
@@ -99,6 +119,9 @@ func (h *Hub) release(l *lingerer) {
 	}
 	delete(h.lingering, l.fd)
 	l.released = true
+	if l.sent != nil {
+		l.sent(l.all)
+	}
 	if !l.looks {
 		shared.CloseSocket(&l.fd)
 	}

@@ -269,6 +269,7 @@ func (e *End) shut() {
 func (e *End) drain() {
 	if e.ended == died && e.through() {
 		e.ended = drained
-		e.cfg.Owner.Drained(e.head)
+		flags := e.own.flags.Load()
+		e.cfg.Owner.Drained(e.head, flags&inprocess.Reset != 0 && (flags&inprocess.Whole == 0 || !e.sent))
 	}
 }

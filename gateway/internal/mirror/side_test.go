@@ -146,7 +146,7 @@ func newOwner(t testing.TB) *owner {
 
 func (o *owner) Panicked(r any)                     { o.panics <- r }
 func (o *owner) Said(s mirror.Said)                 { o.said <- s }
-func (o *owner) Drained(n uint64)                   { o.drained <- n }
+func (o *owner) Drained(n uint64, _ bool)           { o.drained <- n }
 func (o *owner) Lost(why negotiate.Reason, _ error) { o.lost <- why }
 
 // expect waits for what an owner is told.

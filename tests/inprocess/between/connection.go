@@ -164,7 +164,7 @@ func (k *connection) collect(i int) bool {
 		if closed && !ended && k.flags[i]&inprocess.Reset == 0 { // the gateway need not deliver what is on its way
 			k.queue[i] = slices.DeleteFunc(k.queue[i], func(f flight) bool { return f.b != nil })
 		}
-		if ended && k.flags[i]&inprocess.Reset == 0 {
+		if f := s.own.w32(inprocess.EndFlags).Load(); ended && (f&inprocess.Reset == 0 || f&inprocess.Whole != 0 && s.sent) {
 			says = inprocess.Shut
 		}
 		nx, at, ks := s.opening()
@@ -272,16 +272,33 @@ func (k *connection) strike(t time.Time) {
 // look takes up the socket of a side, and lets go of it once the side has ended, since holding it would withhold the
 // FIN. It also finds out whether any process still has the side's memory.
 func (k *connection) look(s *side) (any bool) {
-	if s.left.Load() && !s.ended && !s.closed.Load() && !s.own.written() {
-		s.ended = true
-		s.closed.Store(true)
-		any = true
+	if s.sends == nil && s.left.Load() && !s.closed.Load() && !s.own.written() {
+		s.sends = make(chan bool, 1)
+		finished := s.own.w32(inprocess.EndFlags).Load()&inprocess.Gone != 0
+		if fd := s.came.Swap(-1); fd > 0 && !finished {
+			k.h.all.Go(func() { s.sends <- k.h.linger(int(fd-1), true) })
+		} else {
+			s.came.Store(max(0, fd))
+			s.sends <- false
+		}
+	}
+	if s.sends != nil && !s.ended {
+		select {
+		case s.sent = <-s.sends:
+			s.ended = true
+			s.closed.Store(true)
+			any = true
+		default:
+		}
 	}
 	if s.closed.Load() {
 		if fd := s.came.Swap(-1); fd > 0 {
-			k.h.all.Go(func() { k.h.linger(int(fd - 1)) })
+			k.h.all.Go(func() { k.h.linger(int(fd-1), false) })
 			any = true
 		}
+		return any
+	}
+	if s.sends != nil {
 		return any
 	}
 	if !s.rings && s.socket() >= 0 {
@@ -292,17 +309,24 @@ func (k *connection) look(s *side) (any bool) {
 	return any
 }
 
-// linger closes a socket once its FIN, if it has sent one, is acknowledged.
-func (h *Hosts) linger(fd int) {
+// linger closes a socket once its FIN, if it has sent one, is acknowledged. Of a process that was killed it sends the FIN,
+// if the socket has more to send and is not to be reset. It tells whether the peer has everything.
+func (h *Hosts) linger(fd int, killed bool) bool {
 	defer func() { _ = unix.Close(fd) }()
 	for {
 		i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		all := err == nil && i.Unacked == 0 && i.Notsent_bytes == 0 && i.State != unix.BPF_TCP_CLOSE
+		if l, _ := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER); killed && !all && *l != (unix.Linger{Onoff: 1}) {
+			killed = false
+			_ = unix.Shutdown(fd, unix.SHUT_WR)
+			continue
+		}
 		if err != nil || (i.State != unix.BPF_TCP_FIN_WAIT1 && i.State != unix.BPF_TCP_LAST_ACK && i.State != unix.BPF_TCP_CLOSING) {
-			return
+			return all
 		}
 		select {
 		case <-h.done:
-			return
+			return all
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

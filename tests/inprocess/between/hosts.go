@@ -79,9 +79,11 @@ type side struct {
 
 	rung, want uint32
 	flags      uint32
-	dead       bool // its gateway has died
-	rings      bool // the socket has come and was rung
-	ended      bool // no process has its memory any more
+	dead       bool      // its gateway has died
+	rings      bool      // the socket has come and was rung
+	ended      bool      // no process has its memory any more, and the kernel has sent what it was given
+	sends      chan bool // from the end of its process until then: gets whether all was sent
+	sent       bool
 }
 
 func (s *side) socket() int { return int(s.came.Load() - 1) }

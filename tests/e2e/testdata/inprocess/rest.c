@@ -3,6 +3,7 @@
 //   rest ask ADDRESS PORT ROUNDS      asks until SIGTERM and that often, waits for the peer's kernel to have everything, and then for the end
 //   rest tell ADDRESS PORT ROUNDS     asks as long, and after a while only writes, now and then
 //   rest end ADDRESS PORT ROUNDS      asks as long, ends its direction, and waits for the answer to that
+//   rest leave ADDRESS PORT ROUNDS    asks as long, writes what is taken in two seconds, in which nothing is read, and is killed
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/sockios.h>
@@ -16,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static char b[64];
+static char b[64], big[10000];
 
 static void die(const char *what) {
 	printf("error %s: %s\n", what, strerror(errno));
@@ -32,6 +33,13 @@ static struct sockaddr_in address(const char *ip, const char *port) {
 	if (inet_pton(AF_INET, ip, &a.sin_addr) != 1) die("address");
 	return a;
 }
+static void takes_all(int s) {
+	ssize_t k;
+	size_t n = sizeof b;
+	sleep(3);
+	while ((k = read(s, big, sizeof big)) > 0) n += (size_t)k;
+	printf("got %zu, then %s\n", n, k ? strerror(errno) : "the end");
+}
 static void serve(const char *port) {
 	struct sockaddr_in a = address("0.0.0.0", port);
 	int one = 1, l = socket(AF_INET, SOCK_STREAM, 0);
@@ -44,6 +52,7 @@ static void serve(const char *port) {
 		ssize_t n;
 		while ((n = recv(s, b, sizeof b, MSG_WAITALL)) == sizeof b)
 			if (b[0] == 't') puts("told");
+			else if (b[0] == 'l') takes_all(s);
 			else if (write(s, b, sizeof b) != sizeof b) break;
 		if (!n) {
 			puts("no more questions");
@@ -97,6 +106,18 @@ int main(int argc, char **argv) {
 	if (!strcmp(argv[1], "tell")) {
 		sleep(2);
 		for (b[0] = 't'; write(s, b, sizeof b) == sizeof b;) usleep(300000);
+	}
+	if (!strcmp(argv[1], "leave")) {
+		size_t n = 0;
+		b[0] = big[0] = 'l';
+		if (write(s, b, sizeof b) != sizeof b) die("write");
+		for (double until = now() + 2e6; now() < until;) {
+			ssize_t k = send(s, big, sizeof big, MSG_DONTWAIT);
+			if (k > 0) n += (size_t)k;
+			else usleep(1000);
+		}
+		printf("gave %zu\n", n + sizeof b);
+		kill(getpid(), SIGKILL);
 	}
 	if (!strcmp(argv[1], "end")) {
 		if (shutdown(s, SHUT_WR) < 0) die("shutdown");

@@ -34,6 +34,7 @@
 #define SO_TIMESTAMP_NEW 63
 #define SO_TIMESTAMPNS_NEW 64
 #define SO_TIMESTAMPING_NEW 65
+#define SO_BUF_LOCK 72
 #endif
 
 #include "layout.h"
@@ -435,6 +436,8 @@ bool smcgw_remote_ours(const struct end *e); // whether this process was granted
 void smcgw_remote_unmap(const struct end *e);
 bool smcgw_remote_again(struct end *e);
 void smcgw_remote_attached(struct end *e);
+void smcgw_remote_tune(struct end *e, int fd);
+void smcgw_remote_untune(struct end *e, int fd);
 void smcgw_remote_leaves(struct end *e, int fd);
 void smcgw_remote_left(struct end *e);
 void smcgw_remote_never(struct end *e);

@@ -30,7 +30,7 @@
 #define KERNEL_LOWAT (16 << 10)        // TCP_NOTSENT_LOWAT of an open direction,
 #define BRIEF_SPILL (1u << 20)         // and bytes of the copy that are used,
 #define BRIEF_FOR 500000000LL          // until the peer has read nothing for some nanoseconds;
-#define STANDS_LOWAT (3 << 20)         // then: less than the copy holds
+#define STANDS_LOWAT (3 << 20)         // then; and once the direction has gone back
 static const int unlimited = INT_MAX;  // and for what must be sent in any case
 #define WIDE (512 << 10)               // bytes of frames for which the kernel has room, unless its buffer is fixed: less than the copy holds
 #define MOMENT 1000000L
@@ -124,6 +124,7 @@ struct remote {
 	int64_t shown_at;
 	bool unseen;                // what moved it was a NOP that the peer's kernel has not acknowledged
 	struct frame frame[FRAMES];
+	int sndbuf, locks;          // SO_SNDBUF and SO_BUF_LOCK before the gateway widened the send buffer; -1: unknown
 	uint64_t released;          // spilled when the copy's memory was last released
 	_Alignas(4096) char spill[SMCI_SPILL];
 };
@@ -211,6 +212,24 @@ int smcgw_remote_error(struct end *e, int err) {
 	}
 	smcgw_unlock(e, &e->rl);
 	return err;
+}
+static int option(int fd, int name) {
+	int v;
+	return SYS(getsockopt, fd, SOL_SOCKET, name, &v, &(socklen_t){sizeof v}) < 0 ? -1 : v;
+}
+static void set_option(int fd, int name, int v) { SYS(setsockopt, fd, SOL_SOCKET, name, &v, sizeof v); }
+// smcgw_remote_tune notes what the gateway changes: the size of the send buffer, and whether the kernel may do so, too.
+void smcgw_remote_tune(struct end *e, int fd) {
+	e->remote->sndbuf = option(fd, SO_SNDBUF);
+	e->remote->locks = option(fd, SO_BUF_LOCK);
+}
+// smcgw_remote_untune undoes it: natively the kernel takes less for a reader that stands still. Kernels before 5.14 cannot.
+void smcgw_remote_untune(struct end *e, int fd) {
+	const struct remote *m = e->remote;
+	set_option(fd, SO_RCVLOWAT, 1);
+	if (m->locks < 0 || option(fd, SO_SNDBUF) != 2 * (int)(m->size + SMCI_SPILL)) return; // the program's own
+	set_option(fd, SO_SNDBUF, m->sndbuf / 2); // the kernel doubles it
+	set_option(fd, SO_BUF_LOCK, m->locks);
 }
 void smcgw_remote_attached(struct end *e) { // both locks are held
 	atomic_fetch_add(&smcgw_remotes, 1);
@@ -1220,8 +1239,15 @@ static void keep(struct end *e) {
 	SYS(madvise, m->spill, sizeof m->spill, MADV_REMOVE);
 }
 
+// copied returns how many bytes the copy of frames may hold. Where nothing is read, ring and copy hold about as many as the kernel natively.
+static uint64_t copied(const struct end *e) {
+	const uint64_t size = e->remote->size;
+	return e->brief || size > SMCI_SPILL - BRIEF_SPILL ? BRIEF_SPILL : SMCI_SPILL - size;
+}
 static void low(struct end *e, int fd) {
-	const int most = e->brief ? KERNEL_LOWAT : STANDS_LOWAT, lowat = e->lowat > 0 && e->lowat < most ? e->lowat : most;
+	int lowat = e->brief ? KERNEL_LOWAT : STANDS_LOWAT;
+	if (e->remote->tx == OPENED && copied(e) * 3 / 4 < (uint64_t)lowat) lowat = (int)(copied(e) * 3 / 4); // before the copy is full, the kernel is
+	if (e->lowat > 0 && e->lowat < lowat) lowat = e->lowat;
 	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
 }
 
@@ -1341,6 +1367,7 @@ static bool advance(struct end *e, int fd) {
 				m->tx = RETURNED;
 				m->raw_last = true;
 				smcgw_no_risk(e, fd);
+				low(e, fd);
 			}
 		}
 		if (!h.msg_iovlen) {
@@ -1418,7 +1445,7 @@ static bool acked(struct end *e, int fd) {
 static bool fits(struct end *e, size_t n) {
 	const struct remote *m = e->remote;
 	keep(e);
-	return m->spilled - m->kept + n <= (e->brief ? BRIEF_SPILL : SMCI_SPILL) && m->frame_last - m->frame_first < FRAMES;
+	return m->spilled - m->kept + n <= copied(e) && m->frame_last - m->frame_first < FRAMES;
 }
 
 // spill sends bytes through the kernel in a frame. It returns how many; 0 if no more can be kept; -1 for a fault.

@@ -138,13 +138,14 @@ static void tune(struct end *e, int fd, const struct tcp_info *t) {
 	e->cork = int_option(fd, IPPROTO_TCP, TCP_CORK);
 	e->lowat = int_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT);
 	e->clamp = int_option(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP);
+	if (e->remote) smcgw_remote_tune(e, fd);
 	set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, window);
 	set_int(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	set_int(fd, IPPROTO_TCP, TCP_CORK, 0);
 }
 
 void smcgw_untune(struct end *e, int fd) {
-	if (e->remote) set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
+	if (e->remote) smcgw_remote_untune(e, fd);
 	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat);
 	if (e->clamp > 0) set_int(fd, IPPROTO_TCP, TCP_WINDOW_CLAMP, e->clamp);
 	if (e->nodelay == 0) set_int(fd, IPPROTO_TCP, TCP_NODELAY, 0);

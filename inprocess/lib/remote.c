@@ -213,6 +213,7 @@ int smcgw_remote_error(struct end *e, int err) {
 	smcgw_unlock(e, &e->rl);
 	return err;
 }
+static void low(struct end *e, int fd);
 static int option(int fd, int name) {
 	int v;
 	return SYS(getsockopt, fd, SOL_SOCKET, name, &v, &(socklen_t){sizeof v}) < 0 ? -1 : v;
@@ -222,6 +223,7 @@ static void set_option(int fd, int name, int v) { SYS(setsockopt, fd, SOL_SOCKET
 void smcgw_remote_tune(struct end *e, int fd) {
 	e->remote->sndbuf = option(fd, SO_SNDBUF);
 	e->remote->locks = option(fd, SO_BUF_LOCK);
+	low(e, fd); // the direction may not open for long
 }
 // smcgw_remote_untune undoes it: natively the kernel takes less for a reader that stands still. Kernels before 5.14 cannot.
 void smcgw_remote_untune(struct end *e, int fd) {

@@ -30,7 +30,7 @@
 #define KERNEL_LOWAT (16 << 10)        // TCP_NOTSENT_LOWAT of an open direction,
 #define BRIEF_SPILL (1u << 20)         // and bytes of the copy that are used,
 #define BRIEF_FOR 500000000LL          // until the peer has read nothing for some nanoseconds;
-#define STANDS_LOWAT (3 << 20)         // then; and once the direction has gone back
+#define STANDS_LOWAT (3 << 20)         // then, and once the direction has gone back: less than the copy holds
 static const int unlimited = INT_MAX;  // and for what must be sent in any case
 #define WIDE (512 << 10)               // bytes of frames for which the kernel has room, unless its buffer is fixed: less than the copy holds
 #define MOMENT 1000000L
@@ -110,6 +110,7 @@ struct remote {
 	unsigned char out[NONCE + FRAME + 1]; // the frame being sent: these bytes, then payload bytes of the copy, then the rest
 	uint32_t out_at, out_n, payload;
 	bool out_rest;
+	bool full;              // the last frame was more than the kernel would have taken: nothing follows until it takes more
 	_Atomic uint64_t spilled, kept; // payload bytes of all frames: put into the copy so far; before this, no longer kept
 	uint64_t paid;          // given to the kernel so far
 	uint64_t frame_first, frame_last;
@@ -1241,15 +1242,8 @@ static void keep(struct end *e) {
 	SYS(madvise, m->spill, sizeof m->spill, MADV_REMOVE);
 }
 
-// copied returns how many bytes the copy of frames may hold. Where nothing is read, ring and copy hold about as many as the kernel natively.
-static uint64_t copied(const struct end *e) {
-	const uint64_t size = e->remote->size;
-	return e->brief || size > SMCI_SPILL - BRIEF_SPILL ? BRIEF_SPILL : SMCI_SPILL - size;
-}
 static void low(struct end *e, int fd) {
-	int lowat = e->brief ? KERNEL_LOWAT : STANDS_LOWAT;
-	if (e->remote->tx == OPENED && copied(e) * 3 / 4 < (uint64_t)lowat) lowat = (int)(copied(e) * 3 / 4); // before the copy is full, the kernel is
-	if (e->lowat > 0 && e->lowat < lowat) lowat = e->lowat;
+	const int most = e->brief ? KERNEL_LOWAT : STANDS_LOWAT, lowat = e->lowat > 0 && e->lowat < most ? e->lowat : most;
 	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
 }
 
@@ -1447,7 +1441,7 @@ static bool acked(struct end *e, int fd) {
 static bool fits(struct end *e, size_t n) {
 	const struct remote *m = e->remote;
 	keep(e);
-	return m->spilled - m->kept + n <= copied(e) && m->frame_last - m->frame_first < FRAMES;
+	return m->spilled - m->kept + n <= (e->brief ? BRIEF_SPILL : SMCI_SPILL) && m->frame_last - m->frame_first < FRAMES;
 }
 
 // spill sends bytes through the kernel in a frame. It returns how many; 0 if no more can be kept; -1 for a fault.
@@ -1467,7 +1461,7 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	if (advance(e, fd)) return (long)n;
 	// The kernel has enough, and takes the rest: after this call the program may end.
 	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unlimited, sizeof unlimited);
-	advance(e, fd);
+	m->full = advance(e, fd);
 	low(e, fd);
 	return (long)n;
 }
@@ -1600,6 +1594,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 			break;
 		}
 		bool paid = !owes(m) || advance(e, fd);
+		if (paid && unlikely(m->full)) paid = !(m->full = !smcgw_polled(fd, POLLOUT));
 		if (e->tx_error) continue;
 		if (m->tx == OPENED && paid && unlikely(must_leave(e))) {
 			leave(e, fd, false);

@@ -107,8 +107,7 @@ type knock struct {
 	state   knockState
 	rings   bool // due: SO_RCVLOWAT 1
 	widens  bool // due: a larger send buffer
-	lingers bool // the end is closed: what is due is still done, then the socket lingers
-	sent    func(all bool)
+	lingers bool // the process has ended, or the end is closed: what is due is still done, then the socket lingers
 	then    func()
 
 	fd  int
@@ -154,7 +153,7 @@ func (k *knock) end() {
 	case k.e.sock == k.fd:
 	case k.lingers:
 		k.lingers = false
-		k.e.cfg.Hub.linger(k.fd, k.calls, k.sent)
+		k.e.lingers(k.fd)
 	default:
 		shared.CloseSocket(&k.fd)
 	}
@@ -217,13 +216,23 @@ func (e *End) letGo() {
 	shared.CloseSocket(&e.sock)
 }
 
-// linger has the duplicate of the socket linger: see [Hub.linger].
-func (e *End) linger(sent func(all bool)) {
+// linger has the duplicate of the socket linger, if there is one: see [Hub.linger].
+func (e *End) linger() {
 	fd := e.sock
 	e.sock = -1
-	if fd >= 0 && e.knock.state != idle && e.knock.fd == fd {
-		e.knock.lingers, e.knock.sent = true, sent
-		return
+	switch {
+	case fd < 0:
+	case e.knock.state != idle && e.knock.fd == fd:
+		e.knock.lingers = true
+	default:
+		e.lingers(fd)
+	}
+}
+
+func (e *End) lingers(fd int) {
+	var sent func(bool)
+	if e.ended == sends {
+		sent = e.hasSent
 	}
 	e.cfg.Hub.linger(fd, e.knock.calls, sent)
 }

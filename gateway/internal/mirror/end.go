@@ -203,14 +203,12 @@ func (e *End) ProcessEnded() {
 		if e.ended != lives {
 			return
 		}
-		e.cfg.Hub.drop(e)
-		if e.own.flags.Load()&inprocess.Gone != 0 {
-			e.ended = died
-			e.linger(nil)
-		} else {
+		e.ended = died
+		if e.sock >= 0 && e.own.flags.Load()&inprocess.Gone == 0 {
 			e.ended = sends
-			e.linger(e.hasSent)
 		}
+		e.linger()
+		e.cfg.Hub.drop(e)
 		e.later() // for its last words
 	})
 }
@@ -338,7 +336,7 @@ func (e *End) Close(then func()) {
 	})
 	e.post(func() {
 		e.say(e.mir.flags.Load() | inprocess.Gone)
-		e.linger(nil)
+		e.linger()
 		e.cfg.Hub.drop(e)
 		e.shard.SetTimer(&e.rests, time.Time{})
 		e.leave()

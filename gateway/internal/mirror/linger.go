@@ -44,7 +44,7 @@ var _ loop.Outsider = (*lingerer)(nil)
 // reset, and calls sent on the shard with whether the peer's kernel has acknowledged everything.
 func (h *Hub) linger(fd int, calls *aside, sent func(all bool)) {
 	l := &lingerer{heldUp: heldUp{calls: calls, shard: h.shard}, hub: h, fd: fd, sent: sent, since: h.shard.Now()}
-	if fd < 0 || h.stopped || len(h.lingering) >= mostLingering {
+	if h.stopped || len(h.lingering) >= mostLingering {
 		h.release(l)
 		return
 	}

@@ -31,7 +31,6 @@
 #define BRIEF_SPILL (1u << 20)         // and bytes of the copy that are used,
 #define BRIEF_FOR 500000000LL          // until the peer has read nothing for some nanoseconds;
 #define STANDS_LOWAT (3 << 20)         // then, and once the direction has gone back: less than the copy holds
-static const int unlimited = INT_MAX;  // and for what must be sent in any case
 #define WIDE (512 << 10)               // bytes of frames for which the kernel has room, unless its buffer is fixed: less than the copy holds
 #define MOMENT 1000000L
 #define UNSURE_WITHIN 2000000000LL
@@ -215,24 +214,19 @@ int smcgw_remote_error(struct end *e, int err) {
 	return err;
 }
 static void low(struct end *e, int fd);
-static int option(int fd, int name) {
-	int v;
-	return SYS(getsockopt, fd, SOL_SOCKET, name, &v, &(socklen_t){sizeof v}) < 0 ? -1 : v;
-}
-static void set_option(int fd, int name, int v) { SYS(setsockopt, fd, SOL_SOCKET, name, &v, sizeof v); }
 // smcgw_remote_tune notes what the gateway changes: the size of the send buffer, and whether the kernel may do so, too.
 void smcgw_remote_tune(struct end *e, int fd) {
-	e->remote->sndbuf = option(fd, SO_SNDBUF);
-	e->remote->locks = option(fd, SO_BUF_LOCK);
+	e->remote->sndbuf = int_option(fd, SOL_SOCKET, SO_SNDBUF);
+	e->remote->locks = int_option(fd, SOL_SOCKET, SO_BUF_LOCK);
 	low(e, fd); // the direction may not open for long
 }
 // smcgw_remote_untune undoes it: natively the kernel takes less for a reader that stands still. Kernels before 5.14 cannot.
 void smcgw_remote_untune(struct end *e, int fd) {
 	const struct remote *m = e->remote;
-	set_option(fd, SO_RCVLOWAT, 1);
-	if (m->locks < 0 || option(fd, SO_SNDBUF) != 2 * (int)(m->size + SMCI_SPILL)) return; // the program's own
-	set_option(fd, SO_SNDBUF, m->sndbuf / 2); // the kernel doubles it
-	set_option(fd, SO_BUF_LOCK, m->locks);
+	set_int(fd, SOL_SOCKET, SO_RCVLOWAT, 1);
+	if (m->locks < 0 || int_option(fd, SOL_SOCKET, SO_SNDBUF) != 2 * (int)(m->size + SMCI_SPILL)) return; // the program's own
+	set_int(fd, SOL_SOCKET, SO_SNDBUF, m->sndbuf / 2); // the kernel doubles it
+	set_int(fd, SOL_SOCKET, SO_BUF_LOCK, m->locks);
 }
 void smcgw_remote_attached(struct end *e) { // both locks are held
 	atomic_fetch_add(&smcgw_remotes, 1);
@@ -1242,9 +1236,10 @@ static void keep(struct end *e) {
 	SYS(madvise, m->spill, sizeof m->spill, MADV_REMOVE);
 }
 
+// low limits the unsent bytes that the kernel takes.
 static void low(struct end *e, int fd) {
-	const int most = e->brief ? KERNEL_LOWAT : STANDS_LOWAT, lowat = e->lowat > 0 && e->lowat < most ? e->lowat : most;
-	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
+	const int most = e->brief ? KERNEL_LOWAT : STANDS_LOWAT;
+	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, e->lowat > 0 && e->lowat < most ? e->lowat : most);
 }
 
 // brief lets the kernel have few unsent bytes, so that the stream is back in the ring soon. If the peer reads nothing, it gets about as many as
@@ -1460,7 +1455,7 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	add(&e->report.spills, 1);
 	if (advance(e, fd)) return (long)n;
 	// The kernel has enough, and takes the rest: after this call the program may end.
-	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unlimited, sizeof unlimited);
+	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, INT_MAX);
 	m->full = advance(e, fd);
 	low(e, fd);
 	return (long)n;
@@ -1759,7 +1754,7 @@ ssize_t smcgw_remote_tx_file(struct end *e, int fd, int from, off_t *at, size_t 
 // pay_all makes the kernel take what is owed, in a larger send buffer if it may have one. TCP_NOTSENT_LOWAT would keep it from using that.
 static bool pay_all(struct end *e, int fd) {
 	if (likely(advance(e, fd))) return true;
-	SYS(setsockopt, fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unlimited, sizeof unlimited);
+	set_int(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, INT_MAX);
 	smcgw_widen(fd, (int)(e->remote->size + SMCI_SPILL));
 	return advance(e, fd);
 }

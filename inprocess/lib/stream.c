@@ -123,13 +123,6 @@ static bool counts_equal(struct end *e, int fd, struct tcp_info *t) {
 	return smcgw_measured(e, fd, t, &kr, &ks) && t->tcpi_state == 1 /* TCP_ESTABLISHED */ && kr == get(&e->kr) && ks == get(&e->ks);
 }
 
-static int int_option(int fd, int level, int name) {
-	int v = 0;
-	socklen_t l = sizeof v;
-	return SYS(getsockopt, fd, level, name, &v, &l) < 0 ? -1 : v;
-}
-static void set_int(int fd, int level, int name, int v) { SYS(setsockopt, fd, level, name, &v, sizeof v); }
-
 // tune makes the kernel connection a doorbell: tokens must not wait for a full segment. The window keeps room for two segments, since with
 // less the sender would wait for its persist timer.
 static void tune(struct end *e, int fd, const struct tcp_info *t) {

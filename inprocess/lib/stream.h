@@ -43,6 +43,13 @@ void smcgw_at_risk(struct end *e, int fd);
 void smcgw_no_risk(struct end *e, int fd);
 void smcgw_reset_at_close(int fd);
 int64_t smcgw_timeout_of(struct end *e, int fd, int option);
+
+static inline int int_option(int fd, int level, int name) {
+	int v = 0;
+	socklen_t l = sizeof v;
+	return SYS(getsockopt, fd, level, name, &v, &l) < 0 ? -1 : v;
+}
+static inline void set_int(int fd, int level, int name, int v) { SYS(setsockopt, fd, level, name, &v, sizeof v); }
 bool smcgw_interrupts(void);
 
 // smcgw_give_way is called after n bytes were copied. TCP in the kernel sleeps again and again in bulk transfers; a copier does not, and a

@@ -139,49 +139,46 @@ func (w *betweenWorld) asks(ctx context.Context, verb string, times int) (server
 	return server, client
 }
 
+// asksBothWays has a client ask a server, natively and promoted, and then lets it do as its verb says.
+func (w *betweenWorld) asksBothWays(verb string, then func(ctx context.Context, server, client *testnet.Proc)) {
+	w.t.Helper()
+	for _, library := range []bool{false, true} {
+		w.library = library
+		ctx, cancel := context.WithTimeout(w.t.Context(), slowed(time.Minute))
+		defer cancel()
+		server, client := w.asks(ctx, verb, 300)
+		if library {
+			w.promoted()
+		}
+		require.NoError(w.t, client.Signal(syscall.SIGTERM))
+		then(ctx, server, client)
+		require.NoError(w.t, server.Kill())
+		_ = server.Wait()
+	}
+}
+
 // TestBetweenHostsAtRest checks that a sender knows, as natively, that its peer has everything, and that the death of a
 // peer that has read everything is the end of the stream.
 func TestBetweenHostsAtRest(t *testing.T) {
 	t.Parallel()
-	w := newBetweenWorld(t, settings{Carriers: "soft"})
-	for _, library := range []bool{false, true} {
-		w.library = library
-		ctx, cancel := context.WithTimeout(t.Context(), slowed(time.Minute))
-		defer cancel()
-		server, client := w.asks(ctx, "ask", 300)
-		if library {
-			w.promoted()
-		}
-		require.NoError(t, client.Signal(syscall.SIGTERM))
+	newBetweenWorld(t, settings{Carriers: "soft"}).asksBothWays("ask", func(ctx context.Context, server, client *testnet.Proc) {
 		require.NoError(t, client.WaitOutput(ctx, "owes 0\n"))
 		require.NoError(t, server.Kill())
 		require.NoError(t, client.WaitOutput(ctx, "then the end\n"))
-		_ = server.Wait()
-	}
+	})
 }
 
 // TestBetweenHostsLeaves checks that all comes that a program wrote before it was killed, although its ring was full and
 // its kernel not done.
 func TestBetweenHostsLeaves(t *testing.T) {
 	t.Parallel()
-	w := newBetweenWorld(t, settings{Carriers: "soft"})
-	for _, library := range []bool{false, true} {
-		w.library = library
-		ctx, cancel := context.WithTimeout(t.Context(), slowed(time.Minute))
-		defer cancel()
-		server, client := w.asks(ctx, "leave", 300)
-		if library {
-			w.promoted()
-		}
-		require.NoError(t, client.Signal(syscall.SIGTERM))
+	newBetweenWorld(t, settings{Carriers: "soft"}).asksBothWays("leave", func(ctx context.Context, server, client *testnet.Proc) {
 		require.NoError(t, client.WaitOutput(ctx, "gave"))
 		_, gave, _ := strings.Cut(client.Output(), "gave ")
 		gave, _, _ = strings.Cut(gave, "\n")
 		require.NoError(t, server.WaitOutput(ctx, "got"))
 		require.Contains(t, server.Output(), "got "+gave+", then the end\n")
-		require.NoError(t, server.Kill())
-		_ = server.Wait()
-	}
+	})
 }
 
 // TestBetweenHostsGatewayStops checks that programs that ask and answer go on while a gateway stands still.

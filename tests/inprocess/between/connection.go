@@ -274,11 +274,10 @@ func (k *connection) strike(t time.Time) {
 func (k *connection) look(s *side) (any bool) {
 	if s.sends == nil && s.left.Load() && !s.closed.Load() && !s.own.written() {
 		s.sends = make(chan bool, 1)
-		finished := s.own.w32(inprocess.EndFlags).Load()&inprocess.Gone != 0
-		if fd := s.came.Swap(-1); fd > 0 && !finished {
-			k.h.all.Go(func() { s.sends <- k.h.linger(int(fd-1), true) })
+		if fd := s.socket(); fd >= 0 && s.own.w32(inprocess.EndFlags).Load()&inprocess.Gone == 0 {
+			s.came.Store(-1)
+			k.h.all.Go(func() { s.sends <- k.h.linger(fd, true) })
 		} else {
-			s.came.Store(max(0, fd))
 			s.sends <- false
 		}
 	}

@@ -153,8 +153,7 @@ func (q *qp) violates(h *wire.Header, payload []byte) bool {
 	if t&wire.Write == 0 || !q.fits(t, len(payload)) || !q.serves(t) {
 		return true
 	}
-	_, s := q.target(h, t, len(payload))
-	return s != wire.ACK
+	return q.target(h, t, len(payload)) != wire.ACK
 }
 
 // suspect drops a packet that fits in everything but what it asks for.

@@ -117,11 +117,23 @@ func (p *pd) local(s *verbs.SGE, off, n uint32, need verbs.Access) []byte {
 
 // remote returns the memory that a peer refers to, or nil if the key does not grant it.
 func (p *pd) remote(key uint32, addr, n uint64, need verbs.Access) []byte {
-	m := p.dev.keys.find(key)
-	if m == nil || m.pd != p || verbs.Access(m.remote.Load())&need != need {
-		return nil
+	if m := p.region(key, need); m != nil {
+		return m.span(addr, n)
 	}
-	return m.span(addr, n)
+	return nil
+}
+
+// region returns the region of a key, or nil if the peer does not have these rights.
+func (p *pd) region(key uint32, need verbs.Access) *mr {
+	if m := p.dev.keys.find(key); m != nil && m.pd == p && m.grants(need) {
+		return m
+	}
+	return nil
+}
+
+// grants reports whether the peer still has these rights.
+func (m *mr) grants(need verbs.Access) bool {
+	return !m.closed.Load() && verbs.Access(m.remote.Load())&need == need
 }
 
 // invalidate ends the peer's access to a region. It returns false if the key has no region that may be invalidated.

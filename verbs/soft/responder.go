@@ -17,10 +17,7 @@ type responder struct {
 	psn     uint32 // expected
 	msn     uint32 // messages completed
 	msg     message
-	addr    uint64 // WRITE: where the next byte goes
-	key     uint32
-	left    uint32
-	total   uint32
+	write   write
 	nakked  bool   // a NAK or RNR NAK for psn was sent
 	seen    uint32 // the last unexpected PSN; while a missing packet is waited for, the highest
 	gapAt   int64  // when to send a NAK of psn, 0: psn is not waited for
@@ -48,6 +45,13 @@ const (
 	writing
 )
 
+// write is the WRITE that is being received.
+type write struct {
+	region *mr    // nil if it has no bytes
+	rest   []byte // the part of the region that is still to be written
+	total  uint32 // bytes of the whole WRITE
+}
+
 func (r *responder) init(psn uint32, depth int) {
 	*r = responder{psn: psn, jobs: r.jobs[:0], stored: make([]job, 0, depth)}
 }
@@ -55,7 +59,7 @@ func (r *responder) init(psn uint32, depth int) {
 // drop discards what is still to be answered.
 func (r *responder) drop() {
 	r.ack, r.again, r.nak, r.dying, r.msg, r.gapAt = false, false, false, false, none, 0
-	r.jobs = r.jobs[:0]
+	r.jobs, r.write = r.jobs[:0], write{}
 }
 
 // request handles a request (IBTA vol. 1, 9.7.4.1); the order of checks is that of rxe_resp.
@@ -229,52 +233,61 @@ func pickNAK(status verbs.WCStatus) wire.Syndrome {
 }
 
 func (q *qp) executeWrite(h *wire.Header, t wire.Traits, payload []byte) bool {
-	r := &q.resp
-	at, s := q.target(h, t, len(payload))
-	if s != wire.ACK {
+	if s := q.put(h, t, payload); s != wire.ACK {
 		q.refuse(s)
 		return false
 	}
-	n := uint32(len(payload))
-	copy(at, payload)
-	if t&wire.Start != 0 {
-		r.addr, r.key, r.left, r.total = h.VA, h.RKey, h.Length, h.Length
-	}
-	r.msg = writing
-	r.addr += uint64(n)
-	r.left -= n
-	if t&wire.End == 0 {
-		return true
-	}
-	r.msg = none
-	if t&wire.HasImm != 0 {
+	if t&wire.End != 0 && t&wire.HasImm != 0 {
 		q.received(&verbs.WC{
-			Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: h.Imm, ByteLen: r.total, SrcQP: q.attr.DestQPNum,
+			Opcode: verbs.WCRecvRDMAWithImm, Flags: verbs.WCWithImm, ImmData: h.Imm, ByteLen: q.resp.write.total,
+			SrcQP: q.attr.DestQPNum,
 		})
 	}
 	return true
 }
 
-// target returns the memory for a packet of a WRITE with length bytes, and ACK, or else why the packet is refused. It
-// changes nothing.
-func (q *qp) target(h *wire.Header, t wire.Traits, length int) ([]byte, wire.Syndrome) {
-	addr, key, left, total, n := q.resp.addr, q.resp.key, q.resp.left, q.resp.total, uint32(length)
+// target returns ACK if a packet of a WRITE with length bytes may be written, or else why it is refused. It changes
+// nothing.
+func (q *qp) target(h *wire.Header, t wire.Traits, length int) wire.Syndrome {
+	w := &q.resp.write
+	left := len(w.rest)
 	if t&wire.Start != 0 {
-		addr, key, left, total = h.VA, h.RKey, h.Length, h.Length
+		left = int(h.Length)
 	}
 	switch {
-	case n > left || t&wire.End != 0 && n != left || t&wire.End == 0 && n == left || total > maxMsg:
-		return nil, wire.NAKInvalidRequest
-	case t&wire.Start != 0 && total > 0 && q.pd.remote(key, addr, uint64(total), verbs.AccessRemoteWrite) == nil:
-		return nil, wire.NAKRemoteAccess
-	case n == 0:
-		return nil, wire.ACK
+	case length > left || t&wire.End != 0 && length != left || t&wire.End == 0 && length == left || left > maxMsg:
+		return wire.NAKInvalidRequest
+	case t&wire.Start == 0:
+		if !w.region.grants(verbs.AccessRemoteWrite) { // closed meanwhile
+			return wire.NAKRemoteAccess
+		}
+	case left > 0 && q.pd.remote(h.RKey, h.VA, uint64(left), verbs.AccessRemoteWrite) == nil:
+		return wire.NAKRemoteAccess
 	}
-	at := q.pd.remote(key, addr, uint64(n), verbs.AccessRemoteWrite)
-	if at == nil { // closed meanwhile
-		return nil, wire.NAKRemoteAccess
+	return wire.ACK
+}
+
+// put writes what a packet carries, or returns why it is refused.
+func (q *qp) put(h *wire.Header, t wire.Traits, payload []byte) wire.Syndrome {
+	if s := q.target(h, t, len(payload)); s != wire.ACK {
+		return s
 	}
-	return at, wire.ACK
+	w := &q.resp.write
+	if t&wire.Start != 0 {
+		w.region, w.rest, w.total = nil, nil, h.Length
+		if h.Length > 0 {
+			if w.region = q.pd.region(h.RKey, verbs.AccessRemoteWrite); w.region == nil { // closed meanwhile
+				return wire.NAKRemoteAccess
+			}
+			w.rest = w.region.span(h.VA, uint64(h.Length))
+		}
+	}
+	w.rest = w.rest[copy(w.rest, payload):]
+	q.resp.msg = writing
+	if t&wire.End != 0 {
+		q.resp.msg, w.region, w.rest = none, nil, nil
+	}
+	return wire.ACK
 }
 
 // serves reports whether the queue pair grants this kind of request at all. If not, the request is treated like a

@@ -80,22 +80,10 @@ func (q *qp) place(h *wire.Header, t wire.Traits, payload []byte) bool {
 		}
 		wc.ByteLen = q.cur.got
 	} else {
-		if t&wire.Start != 0 {
-			r.addr, r.key, r.left, r.total = h.VA, h.RKey, h.Length, h.Length
-			if r.total > 0 && q.pd.remote(r.key, r.addr, uint64(r.total), verbs.AccessRemoteWrite) == nil {
-				return false
-			}
-		}
-		n := uint32(len(payload))
-		dst := q.pd.remote(r.key, r.addr, uint64(n), verbs.AccessRemoteWrite)
-		if n > r.left || t&wire.End != 0 && n != r.left || n > 0 && dst == nil {
+		if q.put(h, t, payload) != wire.ACK {
 			return false
 		}
-		copy(dst, payload)
-		r.msg = writing
-		r.addr += uint64(n)
-		r.left -= n
-		wc.Opcode, wc.ByteLen = verbs.WCRecvRDMAWithImm, r.total
+		wc.Opcode, wc.ByteLen = verbs.WCRecvRDMAWithImm, r.write.total
 	}
 	if t&wire.End == 0 {
 		return true

@@ -132,7 +132,7 @@ func (l *simLink) inspect(f wire.Flow, place int, data []byte) {
 		icrc = wire.NewICRC(f)
 		l.icrcs[f] = icrc
 	}
-	id, ok := icrc.Verify(data)
+	id, ok := icrc.Verify(uint16(place), data)
 	var h wire.Header
 	_, err := h.Parse(data)
 	if !ok || err != nil || f.Dst.Is4() && int(id) != place {

@@ -47,7 +47,7 @@ type vector struct {
 	flows    map[flowKey]*wire.ICRC
 	lastKey  flowKey
 	lastFlow *wire.ICRC
-	memo     wire.Memo
+	nextID   uint16      // expected IPv4 identification: they count up from 0 in each train
 	header   wire.Header // of the packet being handled
 	parts    [][]byte    // of the packet being built
 
@@ -269,12 +269,10 @@ func (v *vector) uninstall(q *qp) {
 
 // lookup returns the queue pair with that number if it receives.
 func (v *vector) lookup(qpn uint32) *qp {
-	switch {
-	case qpn == gsiQPN:
+	if qpn == gsiQPN {
 		return v.gsi
-	case v.last == nil || v.last.num != qpn:
-		v.last = v.table[qpn]
 	}
+	v.last = v.table[qpn]
 	return v.last
 }
 

@@ -12,14 +12,16 @@ func BenchmarkVerify(b *testing.B) {
 	for name, c := range map[string]ICRC{"ipv4": NewICRC(flow4), "ipv6": NewICRC(flow6)} {
 		for _, size := range []int{0, 1024, 4096} {
 			d := sealed(&c, 777, make([]byte, size))
-			b.Run(fmt.Sprintf("%s/%d", name, size), func(b *testing.B) {
-				b.SetBytes(int64(len(d)))
-				for b.Loop() {
-					if _, ok := c.Verify(d); !ok {
-						b.Fatal("not verified")
+			for _, expected := range []uint16{777, 0} {
+				b.Run(fmt.Sprintf("%s/%d/%d", name, size, expected), func(b *testing.B) {
+					b.SetBytes(int64(len(d)))
+					for b.Loop() {
+						if _, ok := c.Verify(expected, d); !ok {
+							b.Fatal("not verified")
+						}
 					}
-				}
-			})
+				})
+			}
 		}
 	}
 }

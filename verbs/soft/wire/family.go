@@ -18,10 +18,6 @@ type family struct {
 	idHigh, idLow [256]uint32
 	// train holds the contributions of the first identifications after the BTH.
 	train [64]uint32
-	// unmasked is the contribution of byte 4 of the BTH being 0 instead of ones, by the length of the headers.
-	unmasked [MaxHeaderLen + 1]uint32
-	// masked is the contribution of that byte's value instead of ones, at the position of the identification.
-	masked [256]uint32
 	// bth holds the contributions of each byte of the BTH to the register after it: twelve independent look-ups, where
 	// each step of a loop over bytes would wait for the one before.
 	bth [BTHLen][256]uint32
@@ -81,13 +77,6 @@ func newFamily() *family {
 		f.lengths[n+ICRCLen].back = back
 		back = stepBack(back)
 	}
-	for b := range f.masked {
-		s := uint32(b) ^ 0xff
-		for range idToPayload + bthMasked {
-			s = stepBack(s)
-		}
-		f.masked[b] = s
-	}
 	for i := BTHLen - 1; i >= 0; i-- {
 		for b := range f.bth[i] {
 			if i == BTHLen-1 {
@@ -97,20 +86,15 @@ func newFamily() *family {
 			}
 		}
 	}
-	s := uint32(0xff)
-	for n := bthMasked + 1; n < len(f.unmasked); n++ {
-		s = step(s)
-		f.unmasked[n] = s
-	}
 	return f
 }
 
-// afterBTH returns the state after the BTH at the beginning of b.
+// afterBTH returns the state after the BTH at the beginning of b, whose masked byte counts as ones.
 func (f *family) afterBTH(state uint32, b []byte) uint32 {
 	b = b[:BTHLen:BTHLen]
 	s := ^state ^ binary.LittleEndian.Uint32(b)
 	t := &f.bth
 	return ^(t[0][byte(s)] ^ t[1][byte(s>>8)] ^ t[2][byte(s>>16)] ^ t[3][s>>24] ^
-		t[4][b[4]] ^ t[5][b[5]] ^ t[6][b[6]] ^ t[7][b[7]] ^
+		t[bthMasked][0xff] ^ t[5][b[5]] ^ t[6][b[6]] ^ t[7][b[7]] ^
 		t[8][b[8]] ^ t[9][b[9]] ^ t[10][b[10]] ^ t[11][b[11]])
 }

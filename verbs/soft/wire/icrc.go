@@ -100,18 +100,13 @@ func coverPorts(udp []byte, f Flow) {
 	binary.BigEndian.PutUint16(udp[2:], f.DstPort)
 }
 
-// Begin returns the state after the BTH and the extension headers hdr, as encoded by Append. id is the IPv4
+// Begin returns the state after hdr: the BTH, the extension headers, as encoded by Append, and any payload that follows. id is the IPv4
 // identification, ignored for IPv6; n is the size of the UDP payload with headers, payload, padding and ICRC, at most
 // MaxLen.
 func (c *ICRC) Begin(id uint16, n int, hdr []byte) uint32 {
 	f := c.family
 	state := c.state ^ f.lengths[n].state ^ f.idHigh[id>>8] ^ f.idLow[id&0xff]
-	if hdr[bthMasked] == 0 && len(hdr) <= MaxHeaderLen {
-		return Update(f.afterBTH(state, hdr), hdr[BTHLen:]) ^ f.unmasked[len(hdr)]
-	}
-	state = Update(state, hdr[:bthMasked])
-	state = ^step(^state ^ 0xff)
-	return Update(state, hdr[bthMasked+1:])
+	return Update(f.afterBTH(state, hdr), hdr[BTHLen:])
 }
 
 // Finish returns the ICRC, which is little-endian on the wire.
@@ -123,48 +118,24 @@ func AppendICRC(b []byte, state uint32) []byte {
 }
 
 // Verify checks the ICRC of a received UDP payload. For IPv4 it accepts the payload if some identification explains the
-// ICRC, and returns that; see the package comment for how strong that check is. Datagrams longer than MaxLen fail.
+// ICRC, and returns that; see the package comment for how strong that check is. It is fastest if the identification is
+// the expected one. Datagrams longer than MaxLen fail.
 //
-// The CRC is computed over the payload as received. It differs from the ICRC because of the masked byte of the BTH, the
-// identification, or damage. Stepped back to the position of the identification, the first is one of 256 constants and
-// the second is the identification itself.
-func (c *ICRC) Verify(datagram []byte) (id uint16, ok bool) {
+// A wrong identification changes the CRC. Stepped back to the position of the identification, the difference is that of
+// the two identifications; damage is anything else.
+func (c *ICRC) Verify(expected uint16, datagram []byte) (id uint16, ok bool) {
 	n := len(datagram)
 	if n < MinLen || n > MaxLen {
 		return 0, false
 	}
-	return c.explain(c.difference(datagram), n, datagram[bthMasked])
-}
-
-// VerifyWith is Verify for one goroutine that verifies many similar datagrams.
-func (c *ICRC) VerifyWith(m *Memo, datagram []byte) (id uint16, ok bool) {
-	n := len(datagram)
-	if n < MinLen || n > MaxLen {
+	f, body := c.family, n-ICRCLen
+	diff := c.Begin(expected, n, datagram[:body]) ^ binary.LittleEndian.Uint32(datagram[body:])
+	if diff == 0 {
+		return expected, true
+	}
+	diff = multiply(diff, f.lengths[n].back)
+	if diff&^f.id != 0 {
 		return 0, false
 	}
-	diff, masked := c.difference(datagram), datagram[bthMasked]
-	s := &m.seen[m.slot(diff)]
-	if s.family == c.family && s.diff == diff && int(s.length) == n && s.masked == masked {
-		return s.id, true
-	}
-	if id, ok = c.explain(diff, n, masked); ok {
-		s.family, s.diff, s.length, s.id, s.masked = c.family, diff, uint16(n), id, masked
-	}
-	return id, ok
-}
-
-// difference returns the difference between the CRC of a datagram as received and its ICRC.
-func (c *ICRC) difference(datagram []byte) uint32 {
-	n := len(datagram)
-	state := c.family.afterBTH(c.state^c.family.lengths[n].state, datagram)
-	return Update(state, datagram[BTHLen:n-ICRCLen]) ^ binary.LittleEndian.Uint32(datagram[n-ICRCLen:])
-}
-
-// explain returns the identification that causes a difference.
-func (c *ICRC) explain(diff uint32, n int, masked byte) (id uint16, ok bool) {
-	diff = multiply(diff, c.family.lengths[n].back) ^ c.family.masked[masked]
-	if diff&^c.family.id != 0 {
-		return 0, false
-	}
-	return bits.ReverseBytes16(uint16(diff)), true
+	return expected ^ bits.ReverseBytes16(uint16(diff)), true
 }

@@ -14,8 +14,7 @@ func (c *ICRC) BeginRun(n int, bth []byte) Run {
 	f := c.family
 	var b [BTHLen]byte
 	copy(b[:BTHLen-4], bth)
-	b[bthMasked] = 0
-	return Run{f, f.afterBTH(c.state^f.lengths[n].state, b[:]) ^ f.unmasked[BTHLen]}
+	return Run{f, f.afterBTH(c.state^f.lengths[n].state, b[:])}
 }
 
 // At returns what [ICRC.Begin] would: the state after the BTH whose last word is word. id is the IPv4 identification,

@@ -12,37 +12,22 @@ import (
 // WRITEs of a few packets share trains: the call to the kernel and the wake-up
 // of the peer are what a datagram costs.
 func TestShortWritesShareTrains(t *testing.T) {
-	p := openPair(t, on("127.0.0.1"), on("127.0.0.2"))
-	a, b := newAllocEnd(t, &p.A, verbs.QPTRC), newAllocEnd(t, &p.B, verbs.QPTRC)
-	for _, e := range []*allocEnd{a, b} {
-		require.NoError(t, verbs.Init(e.qp, verbs.AccessRemoteWrite))
-	}
-	attr := p.Attr(a.side, b.qp.Num())
-	attr.PathMTU = verbs.MTU1024
-	require.NoError(t, verbs.Connect(a.qp, attr))
-	attr = p.Attr(b.side, a.qp.Num())
-	attr.PathMTU = verbs.MTU1024
-	require.NoError(t, verbs.Connect(b.qp, attr))
-
+	g := newGuarded(t, true)
 	const messages, size = 8, 4 << 10
-	for i := range a.mr.Bytes() {
-		a.mr.Bytes()[i] = byte(i * 7 >> 3)
+	from, to := g.mrs[0], g.mrs[1]
+	for i := range from.Bytes() {
+		from.Bytes()[i] = byte(i * 7 >> 3)
 	}
-	calls := &countTrains{link: a.qp.(*qp).vec.link}
-	a.qp.(*qp).vec.tx.link = calls
-	for i := range messages {
-		a.sge[0] = verbs.SGE{Addr: a.mr.Addr() + uint64(i*size), Length: size, LKey: a.mr.LKey()}
-		a.wr = verbs.SendWR{
-			Opcode: verbs.WRRDMAWrite, SGList: a.sge[:], RemoteAddr: b.mr.Addr() + uint64(i*size), RKey: b.mr.RKey(),
-		}
-		require.NoError(t, a.qp.PostSend(&a.wr))
+	calls := &countTrains{link: g.qps[0].vec.link}
+	g.qps[0].vec.tx.link = calls
+	for i := range uint64(messages) {
+		require.NoError(t, g.qps[0].PostSend(&verbs.SendWR{
+			Opcode: verbs.WRRDMAWrite, SGList: []verbs.SGE{{Addr: from.Addr() + i*size, Length: size, LKey: from.LKey()}},
+			RemoteAddr: to.Addr() + i*size, RKey: to.RKey(),
+		}))
 	}
-	for deadline := time.Now().Add(patience); a.done < messages && time.Now().Before(deadline); {
-		a.turn(t)
-		b.turn(t)
-	}
-	require.Equal(t, messages, a.done)
-	require.Equal(t, a.mr.Bytes()[:messages*size], b.mr.Bytes()[:messages*size])
+	g.must(time.Second, "all have completed", func() bool { return len(g.wcs[0]) == messages })
+	require.Equal(t, from.Bytes()[:messages*size], to.Bytes()[:messages*size])
 	require.Len(t, calls.sent, 1, "32 KiB are one train")
 	require.Equal(t, messages*size/1024, calls.sent[0])
 }
@@ -77,24 +62,19 @@ func TestMessageFillsTrains(t *testing.T) {
 		"end of one MTU": {512 << 10, []int{2, full, full, full, full, full, full, full, full, 511 - 2 - 8*full, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := openPair(t, on("127.0.0.1"), on("127.0.0.2"))
-			a, b := newAllocEnd(t, &p.A, verbs.QPTRC), newAllocEnd(t, &p.B, verbs.QPTRC)
-			require.NoError(t, verbs.Init(a.qp, verbs.AccessRemoteWrite))
-			attr := p.Attr(a.side, b.qp.Num())
-			attr.PathMTU = verbs.MTU1024
-			require.NoError(t, verbs.Connect(a.qp, attr))
-			mr, err := p.A.PD.RegMR(make([]byte, tc.length), verbs.AccessLocalWrite)
+			g := newGuarded(t, true)
+			sender := g.qps[0]
+			mr, err := sender.pd.RegMR(make([]byte, tc.length), verbs.AccessLocalWrite)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, mr.Close()) }()
-
-			sender := a.qp.(*qp)
 			sender.req.cc.window = maxWindow
 			trains := &everyTrain{link: sender.vec.link}
 			sender.vec.tx.link = trains
-			a.sge[0] = verbs.SGE{Addr: mr.Addr(), Length: tc.length, LKey: mr.LKey()}
-			a.wr = verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, SGList: a.sge[:], RemoteAddr: b.mr.Addr(), RKey: b.mr.RKey()}
-			require.NoError(t, a.qp.PostSend(&a.wr))
-			a.turn(t)
+			require.NoError(t, sender.PostSend(&verbs.SendWR{
+				Opcode: verbs.WRRDMAWriteWithImm, SGList: []verbs.SGE{{Addr: mr.Addr(), Length: tc.length, LKey: mr.LKey()}},
+				RemoteAddr: g.mrs[1].Addr(), RKey: g.mrs[1].RKey(),
+			}))
+			g.run(0, nil)
 			require.Equal(t, tc.want, trains.sent)
 		})
 	}

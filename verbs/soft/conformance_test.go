@@ -131,3 +131,20 @@ func TestConformance(t *testing.T) {
 		})
 	}
 }
+
+func TestEngineAllocatesNothing(t *testing.T) {
+	plain := func(c *Config) { c.NoOffload, c.MTU = true, verbs.MTU1024 }
+	ecn := func(c *Config) { c.ECN = true }
+	for name, c := range map[string][2]Config{
+		"IPv4":                 {on("127.0.0.1"), on("127.0.0.2")},
+		"IPv6":                 {on("::1"), on("::1")},
+		"IPv4 with ECN":        {on("127.0.0.1", ecn), on("127.0.0.2", ecn)},
+		"IPv6 with ECN":        {on("::1", ecn), on("::1", ecn)},
+		"IPv4 without offload": {on("127.0.0.1", plain), on("127.0.0.2", plain)},
+		"IPv6 without offload": {on("::1", plain), on("::1", plain)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			verbstest.Allocations(t, func(t testing.TB) *verbstest.Pair { return openPair(t, c[0], c[1]) })
+		})
+	}
+}

@@ -98,7 +98,7 @@ func (p *printer) print(e Event) {
 }
 
 var errUsage = errors.New("usage: serve MODE=ADDRESS... | serve-udp MODE=ADDRESS... | web ADDRESS | forward ADDRESS... | fetch [flags] | " +
-	"connect | ping | transfer | visit | churn | short | hold [flags] | ping-udp [flags] | memcached [flags]")
+	"connect | ping | transfer | visit | churn | short | hold [flags] | ping-udp [flags]")
 
 // Main runs the app that the arguments name and returns its exit status: 0 if everything went as it should, 1 if not, 2
 // for wrong arguments.
@@ -134,8 +134,6 @@ func run(args []string, in io.Reader, p *printer, more []App) error {
 		return serveUDP(args[1:], in, p)
 	case "ping-udp":
 		return pingUDP(args[1:], in, p)
-	case "memcached":
-		return memcached(args[1:], p)
 	case "web":
 		return web(args[1:], p)
 	case "fetch":

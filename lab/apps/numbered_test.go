@@ -46,22 +46,3 @@ func TestNumberedCut(t *testing.T) {
 	_, err := parseNumbered(append([]byte{4, 8, 0x1b, 0x58, 10, 77, 0, 1}, b...))
 	require.ErrorIs(t, err, errAlien)
 }
-
-func TestParseMemcached(t *testing.T) {
-	b := []byte{0, 1, 0, 0, 0, 1, 0, 0}
-	for i := range b {
-		_, err := parseMemcached(b[:i])
-		require.ErrorIs(t, err, errMemcached)
-	}
-	p, err := parseMemcached(append(b, "END"...))
-	require.NoError(t, err)
-	require.Equal(t, memcachedPart{id: 1, total: 1, text: []byte("END")}, p)
-	for _, wrong := range [][]byte{
-		{0, 1, 0, 3, 0, 3, 0, 0}, // the fourth of three
-		{0, 1, 0, 0, 0, 0, 0, 0}, // one of none
-		{0, 1, 0, 0, 1, 1, 0, 0}, // one of too many
-	} {
-		_, err := parseMemcached(wrong)
-		require.ErrorIs(t, err, errMemcached, "% x", wrong)
-	}
-}

@@ -34,13 +34,6 @@ func (h *Host) Dig(ctx context.Context, server netip.AddrPort, name, kind string
 	return strings.TrimSpace(out), err
 }
 
-// Memcached starts an ordinary memcached on all addresses of the host, listening on UDP as well as on TCP.
-func (h *Host) Memcached(port uint16) (*Proc, error) {
-	number := strconv.Itoa(int(port))
-	// It opens its UDP sockets last.
-	return h.StartReady("server listening (udp)", "memcached", "-u", "root", "-p", number, "-U", number, "-l", "0.0.0.0,::", "-t", "2", "-vv")
-}
-
 // SockperfServer starts a sockperf server on one address of the host. The program supports only IPv4.
 func (h *Host) SockperfServer(port uint16) (*Proc, error) {
 	return h.StartReady("using recvfrom() to block on socket", "sockperf", "server", "-i", h.Addr4.String(), "-p", strconv.Itoa(int(port)))

@@ -16,14 +16,13 @@ import (
 
 // Ports of the UDP programs. The policy of datagramSettings has all but plainUDP.
 const (
-	dnsPort       = 53 // on the never-list; a rule names it
-	echoUDP       = 7100
-	sinkUDP       = 7101
-	deadUDP       = 7102 // no listener
-	plainUDP      = 7103 // not in the policy
-	quicPort      = 4433
-	sockperfPort  = 11111
-	memcachedPort = 11211
+	dnsPort      = 53 // on the never-list; a rule names it
+	echoUDP      = 7100
+	sinkUDP      = 7101
+	deadUDP      = 7102 // no listener
+	plainUDP     = 7103 // not in the policy
+	quicPort     = 4433
+	sockperfPort = 11111
 )
 
 // udpProgram is an unmodified UDP program with its check.
@@ -57,9 +56,6 @@ var udpPrograms = []udpProgram{
 	}},
 	{name: "sockperf", port: sockperfPort, only4: true, run: runSockperf, serve: func(h *testnet.Host) (*testnet.Proc, error) {
 		return h.SockperfServer(sockperfPort)
-	}},
-	{name: "memcached", port: memcachedPort, run: runMemcached, serve: func(h *testnet.Host) (*testnet.Proc, error) {
-		return h.Memcached(memcachedPort)
 	}},
 	{name: "quic", port: quicPort, run: runQUIC, serve: func(h *testnet.Host) (*testnet.Proc, error) {
 		return h.StartApp("serve-quic", fmt.Sprintf("quic=[::]:%d", quicPort))
@@ -141,19 +137,6 @@ func runSockperf(t *testing.T, from *testnet.Host, _ netip.Addr, server netip.Ad
 	return exchanged{r.Sent, r.Received}
 }
 
-func runMemcached(t *testing.T, from *testnet.Host, _ netip.Addr, server netip.AddrPort, _ *testnet.Proc) exchanged {
-	for size, count := range map[string]string{"100": "200", "1300": "50"} {
-		e, err := from.RunApp(patience(t), "memcached", "-to", server.String(), "-count", count, "-size", size)
-		require.NoError(t, err)
-		require.Zero(t, e.Failed, "%+v", e)
-	}
-	// Asked for in one packet, answered in many.
-	e, err := from.RunApp(patience(t), "memcached", "-to", server.String(), "-count", "5", "-size", "20000")
-	require.NoError(t, err)
-	require.Zero(t, e.Failed, "%+v", e)
-	return exchanged{2*250 + 5, 2*250 + 5*14}
-}
-
 func runQUIC(t *testing.T, from *testnet.Host, client netip.Addr, server netip.AddrPort, p *testnet.Proc) exchanged {
 	return moveQUIC(t, 2_000_000, from, client, server, p)
 }
@@ -202,7 +185,7 @@ func aliens(p *testnet.Proc) (found []apps.Event) {
 // serveAll starts the server of every program on a host.
 func serveAll(t *testing.T, h *testnet.Host) map[string]*testnet.Proc {
 	t.Helper()
-	testnet.Require(t, "dnsmasq", "dig", "iperf3", "sockperf", "memcached")
+	testnet.Require(t, "dnsmasq", "dig", "iperf3", "sockperf")
 	procs := map[string]*testnet.Proc{}
 	for _, p := range udpPrograms {
 		proc, err := p.serve(h)

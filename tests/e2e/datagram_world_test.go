@@ -34,8 +34,8 @@ func udpRule(peers string) string {
 	if peers != "" {
 		peers = ", peers: [" + peers + "]"
 	}
-	return fmt.Sprintf("  - { name: datagrams, match: { proto: udp, ports: [%d, %d, %d, %d, %d, %d, %d, %d]%s }, action: accelerate }\n",
-		dnsPort, iperfPort, sockperfPort, memcachedPort, quicPort, echoUDP, sinkUDP, deadUDP, peers)
+	return fmt.Sprintf("  - { name: datagrams, match: { proto: udp, ports: [%d, %d, %d, %d, %d, %d, %d]%s }, action: accelerate }\n",
+		dnsPort, iperfPort, sockperfPort, quicPort, echoUDP, sinkUDP, deadUDP, peers)
 }
 
 // named selects all hosts by address, so a gateway may ask them.

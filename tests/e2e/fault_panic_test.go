@@ -93,9 +93,7 @@ func testFaultPanic(t *testing.T, c processCell, total *tally) {
 		c.close()
 	}
 	require.Equal(t, f.daemon, f.g.daemon())
-	out, err := f.host.Run(t.Context(), "curl", "-s", "--unix-socket", f.g.socket, "http://smcgw/metrics")
-	require.NoError(t, err)
-	require.Contains(t, out, fmt.Sprintf("\nsmcgw_panics_total %d\n", len(steps)))
+	require.EqualValues(t, len(steps), f.g.metrics(t)[panicsTotal])
 	require.Eventually(t, func() bool { return len(f.g.conns()) == 0 }, 30*time.Second, 50*time.Millisecond, "%+v", f.g.conns())
 	for _, g := range w.gateways {
 		g.signal(g.proc.Pid(), syscall.SIGTERM)

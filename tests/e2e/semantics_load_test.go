@@ -3,9 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -15,8 +13,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/apps"
+	"github.com/smcgw/smcgw/lab/daemon"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -252,25 +252,8 @@ func (w *world) usage(t *testing.T, g *gw) usage {
 	}
 }
 
-// metrics reads the metrics of a gateway from the admin socket.
-func (g *gw) metrics(t *testing.T) map[string]float64 {
+// metrics reads the metrics of a gateway.
+func (g *gw) metrics(t *testing.T) daemon.Metrics {
 	t.Helper()
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", g.socket)
-	}}
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://smcgw/metrics", nil)
-	require.NoError(t, err)
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	m := map[string]float64{}
-	for line := range strings.Lines(string(b)) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && !strings.HasPrefix(name, "#") {
-			m[name], _ = strconv.ParseFloat(value, 64)
-		}
-	}
-	return m
+	return asks(g, func(c *admin.Client, ctx context.Context) (daemon.Metrics, error) { return daemon.ReadMetrics(ctx, c) })
 }

@@ -97,7 +97,7 @@ func (s *soak) outlived(at *site, old *testnet.Proc, so int64) error {
 			continue // it is about to end
 		}
 		s.zero(at, r)
-		if now := int64(r.sum("smcgw_demotions_total")); now > so {
+		if now := int64(r.Sum("smcgw_demotions_total")); now > so {
 			at.also(now - so)
 			so = now
 		}

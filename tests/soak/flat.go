@@ -3,64 +3,29 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"math"
-	"net"
-	"net/http"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/lab/daemon"
 )
 
-// readings are the metrics of one gateway, by name and labels.
-type readings map[string]float64
-
-// sum adds up the series of one name.
-func (r readings) sum(name string) (v float64) {
-	for series, x := range r {
-		if series == name || strings.HasPrefix(series, name+"{") {
-			v += x
-		}
-	}
-	return v
-}
-
 // metrics reads the metrics of a gateway.
-func (s *soak) metrics(at *site) (readings, error) { return s.read(at.socket()) }
+func (s *soak) metrics(at *site) (daemon.Metrics, error) { return s.read(at.socket()) }
 
 // read reads the metrics from an admin socket.
-func (s *soak) read(socket string) (readings, error) {
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}
-	defer transport.CloseIdleConnections()
+func (s *soak) read(socket string) (daemon.Metrics, error) {
+	c := admin.NewClient(socket)
+	defer c.Close()
 	ctx, cancel := context.WithTimeout(s.life, 20*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://smcgw/metrics", nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
-	}
-	r := readings{}
-	for line := range strings.Lines(string(b)) {
-		if i := strings.LastIndexByte(strings.TrimSpace(line), ' '); i > 0 && line[0] != '#' {
-			r[line[:i]], _ = strconv.ParseFloat(strings.TrimSpace(line[i:]), 64)
-		}
-	}
-	return r, nil
+	return daemon.ReadMetrics(ctx, c)
 }
 
 // count adds up the demotions of all gateways.
@@ -69,7 +34,7 @@ func (s *soak) count() {
 	for _, at := range s.capable {
 		if r, err := s.metrics(at); err == nil {
 			at.mu.Lock()
-			at.latest = max(at.latest, int64(r.sum("smcgw_demotions_total")))
+			at.latest = max(at.latest, int64(r.Sum("smcgw_demotions_total")))
 			at.mu.Unlock()
 		}
 		at.mu.Lock()
@@ -100,10 +65,10 @@ func (s *site) also(n int64) {
 const quietTime = 30 * time.Second
 
 // idle waits until the gateways have nothing to do and measures them.
-func (s *soak) idle() map[*site]readings {
+func (s *soak) idle() map[*site]daemon.Metrics {
 	s.ledger.say("settle and measure")
 	began := time.Now()
-	all := map[*site]readings{}
+	all := map[*site]daemon.Metrics{}
 	var mu sync.Mutex // guards all
 	s.each(func(at *site) {
 		r, err := s.settled(at, began)
@@ -121,19 +86,19 @@ func (s *soak) idle() map[*site]readings {
 
 // settled returns the readings of a gateway that has no flow, no entry of one and nothing in quarantine, with the
 // least heap between two collections.
-func (s *soak) settled(at *site, began time.Time) (readings, error) {
-	var r readings
+func (s *soak) settled(at *site, began time.Time) (daemon.Metrics, error) {
+	var r daemon.Metrics
 	var err error
 	for {
 		if r, err = s.metrics(at); err != nil {
 			return nil, err
 		}
-		left := r.sum("smcgw_flows") + r[`smcgw_ebpf_map_entries{map="flows"}`] + r[`smcgw_registered_memory_bytes{kind="quarantined"}`]
+		left := r.Sum("smcgw_flows") + r[`smcgw_ebpf_map_entries{map="flows"}`] + r[`smcgw_registered_memory_bytes{kind="quarantined"}`]
 		if left == 0 {
 			break
 		}
 		if time.Since(began) > quietTime {
-			return nil, fmt.Errorf("%w: flows %v, entries %v, quarantined %v bytes\n%s", errProgram, r.sum("smcgw_flows"),
+			return nil, fmt.Errorf("%w: flows %v, entries %v, quarantined %v bytes\n%s", errProgram, r.Sum("smcgw_flows"),
 				r[`smcgw_ebpf_map_entries{map="flows"}`], r[`smcgw_registered_memory_bytes{kind="quarantined"}`], s.remains(at))
 		}
 		time.Sleep(200 * time.Millisecond)
@@ -162,7 +127,7 @@ func (s *soak) remains(at *site) string {
 // empty; the queries themselves make garbage. The heap that it reports is the least after that. If a pool of memory
 // regions gives some back meanwhile, the count starts anew: they are no longer reserved, but stay on the heap until
 // the next collections.
-func (s *soak) collected(at *site) (r readings, err error) {
+func (s *soak) collected(at *site) (r daemon.Metrics, err error) {
 	const collections, heap, pools = "go_gc_duration_seconds_count", "go_memstats_heap_alloc_bytes", 3
 	first, least, held := -1.0, math.Inf(1), math.Inf(-1)
 	for range 6000 {
@@ -213,23 +178,23 @@ func (s *site) mapped() (sum float64, err error) {
 }
 
 // series returns a function that returns the value of one series.
-func series(name string) func(readings) float64 {
-	return func(r readings) float64 { return r[name] }
+func series(name string) func(daemon.Metrics) float64 {
+	return func(r daemon.Metrics) float64 { return r[name] }
 }
 
 // reserved returns what the pool has taken from devices, in use or not. It is bounded by its limit and kept for a
 // while. It is heap for the soft device and shared memory for shm, and a gateway's shares of the two change.
-func reserved(r readings) float64 { return r[`smcgw_registered_memory_bytes{kind="reserved"}`] }
+func reserved(r daemon.Metrics) float64 { return r[`smcgw_registered_memory_bytes{kind="reserved"}`] }
 
 // nothing is what most readings may have besides: 0.
-func nothing(readings) float64 { return 0 }
+func nothing(daemon.Metrics) float64 { return 0 }
 
 // tolerance is how much more of something a gateway may have at the end: more, plus what besides allows.
 type tolerance struct {
 	what    string
 	more    float64
-	of      func(readings) float64
-	besides func(readings) float64
+	of      func(daemon.Metrics) float64
+	besides func(daemon.Metrics) float64
 }
 
 // tolerances has the tolerances. A cache, a warm queue pair or one more batch of the legs of each family that are
@@ -251,7 +216,7 @@ var tolerances = []tolerance{
 }
 
 // compare reports what has grown.
-func (s *soak) compare(before, after map[*site]readings) {
+func (s *soak) compare(before, after map[*site]daemon.Metrics) {
 	for _, at := range s.capable {
 		b, a := before[at], after[at]
 		if b == nil || a == nil {
@@ -299,9 +264,9 @@ func (s *soak) innocent(at *site) {
 }
 
 // zero reports those of the counters in never that are not zero.
-func (s *soak) zero(at *site, r readings) {
+func (s *soak) zero(at *site, r daemon.Metrics) {
 	for _, name := range never {
-		if n := r.sum(name); n > 0 {
+		if n := r.Sum(name); n > 0 {
 			s.ledger.fail(s.ledger.start, fmt.Sprintf("gateway of %s counts %s %.0f", at.Name, name, n), "")
 		}
 	}

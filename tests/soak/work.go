@@ -58,8 +58,7 @@ func works() []work {
 		{"unread", 2, drawUnread},
 		{"datagrams", 4, drawDatagrams},
 		{"web", 5, drawWeb},
-		{"redis", 5, drawRedis},
-		{"redis-benchmark", 2, drawRedisBenchmark},
+		{"redis", 4, drawRedis},
 		{"iperf3", 3, drawIperf},
 	}
 }

@@ -75,12 +75,12 @@ func (l *lying) Read(p []byte) (int, error) {
 func TestReceiveSeesEverything(t *testing.T) {
 	var sent bytes.Buffer
 	var n int64
-	require.NoError(t, Send(&sent, 3, 200000, 0, &n))
+	require.NoError(t, send(&sent, 3, 200000, 0, &n))
 	require.EqualValues(t, 200000, n)
 	data := sent.Bytes()
 	get := func(r io.Reader) error {
 		n = 0
-		return Receive(r, 3, 200000, &n)
+		return receiveAll(r, 3, 200000, &n)
 	}
 	require.NoError(t, get(bytes.NewReader(data)))
 	require.Equal(t, wrongByteError{150001}, get(&lying{Reader: bytes.NewReader(data), at: 150001, delta: 1}))

@@ -66,9 +66,9 @@ func parseOrder(b []byte) (order, error) {
 	return o, nil
 }
 
-// Send writes n bytes of the stream of a seed, and counts them. write is the size of every write, or 0 for random
+// send writes n bytes of the stream of a seed, and counts them. write is the size of every write, or 0 for random
 // sizes.
-func Send(w io.Writer, seed uint64, n, write int64, sent *int64) error {
+func send(w io.Writer, seed uint64, n, write int64, sent *int64) error {
 	s, rnd := stream{seed}, rand.New(rand.NewPCG(seed, 1))
 	buf := make([]byte, max(write, randomWrite))
 	for off := int64(0); off < n; {
@@ -131,15 +131,31 @@ func expectEnd(r io.Reader) error {
 	}
 }
 
-// Receive reads the n bytes of the stream of a seed and its end. It checks and counts the bytes.
-func Receive(r io.Reader, seed uint64, n int64, got *int64) error {
+// receiveAll reads the n bytes of the stream of a seed and its end. It checks and counts the bytes.
+func receiveAll(r io.Reader, seed uint64, n int64, got *int64) error {
 	if err := receive(r, stream{seed}, n, got); err != nil {
 		return err
 	}
 	return expectEnd(r)
 }
 
-func serveTransfer(c *net.TCPConn, e *Event) error {
+// Stream is a connection, or a stream of one, each direction of which has its own end.
+type Stream interface {
+	io.ReadWriter
+	CloseWrite() error
+}
+
+// abort ends both directions of a connection. A stream of a connection ends with that.
+func abort(c Stream) {
+	if t, ok := c.(*net.TCPConn); ok {
+		reset(t)
+	}
+}
+
+func serveTransfer(c *net.TCPConn, e *Event) error { return ServeTransfer(c, e) }
+
+// ServeTransfer is the server's side of one transfer, which it counts in e.
+func ServeTransfer(c Stream, e *Event) error {
 	head := make([]byte, orderLen)
 	if _, err := io.ReadFull(c, head); err != nil {
 		return err
@@ -150,16 +166,16 @@ func serveTransfer(c *net.TCPConn, e *Event) error {
 	}
 	up := make(chan error, 1)
 	go func() {
-		up <- Receive(c, o.seed, o.up, &e.Received)
+		up <- receiveAll(c, o.seed, o.up, &e.Received)
 	}()
 	var upErr error
 	if o.late {
 		upErr = <-up
 	}
-	downErr := Send(c, ^o.seed, o.down, o.write, &e.Sent)
+	downErr := send(c, ^o.seed, o.down, o.write, &e.Sent)
 	if !o.late {
 		if downErr != nil {
-			reset(c) // also ends the receiver
+			abort(c) // also ends the receiver
 		}
 		upErr = <-up
 	}
@@ -169,7 +185,7 @@ func serveTransfer(c *net.TCPConn, e *Event) error {
 	return errors.Join(upErr, sendVerdict(c, upErr, e.Server))
 }
 
-func sendVerdict(c *net.TCPConn, upErr error, self *Server) error {
+func sendVerdict(c Stream, upErr error, self *Server) error {
 	verdict := verdictGood
 	if upErr != nil {
 		verdict = 0
@@ -191,13 +207,18 @@ func sendVerdict(c *net.TCPConn, upErr error, self *Server) error {
 	return c.CloseWrite()
 }
 
+// Transfer is the client's side: it sends a number of bytes, and then gets as many back.
+func Transfer(c Stream, seed uint64, size int64, e *Event) error {
+	return clientTransfer(c, order{seed: seed, up: size, down: size, late: true}, e)
+}
+
 // clientTransfer runs the client's side on a connection.
-func clientTransfer(c *net.TCPConn, o order, e *Event) error {
+func clientTransfer(c Stream, o order, e *Event) error {
 	up := make(chan error, 1)
 	go func() {
 		_, err := c.Write(o.bytes())
 		if err == nil {
-			err = Send(c, o.seed, o.up, o.write, &e.Sent)
+			err = send(c, o.seed, o.up, o.write, &e.Sent)
 		}
 		if err == nil {
 			err = c.CloseWrite()
@@ -209,12 +230,12 @@ func clientTransfer(c *net.TCPConn, o order, e *Event) error {
 		err = readVerdict(c, e)
 	}
 	if err != nil {
-		reset(c) // also ends the sender
+		abort(c) // also ends the sender
 	}
 	return errors.Join(err, <-up)
 }
 
-func readVerdict(c *net.TCPConn, e *Event) error {
+func readVerdict(c Stream, e *Event) error {
 	b := make([]byte, verdictLen)
 	if _, err := io.ReadFull(c, b); err != nil {
 		return fmt.Errorf("verdict: %w", err)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/big"
 	"slices"
 	"strings"
@@ -81,32 +80,14 @@ func answer(conn *quic.Conn, id int, tell func(apps.Event)) {
 			tell(e)
 			return
 		}
-		size, err := answerStream(s)
-		if err != nil {
+		if err := apps.ServeTransfer(s, &e); err != nil {
 			e.Failed++
 			e.Error = err.Error()
 			conn.Abort(err)
 			continue
 		}
 		e.OK++
-		e.Received += size
-		e.Sent += size
 	}
-}
-
-func answerStream(s *quic.Stream) (int64, error) {
-	head := make([]byte, orderLen)
-	if _, err := io.ReadFull(s, head); err != nil {
-		return 0, fmt.Errorf("order: %w", err)
-	}
-	o, err := parseOrder(head)
-	if err != nil {
-		return 0, err
-	}
-	if err := apps.Receive(s, o.of(false), o.size, new(int64)); err != nil {
-		return 0, err
-	}
-	return o.size, o.send(s, true)
 }
 
 // get makes one connection and exchanges a number of bytes on each of several streams, one after the other.
@@ -120,7 +101,7 @@ func get(args []string, tell func(apps.Event)) error {
 	fs.IntVar(&count, "count", 1, "streams")
 	fs.Int64Var(&size, "size", 1000, "bytes of a stream, each way")
 	fs.DurationVar(&limit, "limit", 30*time.Second, "give up after it")
-	if err := fs.Parse(args); err != nil || count < 1 || size < 0 || size > sizeLimit {
+	if err := fs.Parse(args); err != nil || count < 1 || size < 0 {
 		return errUsage
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -155,20 +136,18 @@ func exchangeAll(ctx context.Context, to string, count int, size int64, e *apps.
 	var took []int64
 	for i := range count {
 		begun := time.Now()
-		if err := exchange(ctx, conn, order{seed: uint64(i), size: size}); err != nil {
+		if err := exchange(ctx, conn, uint64(i), size, e); err != nil {
 			return err
 		}
 		took = append(took, time.Since(begun).Microseconds())
 		e.OK++
-		e.Sent += size
-		e.Received += size
 	}
 	slices.Sort(took)
 	e.Micros, e.MedianMicros = took[len(took)-1], took[len(took)/2]
 	return nil
 }
 
-func exchange(ctx context.Context, conn *quic.Conn, o order) error {
+func exchange(ctx context.Context, conn *quic.Conn, seed uint64, size int64, e *apps.Event) error {
 	s, err := conn.NewStream(ctx)
 	if err != nil {
 		return err
@@ -176,11 +155,5 @@ func exchange(ctx context.Context, conn *quic.Conn, o order) error {
 	defer s.Close()
 	s.SetReadContext(ctx)
 	s.SetWriteContext(ctx)
-	if _, err := s.Write(o.bytes()); err != nil {
-		return err
-	}
-	if err := o.send(s, false); err != nil {
-		return err
-	}
-	return apps.Receive(s, o.of(true), o.size, new(int64))
+	return apps.Transfer(s, seed, size, e)
 }

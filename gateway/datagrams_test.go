@@ -2,116 +2,27 @@ package gateway
 
 import (
 	"bytes"
-	"encoding/binary"
 	"log/slog"
 	"net"
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/ebpf"
 	"github.com/smcgw/smcgw/gateway/config"
-	"github.com/smcgw/smcgw/gateway/internal/datagram"
 	life "github.com/smcgw/smcgw/gateway/internal/flow"
 	"github.com/smcgw/smcgw/gateway/report"
 	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/lab/wire"
 	"github.com/smcgw/smcgw/negotiate"
-	"github.com/smcgw/smcgw/packet"
 )
-
-// fakeDatagrams is the steering of datagrams: A is one end of a socket pair, the test
-// has the other.
-type fakeDatagrams struct {
-	a, test int
-
-	mu    sync.Mutex // guards peers
-	peers map[netip.Addr]ebpf.DatagramPeer
-}
-
-var _ datagram.Steering = (*fakeDatagrams)(nil)
-
-func newFakeDatagrams(t testing.TB) *fakeDatagrams {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_ = unix.Close(fds[0])
-		_ = unix.Close(fds[1])
-	})
-	return &fakeDatagrams{a: fds[0], test: fds[1], peers: map[netip.Addr]ebpf.DatagramPeer{}}
-}
-
-func (d *fakeDatagrams) SetDatagramPeer(p ebpf.DatagramPeer) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.peers[p.Addr] = p
-	return nil
-}
-
-func (d *fakeDatagrams) ForgetDatagramPeer(a netip.Addr, _ uint16) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.peers, a)
-	return nil
-}
-
-func (*fakeDatagrams) OpenDatagram(ebpf.Tuple, int, int) error { return nil }
-
-func (*fakeDatagrams) CloseDatagram(ebpf.Tuple, uint8, time.Duration) error { return nil }
-
-func (*fakeDatagrams) DatagramIfindex(ebpf.Tuple) (int, error) { return 7, nil }
-
-func (*fakeDatagrams) RouteDevice(_, _ netip.Addr) (int, error) { return 7, nil }
-
-func (*fakeDatagrams) Decide(ebpf.Query) ebpf.Verdict {
-	return ebpf.Verdict{Action: ebpf.ActionAccelerate}
-}
-
-func (d *fakeDatagrams) peer(a netip.Addr) ebpf.DatagramPeer {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.peers[a]
-}
-
-// steer writes a datagram of a local program as the programs hand it over.
-func (d *fakeDatagrams) steer(t testing.TB, of ebpf.Tuple, payload []byte) {
-	t.Helper()
-	const vnetLen, udpCsumOffset = 10, 6
-	h := packet.Header{Src: of.Local.Addr(), Dst: of.Remote.Addr(), Proto: packet.ProtoUDP, TTL: 64}
-	b := make([]byte, vnetLen+h.Len()+packet.UDPLen+len(payload))
-	b[0] = 1 // VIRTIO_NET_HDR_F_NEEDS_CSUM
-	binary.NativeEndian.PutUint16(b[6:], uint16(h.Len()))
-	binary.NativeEndian.PutUint16(b[8:], udpCsumOffset)
-	h.Put(b[vnetLen:vnetLen+h.Len()], packet.UDPLen+len(payload))
-	packet.UDP(b[vnetLen+h.Len():]).Put(of.Local.Port(), of.Remote.Port(), len(payload))
-	copy(b[vnetLen+h.Len()+packet.UDPLen:], payload)
-	_, err := unix.Write(d.test, b)
-	require.NoError(t, err)
-}
-
-// receive returns the end of the next packet that the gateway writes.
-func (d *fakeDatagrams) receive(t testing.TB, n int) []byte {
-	t.Helper()
-	err := error(unix.EINTR)
-	for err == unix.EINTR { // poll() ends with any signal of Go's
-		_, err = unix.Poll([]unix.PollFd{{Fd: int32(d.test), Events: unix.POLLIN}}, int(patience/time.Millisecond))
-	}
-	require.NoError(t, err)
-	b := make([]byte, 2000)
-	got, err := unix.Read(d.test, b)
-	require.NoError(t, err)
-	return b[max(0, got-n):got]
-}
 
 // datagramPair is two gateways under one kernel that carry datagrams.
 type datagramPair struct {
 	g [2]*gateway
-	d [2]*fakeDatagrams
+	d [2]*twohosts.Datagrams
 }
 
 func newDatagramPair(t testing.TB, kind report.DeviceKind) *datagramPair {
@@ -119,7 +30,7 @@ func newDatagramPair(t testing.TB, kind report.DeviceKind) *datagramPair {
 	dir := twohosts.Dir(t)
 	p, ports := &datagramPair{}, [2]uint16{twohosts.FreePort(t), twohosts.FreePort(t)}
 	for i := range p.g {
-		p.d[i] = newFakeDatagrams(t)
+		p.d[i] = twohosts.NewDatagrams(t)
 		cfg := carryingDatagrams(t, ports[0])
 		cfg.ShmDir, cfg.Carriers, cfg.Soft.UDPPort = dir, []report.DeviceKind{kind}, ports[1]
 		p.g[i] = datagramGatewayAt(t, i, cfg, p.d[i])
@@ -142,7 +53,7 @@ func carryingDatagrams(t testing.TB, port uint16) config.Config {
 
 // datagramGatewayAt is a gateway at one of pairAddrs; d is nil on a host that cannot
 // steer datagrams.
-func datagramGatewayAt(t testing.TB, i int, cfg config.Config, d *fakeDatagrams) *gateway {
+func datagramGatewayAt(t testing.TB, i int, cfg config.Config, d *twohosts.Datagrams) *gateway {
 	t.Helper()
 	wire := wire.New(1500, 1)
 	h := localHost{
@@ -150,7 +61,7 @@ func datagramGatewayAt(t testing.TB, i int, cfg config.Config, d *fakeDatagrams)
 		Addrs: func() ([]netip.Addr, error) { return []netip.Addr{pairAddrs[i]}, nil },
 	}
 	if d != nil {
-		h.Datagrams, h.AppTUN = d, d.a
+		h.Datagrams, h.AppTUN = d, d.A
 	}
 	g, err := newGateway(cfg.WithDefaults(), &site{localHost: h}, nil, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -176,22 +87,22 @@ func (p *datagramPair) meet(t testing.TB) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		p.ask(0)
-		return p.d[0].peer(pairAddrs[1]).Capable && p.d[1].peer(pairAddrs[0]).Capable
+		return p.d[0].Peer(pairAddrs[1], 0).Capable && p.d[1].Peer(pairAddrs[0], 0).Capable
 	}, patience, 10*time.Millisecond)
 }
 
 // pass sends a datagram from host i.
 func (p *datagramPair) pass(t testing.TB, i int, text string) {
 	t.Helper()
-	p.d[i].steer(t, p.from(i), []byte(text))
-	require.True(t, bytes.Equal([]byte(text), p.d[1-i].receive(t, len(text))))
+	p.d[i].Steer(t, p.from(i), []byte(text))
+	require.True(t, bytes.HasSuffix(p.d[1-i].Next(patience), []byte(text)))
 }
 
 // native waits until the programs of host i leave the other one alone.
 func (p *datagramPair) native(t testing.TB, i int) negotiate.Reason {
 	t.Helper()
-	require.Eventually(t, func() bool { return p.d[i].peer(pairAddrs[1-i]).Reason != 0 }, patience, time.Millisecond)
-	return negotiate.Reason(p.d[i].peer(pairAddrs[1-i]).Reason)
+	require.Eventually(t, func() bool { return p.d[i].Peer(pairAddrs[1-i], 0).Reason != 0 }, patience, time.Millisecond)
+	return negotiate.Reason(p.d[i].Peer(pairAddrs[1-i], 0).Reason)
 }
 
 func onEachDevice(t *testing.T, fn func(t *testing.T, kind report.DeviceKind)) {
@@ -301,7 +212,7 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 		require.NotZero(t, p.g[1].engine().datagrams().Port())
 		require.Eventually(t, func() bool {
 			p.ask(1)
-			return p.d[1].peer(pairAddrs[0]).Capable
+			return p.d[1].Peer(pairAddrs[0], 0).Capable
 		}, patience, 10*time.Millisecond)
 		p.pass(t, 1, "carried again")
 		after := p.g[1].Snapshot()
@@ -317,7 +228,7 @@ func TestDatagramsGivenUpAndTakenBack(t *testing.T) {
 
 // TestDatagramsLeftNative: the programs count what they left native, each protocol by itself.
 func TestDatagramsLeftNative(t *testing.T) {
-	g := datagramGatewayAt(t, 0, carryingDatagrams(t, twohosts.FreePort(t)), newFakeDatagrams(t))
+	g := datagramGatewayAt(t, 0, carryingDatagrams(t, twohosts.FreePort(t)), twohosts.NewDatagrams(t))
 	tuple := ebpf.Tuple{Local: netip.AddrPortFrom(pairAddrs[0], 1), Remote: netip.AddrPortFrom(pairAddrs[1], 2)}
 	g.onEvent(ebpf.Event{Kind: ebpf.EventNative, Tuple: tuple, Proto: ebpf.ProtoUDP, Reason: uint8(negotiate.ReasonPeerDead)})
 	steer := g.steer.(*fakeSteering)
@@ -342,7 +253,7 @@ func TestDatagramsOnlyForThoseWhoWantThem(t *testing.T) {
 		"no steer": func(*config.Config) {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, d := carryingDatagrams(t, twohosts.FreePort(t)), newFakeDatagrams(t)
+			cfg, d := carryingDatagrams(t, twohosts.FreePort(t)), twohosts.NewDatagrams(t)
 			if change(&cfg); name == "no steer" {
 				d = nil
 			}
@@ -362,7 +273,7 @@ func TestDatagramPortTaken(t *testing.T) {
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pairAddrs[0], port)))
 	require.NoError(t, err)
 	defer c.Close()
-	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
+	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), twohosts.NewDatagrams(t))
 	require.Nil(t, g.engine().datagrams())
 	require.Equal(t, []string{"device_failed"}, g.Status().Degraded)
 	require.NoError(t, g.reload(g.cfg, nil), "its rules carry datagrams as soon as the port is free")
@@ -379,7 +290,7 @@ func TestDatagramPortTaken(t *testing.T) {
 // later, and not by a gateway that has left, or stops.
 func TestDatagramPortOfASuccessor(t *testing.T) {
 	port := twohosts.FreePort(t)
-	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), newFakeDatagrams(t))
+	g := datagramGatewayAt(t, 0, carryingDatagrams(t, port), twohosts.NewDatagrams(t))
 	g.host.Beside = activated{}
 	require.NoError(t, g.Yield())
 	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(pairAddrs[0], port)))
@@ -412,7 +323,7 @@ func TestOffAndOnKeepTheMode(t *testing.T) {
 	require.NoError(t, p.g[0].SetOff(false))
 	require.Equal(t, report.ModeObserve, p.g[0].mode())
 	require.Never(t, func() bool {
-		return p.d[0].peer(pairAddrs[1]).Capable || p.d[1].peer(pairAddrs[0]).Capable
+		return p.d[0].Peer(pairAddrs[1], 0).Capable || p.d[1].Peer(pairAddrs[0], 0).Capable
 	}, 300*time.Millisecond, 10*time.Millisecond, "programs are told to carry")
 }
 

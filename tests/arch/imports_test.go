@@ -96,7 +96,7 @@ var allowed = map[string][]string{
 	"lab/demo":                 {"gateway/admin", "gateway/report", "internal/comparison", "lab/..."},
 	"lab/loop":                 {"verbs"},
 	"lab/wire":                 {"internal/due", "netstack/link"},
-	"lab/twohosts":             {"ebpf"},
+	"lab/twohosts":             {"ebpf", "packet"},
 	"lab/faults":               {"gateway/faults"},
 	"lab/bench":                {"gateway/admin", "gateway/config", "gateway/report", "internal/comparison", "ebpf/witness", "inprocess/...", "verbs", "verbs/soft", "lab/...", "internal/procfs", "internal/sockaddr"},
 	"lab/daemon":               {"gateway/admin", "lab/testnet"},

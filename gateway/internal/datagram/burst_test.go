@@ -42,7 +42,7 @@ func burst(t *testing.T, kind report.DeviceKind) bool {
 	got := map[uint32]int{}
 	for end := time.Now().Add(patience); len(got) < count && time.Now().Before(end); {
 		for _, d := range h.d {
-			for b := d.next(time.Millisecond); b != nil; b = d.next(0) {
+			for b := d.Next(time.Millisecond); b != nil; b = d.Next(0) {
 				p, err := parseUDP(b)
 				require.NoError(t, err)
 				require.Equal(t, ends, p.endPair)
@@ -55,7 +55,7 @@ func burst(t *testing.T, kind report.DeviceKind) bool {
 		require.Equal(t, 1, n, i)
 	}
 	for end := time.Now().Add(patience); !h.passes(t, 0, ends, []byte("again")); time.Sleep(time.Millisecond) { // until the peer has caught up, datagrams go natively
-		if !h.d[0].peer(pairAddrs[1], 0).Capable {
+		if !h.d[0].Peer(pairAddrs[1], 0).Capable {
 			require.Greater(t, longest(), 500*time.Millisecond, "a short sleep")
 			return false
 		}
@@ -70,7 +70,7 @@ func (h *hosts) either(t *testing.T) (*fakeSteering, udpPacket) {
 	t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
 		for _, d := range []*fakeSteering{h.d[1], h.d[0]} {
-			if b := d.next(0); b != nil {
+			if b := d.Next(0); b != nil {
 				p, err := parseUDP(b)
 				require.NoError(t, err)
 				checkSum(t, b)
@@ -78,7 +78,7 @@ func (h *hosts) either(t *testing.T) (*fakeSteering, udpPacket) {
 			}
 		}
 		_, _ = unix.Poll([]unix.PollFd{
-			{Fd: int32(h.d[0].test), Events: unix.POLLIN}, {Fd: int32(h.d[1].test), Events: unix.POLLIN},
+			{Fd: int32(h.d[0].Test), Events: unix.POLLIN}, {Fd: int32(h.d[1].Test), Events: unix.POLLIN},
 		}, 100)
 	}
 	require.Fail(t, "a datagram is lost")
@@ -97,7 +97,7 @@ func TestDatagramsWaitForRoom(t *testing.T) {
 		const burst = 400 // more than fits
 		good, tries := 0, 0
 		for end := time.Now().Add(patience); good < 10 && time.Now().Before(end); tries++ {
-			if !h.d[0].peer(pairAddrs[1], 0).Capable { // it slept so long that it was given up
+			if !h.d[0].Peer(pairAddrs[1], 0).Capable { // it slept so long that it was given up
 				h = newHosts(t, kind)
 				h.meet()
 			}

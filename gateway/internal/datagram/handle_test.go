@@ -150,7 +150,7 @@ func TestProofWaitsForTheHandle(t *testing.T) {
 	h.want(0)
 	require.Eventually(t, func() bool { return a.begun("CreateAH") == 1 }, patience, time.Millisecond)
 	a.turns()
-	require.False(t, h.d[0].peer(pairAddrs[1], 0).Capable)
+	require.False(t, h.d[0].Peer(pairAddrs[1], 0).Capable)
 	release()
 	h.meet()
 	h.pass(0, h.ends(0, 4000, 53), []byte("carried"))

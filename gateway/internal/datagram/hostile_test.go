@@ -73,9 +73,9 @@ func TestDatagramViolations(t *testing.T) {
 			h.send(0, func(_ *link, slot []byte) (int, *uint32) { return copy(slot, v.msg), v.imm })
 			require.Eventually(t, func() bool { return h.stats(1).Dropped[v.want] == before+1 }, 30*time.Second, time.Millisecond, name)
 		}
-		require.Nil(t, h.d[1].next(10*time.Millisecond), "nothing of it reaches a program")
+		require.Nil(t, h.d[1].Next(10*time.Millisecond), "nothing of it reaches a program")
 		h.pass(0, good, []byte("and on"))
-		require.True(t, h.d[1].peer(pairAddrs[0], 0).Capable)
+		require.True(t, h.d[1].Peer(pairAddrs[0], 0).Capable)
 	})
 }
 
@@ -92,7 +92,7 @@ func TestDatagramsOfAStranger(t *testing.T) {
 	})
 	h.d[0].steer(t, h.ends(0, 4000, 53), []byte("hello"))
 	require.Eventually(t, func() bool { return h.stats(1).Dropped[report.DropUnproven] == 1 }, 30*time.Second, time.Millisecond)
-	require.Nil(t, h.d[1].next(10*time.Millisecond))
+	require.Nil(t, h.d[1].Next(10*time.Millisecond))
 }
 
 // TestDatagramKeyOfAnother: a query in the name of a proven peer changes nothing;
@@ -152,7 +152,7 @@ func TestDatagramNoticesOfOthers(t *testing.T) {
 		h.send(0, func(_ *link, slot []byte) (int, *uint32) { return copy(slot, n.append(nil)), &notice })
 	}
 	require.Equal(t, negotiate.ReasonPolicy, h.native(1, 4000))
-	require.Zero(t, h.d[1].peer(pairAddrs[0], 4001))
+	require.Zero(t, h.d[1].Peer(pairAddrs[0], 4001))
 }
 
 // stoppedName is the rendezvous of a gateway that was stopped: nothing ever answers there.

@@ -37,7 +37,7 @@ func newHosts(t testing.TB, kinds ...report.DeviceKind) *hosts {
 	dir := twohosts.Dir(t)
 	h := &hosts{t: t, dir: dir, kinds: kinds, soft: twohosts.FreePort(t), port: twohosts.FreePort(t)}
 	for i := range h.g {
-		h.d[i] = newFakeSteering(t)
+		h.d[i] = &fakeSteering{twohosts.NewDatagrams(t)}
 		h.start(i)
 	}
 	t.Cleanup(func() {
@@ -70,7 +70,7 @@ func (h *hosts) open(i int) error {
 	}
 	cfg := Config{
 		GatewayID: m.id, HostID: [16]byte{1}, Port: h.port, Only: pairAddrs[i], OwnPorts: []uint16{h.port, h.soft},
-		Policy: negotiate.CachePolicy{NegativeTTL: 10 * time.Minute}, Shard: m.shards[0], TUN: h.d[i].a, Steering: h.d[i],
+		Policy: negotiate.CachePolicy{NegativeTTL: 10 * time.Minute}, Shard: m.shards[0], TUN: h.d[i].A, Steering: h.d[i],
 		Providers: m.providers, Gateway: m, Log: slog.New(slog.DiscardHandler),
 	}
 	if h.anywhere {
@@ -95,9 +95,9 @@ func (h *hosts) stop(i int) {
 
 // forget clears what the programs of a host know of peers, as a new start does.
 func (h *hosts) forget(i int) {
-	h.d[i].mu.Lock()
-	defer h.d[i].mu.Unlock()
-	clear(h.d[i].peers)
+	h.d[i].Lock()
+	defer h.d[i].Unlock()
+	clear(h.d[i].Peers)
 }
 
 // want is the programs' question about the peer of host i.
@@ -109,9 +109,9 @@ func (h *hosts) want(i int) {
 // capable waits until the programs of host i take its peer for capable.
 func (h *hosts) capable(i int) {
 	h.t.Helper()
-	ok := func() bool { return h.d[i].peer(pairAddrs[1-i], 0).Capable }
+	ok := func() bool { return h.d[i].Peer(pairAddrs[1-i], 0).Capable }
 	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		require.True(h.t, time.Now().Before(end), "host %d: %+v; %+v; %+v", i, h.d[i].peer(pairAddrs[1-i], 0), h.stats(0), h.stats(1))
+		require.True(h.t, time.Now().Before(end), "host %d: %+v; %+v; %+v", i, h.d[i].Peer(pairAddrs[1-i], 0), h.stats(0), h.stats(1))
 	}
 }
 
@@ -120,7 +120,7 @@ func (h *hosts) meet() {
 	h.t.Helper()
 	known := func() bool {
 		h.want(0)
-		return h.d[0].peer(pairAddrs[1], 0).Capable && h.d[1].peer(pairAddrs[0], 0).Capable
+		return h.d[0].Peer(pairAddrs[1], 0).Capable && h.d[1].Peer(pairAddrs[0], 0).Capable
 	}
 	for end := time.Now().Add(patience); !known() && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond) // a proof that is late is asked for again
@@ -260,7 +260,7 @@ func datagramsPass(t *testing.T, h *hosts, kind report.DeviceKind) bool {
 	require.NotZero(t, list[0].TxBytes)
 	require.Equal(t, list[0].TxBytes, h.g[1].flows()[0].RxBytes)
 	require.Equal(t, report.SideServer, h.g[1].flows()[0].Side)
-	require.True(t, h.d[1].isOpen(ebpf.Tuple{Local: there.dst, Remote: there.src}))
+	require.True(t, h.d[1].IsOpen(ebpf.Tuple{Local: there.dst, Remote: there.src}))
 	return true
 }
 
@@ -295,9 +295,9 @@ func TestDatagramsUnprovenAreNative(t *testing.T) {
 	require.Equal(t, ends, p.endPair)
 	require.Equal(t, "early", string(p.payload))
 	require.EqualValues(t, 1, h.stats(0).Returned)
-	require.True(t, h.d[0].wasClosed(ebpf.Tuple{Local: ends.src, Remote: ends.dst}))
+	require.True(t, h.d[0].WasClosed(ebpf.Tuple{Local: ends.src, Remote: ends.dst}))
 	require.Empty(t, h.g[0].flows())
-	require.Zero(t, h.d[0].peer(pairAddrs[1], 0), "nothing was proved")
+	require.Zero(t, h.d[0].Peer(pairAddrs[1], 0), "nothing was proved")
 }
 
 // TestDatagramPeerWithoutGateway: it is asked once and left alone.
@@ -307,8 +307,8 @@ func TestDatagramPeerWithoutGateway(t *testing.T) {
 	for range 3 {
 		h.want(0)
 	}
-	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, 30*time.Second, 10*time.Millisecond)
-	require.Equal(t, negotiate.ReasonPeerUnresolved, negotiate.Reason(h.d[0].peer(pairAddrs[1], 0).Reason))
+	require.Eventually(t, func() bool { return h.d[0].Peer(pairAddrs[1], 0).Reason != 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Equal(t, negotiate.ReasonPeerUnresolved, negotiate.Reason(h.d[0].Peer(pairAddrs[1], 0).Reason))
 	h.want(0)
 	require.EqualValues(t, 1, h.stats(0).Resolution.Queries)
 }

@@ -84,7 +84,7 @@ func TestMemoryIsOfferedWithAQueryOnly(t *testing.T) {
 	for j := range 3 {
 		h.wantAt(0, noGateway(j))
 	}
-	require.Eventually(t, func() bool { return h.d[0].peer(noGateway(2), 0).Reason != 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return h.d[0].Peer(noGateway(2), 0).Reason != 0 }, patience, time.Millisecond)
 	offers := 0
 	h.providers(0, func([]Provider) { offers = len(h.memory(0).offers) }) // after all jobs of the keeper
 	require.Zero(t, offers)

@@ -39,14 +39,14 @@ func TestDatagramWayLostOneWay(t *testing.T) {
 				h.pass(1, back, []byte("back"))
 				e := h.engine(0)
 				e.s.Call(func() { spoil(e.peers[pairAddrs[1]].cur) })
-				for begun := time.Now(); h.d[0].peer(pairAddrs[1], 0).Capable; time.Sleep(5 * time.Millisecond) {
+				for begun := time.Now(); h.d[0].Peer(pairAddrs[1], 0).Capable; time.Sleep(5 * time.Millisecond) {
 					require.Less(t, time.Since(begun), patience)
 					h.d[0].steer(t, there, []byte("there"))
 					h.d[1].steer(t, back, []byte("back"))
 				}
 				require.Equal(t, negotiate.ReasonPeerDead, h.native(0, 0))
 				if name == "long" { // the other way is as good as ever
-					require.True(t, h.d[1].peer(pairAddrs[0], 0).Capable)
+					require.True(t, h.d[1].Peer(pairAddrs[0], 0).Capable)
 				}
 			})
 		})
@@ -74,7 +74,7 @@ func livesOn(t *testing.T, kind report.DeviceKind, gap time.Duration, answers bo
 		carried = h.passes(t, 0, h.ends(0, 4000, 53), []byte("there")) &&
 			(!answers || h.passes(t, 1, h.ends(1, 53, 4000), []byte("back")))
 	}
-	carried = carried && h.d[0].peer(pairAddrs[1], 0).Capable
+	carried = carried && h.d[0].Peer(pairAddrs[1], 0).Capable
 	if stood := longest(); !carried {
 		require.Greater(t, stood, 3*tickEvery, "a peer that is well is given up")
 		return false
@@ -92,12 +92,12 @@ func TestDatagramTupleForgotten(t *testing.T) {
 	h.pass(0, ends, []byte("x"))
 	key := h.tuple(1, ends)
 	change := func(fn func(d *fakeSteering)) {
-		h.d[1].mu.Lock()
-		defer h.d[1].mu.Unlock()
+		h.d[1].Lock()
+		defer h.d[1].Unlock()
 		fn(h.d[1])
 	}
 	at := func() (i int) {
-		change(func(d *fakeSteering) { i = d.open[key] })
+		change(func(d *fakeSteering) { i = d.Open[key] })
 		return i
 	}
 	goesOn := func(ifindex int) {
@@ -107,9 +107,9 @@ func TestDatagramTupleForgotten(t *testing.T) {
 			require.Less(t, time.Since(begun), patience)
 		}
 	}
-	change(func(d *fakeSteering) { delete(d.open, key) })
+	change(func(d *fakeSteering) { delete(d.Open, key) })
 	goesOn(7)
-	change(func(d *fakeSteering) { d.ifindex = 8 })
+	change(func(d *fakeSteering) { d.Ifindex = 8 })
 	goesOn(8)
 }
 
@@ -121,9 +121,9 @@ func TestDatagramsThatDoNotGetIn(t *testing.T) {
 		h.meet()
 		e := h.engine(1)
 		e.s.Call(func() { clear(e.routes) })
-		h.d[1].mu.Lock()
-		h.d[1].noRoute = ebpf.ErrNoDevice
-		h.d[1].mu.Unlock()
+		h.d[1].Lock()
+		h.d[1].NoRoute = ebpf.ErrNoDevice
+		h.d[1].Unlock()
 		h.d[0].steer(t, h.ends(0, 4000, 53), []byte("lost"))
 		require.Equal(t, negotiate.ReasonAddress, h.native(0, 0))
 		h.d[0].steer(t, h.ends(0, 4000, 53), []byte("native"))
@@ -147,9 +147,9 @@ func TestDatagramAddressLeavesTheHost(t *testing.T) {
 	h.pass(0, ends, []byte("x"))
 	e := h.engine(1)
 	check := func(noRoute error) { // the next datagram makes sure
-		h.d[1].mu.Lock()
-		h.d[1].noRoute = noRoute
-		h.d[1].mu.Unlock()
+		h.d[1].Lock()
+		h.d[1].NoRoute = noRoute
+		h.d[1].Unlock()
 		e.s.Call(func() {
 			clear(e.routes)
 			e.flows.find(h.tuple(1, ends)).checked = time.Time{}
@@ -167,7 +167,7 @@ func TestDatagramAddressLeavesTheHost(t *testing.T) {
 		check(ebpf.ErrNoDevice)
 		h.pass(0, ends, []byte("it may again"))
 	}
-	require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable)
+	require.True(t, h.d[0].Peer(pairAddrs[1], 0).Capable)
 	check(ebpf.ErrNoDevice)
 	h.d[0].steer(t, ends, []byte("lost"))
 	require.Equal(t, negotiate.ReasonAddress, h.native(0, 0))
@@ -210,7 +210,7 @@ func TestDatagramPortOfAnotherCarrierLost(t *testing.T) {
 	require.NotZero(t, others)
 	h.lose(0, negotiate.CarrierSoft)
 	h.pass(0, h.ends(0, 4000, 53), []byte("carried"))
-	require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable)
+	require.True(t, h.d[0].Peer(pairAddrs[1], 0).Capable)
 }
 
 // TestDatagramPortLostWhileOff: what is gone when gateways are switched on again is
@@ -496,12 +496,12 @@ func TestDeviceThatComesLate(t *testing.T) {
 	h.start(0)
 	begun := time.Now()
 	h.want(0)
-	require.Eventually(t, func() bool { return h.d[0].peer(pairAddrs[1], 0).Reason != 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return h.d[0].Peer(pairAddrs[1], 0).Reason != 0 }, patience, time.Millisecond)
 	require.Zero(t, h.stats(0).Resolution.Queries)
 	there.Store(true)
 	require.Eventually(t, func() bool {
 		h.want(0)
-		return h.d[0].peer(pairAddrs[1], 0).Capable
+		return h.d[0].Peer(pairAddrs[1], 0).Capable
 	}, patience, 10*time.Millisecond)
 	if queries := h.stats(0).Resolution.Queries; time.Since(begun) < 2*time.Second { // or it is sent again, to a host that is late
 		require.EqualValues(t, 1, queries)

@@ -84,7 +84,7 @@ func (h *hosts) native(i int, port uint16) negotiate.Reason {
 	h.t.Helper()
 	var p ebpf.DatagramPeer
 	require.Eventually(h.t, func() bool {
-		p = h.d[i].peer(pairAddrs[1-i], port)
+		p = h.d[i].Peer(pairAddrs[1-i], port)
 		return !p.Capable && p.Reason != 0
 	}, 30*time.Second, time.Millisecond)
 	return negotiate.Reason(p.Reason)
@@ -100,7 +100,7 @@ func TestDatagramPeerDies(t *testing.T) {
 		h.pass(0, ends, []byte("alive"))
 		h.crash(1)
 		begun := time.Now()
-		for h.d[0].peer(pairAddrs[1], 0).Capable {
+		for h.d[0].Peer(pairAddrs[1], 0).Capable {
 			h.d[0].steer(t, ends, []byte("anybody"))
 			time.Sleep(10 * time.Millisecond)
 			require.Less(t, time.Since(begun), patience)
@@ -134,7 +134,7 @@ func TestDatagramPeerComesBack(t *testing.T) {
 		h.want(1) // its own program: a query, which is news
 		h.capable(1)
 		h.want(0)
-		require.Eventually(t, func() bool { h.want(0); return h.d[0].peer(pairAddrs[1], 0).Capable }, 30*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { h.want(0); return h.d[0].Peer(pairAddrs[1], 0).Capable }, 30*time.Second, 50*time.Millisecond)
 		h.pass(0, ends, []byte("after"))
 		h.pass(1, h.ends(1, 53, 4000), []byte("back"))
 	})
@@ -150,10 +150,10 @@ func TestDatagramAnswersAskAgain(t *testing.T) {
 		e := h.engine(1)
 		e.s.Call(func() { e.native(pairAddrs[0], negotiate.ReasonPeerDead, time.Millisecond) })
 		h.pass(0, question, []byte("after"))
-		require.False(t, h.d[1].peer(pairAddrs[0], 0).Capable)
+		require.False(t, h.d[1].Peer(pairAddrs[0], 0).Capable)
 		require.Eventually(t, func() bool {
 			h.d[1].steer(t, answer, []byte("answer"))
-			return h.d[1].peer(pairAddrs[0], 0).Capable
+			return h.d[1].Peer(pairAddrs[0], 0).Capable
 		}, 30*time.Second, 10*time.Millisecond)
 	})
 }
@@ -163,16 +163,16 @@ func TestDatagramAnswersAskAgain(t *testing.T) {
 func TestDatagramServiceDeclined(t *testing.T) {
 	onBoth(t, func(t *testing.T, kind report.DeviceKind) {
 		h := newHosts(t, kind)
-		h.d[1].pass[53], h.d[1].pass[4000] = true, true // nor is it an answer to a client
+		h.d[1].Pass[53], h.d[1].Pass[4000] = true, true // nor is it an answer to a client
 		h.meet()
 		ends := h.ends(0, 4000, 53)
 		h.pass(0, ends, []byte("first"))
 		require.Equal(t, negotiate.ReasonPolicy, h.native(0, 53))
-		require.True(t, h.d[0].peer(pairAddrs[1], 0).Capable, "other services are carried")
-		require.Eventually(t, func() bool { return h.d[0].wasClosed(h.tuple(0, ends)) }, 30*time.Second, time.Millisecond)
+		require.True(t, h.d[0].Peer(pairAddrs[1], 0).Capable, "other services are carried")
+		require.Eventually(t, func() bool { return h.d[0].WasClosed(h.tuple(0, ends)) }, 30*time.Second, time.Millisecond)
 		require.Empty(t, h.g[0].flows())
 		h.pass(0, h.ends(0, 4000, 54), []byte("other"))
-		require.Eventually(t, func() bool { return h.d[1].wasClosed(h.tuple(1, ends)) }, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return h.d[1].WasClosed(h.tuple(1, ends)) }, 30*time.Second, 10*time.Millisecond)
 	})
 }
 
@@ -247,10 +247,10 @@ func TestDatagramFlowsAreBounded(t *testing.T) {
 		require.Len(t, h.g[i].flows(), 10)
 	}
 	first := h.ends(0, 4000, 53)
-	require.True(t, h.d[1].wasClosed(h.tuple(1, first)))
-	require.False(t, h.d[1].isOpen(h.tuple(1, first)))
+	require.True(t, h.d[1].WasClosed(h.tuple(1, first)))
+	require.False(t, h.d[1].IsOpen(h.tuple(1, first)))
 	h.pass(0, first, []byte("again"))
-	require.True(t, h.d[1].isOpen(h.tuple(1, first)))
+	require.True(t, h.d[1].IsOpen(h.tuple(1, first)))
 	require.EqualValues(t, 31, h.g[1].snapshot().UDP.Flows[report.CarrierShm].Total)
 	require.EqualValues(t, 10, h.g[1].snapshot().UDP.Flows[report.CarrierShm].Now)
 }
@@ -272,7 +272,7 @@ func TestDatagramFlowsEndWhenIdle(t *testing.T) {
 			e.sweep()
 			assert.Zero(t, e.flows.len())
 		})
-		require.True(t, h.d[i].wasClosed(h.tuple(i, ends)))
+		require.True(t, h.d[i].WasClosed(h.tuple(i, ends)))
 		past := h.g[i].ended()
 		require.Len(t, past, 1)
 		require.Equal(t, report.EndClosed, past[0].End)
@@ -287,12 +287,12 @@ func TestDatagramsDoNotAllocate(t *testing.T) {
 		h.meet()
 		pkt := steered(h.ends(0, 4000, 53), make([]byte, 1000))
 		buf := make([]byte, 2000)
-		polled := []unix.PollFd{{Fd: int32(h.d[1].test), Events: unix.POLLIN}}
+		polled := []unix.PollFd{{Fd: int32(h.d[1].Test), Events: unix.POLLIN}}
 		one := func() {
-			_, _ = unix.Write(h.d[0].test, pkt)
+			_, _ = unix.Write(h.d[0].Test, pkt)
 			for {
 				_, _ = unix.Poll(polled, 5000)
-				n, err := unix.Read(h.d[1].test, buf)
+				n, err := unix.Read(h.d[1].Test, buf)
 				if n == len(pkt) {
 					return
 				}
@@ -354,7 +354,7 @@ func TestNoEngine(t *testing.T) {
 // has forgotten; a rule about the server's port selects it all the same.
 func TestDatagramAnswerAfterIdleness(t *testing.T) {
 	h := newHosts(t, report.DeviceShm)
-	h.d[0].pass[4000] = true
+	h.d[0].Pass[4000] = true
 	h.meet()
 	h.pass(0, h.ends(0, 4000, 53), []byte("question"))
 	e := h.engine(0)
@@ -365,7 +365,7 @@ func TestDatagramAnswerAfterIdleness(t *testing.T) {
 	list := h.g[0].flows()
 	require.Len(t, list, 1)
 	require.Equal(t, report.SideClient, list[0].Side)
-	require.Zero(t, h.d[1].peer(pairAddrs[0], 4000), "nothing was declined")
+	require.Zero(t, h.d[1].Peer(pairAddrs[0], 4000), "nothing was declined")
 }
 
 // known gives host 0 n links to peers that have answered.

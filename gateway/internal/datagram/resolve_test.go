@@ -143,7 +143,7 @@ func TestDatagramPortAnswersFromWhereItWasAsked(t *testing.T) {
 		assert.False(t, p.links[0].valid, "anybody may have asked")
 		assert.Nil(t, p.cur)
 	})
-	require.Zero(t, h.d[1].peer(pairAddrs[0], 0))
+	require.Zero(t, h.d[1].Peer(pairAddrs[0], 0))
 
 	r.Offers = nil
 	refusal, err := resolve.ParseRefused(ask(r))

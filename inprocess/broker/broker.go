@@ -49,7 +49,7 @@ func New(c Config) *Broker {
 	limits := c.Limits.withDefaults()
 	limits.Conns = min(limits.Conns, descriptors()/2/descriptorsOfEach)
 	b := &Broker{
-		config: c, log: c.Log, core: newCore(limits, uint64(rand.Uint32())<<32), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
+		config: c, log: c.Log, core: newCore(limits, uint64(rand.Uint32())<<numbers), policy: c.Policy, thresholds: c.Thresholds.withDefaults(),
 		clients: map[*client]struct{}{}, slabs: map[slabKey]int{}, efforts: map[uint32]*effort{}, left: make(chan struct{}, 1),
 		lines: rate.NewLimiter(rate.Every(lineEvery), linesAtOnce), maxOwedFiles: descriptors() / owedFilesShare,
 	}

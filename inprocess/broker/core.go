@@ -14,7 +14,7 @@ import (
 type core struct {
 	limits  Limits
 	off     bool
-	nextID  uint64 // of connections and processes; random start, since libraries may know an earlier broker's
+	nextID  uint64 // of connections and processes; what is above numbers is random, since libraries may know an earlier broker's
 	members map[*member]struct{}
 	waiting *list.List // of *end, oldest first
 	paths   map[path]*end
@@ -35,6 +35,9 @@ type core struct {
 	ended    []*end  // that were promoted
 	halves   []*end  // that have a half, and news for its Beyond
 }
+
+// numbers is how many bits of an ID count.
+const numbers = 32
 
 // usage is what one user has in use.
 type usage struct {
@@ -592,6 +595,22 @@ func (c *core) holds(p *conn, has [2]bool) {
 	if has == [2]bool{} {
 		delete(c.held, p)
 		c.memory -= p.reserved
+	}
+}
+
+// over returns a function that reports whether a connection that this broker had numbered has been released, and no process
+// has its memory.
+func (c *core) over() func(id uint64) bool {
+	last, goOn := c.nextID, make(map[uint64]struct{}, len(c.conns)+len(c.held))
+	for id := range c.conns {
+		goOn[id] = struct{}{}
+	}
+	for p := range c.held {
+		goOn[p.id] = struct{}{}
+	}
+	return func(id uint64) bool {
+		_, on := goOn[id]
+		return !on && id>>numbers == last>>numbers && id <= last
 	}
 }
 

@@ -645,6 +645,30 @@ func TestSnapshotHasWhatOthersPromoted(t *testing.T) {
 	require.Equal(t, os.Getpid(), s.Ends[1].Process.PID)
 }
 
+// TestSnapshotLacksWhatIsOver: a process that dies leaves its ends promoted in the slab that others have, too. They are
+// listed for as long as one of those may go on with the connection.
+func TestSnapshotLacksWhatIsOver(t *testing.T) {
+	b, at := serve(t, Config{})
+	a, z := connect(t, at), connect(t, at)
+	client, server := connection(t, "tcp4")
+	a.ask(0x20001, client)
+	z.ask(0x20001, server)
+	g := a.granted(0x20001)
+	z.granted(0x20001).let()
+	a.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: g.ID, RxRing: 10})
+	child := dial(t, at)
+	child.send(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: a.entries}, a.slab)
+	_, fds := child.receive()
+	fdpass.CloseFDs(fds)
+	z.close()
+	require.NoError(t, a.conn.Close())
+	eventually(t, func() bool { return b.Counters().Processes == 1 && b.Counters().Conns == 0 }, "both have gone")
+	require.Len(t, b.Snapshot().Ends, 1)
+	g.let()
+	eventually(t, func() bool { return len(b.Snapshot().Ends) == 0 }, "nobody has the connection")
+	require.Zero(t, b.Snapshot().Counters.Conns)
+}
+
 // TestBytesCountOnce: of a connection that another broker promoted counts what moves from now on, and it stays when that ends.
 func TestBytesCountOnce(t *testing.T) {
 	b, at := serve(t, Config{})

@@ -36,6 +36,8 @@ type Snapshot struct {
 	Counters  Counters
 	Processes []Process // that have sent Hello
 	Ends      []End
+
+	over func(id uint64) bool // which connections are, that this broker had
 }
 
 // Counters returns the current counters.
@@ -116,7 +118,8 @@ func (s *Snapshot) RingBytes() uint64 {
 	return n
 }
 
-// readSlabs adds what the libraries say.
+// readSlabs adds what the libraries say. A process that has died says nothing any more, but while another has the same
+// slab, its ends still seem promoted: those of a connection that is over are left out.
 func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
 	left := snapshotEntries
 	for _, of := range slabs {
@@ -125,7 +128,7 @@ func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
 			switch {
 			case known && r.ID == s.Ends[at].ID && r.ID != 0:
 				s.Ends[at].Report = r
-			case !known && r.State >= inprocess.StateMapped:
+			case !known && r.State >= inprocess.StateMapped && !(r.Mapped() && s.over(r.ID)):
 				e := saidEnd(of.process, index, r)
 				e.SentBack, e.slab = of.sentBack[index], of.slab.key
 				s.Ends = append(s.Ends, e)
@@ -143,7 +146,7 @@ func saidEnd(p Process, index uint32, r inprocess.Report) End {
 func (b *Broker) known() (s Snapshot, ends []*end, slabs map[slabKey]*slabEnds) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.Counters, slabs = b.counters(), map[slabKey]*slabEnds{}
+	s.Counters, s.over, slabs = b.counters(), b.core.over(), map[slabKey]*slabEnds{}
 	for c := range b.clients {
 		if c.news == nil {
 			continue

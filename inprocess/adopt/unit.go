@@ -316,7 +316,7 @@ var libraryCalls = []struct{ set, names string }{
 	{"@io-event", "eventfd2 poll ppoll"},
 	{"@ipc", "memfd_create"},
 	{"@network-io", "connect getpeername getsockname getsockopt recvfrom recvmsg sendmsg sendto setsockopt shutdown socket"},
-	{"@process", "kill tkill"},
+	{"@process", "kill tkill waitid"},
 	{"@signal", "rt_sigaction rt_sigprocmask"},
 	{"@system-service", "ioctl madvise mremap"},
 }

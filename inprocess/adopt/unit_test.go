@@ -88,7 +88,7 @@ func TestRefusalsAndWarnings(t *testing.T) {
 	h := someUnits(t)
 	for name, text := range map[string]string{
 		"smcgw": "it starts the gateway itself", "gateway-b": "it starts the gateway itself", "own": "sets LD_PRELOAD itself", "chroot": "RootDirectory=/srv", "late": "RootImage=/srv/ image",
-		"strict": "where the library calls kill, tkill, rt_sigaction, rt_sigprocmask, ioctl, madvise, mremap: add SystemCallFilter=kill tkill rt_sigaction rt_sigprocmask ioctl madvise mremap ", "denies": "memfd_create",
+		"strict": "where the library calls kill, tkill, waitid, rt_sigaction, rt_sigprocmask, ioctl, madvise, mremap: add SystemCallFilter=kill tkill waitid rt_sigaction rt_sigprocmask ioctl madvise mremap ", "denies": "memfd_create",
 	} {
 		u, err := h.Unit(name)
 		require.NoError(t, err)

@@ -5,6 +5,7 @@
 #include <linux/memfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "real.h"
@@ -74,13 +75,19 @@ static bool make_slab(void) {
 static uint64_t owner(int32_t pid, uint32_t n) { return n ? (uint64_t)(uint32_t)pid << 32 | n : 0; }
 static int32_t owner_pid(uint64_t o) { return (int32_t)(o >> 32); }
 
+// gone tells whether a process has ended. A child whose status nobody has asked for yet keeps its number, but no descriptors.
+static bool gone(int32_t pid) {
+	siginfo_t i = {0};
+	return SYS(kill, pid, 0) == -ESRCH || (SYS(waitid, P_PID, pid, &i, WEXITED | WNOHANG | WNOWAIT | __WALL, 0) == 0 && i.si_pid == pid);
+}
+
 // prune removes processes that died without close(). It returns true if it has removed the last one.
 static bool prune(struct end *e) {
 	bool last = false;
 	for (int i = 0; i < OTHERS_AT; i++) {
 		uint64_t o = get(&e->owner[i]);
 		int32_t p = owner_pid(o);
-		if (p <= 0 || p == smcgw.pid || SYS(kill, p, 0) != -ESRCH) continue;
+		if (p <= 0 || p == smcgw.pid || !gone(p)) continue;
 		if (atomic_compare_exchange_strong(&e->owner[i], &o, 0)) last = atomic_fetch_sub(&e->refs, (int)(uint32_t)o) == (int)(uint32_t)o;
 	}
 	return last;

@@ -15,6 +15,8 @@ const (
 	lingerLook    = 20 * time.Millisecond
 	fewLingering  = 64          // of more, each is looked at less often
 	lingerTime    = time.Minute // since the peer's kernel has last acknowledged a byte
+	unreadTime    = time.Second // likewise, if the peer's program has written what nobody will read
+	mostFrames    = 256         // bytes of frames that a library may still send; more are its program's
 )
 
 // lingerer is a socket that its program has closed with bytes still to send. The peer's library may answer the end of
@@ -32,16 +34,18 @@ type lingerer struct {
 	released bool // and closes the socket when it is back
 
 	// The answers to the calls.
-	info *unix.TCPInfo
-	err  error
-	all  bool // the peer's kernel has acknowledged everything
+	info   *unix.TCPInfo
+	err    error
+	all    bool // the peer's kernel has acknowledged everything
+	unread int  // bytes that wait to be read
 }
 
 var _ loop.Outsider = (*lingerer)(nil)
 
 // linger closes a socket once its FIN is acknowledged; immediately, if it has sent none. calls is its process's. If sent
 // is not nil, the process has been killed: linger sends the FIN, unless the socket has nothing else to send or is to be
-// reset, and calls sent on the shard with whether the peer's kernel has acknowledged everything.
+// reset, and calls sent on the shard with whether the peer's kernel has acknowledged everything. A peer whose program
+// writes and does not read would wait for a socket that nobody reads: natively the kernel resets it at once.
 func (h *Hub) linger(fd int, calls *aside, sent func(all bool)) {
 	l := &lingerer{heldUp: heldUp{calls: calls, shard: h.shard}, hub: h, fd: fd, sent: sent, since: h.shard.Now()}
 	if h.stopped || len(h.lingering) >= mostLingering {
@@ -75,6 +79,7 @@ func (l *lingerer) look() {
 	if l.info, l.err = unix.GetsockoptTCPInfo(l.fd, unix.IPPROTO_TCP, unix.TCP_INFO); l.err != nil {
 		return
 	}
+	l.unread, _ = unix.IoctlGetInt(l.fd, unix.TIOCINQ)
 	l.all = l.info.Unacked == 0 && l.info.Notsent_bytes == 0
 	if l.info.State == unix.BPF_TCP_CLOSE {
 		failed, err := unix.GetsockoptInt(l.fd, unix.SOL_SOCKET, unix.SO_ERROR)
@@ -97,7 +102,8 @@ func (l *lingerer) Back() {
 	if l.info.Bytes_acked != l.acked {
 		l.acked, l.since = l.info.Bytes_acked, now
 	}
-	if now.Sub(l.since) > lingerTime {
+	writes := l.info.State == unix.BPF_TCP_FIN_WAIT1 && l.unread > mostFrames // the peer has not ended its direction
+	if idle := now.Sub(l.since); idle > lingerTime || idle > unreadTime && writes {
 		h.release(l)
 		return
 	}

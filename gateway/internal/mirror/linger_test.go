@@ -126,3 +126,21 @@ func TestLooksAtMany(t *testing.T) {
 	}
 	require.Less(t, pause(mostLingering), time.Second)
 }
+
+// TestLingersForNoReader: a peer that writes and does not read gets a reset soon, as natively.
+func TestLingersForNoReader(t *testing.T) {
+	sent := make(chan bool, 1)
+	f := newFullSocket(t)
+	_, err := f.server.Write(make([]byte, 2*mostFrames))
+	require.NoError(t, err)
+	f.lingers(func(all bool) { sent <- all })
+	select {
+	case all := <-sent:
+		require.False(t, all)
+	case <-time.After(lingerTime / 2):
+		t.Fatal("still lingers")
+	}
+	f.ends()
+	_, err = io.Copy(io.Discard, f.server)
+	require.ErrorIs(t, err, unix.ECONNRESET)
+}

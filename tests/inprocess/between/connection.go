@@ -312,13 +312,19 @@ func (k *connection) look(s *side) (any bool) {
 // if the socket has more to send and is not to be reset. It tells whether the peer has everything.
 func (h *Hosts) linger(fd int, killed bool) bool {
 	defer func() { _ = unix.Close(fd) }()
-	for {
+	for acked, since := uint64(0), time.Now(); ; {
 		i, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 		all := err == nil && i.Unacked == 0 && i.Notsent_bytes == 0 && i.State != unix.BPF_TCP_CLOSE
 		if l, _ := unix.GetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER); killed && !all && *l != (unix.Linger{Onoff: 1}) {
 			killed = false
 			_ = unix.Shutdown(fd, unix.SHUT_WR)
 			continue
+		}
+		if i.Bytes_acked != acked {
+			acked, since = i.Bytes_acked, time.Now()
+		}
+		if unread, _ := unix.IoctlGetInt(fd, unix.TIOCINQ); unread > 256 && i.State == unix.BPF_TCP_FIN_WAIT1 && time.Since(since) > time.Second {
+			return false
 		}
 		if err != nil || (i.State != unix.BPF_TCP_FIN_WAIT1 && i.State != unix.BPF_TCP_LAST_ACK && i.State != unix.BPF_TCP_CLOSING) {
 			return all

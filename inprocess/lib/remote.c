@@ -652,7 +652,7 @@ static bool died(struct end *e, int fd) {
 		int reset = ECONNRESET, had;
 		e->rx_error = 0;
 		e->eof = true;
-		put(&e->forgives, smcgw_polled(fd, 0) & POLLHUP); // the kernel has the reset
+		put(&e->forgives, (smcgw_polled(fd, 0) & POLLHUP) && !get(&m->reset)); // the kernel has the reset, and the program was told of none
 		if (get(&e->forgives)) SYS(getsockopt, fd, SOL_SOCKET, SO_ERROR, &had, &(socklen_t){sizeof had}); // later writes meet EPIPE
 		atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
 	} else {
@@ -1626,7 +1626,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 					err = EFAULT;
 					break;
 				}
-				done += (size_t)n;
+				if (likely(!e->tx_error)) done += (size_t)n; // otherwise the call reports that, as natively
 				full = false;
 				if (n) {
 					waited = false;

@@ -31,6 +31,7 @@ import (
 	"github.com/smcgw/smcgw/inprocess"
 	"github.com/smcgw/smcgw/inprocess/adopt"
 	"github.com/smcgw/smcgw/inprocess/private"
+	"github.com/smcgw/smcgw/internal/fdpass"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
 
@@ -241,8 +242,7 @@ func TestRunObeysTheSwitch(t *testing.T) {
 	tag := uint32(0x40000)
 	require.Eventually(t, func() bool { // until one is not refused
 		l.ask(client.(*net.TCPConn), tag)
-		count := inprocess.Record{What: inprocess.Count, ID: 7}
-		require.NoError(t, unix.Sendmsg(l.fd, count.Append(nil), nil, nil, 0))
+		l.send(inprocess.Record{What: inprocess.Count, ID: 7})
 		if r := l.receive(); r.What == inprocess.Count {
 			return true
 		}
@@ -296,16 +296,15 @@ func second(_ int, err error) error { return err }
 // speaker speaks the library's records.
 type speaker struct {
 	t    *testing.T
-	fd   int
+	conn *net.UnixConn
 	slab int
 }
 
 func fakeLibrary(t *testing.T, at string, run uint64) *speaker {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	c, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: at, Net: "unixpacket"})
 	require.NoError(t, err)
-	require.NoError(t, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}))
-	require.NoError(t, unix.Connect(fd, &unix.SockaddrUnix{Name: at}))
-	s := &speaker{t: t, fd: fd}
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Minute)))
+	s := &speaker{t: t, conn: c}
 	s.slab, err = unix.MemfdCreate("slab", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
 	require.NoError(t, unix.Ftruncate(s.slab, inprocess.EntrySize))
@@ -314,28 +313,16 @@ func fakeLibrary(t *testing.T, at string, run uint64) *speaker {
 	return s
 }
 
-func (s *speaker) send(r inprocess.Record, fd int) {
-	require.NoError(s.t, unix.Sendmsg(s.fd, r.Append(nil), unix.UnixRights(fd), nil, 0))
+func (s *speaker) send(r inprocess.Record, fds ...int) {
+	require.NoError(s.t, fdpass.SendFDs(s.conn, r.Append(nil), fds))
 }
 
 // receive closes the files: these tests have no use for them.
 func (s *speaker) receive() inprocess.Record {
-	b, oob := make([]byte, inprocess.RecordSize), make([]byte, unix.CmsgSpace(3*4))
-	var n, oobn int
-	err := error(unix.EINTR) // SO_RCVTIMEO takes SA_RESTART from the signals of Go's scheduler
-	for err == unix.EINTR {
-		n, oobn, _, _, err = unix.Recvmsg(s.fd, b, oob, 0)
-	}
-	require.NoError(s.t, err)
-	msgs, err := unix.ParseSocketControlMessage(oob[:oobn])
-	require.NoError(s.t, err)
-	for i := range msgs {
-		fds, err := unix.ParseUnixRights(&msgs[i])
-		require.NoError(s.t, err)
-		for _, fd := range fds {
-			require.NoError(s.t, unix.Close(fd))
-		}
-	}
+	b := make([]byte, inprocess.RecordSize)
+	n, fds, cut, err := fdpass.Receive(s.conn, b)
+	fdpass.CloseFDs(fds)
+	require.NoError(s.t, errors.Join(cut, err))
 	r, err := inprocess.ParseRecord(b[:n])
 	require.NoError(s.t, err)
 	return r
@@ -364,7 +351,7 @@ func (s *speaker) report(id, moved uint64) {
 }
 
 func (s *speaker) close() {
-	_ = unix.Close(s.fd)
+	_ = s.conn.Close()
 	_ = unix.Close(s.slab)
 }
 

@@ -106,7 +106,7 @@ var allowed = map[string][]string{
 
 // allowedInTests is what test files of every package may import beyond that:
 // help for tests, and the devices to test on.
-var allowedInTests = []string{"internal/due", "internal/golden", "internal/procfs", "internal/sockaddr", "lab/...", "verbs/..."}
+var allowedInTests = []string{"internal/due", "internal/fdpass", "internal/golden", "internal/procfs", "internal/sockaddr", "lab/...", "verbs/..."}
 
 // matches tells whether a directory is meant by a name of the table.
 func matches(dir, name string) bool {

@@ -105,9 +105,9 @@ func (n *Namespace) pair(t *testing.T) (index int, name string) {
 
 // TestSignals: the keeper ends with its gateway, and not by a signal that all processes of that get.
 func TestSignals(t *testing.T) {
-	before := testnet.ChildrenAnywhere(os.Getpid()) // keepers of other tests may be ending
+	before := procfs.Children(os.Getpid()) // keepers of other tests may be ending
 	n := newNamespace(t)
-	keepers := slices.DeleteFunc(testnet.ChildrenAnywhere(os.Getpid()), func(pid int) bool {
+	keepers := slices.DeleteFunc(procfs.Children(os.Getpid()), func(pid int) bool {
 		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return slices.Contains(before, pid) || !strings.Contains(string(line), keeperVerb)
 	})

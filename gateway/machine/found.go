@@ -296,9 +296,8 @@ func privileged(pid int) bool {
 	own, errOwn := os.Readlink("/proc/self/ns/user")
 	its, errIts := os.Readlink(process.File(pid, "ns/user"))
 	status, errStatus := os.ReadFile(process.File(pid, "status"))
-	_, line, _ := strings.Cut(string(status), "\nCapEff:")
-	line, _, _ = strings.Cut(line, "\n")
-	has, errHas := strconv.ParseUint(strings.TrimSpace(line), 16, 64)
+	set, _ := procfs.Value(string(status), "CapEff")
+	has, errHas := strconv.ParseUint(set, 16, 64)
 	if errors.Join(errOwn, errIts, errStatus, errHas) != nil || own != its {
 		return false
 	}

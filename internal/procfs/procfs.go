@@ -108,6 +108,23 @@ func CgroupIn(mountinfo string) (string, error) {
 	return "", fmt.Errorf("cgroup2 mount: %w", fs.ErrNotExist)
 }
 
+// Value returns the value of a line of a file such as status or meminfo, where a colon follows the name.
+func Value(text, name string) (value string, ok bool) {
+	for line := range strings.Lines(text) {
+		if value, ok = strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value), true
+		}
+	}
+	return "", false
+}
+
+// Bytes returns a value that is a number of kB, in bytes.
+func Bytes(text, name string) (n int64, ok bool) {
+	value, _ := Value(text, name)
+	kib, err := strconv.ParseUint(strings.TrimSuffix(value, " kB"), 10, 53)
+	return int64(kib) << 10, err == nil && strings.HasSuffix(value, " kB")
+}
+
 // Stat is the contents of the stat file of a process or thread (proc_pid_stat(5)).
 type Stat string
 

@@ -30,6 +30,22 @@ func TestCgroup(t *testing.T) {
 	require.Empty(t, CgroupOf(-1))
 }
 
+func TestValue(t *testing.T) {
+	const text = "00400000-7fff Pss 1 rollup\nRss:   10 kB\nPss:     1234 kB\nPss_Anon:\t0 kB\nCapEff:\t01ff\nPart: 7\nLess: -1 kB\n"
+	v, ok := Value(text, "CapEff")
+	require.True(t, ok)
+	require.Equal(t, "01ff", v)
+	for name, want := range map[string]int64{"Pss": 1234 << 10, "Pss_Anon": 0} {
+		n, ok := Bytes(text, name)
+		require.True(t, ok, name)
+		require.Equal(t, want, n, name)
+	}
+	for _, name := range []string{"CapEff", "Part", "Less", "Pss_Shmem", "ss"} {
+		_, ok := Bytes(text, name)
+		require.False(t, ok, name)
+	}
+}
+
 func TestCgroupIn(t *testing.T) {
 	at, err := CgroupIn("31 24 0:27 / /sys/fs/cgroup rw - tmpfs x rw\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n")
 	require.NoError(t, err)

@@ -176,7 +176,7 @@ func (w way) memory() (m memory, err error) {
 		for _, f := range []struct {
 			to   *float64
 			name string
-		}{{&m.all, "Pss:"}, {&m.own, "Pss_Anon:"}, {&m.shared, "Pss_Shmem:"}} {
+		}{{&m.all, "Pss"}, {&m.own, "Pss_Anon"}, {&m.shared, "Pss_Shmem"}} {
 			kib, err := parseKiB(string(b), f.name)
 			if err != nil {
 				return m, err
@@ -188,23 +188,18 @@ func (w way) memory() (m memory, err error) {
 	if err != nil {
 		return m, fmt.Errorf("memory of the kernel: %w", err)
 	}
-	m.kernel, err = parseKiB(string(b), "Slab:")
+	m.kernel, err = parseKiB(string(b), "Slab")
 	return m, err
 }
 
 // parseKiB parses a line of smaps_rollup, in whose proportional set size each of two processes has half of what they
 // share, or of meminfo (proc(5)).
 func parseKiB(text, name string) (float64, error) {
-	for line := range strings.Lines(text) {
-		if f := strings.Fields(line); len(f) == 3 && f[0] == name {
-			kib, err := strconv.ParseUint(f[1], 10, 48)
-			if err != nil {
-				return 0, fmt.Errorf("memory: %w: %w", testnet.ErrOutput, err)
-			}
-			return float64(kib), nil
-		}
+	n, ok := procfs.Bytes(text, name)
+	if !ok {
+		return 0, fmt.Errorf("memory: %w: no %s", testnet.ErrOutput, name)
 	}
-	return 0, fmt.Errorf("memory: %w: no %s", testnet.ErrOutput, name)
+	return float64(n) / 1024, nil
 }
 
 // gatewayCPU returns the processor time of the gateways so far, in seconds.

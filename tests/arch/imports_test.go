@@ -74,7 +74,7 @@ var allowed = map[string][]string{
 	"verbs/shm":                    {"internal/fdpass", "verbs", "verbs/internal/..."},
 	"verbs/soft":                   {"internal/due", "verbs", "verbs/internal/...", "verbs/soft/wire", "internal/sockaddr"},
 	"verbs/soft/wire":              {},
-	"verbs/hw":                     {"verbs", "verbs/hw/ibv", "verbs/internal/..."},
+	"verbs/hw":                     {"verbs", "verbs/hw/ibv", "verbs/internal/...", "internal/procfs"},
 	"verbs/hw/ibv":                 {"verbs"},
 	"verbs/hw/hwtest":              {"lab/loop", "verbs", "verbs/hw/ibv", "verbs/soft"},
 	"verbs/verbstest":              {"lab/loop", "verbs"},
@@ -101,7 +101,7 @@ var allowed = map[string][]string{
 	"lab/bench":                {"gateway/admin", "gateway/config", "gateway/report", "internal/comparison", "ebpf/witness", "inprocess/...", "verbs", "verbs/soft", "lab/...", "internal/procfs", "internal/sockaddr"},
 	"lab/daemon":               {"gateway/admin", "lab/testnet"},
 
-	"tests/...": {"inprocess", "inprocess/broker", "inprocess/scan", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "ebpf/inspect", "internal/comparison", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
+	"tests/...": {"inprocess", "inprocess/broker", "inprocess/scan", "gateway/...", "ebpf", "netstack/...", "negotiate", "verbs/...", "rmb", "ebpf/inspect", "internal/comparison", "internal/procfs", "lab/...", "tests/...", "negotiate/resolve", "packet", "rsocket/..."},
 }
 
 // allowedInTests is what test files of every package may import beyond that:

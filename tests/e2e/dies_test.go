@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/smcgw/smcgw/gateway/process"
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -50,7 +51,7 @@ func (g *gw) inNamespace(verb string) int {
 	g.w.t.Helper()
 	var pids []int
 	require.Eventually(g.w.t, func() bool {
-		pids = slices.DeleteFunc(testnet.ChildrenAnywhere(g.proc.Pid()), func(pid int) bool { return !saysOnItsLine(pid, "\x00"+verb+"\x00") })
+		pids = slices.DeleteFunc(procfs.Children(g.proc.Pid()), func(pid int) bool { return !saysOnItsLine(pid, "\x00"+verb+"\x00") })
 		return len(pids) == 1
 	}, 10*time.Second, 10*time.Millisecond, "%s of %s", verb, g.h.Name)
 	return pids[0]

@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/matrix"
 	"github.com/smcgw/smcgw/lab/testnet"
 )
@@ -170,18 +170,14 @@ func answered(c net.Conn) bool {
 	return string(got) == text
 }
 
-// resident returns the resident memory of a process.
-func resident(t *testing.T, pid int) (kib int) {
+// resident returns the resident memory of a process, in KiB.
+func resident(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 1 && f[0] == "VmRSS:" {
-			kib, err = strconv.Atoi(f[1])
-			require.NoError(t, err)
-		}
-	}
-	return kib
+	n, ok := procfs.Bytes(string(b), "VmRSS")
+	require.True(t, ok, "%s", b)
+	return int(n >> 10)
 }
 
 // levelTurns bounds how often honest clients use a gateway until its memory is level.

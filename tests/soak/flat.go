@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/process"
 	"github.com/smcgw/smcgw/gateway/report"
+	"github.com/smcgw/smcgw/internal/procfs"
 	"github.com/smcgw/smcgw/lab/daemon"
 )
 
@@ -163,15 +163,9 @@ func (s *site) mapped() (sum float64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		for line := range strings.Lines(string(b)) {
-			f := strings.Fields(line)
-			if len(f) == 3 && (f[0] == "RssFile:" || f[0] == "RssShmem:") {
-				kib, err := strconv.ParseFloat(f[1], 64)
-				if err != nil {
-					return 0, err
-				}
-				sum += kib * 1024
-			}
+		for _, part := range []string{"RssFile", "RssShmem"} {
+			n, _ := procfs.Bytes(string(b), part)
+			sum += float64(n)
 		}
 	}
 	return sum, nil

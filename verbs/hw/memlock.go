@@ -4,9 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/smcgw/smcgw/internal/procfs"
 )
 
 // ErrMemlock comes with [verbs.ErrNoMemory] if the process may not lock more memory: every queue and every registered
@@ -31,8 +32,6 @@ func pinned() uint64 {
 	if err != nil {
 		return 0
 	}
-	_, rest, _ := strings.Cut(string(b), "VmPin:")
-	var kib uint64
-	_, _ = fmt.Sscan(rest, &kib)
-	return kib << 10
+	n, _ := procfs.Bytes(string(b), "VmPin")
+	return uint64(n)
 }

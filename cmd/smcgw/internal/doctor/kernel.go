@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"path"
 	"slices"
 	"strconv"
@@ -47,13 +46,9 @@ func kernel(e *exam) []Line {
 // effective returns the effective capabilities of the process that counts.
 func (e *exam) effective() (uint64, bool) {
 	status, _ := e.text(e.process() + "/status")
-	for line := range strings.Lines(status) {
-		if hex, found := strings.CutPrefix(line, "CapEff:"); found {
-			set, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-			return set, err == nil
-		}
-	}
-	return 0, false
+	hex, _ := procfs.Value(status, "CapEff")
+	set, err := strconv.ParseUint(hex, 16, 64)
+	return set, err == nil
 }
 
 // capSysAdmin, capSysResource and capIPCLock are CAP_SYS_ADMIN, CAP_SYS_RESOURCE and
@@ -330,19 +325,12 @@ func memory(e *exam) []Line {
 			"limits.memory is %d MiB, and a gateway takes %d MiB and 16 KiB for each connection besides: its control group may have %d MiB", limit>>20, otherMemory>>20, most>>20)}
 	}
 	text, _ := e.text("proc/meminfo")
-	for line := range strings.Lines(text) {
-		rest, found := strings.CutPrefix(line, "MemAvailable:")
-		if !found {
-			continue
-		}
-		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-		if err != nil || kib < 0 || kib > math.MaxInt64>>10 {
-			break
-		}
-		if free := kib << 10; free < limit && e.Daemon == nil {
-			return []Line{warning("lower limits.memory", "limits.memory is %d MiB, of which the host has %d MiB available", limit>>20, free>>20)}
-		}
-		return []Line{ok("limits.memory is %d MiB, the host has %d MiB available", limit>>20, kib>>10)}
+	free, found := procfs.Bytes(text, "MemAvailable")
+	switch {
+	case !found:
+		return []Line{ok("limits.memory is %d MiB; the host's memory is unknown", limit>>20)}
+	case free < limit && e.Daemon == nil:
+		return []Line{warning("lower limits.memory", "limits.memory is %d MiB, of which the host has %d MiB available", limit>>20, free>>20)}
 	}
-	return []Line{ok("limits.memory is %d MiB; the host's memory is unknown", limit>>20)}
+	return []Line{ok("limits.memory is %d MiB, the host has %d MiB available", limit>>20, free>>20)}
 }

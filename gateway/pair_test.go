@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -97,9 +96,13 @@ func newGatewayPair(t testing.TB) *gatewayPair {
 	return p
 }
 
+// unsteered is what fakeSteering has of a host without steering.
+type unsteered struct{ host.Steering }
+
 // fakeSteering keeps entries in a table.
 type fakeSteering struct {
 	*twohosts.Table
+	unsteered
 	behind func() // is called once, between a look and the use of what was seen
 
 	mu       sync.Mutex // guards everything below
@@ -123,7 +126,9 @@ type lingers struct {
 	err error
 }
 
-func newFakeSteering() *fakeSteering { return &fakeSteering{Table: twohosts.NewTable()} }
+func newFakeSteering() *fakeSteering {
+	return &fakeSteering{Table: twohosts.NewTable(), unsteered: unsteered{host.NewUnsteered(1)}}
+}
 
 // keep notes what the steering is told.
 func keep[T any](s *fakeSteering, in *T, what T) error {
@@ -133,15 +138,11 @@ func keep[T any](s *fakeSteering, in *T, what T) error {
 	return nil
 }
 
-func (*fakeSteering) Heartbeat() error { return nil }
-
 func (s *fakeSteering) SetMode(m ebpf.Mode) error { return keep(s, &s.mode, m) }
 
 func (s *fakeSteering) SetOff(off bool) error { return keep(s, &s.off, off) }
 
 func (s *fakeSteering) Refuse(reason uint8) error { return keep(s, &s.refused, reason) }
-
-func (*fakeSteering) SetProofs(int) error { return nil }
 
 func (s *fakeSteering) SetRollout(r ebpf.Rollout) error { return keep(s, &s.rollout, r) }
 
@@ -162,8 +163,6 @@ func (s *fakeSteering) looked() {
 }
 
 func (s *fakeSteering) SetCompare(on bool) error { return keep(s, &s.compare, on) }
-
-func (*fakeSteering) TakeCompared() ([]ebpf.Compared, error) { return nil, nil }
 
 func (s *fakeSteering) Shed(reason uint8) error { return keep(s, &s.shed, reason) }
 
@@ -187,15 +186,6 @@ func (s *fakeSteering) SetPolicy(rules []ebpf.Rule) error {
 	return s.refuse
 }
 
-func (*fakeSteering) Sweep(ebpf.SweepLimits) (int, error) { return 0, nil }
-
-func (*fakeSteering) Events(ctx context.Context, _ func(ebpf.Event)) error {
-	<-ctx.Done()
-	return context.Cause(ctx)
-}
-
-func (*fakeSteering) BlockedLegs() []ebpf.BlockedLegs { return nil }
-
 func (s *fakeSteering) Counters() (ebpf.Counters, error) {
 	s.mu.Lock()
 	c := s.counters
@@ -203,10 +193,6 @@ func (s *fakeSteering) Counters() (ebpf.Counters, error) {
 	s.looked()
 	return c, nil
 }
-
-func (*fakeSteering) MapUsage() ([]ebpf.MapUsage, error) { return nil, nil }
-
-func (*fakeSteering) Close() error { return nil }
 
 // TestMain fails the run if a test left a goroutine or a descriptor behind.
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }

@@ -34,29 +34,11 @@ func newGuarded(t *testing.T, agreed bool) *guarded {
 	for i, addr := range []string{"10.0.0.1", "10.0.0.2"} {
 		n := g.open(addr, func(c *Config) { c.Vectors, c.ECN = 2, true })
 		g.nodes[i] = n
-		pd, err := n.dev.AllocPD()
-		require.NoError(t, err)
-		g.cqs[i], err = n.dev.CreateCQ(verbs.CQAttr{Depth: 256, Vector: i})
-		require.NoError(t, err)
-		g.mrs[i], err = pd.AllocMR(guardedSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
-		require.NoError(t, err)
-		p, err := pd.CreateQP(&verbs.QPInitAttr{
-			SendCQ: g.cqs[i], RecvCQ: g.cqs[i], Type: verbs.QPTRC, SQSigAll: true,
-			Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1},
-		})
-		require.NoError(t, err)
-		require.NoError(t, verbs.Init(p, verbs.AccessLocalWrite|verbs.AccessRemoteWrite))
+		g.qps[i], g.cqs[i], g.mrs[i] = n.end(i, guardedSize, verbs.AccessLocalWrite|verbs.AccessRemoteWrite, verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1})
 		for range 64 {
-			require.NoError(t, p.PostRecv(&verbs.RecvWR{}))
+			require.NoError(t, g.qps[i].PostRecv(&verbs.RecvWR{}))
 		}
-		g.qps[i] = p.(*qp)
 		n.loops[i].turn = append(n.loops[i].turn, func() bool { return g.poll(i) })
-		t.Cleanup(func() {
-			require.NoError(t, p.Close())
-			require.NoError(t, g.cqs[i].Close())
-			require.NoError(t, g.mrs[i].Close())
-			require.NoError(t, pd.Close())
-		})
 	}
 	protect(t, [2]verbs.QP{g.qps[0], g.qps[1]}, agreed)
 	psn := [2]uint32{RandomPSN(), RandomPSN()}

@@ -32,28 +32,12 @@ func newBulkOf(from, to *simNode, size, depth int, mtu verbs.MTU, after time.Dur
 	var qps [2]verbs.QP
 	var mrs [2]verbs.MR
 	for i, n := range []*simNode{from, to} {
-		pd, err := n.dev.AllocPD()
-		require.NoError(w.t, err)
-		cq, err := n.dev.CreateCQ(verbs.CQAttr{Depth: depth + 8})
-		require.NoError(w.t, err)
-		mrs[i], err = pd.AllocMR(size, modelRemote)
-		require.NoError(w.t, err)
-		qps[i], err = pd.CreateQP(&verbs.QPInitAttr{
-			SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, SQSigAll: true,
-			Cap: verbs.QPCap{MaxSendWR: depth, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1},
-		})
-		require.NoError(w.t, err)
-		require.NoError(w.t, verbs.Init(qps[i], modelRemote))
+		q, cq, mr := n.end(0, size, modelRemote, verbs.QPCap{MaxSendWR: depth, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
+		qps[i], mrs[i] = q, mr
 		if i == 0 {
 			wcs := make([]verbs.WC, 16)
 			n.loops[0].turn = append(n.loops[0].turn, func() bool { return b.turn(cq, wcs) })
 		}
-		w.t.Cleanup(func() {
-			require.NoError(w.t, qps[i].Close())
-			require.NoError(w.t, cq.Close())
-			require.NoError(w.t, mrs[i].Close())
-			require.NoError(w.t, pd.Close())
-		})
 	}
 	change(qps)
 	for i, n := range []*simNode{to, from} {

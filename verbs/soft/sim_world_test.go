@@ -99,6 +99,27 @@ func (n *simNode) close() {
 	require.NoError(n.world.t, n.dev.Close())
 }
 
+// end makes what one end of a connection needs on a vector: a queue pair in INIT, its completion queue, and a region.
+func (n *simNode) end(vector, size int, access verbs.Access, limits verbs.QPCap) (q *qp, cq verbs.CQ, mr verbs.MR) {
+	t := n.world.t
+	pd, err := n.dev.AllocPD()
+	require.NoError(t, err)
+	cq, err = n.dev.CreateCQ(verbs.CQAttr{Depth: limits.MaxSendWR + limits.MaxRecvWR + 8, Vector: vector})
+	require.NoError(t, err)
+	mr, err = pd.AllocMR(size, access)
+	require.NoError(t, err)
+	p, err := pd.CreateQP(&verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Type: verbs.QPTRC, SQSigAll: true, Cap: limits})
+	require.NoError(t, err)
+	require.NoError(t, verbs.Init(p, access))
+	t.Cleanup(func() {
+		require.NoError(t, p.Close())
+		require.NoError(t, cq.Close())
+		require.NoError(t, mr.Close())
+		require.NoError(t, pd.Close())
+	})
+	return p.(*qp), cq, mr
+}
+
 // simPoller is the poller of a loop that looks at its devices always.
 type simPoller struct{}
 

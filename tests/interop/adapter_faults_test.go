@@ -106,7 +106,7 @@ func (tk *talks) goOn(ctx context.Context, t *testing.T) {
 func (tk *talks) end(ctx context.Context, t *testing.T, reasons ...negotiate.Reason) {
 	t.Helper()
 	for i, prog := range tk.progs {
-		e := tk.p.result(ctx, t, prog)
+		e := result(ctx, t, prog)
 		t.Logf("%s: %s %s", prog.Name, e.Errno, e.Error)
 		require.Equal(t, "ECONNRESET", e.Errno, "%+v", e)
 		c := tk.closed(ctx, t, i)

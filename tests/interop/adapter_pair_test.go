@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/smcgw/smcgw/gateway/admin"
 	"github.com/smcgw/smcgw/gateway/report"
-	"github.com/smcgw/smcgw/lab/apps"
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest"
 	"github.com/smcgw/smcgw/tests/interop/guest/remote"
@@ -42,14 +40,10 @@ type adapterSettings struct {
 	carriers string // default: hw
 	limits   string // further limits
 	more     string // further lines of the configuration
-	whole    string // the whole configuration instead
 }
 
 // text returns the configuration.
 func (s adapterSettings) text() string {
-	if s.whole != "" {
-		return s.whole
-	}
 	if s.carriers == "" {
 		s.carriers = "hw"
 	}
@@ -107,11 +101,7 @@ func (p *adapterPair) boot(ctx context.Context, t *testing.T, i int) {
 	g, err := guest.Boot(ctx, p.host, p.image, guest.Config{Files: p.files, Second: i == 1, Memory: 1536})
 	require.NoError(t, err)
 	p.guest[i] = g
-	p.sh(ctx, t, i, "mount -t cgroup2 none /sys/fs/cgroup")
-	// They are not stopped: they end with the guest.
-	servers, err := g.Start("env", appInGuest(servers()...)[1:]...)
-	require.NoError(t, err)
-	require.NoError(t, servers.WaitOutput(ctx, fmt.Sprintf(":%d", transferPort)))
+	serveIn(ctx, t, g)
 }
 
 // ready restores the pair to its initial state. After a failed part or a kernel crash it restarts the guests.
@@ -146,23 +136,17 @@ func (p *adapterPair) up(ctx context.Context, t *testing.T, s adapterSettings) {
 // little time, so the gateway has priority.
 func (p *adapterPair) gateway(ctx context.Context, t *testing.T, i int, s adapterSettings, by ...string) *remote.Process {
 	t.Helper()
-	_, err := p.guest[i].Run(ctx, "sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", s.text())
-	require.NoError(t, err)
 	if len(by) == 0 {
 		by = []string{"nice", "-n", "-20"}
 	}
-	gateway := startIn(t, p.guest[i], append(by, guestProgram, "up", "-c", "/run/smcgw.yaml")...)
-	require.NoError(t, gateway.WaitOutput(ctx, "gateway is up"))
-	p.last[i] = gateway
-	return gateway
+	p.last[i] = gatewayIn(ctx, t, p.guest[i], s.text(), by...)
+	return p.last[i]
 }
 
 // ask runs a verb of a guest's gateway and decodes its document.
 func (p *adapterPair) ask(ctx context.Context, t *testing.T, i int, into any, verb ...string) {
 	t.Helper()
-	out, err := p.guest[i].Run(ctx, guestProgram, append(verb, "--json", "--socket", "/run/admin.sock")...)
-	require.NoError(t, err, out)
-	require.NoError(t, json.Unmarshal([]byte(out), into), out)
+	askIn(ctx, t, p.guest[i], into, verb...)
 }
 
 func (p *adapterPair) status(ctx context.Context, t *testing.T, i int) (st report.Status) {
@@ -227,14 +211,6 @@ func (p *adapterPair) tell(t *testing.T) {
 		}
 		t.Logf("console of guest %d:\n%s", i, g.Console())
 	}
-}
-
-// result returns the last line of a test program, whether it has failed or not.
-func (p *adapterPair) result(ctx context.Context, t *testing.T, app *remote.Process) (e apps.Event) {
-	t.Helper()
-	require.NoError(t, app.WaitOutput(ctx, `"event":"result"`))
-	require.NoError(t, json.Unmarshal([]byte(lastLine(app.Output())), &e), app.Output())
-	return e
 }
 
 // lastLine returns the last line of a program's output; lines before it may report progress.

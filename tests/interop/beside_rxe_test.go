@@ -1,7 +1,6 @@
 package interop
 
 import (
-	"encoding/json"
 	"net/netip"
 	"testing"
 	"time"
@@ -45,7 +44,7 @@ func TestBesideRXE(t *testing.T) {
 	_, err := m.host.RunApp(ctx, "transfer", "-to", at(m.guest.Addr4, transferPort), "-up", "3000000", "-down", "3000000")
 	require.NoError(t, err)
 	back := m.start(t, appInGuest("transfer", "-to", at(m.host.Addr6, transferPort), "-up", "3000000", "-down", "3000000")...)
-	require.Zero(t, m.result(ctx, t, back).Failed)
+	require.Zero(t, result(ctx, t, back).Failed)
 	for _, s := range m.both(t) {
 		require.EqualValues(t, 2, s.FlowsTotal[report.CarrierSoft], "%+v", s)
 		require.Empty(t, s.Degraded)
@@ -62,8 +61,7 @@ func TestBesideRXE(t *testing.T) {
 
 func (m *machines) guestDevices(t *testing.T) (list admin.DeviceList) {
 	t.Helper()
-	out := m.inGuestRun(t, guestProgram, "devices", "--json", "--socket", "/run/admin.sock")
-	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
+	askIn(patience(t, time.Minute), t, m.guest, &list, "devices")
 	return list
 }
 

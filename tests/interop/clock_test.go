@@ -100,7 +100,7 @@ func (m *machines) clockJumps(ctx context.Context, t *testing.T) (after []report
 	}
 	all.Wait()
 	require.NoError(t, err)
-	for _, e := range []apps.Event{bulk, m.result(ctx, t, talks), m.result(ctx, t, short)} {
+	for _, e := range []apps.Event{bulk, result(ctx, t, talks), result(ctx, t, short)} {
 		require.Zero(t, e.Failed, "%+v", e)
 		bytes += e.Sent + e.Received
 	}

@@ -102,22 +102,48 @@ func gatewayOn(ctx context.Context, t *testing.T, h *testnet.Host, dir, binary, 
 
 func (m *machines) inGuest(ctx context.Context, t *testing.T, rxe bool) {
 	t.Helper()
-	config := fmt.Sprintf(machineConfig, "/run", "eth0", echoPort, transferPort, datagramRule)
-	var commands [][]string
 	if !rxe { // rxe has the port that our gateway wants
-		commands = [][]string{{"rdma", "link", "delete", guest.Device}, {"busybox", "rmmod", "rdma_rxe"}}
+		m.inGuestRun(t, "rdma", "link", "delete", guest.Device)
+		m.inGuestRun(t, "busybox", "rmmod", "rdma_rxe")
 	}
-	for _, args := range append(commands, [][]string{
-		{"mount", "-t", "cgroup2", "none", "/sys/fs/cgroup"},
-		{"sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", config},
-	}...) {
-		_, err := m.guest.Run(ctx, args[0], args[1:]...)
-		require.NoError(t, err)
-	}
-	p := m.start(t, guestProgram, "up", "-c", "/run/smcgw.yaml")
-	require.NoError(t, p.WaitOutput(ctx, "gateway is up"))
-	p = m.start(t, appInGuest(servers()...)...)
+	serveIn(ctx, t, m.guest)
+	gatewayIn(ctx, t, m.guest, fmt.Sprintf(machineConfig, "/run", "eth0", echoPort, transferPort, datagramRule))
+}
+
+// serveIn prepares a guest for a gateway, and starts servers, which end with the guest.
+func serveIn(ctx context.Context, t *testing.T, g *guest.Guest) {
+	t.Helper()
+	_, err := g.Run(ctx, "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
+	require.NoError(t, err)
+	p, err := g.Start("env", appInGuest(servers()...)[1:]...)
+	require.NoError(t, err)
 	require.NoError(t, p.WaitOutput(ctx, fmt.Sprintf(":%d", transferPort)))
+}
+
+// gatewayIn starts the gateway of a guest, through a command that gets its command line if there is one.
+func gatewayIn(ctx context.Context, t *testing.T, g *guest.Guest, text string, by ...string) *remote.Process {
+	t.Helper()
+	_, err := g.Run(ctx, "sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", text)
+	require.NoError(t, err)
+	p := startIn(t, g, append(by, guestProgram, "up", "-c", "/run/smcgw.yaml")...)
+	require.NoError(t, p.WaitOutput(ctx, "gateway is up"))
+	return p
+}
+
+// askIn runs a verb of a guest's gateway and decodes its document.
+func askIn(ctx context.Context, t *testing.T, g *guest.Guest, into any, verb ...string) {
+	t.Helper()
+	out, err := g.Run(ctx, guestProgram, append(verb, "--json", "--socket", "/run/admin.sock")...)
+	require.NoError(t, err, out)
+	require.NoError(t, json.Unmarshal([]byte(out), into), out)
+}
+
+// result returns the result of an app in a guest, whether it has failed or not.
+func result(ctx context.Context, t *testing.T, app *remote.Process) (e apps.Event) {
+	t.Helper()
+	require.NoError(t, app.WaitOutput(ctx, `"event":"result"`))
+	require.NoError(t, json.Unmarshal([]byte(lastLine(app.Output())), &e), app.Output())
+	return e
 }
 
 func servers() []string {
@@ -134,22 +160,12 @@ func (m *machines) start(t *testing.T, args ...string) *remote.Process {
 	return startIn(t, m.guest, args...)
 }
 
-// result waits for the end of an app in the guest.
-func (m *machines) result(ctx context.Context, t *testing.T, p *remote.Process) (e apps.Event) {
-	t.Helper()
-	require.NoError(t, p.Wait(ctx))
-	require.NoError(t, json.Unmarshal([]byte(lastLine(p.Output())), &e), p.Output())
-	return e
-}
-
 // status returns the status of both gateways, the guest's through its command line.
 func (m *machines) status(ctx context.Context, t *testing.T) (host, inGuest report.Status) {
 	t.Helper()
 	host, err := m.admin.Status(ctx)
 	require.NoError(t, err)
-	out, err := m.guest.Run(ctx, guestProgram, "status", "--json", "--socket", "/run/admin.sock")
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal([]byte(out), &inGuest), out)
+	askIn(ctx, t, m.guest, &inGuest, "status")
 	return host, inGuest
 }
 

@@ -12,19 +12,6 @@ import (
 	"github.com/smcgw/smcgw/internal/comparison"
 )
 
-// measureConfig is the configuration of both guests: adapters, and soft on its alternate port.
-const measureConfig = `schema: smcgw/v1
-mode: enforce
-admin: /run/admin.sock
-devices: [eth0]
-carriers: [hw, soft]
-shm_dir: /run/shm
-state_dir: /run/state
-limits: { memory: 256MiB, handshake_timeout: 10s }
-fallback: { negative_cache: 1s }
-in_process: { between_hosts: on }
-`
-
 // TestAdapterMeasure compares TCP, adapters and soft between two kernels with smcgw bench, in interleaved rounds, and
 // logs the result. An emulated machine has no processor of its own, and rdma_rxe is software: the ratios show what
 // the gateway adds on this carrier compared with the other one, not what an adapter does.
@@ -35,7 +22,7 @@ func TestAdapterMeasure(t *testing.T) {
 	ctx := patience(t, 25*time.Minute)
 	p := newAdapterPair(ctx, t)
 	for i := range p.guest {
-		p.gateway(ctx, t, i, adapterSettings{whole: measureConfig}, withFlag("--no-guardian")...)
+		p.gateway(ctx, t, i, adapterSettings{carriers: "hw, soft", more: "in_process: { between_hosts: on }\n"}, withFlag("--no-guardian")...)
 	}
 	const token = "measuremeasuremeasuremeasu"
 	serve := startIn(t, p.guest[1], guestProgram, "bench", "--serve", "--token", token, "--socket", "/run/admin.sock")

@@ -2,7 +2,6 @@ package interop
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -17,22 +16,6 @@ import (
 	"github.com/smcgw/smcgw/lab/testnet"
 	"github.com/smcgw/smcgw/tests/interop/guest"
 )
-
-// mixedConfig is the configuration of the guest, whose gateway has only the adapter. An emulated machine needs more
-// time for handshakes.
-const mixedConfig = `schema: smcgw/v1
-mode: enforce
-admin: /run/admin.sock
-devices: [eth0]
-policy:
-  - { name: test, match: { ports: [%d, %d] }, action: accelerate }
-%scarriers: [hw]
-hw: { mixed: %s }
-shm_dir: /run/shm
-state_dir: /run/state
-limits: { memory: 256MiB, handshake_timeout: 10s }
-fallback: { negative_cache: 1s }
-`
 
 // mixedSize is how much a transfer moves each way.
 const mixedSize = 4 << 20
@@ -50,13 +33,8 @@ func newMixed(ctx context.Context, t *testing.T, mixed string) *machines {
 	m := newGuest(ctx, t, program("1", "smcgw", "smcgw-hw"), program("0", "smcgw-lab", "smcgw-lab"))
 	m.inHost(ctx, t, dir, program("0", "smcgw", "smcgw"), "hw: { mixed: on }\nfallback: { negative_cache: 1s }\n")
 
-	text := fmt.Sprintf(mixedConfig, echoPort, transferPort, datagramRule, mixed)
-	m.inGuestRun(t, "mount", "-t", "cgroup2", "none", "/sys/fs/cgroup")
-	m.inGuestRun(t, "sh", "-c", `printf %s "$1" >/run/smcgw.yaml`, "sh", text)
-	gateway := m.start(t, guestProgram, "up", "-c", "/run/smcgw.yaml")
-	require.NoError(t, gateway.WaitOutput(ctx, "gateway is up"))
-	servers := m.start(t, appInGuest(servers()...)...)
-	require.NoError(t, servers.WaitOutput(ctx, fmt.Sprintf(":%d", transferPort)))
+	serveIn(ctx, t, m.guest)
+	gatewayIn(ctx, t, m.guest, adapterSettings{rule: datagramRule, more: "hw: { mixed: " + mixed + " }\n"}.text())
 	return m
 }
 
@@ -76,7 +54,7 @@ func TestMixedCarries(t *testing.T) {
 	for _, to := range []string{at(m.host.Addr4, transferPort), at(m.host.Addr6, transferPort)} {
 		m.carried(ctx, t, func() {
 			p := m.start(t, appInGuest("transfer", "-to", to, "-up", size, "-down", size)...)
-			require.Zero(t, m.result(ctx, t, p).Failed)
+			require.Zero(t, result(ctx, t, p).Failed)
 		})
 	}
 	m.datagrams(ctx, t)
@@ -89,8 +67,7 @@ func TestMixedCarries(t *testing.T) {
 func (m *machines) carriesInGuest(t *testing.T, port uint16) bool {
 	t.Helper()
 	var list admin.ConnList
-	out := m.inGuestRun(t, guestProgram, "conns", "--json", "--socket", "/run/admin.sock")
-	require.NoError(t, json.Unmarshal([]byte(out), &list), out)
+	askIn(patience(t, time.Minute), t, m.guest, &list, "conns")
 	return slices.ContainsFunc(list.Conns, func(c report.ConnInfo) bool {
 		return c.Proto == "tcp" && c.Remote.Port() == port && c.Carrier == report.CarrierHW
 	})
@@ -114,7 +91,7 @@ func TestMixedOff(t *testing.T) {
 	_, err := m.host.RunApp(ctx, "transfer", "-to", at(m.guest.Addr4, transferPort), "-up", size, "-down", size)
 	require.NoError(t, err)
 	p := m.start(t, appInGuest("transfer", "-to", at(m.host.Addr4, transferPort), "-up", size, "-down", size)...)
-	require.Zero(t, m.result(ctx, t, p).Failed)
+	require.Zero(t, result(ctx, t, p).Failed)
 	for _, s := range m.both(t) {
 		require.Zero(t, s.FlowsTotal[report.CarrierSoft]+s.FlowsTotal[report.CarrierHW], "%+v", s)
 	}
@@ -154,7 +131,7 @@ func (m *machines) lossy(ctx context.Context, t *testing.T) {
 		_, err := m.host.RunApp(ctx, "transfer", "-to", at(m.guest.Addr4, transferPort), "-up", size, "-down", size)
 		require.NoError(t, err)
 		p := m.start(t, appInGuest("transfer", "-to", at(m.host.Addr4, transferPort), "-up", size, "-down", size)...)
-		require.Zero(t, m.result(ctx, t, p).Failed)
+		require.Zero(t, result(ctx, t, p).Failed)
 	}
 	require.NoError(t, m.host.FlushNFT())
 	list, err := m.admin.Conns(ctx, report.ConnQuery{Closed: true})
@@ -178,8 +155,7 @@ func (m *machines) datagrams(ctx context.Context, t *testing.T) {
 	require.NoError(t, server.WaitOutput(ctx, `"listening"`))
 	sent := func() (soft, hw uint64) {
 		var inGuest report.Stats
-		out := m.inGuestRun(t, guestProgram, "stats", "--json", "--socket", "/run/admin.sock")
-		require.NoError(t, json.Unmarshal([]byte(out), &inGuest), out)
+		askIn(ctx, t, m.guest, &inGuest, "stats")
 		host, err := m.admin.Stats(ctx)
 		require.NoError(t, err)
 		return host.Datagrams.Sent[report.CarrierSoft], inGuest.Datagrams.Sent[report.CarrierHW]
@@ -197,7 +173,7 @@ func (m *machines) datagrams(ctx context.Context, t *testing.T) {
 			return r
 		},
 		"from the guest": func(count int) apps.Event {
-			return m.result(ctx, t, m.start(t, appInGuest(ping(at(m.host.Addr4, datagramPort), count)...)...))
+			return result(ctx, t, m.start(t, appInGuest(ping(at(m.host.Addr4, datagramPort), count)...)...))
 		},
 	}
 	for name, way := range ways {

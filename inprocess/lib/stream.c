@@ -219,6 +219,16 @@ static bool may_ask(const struct end *e, uint32_t calls) {
 	return !(calls & 15) && (int32_t)(ticks() - at) >= 0;
 }
 
+// awaits takes what the broker has sent, and finds out that it has ended without an answer.
+static void awaits(struct end *e) {
+	static _Atomic int64_t heeded_at;
+	int64_t t = now_coarse();
+	if (smcgw.news && get_acquire(&smcgw.news->grants) != e->grants_seen) smcgw_answers(e);
+	if (t - get(&heeded_at) < RETRY_AFTER) return;
+	put(&heeded_at, t);
+	smcgw_heed();
+}
+
 enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 	uint32_t s = state_of(e);
 	if (likely(s == SMCI_PROMOTED)) return LOCKED;
@@ -231,7 +241,7 @@ enum path smcgw_enter(struct end *e, int fd, _Atomic int *raw) {
 		uint64_t bytes = smcgw.news ? get(&smcgw.news->bytes) : 64 << 10;
 		if (unlikely((ops >= calls || get(&e->kr) + get(&e->ks) >= bytes) && may_ask(e, ops))) smcgw_ask(e, fd);
 	} else if (s == SMCI_ASKED) {
-		if (smcgw.news && get_acquire(&smcgw.news->grants) != e->grants_seen) smcgw_answers(e);
+		awaits(e);
 	} else {
 		attach(e, fd);
 	}

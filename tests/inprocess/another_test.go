@@ -1,6 +1,9 @@
 package inprocess
 
 import (
+	"io"
+	"net"
+	"strconv"
 	"testing"
 	"time"
 
@@ -37,4 +40,29 @@ func TestAnotherBroker(t *testing.T) {
 	require.NoError(t, err, got)
 	require.Equal(t, want, got)
 	require.NotZero(t, w.Counters().Promoted)
+}
+
+// TestAnotherBrokerIsAsked checks that an end that waits for the answer of a broker which ends asks the next one, although
+// its program only writes and has no other connection.
+func TestAnotherBrokerIsAsked(t *testing.T) {
+	c := broker.Config{Thresholds: broker.Thresholds{Calls: 1}}
+	w := openWorld(t, shared.For(t).Library(), c)
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		got, err := run(w, time.Minute, nil, shared.For(t).Program("another"), strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+		assert.NoError(t, err, got)
+	}()
+	peer, err := l.Accept()
+	require.NoError(t, err)
+	go func() { _, _ = io.Copy(io.Discard, peer) }()
+	waits := func() bool { return w.Counters().Waiting == 1 }
+	require.Eventually(t, waits, 30*time.Second, time.Millisecond)
+	require.NoError(t, w.Replace(c))
+	assert.Eventually(t, waits, 20*time.Second, time.Millisecond, "it asks again")
+	require.NoError(t, peer.Close())
+	<-ended
 }

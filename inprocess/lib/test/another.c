@@ -1,4 +1,5 @@
-// A process meets a second broker while it runs. Its event loop must wake for connections that either broker promoted.
+// A process meets a second broker while it runs. Its event loop must wake for connections that either broker promoted. With a port, it
+// writes to a server there.
 #include <err.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -42,10 +43,22 @@ static long broker(void) { // identifies a broker by the change time of its sock
 	return path && !stat(path, &st) ? st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec : 0;
 }
 
-int main(void) {
+// writes sends to a server until that closes the connection, and never reads.
+static void writes(int port) {
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	if (connect(fd, (void *)&a, sizeof a)) err(1, "connect");
+	while (send(fd, "x", 1, MSG_NOSIGNAL) == 1) usleep(1000);
+}
+
+int main(int argc, char **argv) {
 	long first = broker();
 	int late = 0;
 	alarm(60);
+	if (argc > 1) {
+		writes(atoi(argv[1]));
+		return 0;
+	}
 	ep = epoll_create1(0);
 	for (int n = 0; n < CONNECTIONS; n++) {
 		pair(&c[n], &s[n]);

@@ -170,16 +170,12 @@ static void free_entry(struct end *e) {
 	if (likely(!inside)) put(&freed[atomic_fetch_add(&frees, 1) % 64], index_of(e) + 1);
 }
 
-// reclaim frees the entries whose processes have all died without close(). Whoever removes the last process frees the entry: one without
+// reclaim frees an entry if its processes have all died without close(). Whoever removes the last process frees the entry: one without
 // any may be one that another thread is just taking, or closing.
-static void reclaim(void) {
-	for (uint32_t i = 0; i < MAX_ENDS; i++) {
-		struct end *e = entry(i);
-		if (!(get(&e->use) & 1)) continue;
-		if (!prune(e)) continue;
-		put(&e->report.state, SMCI_FREE);
-		free_entry(e);
-	}
+static void reclaim(struct end *e) {
+	if (!(get(&e->use) & 1) || !prune(e)) return;
+	put(&e->report.state, SMCI_FREE);
+	free_entry(e);
 }
 
 static bool take(struct end *e) {
@@ -188,6 +184,13 @@ static bool take(struct end *e) {
 }
 static struct end *take_entry(void) {
 	static _Atomic int64_t reclaimed;
+	static _Atomic uint32_t swept;
+	// Two for each that is taken: so few are left of the connections of a server's children that have ended without close().
+	for (uint32_t k = 0, used = get(&hint); k < 2 && k < used; k++) {
+		uint32_t i = atomic_fetch_add(&swept, 1);
+		if (i >= used) put(&swept, i = 0);
+		reclaim(entry(i));
+	}
 	uint32_t last = atomic_exchange(&freed[(atomic_fetch_sub(&frees, 1) - 1) % 64], 0);
 	if (!last) atomic_fetch_add(&frees, 1);
 	else if (take(entry(last - 1))) return entry(last - 1);
@@ -203,7 +206,7 @@ static struct end *take_entry(void) {
 		int64_t t = now_coarse();
 		if (!round && t - get(&reclaimed) > RECLAIM_EACH) {
 			put(&reclaimed, t);
-			reclaim();
+			for (uint32_t i = 0; i < MAX_ENDS; i++) reclaim(entry(i));
 		}
 	}
 	put(&full_at, now_coarse());

@@ -34,6 +34,9 @@ func TestManyProcesses(t *testing.T) { forked(t, "many") }
 // then sleeps.
 func TestSlowPeerOfInherited(t *testing.T) { forked(t, "inherit") }
 
+// TestChildrenThatEnd checks that what the library keeps of connections does not grow where children end without close().
+func TestChildrenThatEnd(t *testing.T) { forked(t, "server") }
+
 // TestGivenToChildren checks that connections that were promoted before their processes forked count no longer than
 // some process has them.
 func TestGivenToChildren(t *testing.T) {

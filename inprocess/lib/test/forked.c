@@ -1,13 +1,15 @@
 // A child forked between the library's question to the broker and its answer inherits the connection's end without the memory that the
 // answer brings. What the child writes must arrive all the same, as must what the program it executes writes. "many": more processes hold
 // an end than are counted by name; some die without close(), some live at the same time. "inherit": a program inherits connections whose
-// peer is slow and then sleeps.
+// peer is slow and then sleeps. "server": each of many connections has a child that ends without close(); what the library keeps of them does
+// not grow.
 #include <err.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -146,15 +148,52 @@ static void given(void) {
 	}
 }
 
+// slab returns how much memory the library's list of connections takes; 0 without the library.
+static long slab(void) {
+	char path[64], to[64];
+	for (int fd = 0; fd < 2048; fd++) {
+		struct stat st;
+		snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(path, to, sizeof to - 1);
+		to[n > 0 ? n : 0] = 0;
+		if (!strcmp(to, "/memfd:smcgw (deleted)") && !stat(path, &st)) return st.st_blocks * 512;
+	}
+	return 0;
+}
+static void server(void) {
+	int told[2];
+	if (pipe(told)) err(1, "pipe");
+	for (int i = 0; i < 400; i++) {
+		int c, s;
+		char x;
+		pair(&c, &s);
+		pid_t child = forks();
+		if (!child) {
+			close(c);
+			_exit(write(told[1], "", 1) != 1 || recv(s, &x, 1, 0));
+		}
+		if (read(told[0], &x, 1) != 1) err(1, "the child");
+		close(s);
+		close(c);
+		ended(child);
+	}
+	if (slab() > 64 << 10) errx(1, "the slab has %ld bytes", slab());
+}
+
 int main(int argc, char **argv) {
 	int c, s, ready[2], status;
 	char b[3] = "";
 	alarm(30);
-	if (argc != 2) errx(2, "write, exec, inherit, given or many");
+	if (argc != 2) errx(2, "write, exec, inherit, server, given or many");
 	pair(&c, &s);
 	for (int i = 0; i < 200; i++) through(c, s); // by then the process has met the broker
 	if (!strcmp(argv[1], "inherit")) {
 		inherit();
+		puts("0 ok");
+		return 0;
+	}
+	if (!strcmp(argv[1], "server")) {
+		server();
 		puts("0 ok");
 		return 0;
 	}

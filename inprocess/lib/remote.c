@@ -41,7 +41,7 @@
 #define LAST_WITHIN 2000000000LL
 #define READ_WITHIN (20 * 1000000LL)    // nanoseconds in which another thread of the program may read what is before OPEN
 #define TOLD_WITHIN 1000000000LL        // nanoseconds in which a thread that sleeps in a call hears of shutdown()
-#define ANSWERED_WITHIN 100000000LL    // nanoseconds that a close() by one of several processes waits for an answer
+#define ANSWERED_WITHIN 300000000LL    // nanoseconds that a close() by one of several processes waits for the peer
 #define REPEATED (64 << 10)            // bytes that are rather sent once more than waited for
 #define CLOSE_WITHIN 60000000000LL      // nanoseconds without any progress after which close() gives up what is left
 #define SHOWN_EACH 500000000LL          // nanoseconds between frames that show the kernel's connection, while bytes go by the ring,
@@ -1758,25 +1758,42 @@ static bool pay_all(struct end *e, int fd) {
 	smcgw_widen(fd, (int)(e->remote->size + SMCI_SPILL));
 	return advance(e, fd);
 }
+// behind_data tells whether OPEN follows bytes that the program has not read: only when it has can this end leave the ring.
+static bool behind_data(const struct end *e) {
+	return e->remote->rx == LOOK && get_acquire(&e->peer->nx) && get(&e->kr) < get(&e->peer->x[0].k);
+}
+// nears_raw goes on towards the RAW of a peer that has been asked for it. What it passes is repeated after RAW. It returns false if there are
+// bytes before RAW that only the program can take.
+static bool nears_raw(struct end *e, int fd) {
+	struct remote *m = e->remote;
+	char b[LOOKED];
+	size_t n;
+	if (!never_opens(e) && m->rx == LOOK && !m->asked) inquire(e); // without a gateway there is no way to know
+	enum step s = step(e, fd, b, 1, &n);
+	if (m->rx == FRAMED && m->type == NO_FRAME && s == FROM_RING && queued(fd) > m->rest) header(e, fd); // it may be there
+	if (m->rx == FRAMED && m->type != NO_FRAME && m->r > get(&e->own->tail)) m->voided = true;
+	if (m->rx == LOOK) return s != AT_END && !behind_data(e);
+	return m->rx == BACK || s == NOTHING || s == FROM_RING;
+}
 static _Atomic int64_t unanswered_until; // until then, no close() waits for an answer: there was none to another
 // smcgw_remote_leaves is called before this process closes its last descriptor of an end while other processes go on, with both locks held.
-// They may never use the end, so what the carrier may no longer deliver goes by the kernel. And the gateway tells them nothing more, so it is
-// asked for the last time whether the peer opens its direction.
+// They may never use the end, so what the carrier may no longer deliver goes by the kernel. And the gateway tells them nothing more, so the
+// peer's direction goes back, too, if the peer answers soon. Otherwise the rest of its last frame would stay in the queue, and the kernel
+// would reset the connection when they end without close().
 void smcgw_remote_leaves(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	if (!ours(m) || !pay_all(e, fd)) return;
 	if (!(has_all(e) && smcgw_heard(fd)) && leave(e, fd, false)) pay_all(e, fd);
-	if (never_opens(e) || m->rx != LOOK || get_acquire(&e->peer->nx) || lost(e) || now() < get(&unanswered_until)) return;
+	if (lost(e) || now() < get(&unanswered_until)) return;
 	sure(e);
 	say(e, SMCI_RECALL);
-	for (int64_t until = now() + ANSWERED_WITHIN; !(m->asked && get_acquire(&e->peer->flags) & SMCI_ASKS);) {
-		if (!m->asked) inquire(e);
+	for (int64_t until = now() + ANSWERED_WITHIN; nears_raw(e, fd) && (m->rx != BACK || m->drop);) {
 		SYS(nanosleep, &((struct timespec){0, 200000}), 0);
 		if (now() < until) continue;
 		put(&unanswered_until, until + LAST_WITHIN);
 		return;
 	}
-	never_opens(e);
+	native(e, fd);
 }
 // smcgw_remote_left is called before this process unmaps an end. Other processes may have the end still, or have made it native.
 void smcgw_remote_left(struct end *e) {
@@ -1867,10 +1884,6 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	uncount(e);
 }
 
-// behind_data tells whether OPEN follows bytes that the program has not read: only when it has can this end leave the ring.
-static bool behind_data(const struct end *e) {
-	return e->remote->rx == LOOK && get_acquire(&e->peer->nx) && get(&e->kr) < get(&e->peer->x[0].k);
-}
 bool smcgw_remote_demote(struct end *e, int fd, int64_t until) {
 	uint64_t kr = UINT64_MAX;
 	int64_t read_until = 0;

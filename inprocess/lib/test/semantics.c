@@ -6335,12 +6335,26 @@ static void bit_by_bit(void) { // bit by bit what came long ago, while the peer 
 	say("%zu", n + take(a, 50000 - n));
 	say("%zu %.6s", take(b, 6), in);
 }
-static void reads_to_end(int b) { // when the other end has closed
+static void reads_to_end(int b) {
 	size_t n = 0;
 	ssize_t k;
-	reached(2);
 	while ((k = read(b, in, sizeof in)) > 0) n += (size_t)k;
 	say("%zu, then %s", n, res(k));
+}
+static void child_answers(int b) { // and ends without close(), while its kernel still has bytes to send
+	int status = 0;
+	pid_t c = fork();
+	for (int i = 0; c == 0 && i < 20; i++)
+		if (write(b, big, 100000) != 100000) _exit(1);
+	if (c == 0) _exit(0);
+	close(b);
+	_exit(waitpid(c, &status, 0) == c && status == 0 ? 0 : 2);
+}
+static void left_to_forked(void) {
+	int a;
+	pid_t p = peer(&a, child_answers);
+	reads_to_end(a);
+	reap(p);
 }
 static void unreaped(void) { // a child has ended, and nobody has asked for its status
 	for (int i = 0; i < 3; i++) {
@@ -6351,7 +6365,6 @@ static void unreaped(void) { // a child has ended, and nobody has asked for its 
 		waitid(P_PID, (id_t)c, &s, WEXITED | WNOWAIT);
 		if (write(a, big, (size_t)i * 1000000 + 10) != i * 1000000 + 10) die("write");
 		close(a);
-		*stage = 2;
 		reap(p);
 	}
 }
@@ -6362,7 +6375,7 @@ static void unreaped(void) { // a child has ended, and nobody has asked for its 
 	X(killed_with_unread) X(ends_unread) X(killed_after_spill) X(killed_with_both_full) X(killed_blocks) X(survived) X(survived_pings) X(probed) X(bursts_once) X(broken_pipe) X(so_errors) X(shut_and_reset) X(reset_behind_bytes) X(exits) X(interrupts) X(files_interrupted) X(restarted_write) X(restarted_reads) X(jumped) X(cancelled) X(cancelled_busy) X(cancelled_writer) X(cancelled_reader) X(cancelled_before)                \
 	X(two_threads) X(two_processes) X(both_write) X(fork_server) X(forked_closes) X(cloned) X(clone_connects) X(daemons) X(fork_handlers) X(fork_in_handler) X(fork_beside_set) X(forked_early) X(child_passes) X(fork_while_writing) X(programs) X(helper) X(unrelated_programs) X(unmapped) X(shells) X(fails_to_start) X(speaks_later) X(inherits) X(left_to_child) X(inherits_from_stopped) \
 	X(set_of_another) X(passed) X(passed_on) X(passed_at_end) X(passed_full) X(passed_much) X(shut_full) X(closed_full) X(closed_much) X(goes_on) X(asks_again) X(reset_half) X(ends_after_spill) X(waits_owing) X(owes) X(duplicates) X(renumbered) X(renumbered_in_poll) X(was_in_set) X(ranges) X(few) X(reused) X(options) X(maps_bytes) X(bad_memory) X(low) X(reset_then_splice) X(reset_in_messages) X(low_behind) X(counted_behind) X(shut_early) X(file_from) X(low_inherited) X(inq_early) X(low_at_end) X(low_after_token) X(oob) X(oob_passed) X(oob_last) X(async) X(async_connects) X(full) X(room) X(refill) X(writes_first) X(both_first) X(writer_waits) X(set_after_set) X(promotes_in_child) X(looked_asleep) X(bulk)      \
-	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(messages_left) X(stamped) X(bad_sets) X(many_parts) X(unacknowledged) X(asks_a_program) X(low_shown) X(left_by_many) X(bad_lengths) X(own_table) X(own_range) X(other_pids) X(bit_by_bit) X(deep_bound) X(unreaped)
+	X(late_connect) X(exits_writing) X(file_limit) X(address_limit) X(vfork_numbers) X(paced) X(connects_again) X(vfork_writes) X(spawns_writing) X(dontwait_beside) X(second_writer) X(without_numbers) X(messages_left) X(stamped) X(bad_sets) X(many_parts) X(unacknowledged) X(asks_a_program) X(low_shown) X(left_by_many) X(bad_lengths) X(own_table) X(own_range) X(other_pids) X(bit_by_bit) X(deep_bound) X(unreaped) X(left_to_forked)
 
 int main(int argc, char **argv) {
 	if (argc < 2) return 2;

@@ -79,6 +79,7 @@ const (
 	EndArm         = 140
 	EndRoom        = 144
 	EndFlags       = 148
+	EndGot         = 160
 	EndTransitions = 192
 	TransitionSize = 16  // r, k
 	EndNonces      = 512 // in a mirror: the nonce of the peer's OPEN, then that of this end's

@@ -28,7 +28,7 @@ var numbers = map[string]uint64{
 	"offsetof(struct smci_end, base)": EndBase, "offsetof(struct smci_end, ksent)": EndKsent, "offsetof(struct smci_end, order)": EndOrder,
 	"offsetof(struct smci_end, nx)": EndNx, "offsetof(struct smci_end, want)": EndWant, "offsetof(struct smci_end, tail)": EndTail,
 	"offsetof(struct smci_end, cx)": EndCx, "offsetof(struct smci_end, arm)": EndArm, "offsetof(struct smci_end, room)": EndRoom,
-	"offsetof(struct smci_end, flags)": EndFlags, "offsetof(struct smci_end, x)": EndTransitions,
+	"offsetof(struct smci_end, flags)": EndFlags, "offsetof(struct smci_end, got)": EndGot, "offsetof(struct smci_end, x)": EndTransitions,
 	"offsetof(struct smci_desk, magic)": DeskMagic, "offsetof(struct smci_desk, version)": DeskVersion, "offsetof(struct smci_desk, slot)": DeskSlot,
 	"offsetof(struct smci_news, magic)": NewsMagic, "offsetof(struct smci_news, version)": NewsVersion, "offsetof(struct smci_news, grants)": NewsGrants,
 	"offsetof(struct smci_news, off)": NewsOff, "offsetof(struct smci_news, calls)": NewsCalls, "offsetof(struct smci_news, spin)": NewsSpin,

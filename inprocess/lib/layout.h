@@ -65,6 +65,7 @@ struct smci_end {
 	_Atomic uint32_t room;              // futex, incremented to answer want
 	_Atomic uint32_t flags;
 	_Atomic uint32_t reach;             // log2 of the ring that this end has mapped; 0 means SMCI_ORDER_MIN. The producer uses no larger one
+	_Atomic uint64_t got;               // between hosts: 1 more than the bytes read from ring and frames; 0: not said. In a mirror: when the peer's process ended
 	_Alignas(64) struct smci_transition x[SMCI_TRANSITIONS]; // as the producer; transition i is at i % SMCI_TRANSITIONS
 };
 _Static_assert(sizeof(struct smci_end) <= SMCI_RING_AT, "layout");

@@ -271,6 +271,12 @@ static void freed(struct end *e, uint64_t tail) {
 	bell(e);
 }
 
+// has_read counts bytes read since OPEN, and publishes how many they are.
+static void has_read(struct end *e, uint64_t n) {
+	e->remote->got += n;
+	put_release(&e->own->got, e->remote->got + 1);
+}
+
 static void keep(struct end *e);
 static bool leave(struct end *e, int fd, bool last);
 static bool leaves_now(struct end *e, int fd);
@@ -281,6 +287,12 @@ static void readable(struct end *e, int fd);
 
 // has_all tells whether the peer has read everything; see kept_up.
 static bool has_all(struct end *e) { return get_acquire(&e->peer->tail) == get(&e->own->head) && e->remote->spilled == e->remote->kept; }
+// had_all tells whether the peer's process, which has ended, had read everything. tail does not count what it read from frames.
+static bool had_all(struct end *e) {
+	const struct remote *m = e->remote;
+	const uint64_t got = get(&e->peer->got);
+	return has_all(e) && (m->tx != OPENED || !got || got - 1 == get(&e->own->head) + m->spilled);
+}
 // kept_up brings the copy of frames up to date: what a reader decides depends on whether the peer has passed all.
 static void kept_up(struct end *e) {
 	struct remote *m = e->remote;
@@ -329,6 +341,7 @@ static void take_open(struct end *e, int fd) {
 	}
 	m->rx = FRAMED;
 	m->rest = true;
+	has_read(e, 0);
 	m->unsure_until = 0;
 	SYS(setsockopt, fd, SOL_SOCKET, SO_RCVLOWAT, &wide, sizeof wide); // enlarges the kernel's buffer, so that a rest hardly ever fills it: see squeezed
 	readable(e, fd);
@@ -593,7 +606,7 @@ static void done_data(struct end *e, uint64_t n) {
 	add(&e->kr, n);
 	add(&e->report.rx_kernel, n);
 	if (m->rx != FRAMED) return;
-	m->got += n;
+	has_read(e, n);
 	m->left -= (uint32_t)n;
 	if (m->left) return;
 	m->type = NO_FRAME;
@@ -648,7 +661,7 @@ static bool died(struct end *e, int fd) {
 	e->died = true;
 	kept_up(e);
 	// Once the direction is native, tail stands still, and the kernel would have a reset if the peer had left bytes unread.
-	if (shut && !more && (has_all(e) || (m->tx == RETURNED && !err && !e->tx_error && !(smcgw_polled(fd, 0) & POLLERR)))) {
+	if (shut && !more && (had_all(e) || (m->tx == RETURNED && !err && !e->tx_error && !(smcgw_polled(fd, 0) & POLLERR)))) {
 		int reset = ECONNRESET, had;
 		e->rx_error = 0;
 		e->eof = true;
@@ -963,7 +976,7 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			done += n;
 			woken = m->vain = 0;
 			if (peek) break;
-			m->got += n;
+			has_read(e, n);
 			add(&e->report.rx_ring, n);
 			freed(e, tail + n);
 			continue;

@@ -50,11 +50,12 @@ type (
 	Ask struct{ Number uint64 }
 
 	// PeerEnded is the last action for a number. Either the peer's process has Exited after it had put Written bytes
-	// into its ring, or its library has left the ring in both directions.
+	// into its ring, and read one byte less than Read, if that is not 0, or its library has left the ring in both
+	// directions.
 	PeerEnded struct {
-		Number  uint64
-		Exited  bool
-		Written uint64
+		Number        uint64
+		Exited        bool
+		Written, Read uint64
 	}
 
 	// Lose says that the carrier of a number has ended, or that there will be none: stop sending and mark its mirror

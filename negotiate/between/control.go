@@ -3,6 +3,7 @@ package between
 import (
 	"errors"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -317,9 +318,13 @@ func (c *Control) Opened(now time.Time, number uint64, p Place) []Action {
 }
 
 // Exited says that the local process has ended and how many bytes it had put into its ring. If the number is carried,
-// the peer's memory has them. It is the last call for the number, so answer Ask before it.
-func (c *Control) Exited(now time.Time, number, written uint64) []Action {
-	c.say(now, message{kind: ended, number: number, written: written, exited: true})
+// the peer's memory has them. read is 1 more than the bytes that it had read; if it is 0 or impossible, nothing is said
+// of them. It is the last call for the number, so answer Ask before it.
+func (c *Control) Exited(now time.Time, number, written, read uint64) []Action {
+	if read > math.MaxInt64 {
+		read = 0
+	}
+	c.say(now, message{kind: ended, number: number, written: written, exited: true, read: read})
 	return c.done()
 }
 
@@ -603,7 +608,7 @@ func (c *Control) about(now time.Time, m *message) {
 			c.where(now, e)
 		}
 	case ended:
-		c.do(PeerEnded{Number: m.number, Exited: m.exited, Written: m.written})
+		c.do(PeerEnded{Number: m.number, Exited: m.exited, Written: m.written, Read: m.read})
 	default:
 	}
 }

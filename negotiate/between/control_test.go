@@ -171,9 +171,9 @@ func TestPromoted(t *testing.T) {
 			p.do(i, c.Recall(p.now, n))
 			require.Equal(t, []between.Action{between.Tell{Number: n, Attached: true, Recall: true}}, p.take(1-i))
 		}
-		p.do(0, p.side[0].Exited(p.now, n, 77))
+		p.do(0, p.side[0].Exited(p.now, n, 77, 1<<63))
 		require.Equal(t, []between.Action{between.PeerEnded{Number: n, Exited: true, Written: 77}}, p.take(1))
-		p.do(1, p.side[1].Exited(p.now, n, 78)) // it is over
+		p.do(1, p.side[1].Exited(p.now, n, 78, 0)) // it is over
 		p.do(1, p.side[1].Left(p.now, first))
 		require.Equal(t, []between.Action{between.PeerEnded{Number: first}}, p.take(0))
 		require.Empty(t, p.take(1))
@@ -236,8 +236,8 @@ func TestDeclined(t *testing.T) {
 		p.do(i, c.Opened(p.now, n, between.Place{Sent: 3}))
 		require.Equal(t, []between.Action{between.TellPlace{Number: n, Place: between.Place{Sent: 3}, Latest: i == 1, Last: true}}, p.take(1-i))
 	}
-	p.do(1, p.side[1].Exited(p.now, n, 9))
-	require.Equal(t, []between.Action{between.PeerEnded{Number: n, Exited: true, Written: 9}}, p.take(0))
+	p.do(1, p.side[1].Exited(p.now, n, 9, 6))
+	require.Equal(t, []between.Action{between.PeerEnded{Number: n, Exited: true, Written: 9, Read: 6}}, p.take(0))
 }
 
 // TestCrossing: the last word of the server crosses CONFIRM. Its library was never promoted, so nobody uses the carrier.

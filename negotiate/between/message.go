@@ -84,7 +84,8 @@ type message struct {
 	reason  negotiate.Reason
 	place   Place
 	written uint64
-	exited  bool // written is present
+	exited  bool   // written is present
+	read    uint64 // 1 more than the field; 0: it is not present
 }
 
 // shapes has the names of the messages, and the fields that each must and may have.
@@ -101,7 +102,7 @@ var shapes = [kinds]struct {
 	recall:   {"recall", clc.Set(clc.TLVNumber), 0},
 	where:    {"where", clc.Set(clc.TLVNumber), 0},
 	opened:   {"opened", clc.Set(clc.TLVNumber, clc.TLVSent), clc.Set(clc.TLVOpen)},
-	ended:    {"ended", clc.Set(clc.TLVNumber), clc.Set(clc.TLVWritten)},
+	ended:    {"ended", clc.Set(clc.TLVNumber), clc.Set(clc.TLVWritten, clc.TLVRead)},
 	ping:     {"ping", clc.Set(clc.TLVNumber), 0},
 	pong:     {"pong", clc.Set(clc.TLVNumber), 0},
 }
@@ -126,6 +127,7 @@ var fields = []struct {
 	{clc.TLVSent, "sent"},
 	{clc.TLVOpen, "open"},
 	{clc.TLVWritten, "written"},
+	{clc.TLVRead, "read"},
 	{clc.TLVMAC, "mac"},
 }
 
@@ -181,6 +183,9 @@ func (m *message) append(b []byte) []byte {
 	case ended:
 		if m.exited {
 			b = append64(b, clc.TLVWritten, m.written)
+		}
+		if m.read != 0 {
+			b = append64(b, clc.TLVRead, m.read-1)
 		}
 	default:
 	}
@@ -270,6 +275,10 @@ func (m *message) set(typ uint16, v []byte) error {
 	case clc.TLVWritten:
 		m.exited = true
 		return set64(&m.written, v, 0)
+	case clc.TLVRead:
+		err := set64(&m.read, v, 0)
+		m.read++
+		return err
 	}
 	return clc.SetIdentity(typ, v, &m.hello.GatewayID, &m.hello.HostID, nil)
 }

@@ -48,7 +48,7 @@ var goldens = map[string]message{
 	"recall":   {kind: recall, number: 7},
 	"where":    {kind: where, number: 7},
 	"opened":   {kind: opened, number: 7, place: Place{Sent: 1024, Opened: true, At: 1024}},
-	"ended":    {kind: ended, number: 7, written: 65536, exited: true},
+	"ended":    {kind: ended, number: 7, written: 65536, exited: true, read: 131073},
 	"ping":     {kind: ping, number: 3},
 	"pong":     {kind: pong, number: 3},
 }
@@ -156,6 +156,7 @@ func TestMessageFields(t *testing.T) {
 		{changed("opened", 24, 0xff), "sent"},
 		{changed("opened", 36, 0xff), "open"},
 		{changed("ended", 24, 0xff), "written"},
+		{changed("ended", 36, 0xff), "read"},
 		{added("ended", clc.TLVWritten, 0), "written"},
 		{added("ended", 0x8077), "message"},
 		{append(vector(t, "ping-mac")[:56:56], vector(t, "ping")[8:]...), "number"},

@@ -412,7 +412,7 @@ func (p *promoted) carries(i int, kind negotiate.CarrierKind) {
 			e.exited = w.odds(2, "exits")
 			p.over(i)
 			if e.exited {
-				return c.Exited(now, p.num, uint64(p.id))
+				return c.Exited(now, p.num, uint64(p.id), 0)
 			}
 			return c.Left(now, p.num)
 		})

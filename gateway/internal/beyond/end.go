@@ -201,8 +201,8 @@ func (t *talk) said(now time.Time, e *end) {
 	}
 }
 
-func (e *end) Drained(bytes uint64, reset bool) {
-	e.talk.post(func(time.Time) { e.talk.drained(e, bytes, reset) })
+func (e *end) Drained(bytes, read uint64, reset bool) {
+	e.talk.post(func(time.Time) { e.talk.drained(e, bytes, read, reset) })
 }
 
 func (e *end) Lost(why negotiate.Reason, err error) {

@@ -318,7 +318,7 @@ func (t *talk) do(todo []between.Action) {
 		case between.Ask:
 			t.with(a.Number, func(e *end) { t.opened(e, negotiate.ReasonNone, func(time.Time) {}) })
 		case between.PeerEnded:
-			t.with(a.Number, func(e *end) { t.peerEnded(e, a.Exited, a.Written) })
+			t.with(a.Number, func(e *end) { t.peerEnded(e, &a) })
 		case between.Lose:
 			t.lose(a)
 		case between.Closed:
@@ -744,12 +744,12 @@ func (t *talk) opened(e *end, why negotiate.Reason, then func(now time.Time)) {
 }
 
 // peerEnded handles the peer's ENDED, the last message of a number.
-func (t *talk) peerEnded(e *end, exited bool, written uint64) {
+func (t *talk) peerEnded(e *end, a *between.PeerEnded) {
 	delete(t.ends, e.number)
 	e.heard, e.excused = true, true
-	if exited {
+	if a.Exited {
 		e.ended = true
-		e.mir.Load().PeerEnded(written)
+		e.mir.Load().PeerEnded(a.Written, a.Read)
 		t.settle(e)
 	} else {
 		e.mir.Load().PeerLeft()
@@ -801,26 +801,26 @@ func (t *talk) alone(_ time.Time, e *end) {
 
 // drained handles that the peer has everything that an ended process had written, but for what a reset discards, and
 // knows what that had read.
-func (t *talk) drained(e *end, bytes uint64, reset bool) {
-	t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, !reset, bytes) })
+func (t *talk) drained(e *end, bytes, read uint64, reset bool) {
+	t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, !reset, bytes, read) })
 }
 
 // left ends an end whose library has left the ring, after telling the peer how far the library got.
 func (t *talk) left(e *end) {
 	e.leaving = true
 	e.mir.Load().Settle(func() {
-		t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, false, 0) })
+		t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, false, 0, 0) })
 	})
 }
 
 // leave tells the peer that an end has ended, and drops it.
-func (t *talk) leave(now time.Time, e *end, exited bool, bytes uint64) {
+func (t *talk) leave(now time.Time, e *end, exited bool, bytes, read uint64) {
 	if e.dropped {
 		return
 	}
 	if !t.over && t.ends[e.number] == e {
 		if exited {
-			t.do(t.ctl.Exited(now, e.number, bytes))
+			t.do(t.ctl.Exited(now, e.number, bytes, read))
 		} else {
 			t.do(t.ctl.Left(now, e.number))
 		}

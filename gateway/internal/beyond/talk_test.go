@@ -19,6 +19,7 @@ import (
 	"github.com/smcgw/smcgw/inprocess/broker"
 	"github.com/smcgw/smcgw/lab/twohosts"
 	"github.com/smcgw/smcgw/negotiate"
+	"github.com/smcgw/smcgw/negotiate/between"
 )
 
 // counting is a connection that counts its writes.
@@ -279,8 +280,8 @@ func TestAnotherTalkAfterTheEnd(t *testing.T) {
 // An end whose process is gone waits until the peer has all that it wrote, and no longer than there is a carrier.
 func TestCarrierEndsBeforeAllIsSent(t *testing.T) {
 	for name, lose := range map[string]func(*talk, time.Time, *end){
-		"peer gone":   func(tk *talk, _ time.Time, e *end) { tk.peerEnded(e, true, 0) },
-		"peer left":   func(tk *talk, _ time.Time, e *end) { tk.peerEnded(e, false, 0) },
+		"peer gone":   func(tk *talk, _ time.Time, e *end) { tk.peerEnded(e, &between.PeerEnded{Exited: true}) },
+		"peer left":   func(tk *talk, _ time.Time, e *end) { tk.peerEnded(e, &between.PeerEnded{}) },
 		"device lost": func(tk *talk, _ time.Time, e *end) { tk.loses(e) },
 	} {
 		for _, first := range []string{"process", "carrier"} {
@@ -312,7 +313,7 @@ func TestEndWaitsForTheDead(t *testing.T) {
 			tk.alone(now, e)
 			tk.end(negotiate.ReasonDrained)
 			if began = now; drains {
-				tk.drained(e, 0, false)
+				tk.drained(e, 0, 0, false)
 			}
 		})
 		require.Eventually(t, func() bool { return tk.s.count() == 0 }, 10*time.Second, time.Millisecond)

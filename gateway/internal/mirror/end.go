@@ -29,9 +29,10 @@ type Owner interface {
 	// Said reports that the library has changed its flags, or opened its direction.
 	Said(s Said)
 	// Drained reports, after [End.ProcessEnded] and the last Said, that the peer gateway has everything that the
-	// process wrote to its ring, and knows how much it read; bytes is what it wrote there in total. reset means that the
-	// process has reset the connection, or its end has: the peer lacks what it wrote to the kernel.
-	Drained(bytes uint64, reset bool)
+	// process wrote to its ring, and knows how much it read there; bytes is what it wrote there in total, and read 1 more
+	// than what it read there and from frames, or 0. reset means that the process has reset the connection, or its end
+	// has: the peer lacks what it wrote to the kernel.
+	Drained(bytes, read uint64, reset bool)
 	// Lost reports that the carrier has failed, and that the library has been told.
 	Lost(why negotiate.Reason, err error)
 }
@@ -270,10 +271,11 @@ func (e *End) Settle(then func()) {
 	})
 }
 
-// PeerEnded reports that the peer's process has ended, and how many bytes it had written in total. The library learns
-// of the end once they have all come.
-func (e *End) PeerEnded(bytes uint64) {
+// PeerEnded reports that the peer's process has ended, how many bytes it had written in total, and, as in
+// [Owner].Drained, read. The library learns of the end once they have all come.
+func (e *End) PeerEnded(bytes, read uint64) {
 	e.post(func() {
+		e.mir.got.Store(read)
 		e.final, e.finished = bytes, true
 		e.takeIn()
 		e.shut()

@@ -128,8 +128,9 @@ func TestProcessEnds(t *testing.T) {
 				sides := connect(t, newGateways(t), kind, 22)
 				require.NoError(t, sides[0].send(tc.total, tc.largest, func() { time.Sleep(time.Microsecond) }))
 				if tc.before {
-					sides[1].PeerEnded(tc.total)
+					sides[1].PeerEnded(tc.total, 78)
 				}
+				word64(sides[0].lib.own, inprocess.EndGot).Store(78)
 				word32(sides[0].lib.own, inprocess.EndFlags).Store(inprocess.Attached)
 				sides[0].ProcessEnded()
 				sides[0].lib.hangUp()
@@ -143,14 +144,15 @@ func TestProcessEnds(t *testing.T) {
 				require.Equal(t, uint32(inprocess.Attached), expect(t, sides[0].said, "last words").Flags)
 				read := make(chan error, 1)
 				go func() { read <- sides[1].receive(tc.total, 99991, func() {}) }()
-				require.Equal(t, tc.total, expect(t, sides[0].drained, "all is sent"))
+				require.Equal(t, [2]uint64{tc.total, 78}, expect(t, sides[0].drained, "all is sent"))
 				sides[0].Close(func() {})
 				require.NoError(t, expect(t, read, "all is read"))
 				if !tc.before {
 					require.Zero(t, sides[1].lib.flags()&inprocess.Shut)
-					sides[1].PeerEnded(tc.total)
+					sides[1].PeerEnded(tc.total, 78)
 				}
 				require.Eventually(t, func() bool { return sides[1].lib.flags()&inprocess.Shut != 0 }, patience, time.Millisecond)
+				require.EqualValues(t, 78, word64(sides[1].lib.mirror, inprocess.EndGot).Load())
 				require.NoError(t, sides[1].receive(1<<40, 99991, func() {}))
 				require.Equal(t, tc.total, sides[1].lib.tail)
 			})
@@ -217,7 +219,7 @@ func TestTailAtEnd(t *testing.T) {
 						require.True(t, time.Now().Before(until), "it does not settle by itself")
 						continue
 					}
-					a.PeerEnded(1000)
+					a.PeerEnded(1000, 0)
 					require.Eventually(t, func() bool { return a.lib.flags()&inprocess.Shut != 0 }, patience, time.Millisecond/10)
 					require.EqualValues(t, 1300, a.lib.freed())
 					return
@@ -256,7 +258,7 @@ func TestSettleWithoutCarrier(t *testing.T) {
 func TestPeerEndsBefore(t *testing.T) {
 	sides := connect(t, newGateways(t), negotiate.CarrierSoft, 16)
 	require.NoError(t, errors.Join(exchange(sides, 1000, 100, func() {})...))
-	sides[1].PeerEnded(999)
+	sides[1].PeerEnded(999, 0)
 	require.Equal(t, negotiate.ReasonProtocolError, expect(t, sides[1].lost, "loss"))
 	require.Equal(t, uint32(inprocess.Gone), sides[1].lib.flags())
 }

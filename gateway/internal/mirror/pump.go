@@ -270,6 +270,6 @@ func (e *End) drain() {
 	if e.ended == died && e.through() {
 		e.ended = drained
 		flags := e.own.flags.Load()
-		e.cfg.Owner.Drained(e.head, flags&inprocess.Reset != 0 && (flags&inprocess.Whole == 0 || !e.sent))
+		e.cfg.Owner.Drained(e.head, e.own.got.Load(), flags&inprocess.Reset != 0 && (flags&inprocess.Whole == 0 || !e.sent))
 	}
 }

@@ -135,18 +135,18 @@ func newGateway(t testing.TB, h twohosts.Host) *gateway {
 type owner struct {
 	t       testing.TB
 	said    chan mirror.Said
-	drained chan uint64
+	drained chan [2]uint64 // bytes, read
 	lost    chan negotiate.Reason
 	panics  chan any
 }
 
 func newOwner(t testing.TB) *owner {
-	return &owner{t, make(chan mirror.Said, 100), make(chan uint64, 1), make(chan negotiate.Reason, 1), make(chan any, 1)}
+	return &owner{t, make(chan mirror.Said, 100), make(chan [2]uint64, 1), make(chan negotiate.Reason, 1), make(chan any, 1)}
 }
 
 func (o *owner) Panicked(r any)                     { o.panics <- r }
 func (o *owner) Said(s mirror.Said)                 { o.said <- s }
-func (o *owner) Drained(n uint64, _ bool)           { o.drained <- n }
+func (o *owner) Drained(n, read uint64, _ bool)     { o.drained <- [2]uint64{n, read} }
 func (o *owner) Lost(why negotiate.Reason, _ error) { o.lost <- why }
 
 // expect waits for what an owner is told.

@@ -24,7 +24,9 @@ type words struct {
 	arm   atomic.Uint32
 	room  atomic.Uint32
 	flags atomic.Uint32
-	_     [inprocess.EndTransitions - inprocess.EndFlags - 4]byte
+	_     [inprocess.EndGot - inprocess.EndFlags - 4]byte
+	got   atomic.Uint64
+	_     [inprocess.EndTransitions - inprocess.EndGot - 8]byte
 	first struct{ r, k atomic.Uint64 } // the transition that OPEN makes
 	_     [inprocess.EndNonces - inprocess.EndTransitions - inprocess.TransitionSize]byte
 	nonce [2][inprocess.NonceSize]byte

@@ -43,6 +43,7 @@ const (
 	TLVSent    = 0x8019
 	TLVOpen    = 0x801A
 	TLVWritten = 0x801B
+	TLVRead    = 0x001C
 )
 
 // TLVSet is a set of TLV types: bit n stands for type n, without the critical bit.
@@ -53,7 +54,7 @@ func tlvBit(typ uint16) TLVSet {
 	switch typ {
 	case TLVNonce, TLVVersions, TLVGatewayID, TLVHostID, TLVDgramPort, TLVBudget, TLVCarrier, TLVMAC, TLVReason, TLVChosen,
 		TLVQueryNonce, TLVAddress, TLVUDOffer, TLVTTL, TLVPadding, TLVRandom, TLVCookie, TLVPartition, TLVSoftware,
-		TLVNumber, TLVName, TLVOrder, TLVNonces, TLVSent, TLVOpen, TLVWritten:
+		TLVNumber, TLVName, TLVOrder, TLVNonces, TLVSent, TLVOpen, TLVWritten, TLVRead:
 		return 1 << (typ &^ TLVCritical)
 	}
 	return 0

@@ -169,7 +169,11 @@ func (k *connection) collect(i int) bool {
 		}
 		nx, at, ks := s.opening()
 		k.put(flight{from: i, set: func() { k.opened(t, nx, at, ks) }}) // once more: afterwards nothing is answered
-		k.put(flight{from: i, set: func() { k.flag(t, says) }})
+		got := s.own.w64(inprocess.EndGot).Load()
+		k.put(flight{from: i, set: func() {
+			t.mirror.w64(inprocess.EndGot).Store(got)
+			k.flag(t, says)
+		}})
 		if !ended { // whoever else has the end hears no more
 			k.flag(s, inprocess.Gone)
 			s.dead = true

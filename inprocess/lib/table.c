@@ -693,7 +693,9 @@ __attribute__((destructor)) static void at_exit(void) {
 	if (!smcgw.slab || !smcgw_ours()) return;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
-		if (!e || state_of(e) != SMCI_PROMOTED || get(&e->refs) != 1 || !smcgw_lock(e, &e->rl)) continue; // in a signal handler
+		if (!e || state_of(e) != SMCI_PROMOTED) continue;
+		if (unlikely(get(&e->refs) > 1)) prune(e);
+		if (get(&e->refs) != 1 || !smcgw_lock(e, &e->rl)) continue; // in a signal handler
 		// A writer asleep in the kernel's send has left the ring: a process that ends does not wait for it.
 		bool writes = smcgw_lock_writer(e);
 		if (smcgw_still(e, fd) && (writes || atomic_load(&e->tx_blocked))) smcgw_finish(e, fd, writes);

@@ -1649,15 +1649,18 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 				} else if (waited && !moves(e, fd, nowait && edge ? KEPT_WITHIN : READS_WITHIN)) {
 					put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
 					if (leave(e, fd, false) && smcgw_alone(e)) say(e, SMCI_RECALL); // one direction cannot ask again
+				} else if (!nowait) { // the copy is full; a handler may end the call, or jump out of it
+					waited = true;
+					if (!wait_room(e, fd, &until, done || some, &err, &full)) break;
 				} else {
 					// The copy is full. The peer has read its ring bytes, or the kernel would be full by now: the
 					// gateway is about to report that.
-					struct timespec ts = {0, nowait && !edge ? MOMENT : KEPT_WITHIN};
+					struct timespec ts = {0, edge ? KEPT_WITHIN : MOMENT};
 					uint32_t count = get_acquire(&e->peer->room);
 					waited = true;
 					wants(e);
 					if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, count, &ts);
-					if (nowait && !edge && moves(e, fd, READS_WITHIN) && !room(e) && !fits(e, part)) { // a program that waits for the kernel calls again at once
+					if (!edge && moves(e, fd, READS_WITHIN) && !room(e) && !fits(e, part)) { // a program that waits for the kernel calls again at once
 						err = EAGAIN;
 						break;
 					}

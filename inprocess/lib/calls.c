@@ -140,7 +140,7 @@ static void to_kernel_anyway(int fd, uint32_t why) {
 static bool kernel_shows(int fd, uint32_t why, int64_t until) {
 	if (!to_kernel_by(fd, why, until)) return false;
 	struct end *e = look(fd);
-	if (!e || !smcgw_lock(e, &e->rl)) return true;
+	if (!e || !e->attached || !smcgw_lock(e, &e->rl)) return true; // an end that was never attached may have no locks yet
 	bool withheld = smcgw_still(e, fd) && (e->rx_error || get(&e->tx_error));
 	smcgw_unlock(e, &e->rl);
 	return !withheld;

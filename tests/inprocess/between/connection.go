@@ -276,12 +276,21 @@ func (k *connection) strike(t time.Time) {
 // look takes up the socket of a side, and lets go of it once the side has ended, since holding it would withhold the
 // FIN. It also finds out whether any process still has the side's memory.
 func (k *connection) look(s *side) (any bool) {
-	if s.sends == nil && s.left.Load() && !s.closed.Load() && !s.own.written() {
-		s.sends = make(chan bool, 1)
-		if fd := s.socket(); fd >= 0 && s.own.w32(inprocess.EndFlags).Load()&inprocess.Gone == 0 {
+	if s.sends == nil && s.left.Load() && !s.closed.Load() {
+		if s.leftAt.IsZero() {
+			s.leftAt = time.Now()
+		}
+		fd := s.socket()
+		switch written := s.own.written(); {
+		case written && time.Since(s.leftAt) > time.Second: // another process lives, and goes on by the kernel
+			s.closed.Store(true)
+		case written:
+		case fd >= 0 && s.own.w32(inprocess.EndFlags).Load()&inprocess.Gone == 0:
+			s.sends = make(chan bool, 1)
 			s.came.Store(-1)
 			k.h.all.Go(func() { s.sends <- k.h.linger(fd, true) })
-		} else {
+		default:
+			s.sends = make(chan bool, 1)
 			s.sends <- false
 		}
 	}

@@ -80,6 +80,7 @@ type side struct {
 	rung, want uint32
 	flags      uint32
 	dead       bool      // its gateway has died
+	leftAt     time.Time // when left was seen
 	rings      bool      // the socket has come and was rung
 	ended      bool      // no process has its memory any more, and the kernel has sent what it was given
 	sends      chan bool // from the end of its process until then: gets whether all was sent

@@ -23,12 +23,23 @@ func newMemory(size int64) (*memory, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	b, err := unix.Mmap(fd, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	// The kernel does not count the descriptor of memfd_create(2) as a writer.
+	m := &memory{file: fd}
+	m.file, err = m.open(unix.O_RDWR)
+	_ = unix.Close(fd)
 	if err != nil {
-		_ = unix.Close(fd)
 		return nil, err
 	}
-	return &memory{b, fd}, nil
+	if m.b, err = unix.Mmap(m.file, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		_ = unix.Close(m.file)
+		return nil, err
+	}
+	return m, nil
+}
+
+// open returns another descriptor of the same memory.
+func (m *memory) open(mode int) (int, error) {
+	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.file), mode|unix.O_CLOEXEC, 0)
 }
 
 func (m *memory) close() {
@@ -37,9 +48,7 @@ func (m *memory) close() {
 }
 
 // reading returns a read-only descriptor of the same memory.
-func (m *memory) reading() (int, error) {
-	return unix.Open(fmt.Sprintf("/proc/self/fd/%d", m.file), unix.O_RDONLY|unix.O_CLOEXEC, 0)
-}
+func (m *memory) reading() (int, error) { return m.open(unix.O_RDONLY) }
 
 // handed gives up write access. It is called once the process that alone writes from then on has got the memory.
 func (m *memory) handed() error {

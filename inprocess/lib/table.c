@@ -688,17 +688,21 @@ void smcgw_returned(void) {
 		if (look(fd)) left_behind[index_of(look(fd))] = 0;
 }
 
-// At exit, take tokens that were left unread, or the kernel would end the connections by resets.
+// At exit, take tokens that were left unread, or the kernel would end the connections by resets. What is left to another process is left as by
+// close().
 __attribute__((destructor)) static void at_exit(void) {
 	if (!smcgw.slab || !smcgw_ours()) return;
 	for (int fd = 0, top = get(&highest); fd <= top; fd++) {
 		struct end *e = look(fd);
 		if (!e || state_of(e) != SMCI_PROMOTED) continue;
 		if (unlikely(get(&e->refs) > 1)) prune(e);
-		if (get(&e->refs) != 1 || !smcgw_lock(e, &e->rl)) continue; // in a signal handler
+		const bool last = get(&e->refs) == 1;
+		if (!last && (!e->remote || !smcgw_remote_ours(e) || owners(e) == 1)) continue;
+		if (!smcgw_lock(e, &e->rl)) continue; // in a signal handler
 		// A writer asleep in the kernel's send has left the ring: a process that ends does not wait for it.
-		bool writes = smcgw_lock_writer(e);
-		if (smcgw_still(e, fd) && (writes || atomic_load(&e->tx_blocked))) smcgw_finish(e, fd, writes);
+		bool writes = smcgw_lock_writer(e), still = smcgw_still(e, fd);
+		if (still && last && (writes || atomic_load(&e->tx_blocked))) smcgw_finish(e, fd, writes);
+		else if (still && !last && writes && e->remote) smcgw_remote_leaves(e, fd);
 		if (writes) smcgw_unlock(e, &e->wl);
 		smcgw_unlock(e, &e->rl);
 	}

@@ -100,9 +100,9 @@ func coverPorts(udp []byte, f Flow) {
 	binary.BigEndian.PutUint16(udp[2:], f.DstPort)
 }
 
-// Begin returns the state after hdr: the BTH, the extension headers, as encoded by Append, and any payload that follows. id is the IPv4
-// identification, ignored for IPv6; n is the size of the UDP payload with headers, payload, padding and ICRC, at most
-// MaxLen.
+// Begin returns the state after hdr: the BTH, the extension headers, as encoded by Append, and any payload that follows.
+// id is the IPv4 identification, ignored for IPv6; n is the size of the UDP payload with headers, payload, padding and
+// ICRC, at most MaxLen.
 func (c *ICRC) Begin(id uint16, n int, hdr []byte) uint32 {
 	f := c.family
 	state := c.state ^ f.lengths[n].state ^ f.idHigh[id>>8] ^ f.idLow[id&0xff]

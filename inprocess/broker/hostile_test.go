@@ -626,6 +626,14 @@ func TestSlabThatIsCutShort(t *testing.T) {
 	}
 }
 
+// fork connects a forked child of a library's process, which has the same slab.
+func fork(t *testing.T, at string, l *library) {
+	child := dial(t, at)
+	child.send(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: l.entries}, l.slab)
+	_, fds := child.receive()
+	fdpass.CloseFDs(fds)
+}
+
 // TestSnapshotHasWhatOthersPromoted: ends of a broker before, and those that never ask, are in the slabs.
 func TestSnapshotHasWhatOthersPromoted(t *testing.T) {
 	b, at := serve(t, Config{})
@@ -633,10 +641,7 @@ func TestSnapshotHasWhatOthersPromoted(t *testing.T) {
 	l.report(9, inprocess.Report{State: inprocess.StatePromoted, ID: 5, Cookie: 3})
 	l.report(200, inprocess.Report{State: inprocess.StateNever, Why: inprocess.WhyOption})
 	l.report(201, inprocess.Report{State: inprocess.StateNative})
-	child := dial(t, at) // a forked child has the same slab
-	child.send(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: l.entries}, l.slab)
-	_, fds := child.receive()
-	fdpass.CloseFDs(fds)
+	fork(t, at, l)
 	s := b.Snapshot()
 	require.Len(t, s.Processes, 2)
 	require.Len(t, s.Ends, 2)
@@ -656,10 +661,7 @@ func TestSnapshotLacksWhatIsOver(t *testing.T) {
 	g := a.granted(0x20001)
 	z.granted(0x20001).let()
 	a.report(0x20001, inprocess.Report{State: inprocess.StatePromoted, ID: g.ID, RxRing: 10})
-	child := dial(t, at)
-	child.send(inprocess.Record{What: inprocess.Hello, A: inprocess.Version, B: a.entries}, a.slab)
-	_, fds := child.receive()
-	fdpass.CloseFDs(fds)
+	fork(t, at, a)
 	z.close()
 	require.NoError(t, a.conn.Close())
 	eventually(t, func() bool { return b.Counters().Processes == 1 && b.Counters().Conns == 0 }, "both have gone")

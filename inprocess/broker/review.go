@@ -20,8 +20,8 @@ type sentBack map[uint32]inprocess.Why
 func (b *Broker) Review(judge func(End) inprocess.Why) (more int) {
 	found := map[slabKey]sentBack{}
 	if judge != nil {
-		s, _, slabs := b.known()
-		s.readSlabs(slabs)
+		s, _, slabs, over := b.known()
+		s.readSlabs(slabs, over)
 		found = s.review(judge)
 	}
 	b.mu.Lock()

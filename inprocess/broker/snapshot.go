@@ -36,8 +36,6 @@ type Snapshot struct {
 	Counters  Counters
 	Processes []Process // that have sent Hello
 	Ends      []End
-
-	over func(id uint64) bool // which connections are, that this broker had
 }
 
 // Counters returns the current counters.
@@ -82,9 +80,9 @@ type slabEnds struct {
 // Snapshot lists all ends. The libraries' reports are read after the rest, and not all at one moment. Only its counters
 // have the promoted connections of earlier brokers among Conns: those are known from the reports.
 func (b *Broker) Snapshot() Snapshot {
-	s, ends, slabs := b.known()
+	s, ends, slabs, over := b.known()
 	b.resident(s.Ends, ends)
-	s.readSlabs(slabs)
+	s.readSlabs(slabs, over)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	others := map[uint64]struct{}{}
@@ -120,7 +118,7 @@ func (s *Snapshot) RingBytes() uint64 {
 
 // readSlabs adds what the libraries say. A process that has died says nothing any more, but while another has the same
 // slab, its ends still seem promoted: those of a connection that is over are left out.
-func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
+func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds, over func(id uint64) bool) {
 	left := snapshotEntries
 	for _, of := range slabs {
 		left -= of.slab.each(left, func(index uint32, r inprocess.Report) {
@@ -128,7 +126,7 @@ func (s *Snapshot) readSlabs(slabs map[slabKey]*slabEnds) {
 			switch {
 			case known && r.ID == s.Ends[at].ID && r.ID != 0:
 				s.Ends[at].Report = r
-			case !known && r.State >= inprocess.StateMapped && !(r.Mapped() && s.over(r.ID)):
+			case !known && r.State >= inprocess.StateMapped && !(r.Mapped() && over(r.ID)):
 				e := saidEnd(of.process, index, r)
 				e.SentBack, e.slab = of.sentBack[index], of.slab.key
 				s.Ends = append(s.Ends, e)
@@ -142,11 +140,11 @@ func saidEnd(p Process, index uint32, r inprocess.Report) End {
 	return End{Process: p, Socket: Socket{Local: r.Local, Remote: r.Remote, Cookie: r.Cookie, Role: Role(r.Side)}, Tag: index, ID: r.ID, Report: r, Resident: -1}
 }
 
-// known returns what the broker itself knows, and the slabs to read the rest from.
-func (b *Broker) known() (s Snapshot, ends []*end, slabs map[slabKey]*slabEnds) {
+// known returns what the broker itself knows, the slabs to read the rest from, and which connections are over.
+func (b *Broker) known() (s Snapshot, ends []*end, slabs map[slabKey]*slabEnds, over func(id uint64) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.Counters, s.over, slabs = b.counters(), b.core.over(), map[slabKey]*slabEnds{}
+	s.Counters, over, slabs = b.counters(), b.core.over(), map[slabKey]*slabEnds{}
 	for c := range b.clients {
 		if c.news == nil {
 			continue
@@ -164,7 +162,7 @@ func (b *Broker) known() (s Snapshot, ends []*end, slabs map[slabKey]*slabEnds) 
 			s.Ends, ends = append(s.Ends, i), append(ends, e)
 		}
 	}
-	return s, ends, slabs
+	return s, ends, slabs, over
 }
 
 // residentAtOnce is how many ends are examined in one critical section.

@@ -3,7 +3,7 @@
 //   calls.c    the libc functions that the library interposes; they look up the descriptor and call stream.c, wait.c or libc
 //   table.c    maps descriptors to ends; fork and close; the slab that holds the ends
 //   stream.c   the bytes of a promoted connection: extents, rings, tokens
-//   remote.c   the same for a connection between hosts
+//   remote.c   the same for a connection between hosts: remote_rx.c reads, remote_tx.c writes
 //   wait.c     epoll, poll and select
 //   control.c  the broker: asking, grants, the switch
 //   fault.c    faults in memory that the program passed

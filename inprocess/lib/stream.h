@@ -1,4 +1,4 @@
-// What stream.c and remote.c share.
+// What stream.c and the files of remote.h share.
 #pragma once
 #include <sched.h>
 

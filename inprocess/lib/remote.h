@@ -8,7 +8,6 @@
 #include "real.h"
 #include "stream.h"
 
-#define PARTS 64
 #define NONCE SMCI_NONCE_SIZE
 #define FRAME 16
 #define FRAMES 4096                    // most frames in the copy
@@ -27,9 +26,6 @@ enum tx_state { NATIVE, OPENED, RETURNS, RETURNED };
 
 // Where the next bytes to read are.
 enum step { NOTHING, FROM_RING, FROM_KERNEL, FROM_LOOK, AT_END };
-
-// What a call that moves bytes does next.
-enum next { AGAIN, WAIT, OVER };
 
 struct frame {
 	uint64_t r;

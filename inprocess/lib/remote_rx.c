@@ -574,23 +574,7 @@ static void looks_on(struct end *e, int fd) {
 	if (frameless(e, fd)) m->rx.clear = head; // no frame precedes its bytes
 }
 
-// struct reading is one call that reads.
-struct reading {
-	struct end *e;
-	int fd;
-	const struct iovec *v;
-	int nv, flags;
-	bool peek, all, nowait;
-	size_t want, done;
-	uint32_t use;   // of the entry, when the call began
-	int64_t until;  // 0: not known yet
-	int err;
-	bool told;      // the kernel has reported the end of the stream, or an error
-	bool closed;    // another thread has closed the number
-	unsigned woken; // times in a row that the call woke up, and there was nothing
-};
-
-static enum next read_ring(struct reading *c, size_t n) {
+static enum next read_ring(struct call *c, size_t n) {
 	struct end *e = c->e;
 	struct remote *m = e->remote;
 	uint64_t tail = get(&e->own->tail);
@@ -608,7 +592,7 @@ static enum next read_ring(struct reading *c, size_t n) {
 }
 
 // read_looked takes n bytes that a look for OPEN has found, of the kernel's stream, to be data.
-static enum next read_looked(struct reading *c, char *b, size_t n) {
+static enum next read_looked(struct call *c, char *b, size_t n) {
 	struct end *e = c->e;
 	if (c->peek && n < c->want && before_open(e, c->fd, n) > n) return AGAIN; // step knows it now
 	if (!smcgw_copy(b, LOOK_MASK, 0, c->v, c->nv, c->done, n, true)) {
@@ -625,7 +609,7 @@ static enum next read_looked(struct reading *c, char *b, size_t n) {
 	return AGAIN;
 }
 
-static enum next read_kernel(struct reading *c, size_t n) {
+static enum next read_kernel(struct call *c, size_t n) {
 	struct iovec w[PARTS];
 	struct msghdr h = {.msg_iov = w, .msg_iovlen = (size_t)smcgw_part(w, c->v, c->nv, c->done, n)};
 	long k = SYS(recvmsg, c->fd, &h, (c->flags & ~MSG_WAITALL) | MSG_DONTWAIT);
@@ -643,7 +627,7 @@ static enum next read_kernel(struct reading *c, size_t n) {
 }
 
 // read_nothing decides what a call does that has met nothing more. rests: it has asked for a doorbell, without a look at the kernel.
-static enum next read_nothing(struct reading *c, bool rests) {
+static enum next read_nothing(struct call *c, bool rests) {
 	struct end *e = c->e;
 	struct remote *m = e->remote;
 	const int fd = c->fd;
@@ -668,7 +652,7 @@ static enum next read_nothing(struct reading *c, bool rests) {
 }
 
 // read_waits sleeps until there may be more.
-static enum next read_waits(struct reading *c) {
+static enum next read_waits(struct call *c) {
 	struct end *e = c->e;
 	struct remote *m = e->remote;
 	const bool ending = c->told || e->eof || e->rx_error; // the kernel has no more to report
@@ -695,8 +679,10 @@ static enum next read_waits(struct reading *c) {
 	if (!told_nothing) smcgw_remote_calm(++c->woken);
 	remote_awakes(&sleep);
 	if ((p.revents & (POLLRDHUP | POLLHUP | POLLERR)) && smcgw_has(e, c->fd)) c->told = true;
-	if (!smcgw_keeps(e, c->use, &c->fd)) {
-		c->closed = true;
+	if (!smcgw_keeps(e, c->use, &c->fd)) { // another thread has closed the number
+		smcgw_unlock(e, &e->rl);
+		c->unlocked = true;
+		c->err = c->told ? 0 : EBADF;
 		return OVER;
 	}
 	if (!told_nothing && smcgw_still(e, c->fd) && e->remote == m) {
@@ -708,7 +694,7 @@ static enum next read_waits(struct reading *c) {
 	return OVER;
 }
 
-static enum next read_more(struct reading *c) {
+static enum next read_more(struct call *c) {
 	struct end *e = c->e;
 	char b[LOOKED];
 	size_t n;
@@ -743,9 +729,7 @@ static int read_fails(struct end *e, int fd, struct remote *m) {
 }
 
 ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	struct reading c = {.e = e, .fd = fd, .v = v, .nv = nv, .flags = flags, .want = total(v, nv), .peek = flags & MSG_PEEK};
-	c.all = (flags & MSG_WAITALL) && !c.peek;
-	c.nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	struct call c = smcgw_reading(e, fd, v, nv, flags);
 	if (!c.want) return 0;
 	if (!smcgw_lock(e, &e->rl)) {
 		errno = EAGAIN;
@@ -758,25 +742,22 @@ ssize_t smcgw_remote_rx(struct end *e, int fd, const struct iovec *v, int nv, in
 			if ((c.done || c.until) && smcgw_keeps(e, c.use, &c.fd) && e->attached) continue;
 			smcgw_unlock(e, &e->rl);
 			if (c.done ? !c.all || c.nowait : !c.until) return c.done ? (ssize_t)c.done : RETRY;
-			return smcgw_go_on(e, c.fd, (struct rest){v, nv, c.done, c.want, flags | (c.nowait ? MSG_DONTWAIT : 0), true, c.use, c.until});
+			return smcgw_go_on(&c);
 		}
 		m = e->remote; // promoted once more, it has another
 		if (read_more(&c) == OVER) break;
 	}
-	if (c.closed) {
+	if (likely(!c.unlocked)) {
+		if (!c.done && !c.err) c.err = read_fails(e, c.fd, m);
+		if ((c.err != EAGAIN || c.done) && !(smcgw_still(e, c.fd) && rested(e, c.fd))) rx_left_as(e, c.fd);
+		if (smcgw_still(e, c.fd)) remote_try_native(e, c.fd);
 		smcgw_unlock(e, &e->rl);
-		errno = EBADF;
-		return c.done ? (ssize_t)c.done : c.told ? 0 : -1;
+		if (c.err == EAGAIN) {
+			smcgw_remote_round();
+			if (unlikely(get(&smcgw_owing))) smcgw_pay(); // the program may never wait
+		}
+		smcgw_give_way(c.done);
 	}
-	if (!c.done && !c.err) c.err = read_fails(e, c.fd, m);
-	if ((c.err != EAGAIN || c.done) && !(smcgw_still(e, c.fd) && rested(e, c.fd))) rx_left_as(e, c.fd);
-	if (smcgw_still(e, c.fd)) remote_try_native(e, c.fd);
-	smcgw_unlock(e, &e->rl);
-	if (c.err == EAGAIN) {
-		smcgw_remote_round();
-		if (unlikely(get(&smcgw_owing))) smcgw_pay(); // the program may never wait
-	}
-	smcgw_give_way(c.done);
 	if (c.done || !c.err) return (ssize_t)c.done;
 	errno = c.err;
 	return -1;

@@ -381,23 +381,8 @@ static long spill(struct end *e, int fd, const struct iovec *v, int nv, size_t d
 	return (long)n;
 }
 
-// struct writing is one call that writes.
-struct writing {
-	struct end *e;
-	int fd;
-	const struct iovec *v;
-	int nv, flags;
-	bool nowait, some; // some: the call has already moved other bytes
-	size_t want, done;
-	uint32_t use;      // of the entry, when the call began
-	int64_t until;     // 0: not known yet
-	int err;
-	bool full;         // it has waited for room in the ring, in vain,
-	bool waited;       // and for some in the copy of frames
-};
-
 // write_waits sleeps until the kernel takes more, or for some milliseconds.
-static enum next write_waits(struct writing *c, long most) {
+static enum next write_waits(struct call *c, long most) {
 	struct end *e = c->e;
 	struct pollfd p = {c->fd, POLLOUT, 0};
 	struct sleep sleep = {e, e->remote, &e->wl, get(&e->use)};
@@ -425,7 +410,7 @@ static void wants(struct end *e) {
 }
 
 // write_waits_room sleeps until the ring has room and may go on, or for a moment.
-static enum next write_waits_room(struct writing *c) {
+static enum next write_waits_room(struct call *c) {
 	struct end *e = c->e;
 	uint32_t r = get_acquire(&e->peer->room);
 	struct sleep sleep = {e, e->remote, &e->wl, get(&e->use)};
@@ -486,7 +471,7 @@ static void publish(struct end *e, uint64_t have, uint64_t n) {
 	remote_bell(e);
 }
 
-static enum next write_ring(struct writing *c, uint64_t have) {
+static enum next write_ring(struct call *c, uint64_t have) {
 	struct end *e = c->e;
 	struct remote *m = e->remote;
 	uint64_t head = get(&e->own->head), n = c->want - c->done < have ? c->want - c->done : have;
@@ -502,7 +487,7 @@ static enum next write_ring(struct writing *c, uint64_t have) {
 }
 
 // write_frame sends bytes through the kernel in a frame, and goes back to the kernel if the peer neither reads nor lets the copy hold more.
-static enum next write_frame(struct writing *c) {
+static enum next write_frame(struct call *c) {
 	struct end *e = c->e;
 	const int fd = c->fd;
 	const bool edge = get(&e->edge);
@@ -540,7 +525,7 @@ static enum next write_frame(struct writing *c) {
 }
 
 // write_open sends while the direction is open: by the ring if that has room and may go on. paid: the kernel has all of the last frame.
-static enum next write_open(struct writing *c, bool paid) {
+static enum next write_open(struct call *c, bool paid) {
 	struct end *e = c->e;
 	const int fd = c->fd;
 	uint64_t have = paid && acked(e, fd) ? room(e) : 0;
@@ -559,7 +544,7 @@ static enum next write_open(struct writing *c, bool paid) {
 	return OVER;
 }
 
-static enum next write_kernel(struct writing *c) {
+static enum next write_kernel(struct call *c) {
 	struct end *e = c->e;
 	struct remote *m = e->remote;
 	struct iovec w[PARTS];
@@ -586,7 +571,7 @@ static enum next write_kernel(struct writing *c) {
 	return AGAIN;
 }
 
-static enum next write_more(struct writing *c) {
+static enum next write_more(struct call *c) {
 	struct end *e = c->e;
 	struct remote *m = e->remote;
 	const int fd = c->fd;
@@ -630,8 +615,8 @@ static enum next write_more(struct writing *c) {
 
 // send_any sends v; some: the call has already moved other bytes.
 static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, int flags, bool some) {
-	struct writing c = {.e = e, .fd = fd, .v = v, .nv = nv, .flags = flags, .some = some, .want = total(v, nv)};
-	c.nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	struct call c = smcgw_writing(e, fd, v, nv, flags);
+	c.some = some;
 	if (!c.want) return result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0));
 	if (!smcgw_lock(e, &e->wl)) {
 		errno = EAGAIN;
@@ -643,7 +628,7 @@ static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, in
 			if ((c.done || c.until) && smcgw_keeps(e, c.use, &c.fd) && e->attached) continue;
 			smcgw_unlock(e, &e->wl);
 			if (c.done ? c.nowait : !c.until) return c.done ? (ssize_t)c.done : RETRY;
-			return smcgw_go_on(e, c.fd, (struct rest){v, nv, c.done, c.want, flags | (c.nowait ? MSG_DONTWAIT : 0), false, c.use, c.until});
+			return smcgw_go_on(&c);
 		}
 		if (write_more(&c) == OVER) break;
 	}

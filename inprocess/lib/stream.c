@@ -16,7 +16,6 @@
 
 #define PIECE (64u << 10)             // bytes published at a time: the consumer reads them while the rest is copied
 #define FIRST_PIECE (16u << 10)
-#define PARTS 64
 #define PATH_EVERY 500000000LL        // nanoseconds between checks of the path
 #define PATH_BYTES (64ull << 20)
 #define SPARED_FOR (1 << 10)           // units of 2^20 nanoseconds without need of a larger ring after which it shrinks
@@ -565,22 +564,22 @@ static ssize_t sleep_alone(struct end *e, int fd, int flags, uint32_t use, char 
 
 // sleep_until is recv() with MSG_PEEK and a deadline. RETRY: something may have come another way. It sleeps in rounds while something is
 // still to be sent, and while another thread is in sleep_alone, which may take the byte that would wake both and leave bytes in the ring.
-// With some bytes for the program it looks at the number now and then, which another thread may close, and leaves an error of an end that
+// With bytes for the program it looks at the number now and then, which another thread may close, and leaves an error of an end that
 // is demoted meanwhile to the program's next call.
-static ssize_t sleep_until(const struct end *e, int fd, int64_t until, bool rounds, bool some) {
-	struct pollfd p = {fd, POLLIN, 0};
-	char c;
-	int64_t left = (until - now()) / 1000000;
+static ssize_t sleep_until(const struct call *c, bool rounds) {
+	struct pollfd p = {c->fd, POLLIN, 0};
+	char b;
+	int64_t left = (c->until - now()) / 1000000;
 	if (left < 0) {
 		errno = EAGAIN;
 		return -1;
 	}
 	if (rounds && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
-	if (some && left > NUMBER_ROUND / 1000000) left = NUMBER_ROUND / 1000000;
+	if (c->done && left > NUMBER_ROUND / 1000000) left = NUMBER_ROUND / 1000000;
 	int k = REAL(poll)(&p, 1, left < INT_MAX ? (int)left + 1 : INT_MAX);
-	if (k < 0 && errno == EINTR && (some || until != INT64_MAX || smcgw_interrupts())) return -1;
-	if (unlikely(k > 0 && some && (p.revents & POLLERR) && !e->attached)) return RETRY;
-	ssize_t n = k > 0 ? REAL(recv)(fd, &c, 1, MSG_PEEK | MSG_DONTWAIT) : RETRY;
+	if (k < 0 && errno == EINTR && (c->done || c->until != INT64_MAX || smcgw_interrupts())) return -1;
+	if (unlikely(k > 0 && c->done && (p.revents & POLLERR) && !c->e->attached)) return RETRY;
+	ssize_t n = k > 0 ? REAL(recv)(c->fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) : RETRY;
 	return n == -1 && errno == EAGAIN ? RETRY : n;
 }
 
@@ -596,61 +595,62 @@ bool smcgw_stops(int fd, bool reads) {
 // smcgw_go_on ends a read or write that has waited, or moved bytes, and then finds its end in the kernel. Natively a call keeps the file that
 // it began with, but this one keeps only a number, which other threads may give to another file. So it moves bytes only under the lock that
 // close() and dup2() take, never sleeps in a call that moves any, and looks for the end's number again after each round.
-ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
-	const bool more = !r.reads || ((r.flags & MSG_WAITALL) && !(r.flags & MSG_PEEK));
-	pthread_mutex_t *lock = r.reads ? &e->rl : &e->wl;
-	const int flags = r.flags | MSG_DONTWAIT | (r.reads ? 0 : MSG_NOSIGNAL);
+ssize_t smcgw_go_on(struct call *c) {
+	struct end *e = c->e;
+	const bool more = !c->reads || c->all;
+	pthread_mutex_t *lock = c->reads ? &e->rl : &e->wl;
+	const int flags = c->flags | MSG_DONTWAIT | (c->reads ? 0 : MSG_NOSIGNAL);
 	int err = 0;
 	bool told = false; // by poll, which also reports what is of no use here
-	while (r.done < r.want) {
+	while (c->done < c->want) {
 		struct iovec w[PARTS];
 		struct msghdr h = {.msg_iov = w};
-		h.msg_iovlen = (size_t)smcgw_part(w, r.v, r.nv, r.done, r.want - r.done);
-		bool locked = r.reads ? smcgw_lock(e, lock) : !smcgw_writer(e); // another thread may sleep in the kernel's send
-		bool same = smcgw_keeps(e, r.use, &fd), again = same && e->attached;
-		bool over = same && r.done && !again && smcgw_stops(fd, r.reads);
-		if (same && !r.until) r.until = smcgw_timeout_of(e, fd, r.reads ? SO_RCVTIMEO : SO_SNDTIMEO);
+		h.msg_iovlen = (size_t)smcgw_part(w, c->v, c->nv, c->done, c->want - c->done);
+		bool locked = c->reads ? smcgw_lock(e, lock) : !smcgw_writer(e); // another thread may sleep in the kernel's send
+		bool same = smcgw_keeps(e, c->use, &c->fd), again = same && e->attached;
+		bool over = same && c->done && !again && smcgw_stops(c->fd, c->reads);
+		if (same && !c->until) c->until = smcgw_timeout_of(e, c->fd, c->reads ? SO_RCVTIMEO : SO_SNDTIMEO);
 		ssize_t n = -EAGAIN;
 		if (locked && same && !again && !over) {
-			n = r.reads ? SYS(recvmsg, fd, &h, flags) : SYS(sendmsg, fd, &h, flags);
-			if (n > 0 && !(r.flags & MSG_PEEK)) atomic_fetch_add(r.reads ? &e->kr : &e->ks, (uint64_t)n); // see smcgw_left
+			n = c->reads ? SYS(recvmsg, c->fd, &h, flags) : SYS(sendmsg, c->fd, &h, flags);
+			if (n > 0 && !c->peek) atomic_fetch_add(c->reads ? &e->kr : &e->ks, (uint64_t)n); // see smcgw_left
 		}
 		if (locked) smcgw_unlock(e, lock);
 		if (!same) err = EBADF;
 		if (!same || over) break;
 		if (again) { // promoted once more
-			n = r.reads ? smcgw_rx(e, fd, w, (int)h.msg_iovlen, flags) : smcgw_tx(e, fd, w, (int)h.msg_iovlen, flags);
+			n = c->reads ? smcgw_rx(e, c->fd, w, (int)h.msg_iovlen, flags) : smcgw_tx(e, c->fd, w, (int)h.msg_iovlen, flags);
 			if (n == RETRY) continue;
 			if (n < 0) n = -errno;
 		}
 		if (n > 0) {
-			r.done += (size_t)n;
+			c->done += (size_t)n;
 			told = false;
 			if (!more) break;
 			continue;
 		}
 		if (n != -EAGAIN) {
 			err = (int)-n;
-			if (again && r.done) smcgw_unsaid(e, err);
+			if (again && c->done) smcgw_unsaid(e, err);
 			break;
 		}
-		int64_t left = r.flags & MSG_DONTWAIT ? 0 : r.until - now();
+		int64_t left = c->nowait ? 0 : c->until - now();
 		if (left <= 0) {
 			err = EAGAIN;
 			break;
 		}
-		struct pollfd p = {told ? -1 : fd, r.reads ? POLLIN : POLLOUT, 0};
+		struct pollfd p = {told ? -1 : c->fd, c->reads ? POLLIN : POLLOUT, 0};
 		const int64_t most = told ? 1000000 : NUMBER_ROUND;
 		struct timespec ts = {0, left < most ? left : most};
 		int k = smcgw_ppoll(&p, 1, &ts, 0);
-		if (k < 0 && (r.done || r.until != INT64_MAX || smcgw_interrupts())) {
+		if (k < 0 && (c->done || c->until != INT64_MAX || smcgw_interrupts())) {
 			err = EINTR;
 			break;
 		}
 		told = k > 0;
 	}
-	if (r.done || !err) return (ssize_t)r.done;
-	if (err == EPIPE && !r.reads && !(r.flags & MSG_NOSIGNAL)) raise(SIGPIPE);
+	if (c->done || !err) return (ssize_t)c->done;
+	if (err == EPIPE && !c->reads && !(c->flags & MSG_NOSIGNAL)) raise(SIGPIPE);
 	errno = err;
 	return -1;
 }
@@ -660,7 +660,10 @@ ssize_t smcgw_go_on(struct end *e, int fd, struct rest r) {
 
 // from_kernel reads from the kernel extent. It returns bytes; 0: nothing yet; -1: the extent has ended, or failed; FAULT; STOP.
 // As natively, a read that has bytes stops at an urgent byte, and one that has none yet passes it, whatever follows. SIOCINQ stops there, too.
-static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags) {
+static ssize_t from_kernel(struct call *c) {
+	struct end *e = c->e;
+	const int fd = c->fd;
+	size_t done = c->done;
 	struct iovec w[PARTS];
 	uint64_t b, kr;
 	if (get(&e->kr) < e->kbase) { // first take the tokens of the last ring extent
@@ -691,25 +694,25 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	}
 	long had = 0, n = 0;
 	if (e->stashed) { // return it with what came with it: a message sent at once is read at once
-		if (!smcgw_copy(&e->stash, 0, 0, v, nv, done, 1, true)) return FAULT;
+		if (!smcgw_copy(&e->stash, 0, 0, c->v, c->nv, done, 1, true)) return FAULT;
 		had = 1;
 		done++;
 		b--;
-		if (!(flags & MSG_PEEK)) {
+		if (!c->peek) {
 			e->stashed = false;
 			put(&e->kr, ++kr);
 			add(&e->report.rx_kernel, 1);
 		}
-		if (!b || done == want) return had;
+		if (!b || done == c->want) return had;
 	}
 	struct msghdr h = {.msg_iov = w};
-	h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, b < want - done ? b : want - done);
-	n = SYS(recvmsg, fd, &h, (flags & ~MSG_WAITALL) | MSG_DONTWAIT);
+	h.msg_iovlen = (size_t)smcgw_part(w, c->v, c->nv, done, b < c->want - done ? b : c->want - done);
+	n = SYS(recvmsg, fd, &h, (c->flags & ~MSG_WAITALL) | MSG_DONTWAIT);
 	smcgw_says(e, n);
 	if (had && n <= 0) return had;
 	if (n == -EFAULT) return FAULT;
 	if (n > 0) {
-		if (flags & MSG_PEEK) return had + n;
+		if (c->peek) return had + n;
 		put(&e->kr, kr + (uint64_t)n);
 		add(&e->report.rx_kernel, (uint64_t)n);
 		return had + n;
@@ -717,23 +720,26 @@ static ssize_t from_kernel(struct end *e, int fd, const struct iovec *v, int nv,
 	return n == 0 || e->rx_error ? -1 : 0;
 }
 
-// ring_after copies bytes of ring extent i, from position r on, without consuming them.
-static size_t ring_after(struct end *e, uint32_t i, uint64_t r, const struct iovec *v, int nv, size_t done, size_t want) {
+// ring_after copies bytes of ring extent i, from position r on, without consuming them, after done bytes of the call.
+static size_t ring_after(const struct call *c, uint32_t i, uint64_t r, size_t done) {
+	struct end *e = c->e;
 	const struct smci_end *p = e->peer;
 	uint64_t to = get_acquire(&p->head), tail = get(&e->own->tail), n;
 	if (get_acquire(&p->nx) != i) to = get(&p->x[i % SMCI_TRANSITIONS].r);
 	uint32_t order = get(&p->order);
 	if (order < SMCI_ORDER_MIN || order > reach(e) || r < tail || r >= to || to - tail > 1ull << order) return 0;
-	n = to - r < want - done ? to - r : want - done;
-	return smcgw_copy(e->rx_ring, (1ull << order) - 1, r - get(&p->base), v, nv, done, n, true) ? n : 0;
+	n = to - r < c->want - done ? to - r : c->want - done;
+	return smcgw_copy(e->rx_ring, (1ull << order) - 1, r - get(&p->base), c->v, c->nv, done, n, true) ? n : 0;
 }
 
 // kernel_after peeks at the kernel's bytes after ring extent i, which has been read or peeked at to its end, and at ring bytes after those.
 // The tokens between are taken only if data in the kernel can wake a sleeper in their place.
-static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec *v, int nv, size_t done, size_t want) {
+static size_t kernel_after(const struct call *c, uint32_t i) {
+	struct end *e = c->e;
+	const int fd = c->fd;
 	const struct smci_transition *x = &e->peer->x[i % SMCI_TRANSITIONS], *y = &e->peer->x[(i + 1) % SMCI_TRANSITIONS];
 	uint64_t k = get(&x->k), r = get(&x->r), to;
-	size_t had = done;
+	size_t had = c->done, done = had;
 	int q = 0;
 	SYS(ioctl, fd, SIOCINQ, &q);
 	fence();
@@ -743,19 +749,19 @@ static size_t kernel_after(struct end *e, int fd, uint32_t i, const struct iovec
 	if (to <= k) return 0;
 	eat(e, fd, k);
 	if (get(&e->kr) != k || smcgw_sleeps(e)) return 0;
-	uint64_t n = to - k < want - done ? to - k : want - done;
+	uint64_t n = to - k < c->want - done ? to - k : c->want - done;
 	if (e->stashed) {
-		if (!smcgw_copy(&e->stash, 0, 0, v, nv, done++, 1, true)) return 0;
+		if (!smcgw_copy(&e->stash, 0, 0, c->v, c->nv, done++, 1, true)) return 0;
 		n--;
 	}
 	if (n) {
 		struct iovec w[PARTS];
 		struct msghdr h = {.msg_iov = w};
-		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, n);
+		h.msg_iovlen = (size_t)smcgw_part(w, c->v, c->nv, done, n);
 		long got = SYS(recvmsg, fd, &h, MSG_PEEK | MSG_DONTWAIT);
 		if (got > 0) done += (size_t)got;
 	}
-	if (!last && k + (done - had) == get(&y->k) && done < want) done += ring_after(e, i + 2, r, v, nv, done, want);
+	if (!last && k + (done - had) == get(&y->k) && done < c->want) done += ring_after(c, i + 2, r, done);
 	return done - had;
 }
 
@@ -925,197 +931,189 @@ static bool asks_kernel(struct end *e, int fd) {
 	return smcgw_hot(e) || e->eof || e->rx_error || get(&e->violated);
 }
 
-ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
-	size_t want, done = 0;
-	const bool peek = flags & MSG_PEEK, all = (flags & MSG_WAITALL) && !peek;
-	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
-	bool last = false; // the last bytes read came from the kernel
-	const bool drains = nowait && get(&e->edge) && !peek; // a short read says that there is no more
-	unsigned rounds = 0;
-	int64_t until = 0;
-	bool bad = false;
+// read_leaves ends a call at once, without rl, and with an error if it has moved nothing.
+static enum next read_leaves(struct call *c, int err) {
+	smcgw_unlock(c->e, &c->e->rl);
+	c->unlocked = true;
+	c->err = err;
+	return OVER;
+}
+
+// read_frozen waits while the socket is handed over.
+static enum next read_frozen(struct call *c) {
+	struct end *e = c->e;
+	if (smcgw_heard(c->fd)) {
+		thaw(e);
+		return AGAIN;
+	}
+	if (!c->until) c->until = smcgw_timeout_of(e, c->fd, SO_RCVTIMEO);
+	if (c->done && !c->all) return read_leaves(c, 0);
+	smcgw_unlock(e, &e->rl);
+	if (c->nowait) SYS(nanosleep, &((struct timespec){0, 1000000}), 0); // waits report that there is something: lest the program spin
+	const bool late = c->nowait || now() > c->until;
+	const bool stop = late || (SYS(nanosleep, &((struct timespec){0, 200000}), 0) == -EINTR && (c->done || c->until != INT64_MAX || smcgw_interrupts()));
+	if (!stop) pthread_testcancel();
+	smcgw_lock(e, &e->rl);
+	c->waited = true;
+	return stop ? read_leaves(c, late ? EAGAIN : EINTR) : AGAIN;
+}
+
+// read_ring reads ring extent cx.
+static enum next read_ring(struct call *c, uint32_t cx) {
+	struct end *e = c->e;
+	uint64_t have = available(e), tail = get(&e->own->tail);
+	if (have) {
+		if (have > c->want - c->done) have = c->want - c->done;
+		uint64_t mask = (1ull << get(&e->peer->order)) - 1;
+		mask &= (1ull << reach(e)) - 1; // loaded again, so bounded by the mapping again
+		if (unlikely(!smcgw_copy(e->rx_ring, mask, tail - get(&e->peer->base), c->v, c->nv, c->done, have, true))) {
+			c->err = EFAULT;
+			return OVER;
+		}
+		c->done += have;
+		if (c->peek) { // peek at all that is there at once, in whichever place
+			if (c->done < c->want && get_acquire(&e->peer->nx) != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == tail + have)
+				c->done += kernel_after(c, cx);
+			return OVER;
+		}
+		add(&e->report.rx_ring, have);
+		freed(e, tail + have);
+		c->last = false;
+		return c->done == c->want ? OVER : AGAIN;
+	}
+	if (pass_read(e)) return AGAIN;
+	if (get_acquire(&e->peer->nx) != cx && available(e)) return AGAIN;
+	if (c->done && !c->all) return !e->eof && !e->rx_error && drained(e, c->fd) ? AGAIN : OVER;
+	if (ended(e, c->fd)) return OVER;
+	recalled(e, c->fd);
+	if (listed(e) && c->nowait) return asks_kernel(e, c->fd) ? AGAIN : read_leaves(c, EAGAIN);
+	if (!c->nowait && smcgw_spin(hot, e)) return AGAIN;
+	if (settle(e, c->fd)) return AGAIN;
+	smcgw_forget(e);
+	return e->eof || e->rx_error ? AGAIN : WAIT;
+}
+
+// read_kernel reads kernel extent cx.
+static enum next read_kernel(struct call *c, uint32_t cx) {
+	struct end *e = c->e;
+	const bool drains = c->nowait && get(&e->edge) && !c->peek; // a short read says that there is no more
+	if (c->last && !c->all && !drains && !at_its_end(e, cx)) return OVER;
+	smcgw_forget(e);
+	ssize_t n = from_kernel(c);
+	if (n > 0) {
+		c->done += (size_t)n;
+		c->last = c->nv <= PARTS; // or it has had room in a part of v only
+		if (c->peek && c->done < c->want && get_acquire(&e->peer->nx) != cx && get(&e->kr) + (size_t)n == get(&e->peer->x[cx % SMCI_TRANSITIONS].k))
+			c->done += ring_after(c, cx + 1, get(&e->own->tail), c->done);
+		return c->peek || c->done == c->want ? OVER : AGAIN;
+	}
+	if (unlikely(n == FAULT)) {
+		c->err = EFAULT;
+		return OVER;
+	}
+	if (unlikely(n == STOP)) return OVER;
+	if (n < 0) return ended(e, c->fd) ? OVER : AGAIN;
+	recalled(e, c->fd);
+	return WAIT;
+}
+
+// read_waits leaves time-outs, signals, the end and errors to the kernel.
+static enum next read_waits(struct call *c) {
+	struct end *e = c->e;
+	const bool who = smcgw_sleeps(e), owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
+	bool timed = false;
 	ssize_t n;
+	int err;
+	char b;
+	if (!c->nowait && (who || owing || c->all)) {
+		if (!c->until) c->until = smcgw_timeout_of(e, c->fd, SO_RCVTIMEO);
+		timed = who || owing || c->done || c->until != INT64_MAX; // one deadline for all sleeps of the call
+	}
+	if (!who && !c->peek && !timed && sleeps_alone(e)) { // a byte that is only peeked at stays in the kernel, which reports it to waits
+		n = sleep_alone(e, c->fd, c->nowait ? MSG_DONTWAIT : 0, c->use, &b);
+		err = errno;
+		if (unlikely(n == DATA)) { // nothing is done yet: otherwise this would not be alone
+			if (!smcgw_copy(&b, 0, 0, c->v, c->nv, 0, 1, true)) return read_leaves(c, EFAULT);
+			c->done = 1;
+			c->nowait = c->nowait || !c->all;
+			c->goes_on = true;
+			return read_leaves(c, 0);
+		}
+	} else {
+		if (!c->nowait) smcgw_count_in(&e->raw_rx); // meanwhile nothing is deferred, and no thread sleeps alone
+		smcgw_unlock(e, &e->rl);
+		n = timed ? sleep_until(c, who || owing) : REAL(recv)(c->fd, &b, 1, MSG_PEEK | (c->nowait ? MSG_DONTWAIT : 0));
+		err = errno;
+		if (!c->nowait) smcgw_count_out(&e->raw_rx);
+		if (n > 0 && who) sched_yield();
+		smcgw_lock(e, &e->rl);
+		if (n > 0 && smcgw_still(e, c->fd)) unannounced(e, c->fd);
+		if (timed && (n == 0 || (n < 0 && err != EINTR)) && !smcgw_has(e, c->fd)) n = RETRY; // another file's answer
+	}
+	// Another thread may have closed the number meanwhile: it may be another file, and the entry another connection.
+	const bool heard = n <= 0 && n != RETRY; // the kernel's answer
+	c->waited = true;
+	if (unlikely(get(&e->use) != c->use || (!smcgw_still(e, c->fd) && (heard || !smcgw_keeps(e, c->use, &c->fd)))))
+		return read_leaves(c, !heard ? EBADF : n ? err : 0);
+	if (n > 0 || n == RETRY) return AGAIN;
+	if (n == 0) {
+		if (e->eof) return OVER;
+		e->eof = true;
+		return AGAIN;
+	}
+	if (err == EAGAIN) {
+		put(&e->kernel_news, false);
+		e->skipped = false;
+		if ((get(&e->own->cx) & 1) && available(e)) return AGAIN;
+	} else if (err != EINTR) {
+		if (e->rx_error) return OVER;
+		e->rx_error = err;
+		return AGAIN;
+	}
+	return read_leaves(c, err);
+}
+
+static enum next read_more(struct call *c) {
+	struct end *e = c->e;
+	if (unlikely(e->repair_rx)) repair_rx(e, c->fd);
+	const uint32_t cx = get(&e->own->cx);
+	if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) smcgw_violated(e);
+	if (unlikely(e->eof || e->rx_error) && ++c->rounds > 10000) smcgw_violated(e); // the peer's words keep changing
+	if (unlikely(get(&e->violated))) return OVER; // ECONNRESET once, then the end
+	if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1) && get_acquire(&e->peer->nx) == cx && !e->eof && !e->rx_error) return read_frozen(c);
+	enum next next = cx & 1 ? read_ring(c, cx) : read_kernel(c, cx);
+	if (next != WAIT) return next;
+	return c->done && (!c->all || c->nowait) ? OVER : read_waits(c);
+}
+
+ssize_t smcgw_rx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	if (unlikely(e->remote != 0)) return smcgw_remote_rx(e, fd, v, nv, flags);
-	want = total(v, nv);
-	if (!want) return 0;
+	struct call c = smcgw_reading(e, fd, v, nv, flags);
+	if (!c.want) return 0;
 	if (!smcgw_lock(e, &e->rl)) {
 		errno = EAGAIN;
 		return -1;
 	}
-	const uint32_t use = get(&e->use);
-	bool waited = false;
+	c.use = get(&e->use);
 	for (;;) {
-		if (unlikely(!smcgw_still(e, fd))) {
-			if ((done || waited) && smcgw_keeps(e, use, &fd) && e->attached) continue;
+		if (unlikely(!smcgw_still(e, c.fd))) {
+			if ((c.done || c.waited) && smcgw_keeps(e, c.use, &c.fd) && e->attached) continue;
 			smcgw_unlock(e, &e->rl);
-			if (done ? !all || nowait : !waited) return done ? (ssize_t)done : RETRY;
-			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), true, use, until});
+			if (c.done ? !c.all || c.nowait : !c.waited) return c.done ? (ssize_t)c.done : RETRY;
+			return smcgw_go_on(&c);
 		}
-		if (unlikely(e->repair_rx)) repair_rx(e, fd);
-		uint32_t cx = get(&e->own->cx);
-		if (unlikely(get_acquire(&e->peer->nx) - cx > SMCI_TRANSITIONS)) smcgw_violated(e);
-		if (unlikely(e->eof || e->rx_error) && ++rounds > 10000) smcgw_violated(e); // the peer's words keep changing
-		if (unlikely(get(&e->violated))) break; // ECONNRESET once, then the end
-		// The socket is being handed over.
-		if (unlikely(get(&e->own->flags) & SMCI_FROZEN) && (cx & 1) && get_acquire(&e->peer->nx) == cx && !e->eof && !e->rx_error) {
-			struct timespec ts = {0, 200000};
-			if (smcgw_heard(fd)) {
-				thaw(e);
-				continue;
-			}
-			if (!until) until = smcgw_timeout_of(e, fd, SO_RCVTIMEO);
-			smcgw_unlock(e, &e->rl);
-			if (done && !all) return (ssize_t)done;
-			if (nowait) SYS(nanosleep, &((struct timespec){0, 1000000}), 0); // waits report that there is something: lest the program spin
-			bool late = nowait || now() > until;
-			if (late || (SYS(nanosleep, &ts, 0) == -EINTR && (done || until != INT64_MAX || smcgw_interrupts()))) {
-				errno = late ? EAGAIN : EINTR;
-				return done ? (ssize_t)done : -1;
-			}
-			pthread_testcancel();
-			smcgw_lock(e, &e->rl);
-			waited = true;
-			continue;
-		}
-		if (cx & 1) {
-			uint64_t have = available(e), tail = get(&e->own->tail);
-			if (have) {
-				if (have > want - done) have = want - done;
-				uint64_t mask = (1ull << get(&e->peer->order)) - 1;
-				mask &= (1ull << reach(e)) - 1; // loaded again, so bounded by the mapping again
-				if (unlikely(!smcgw_copy(e->rx_ring, mask, tail - get(&e->peer->base), v, nv, done, have, true))) {
-					bad = true;
-					break;
-				}
-				done += have;
-				if (peek) { // peek at all that is there at once, in whichever place
-					if (done < want && get_acquire(&e->peer->nx) != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == tail + have)
-						done += kernel_after(e, fd, cx, v, nv, done, want);
-					break;
-				}
-				add(&e->report.rx_ring, have);
-				freed(e, tail + have);
-				last = false;
-				if (done == want) break;
-				continue;
-			}
-			if (pass_read(e)) continue;
-			if (get_acquire(&e->peer->nx) != cx && available(e)) continue;
-			if (done && !all) {
-				if (!e->eof && !e->rx_error && drained(e, fd)) continue;
-				break;
-			}
-			if (ended(e, fd)) break;
-			recalled(e, fd);
-			if (listed(e) && nowait) {
-				if (asks_kernel(e, fd)) continue;
-				smcgw_unlock(e, &e->rl);
-				errno = EAGAIN;
-				return done ? (ssize_t)done : -1;
-			}
-			if (!nowait) {
-				if (smcgw_spin(hot, e)) continue;
-			}
-			if (settle(e, fd)) continue;
-			smcgw_forget(e);
-			if (e->eof || e->rx_error) continue;
-		} else {
-			if (last && !all && !drains && !at_its_end(e, cx)) break;
-			smcgw_forget(e);
-			n = from_kernel(e, fd, v, nv, done, want, flags);
-			if (n > 0) {
-				done += (size_t)n;
-				last = nv <= PARTS; // or it has had room in a part of v only
-				if (peek && done < want && get_acquire(&e->peer->nx) != cx && get(&e->kr) + (size_t)n == get(&e->peer->x[cx % SMCI_TRANSITIONS].k))
-					done += ring_after(e, cx + 1, get(&e->own->tail), v, nv, done, want);
-				if (peek || done == want) break;
-				continue;
-			}
-			if (unlikely(n == FAULT)) {
-				bad = true;
-				break;
-			}
-			if (unlikely(n == STOP)) break;
-			if (n < 0) {
-				if (ended(e, fd)) break;
-				continue;
-			}
-			recalled(e, fd);
-		}
-		if (done && (!all || nowait)) break;
-		// Nothing is there. Leave time-outs, signals, the end and errors to the kernel.
-		bool who = smcgw_sleeps(e), owing = unlikely(get(&smcgw_owing)) && smcgw_pay(), timed = false;
-		if (!nowait && (who || owing || all)) {
-			if (!until) until = smcgw_timeout_of(e, fd, SO_RCVTIMEO);
-			timed = who || owing || done || until != INT64_MAX; // one deadline for all sleeps of the call
-		}
-		if (!who && !peek && !timed && sleeps_alone(e)) { // a byte that is only peeked at stays in the kernel, which reports it to waits
-			char b;
-			n = sleep_alone(e, fd, nowait ? MSG_DONTWAIT : 0, use, &b);
-			if (unlikely(n == DATA)) { // nothing is done yet: otherwise this would not be alone
-				smcgw_unlock(e, &e->rl);
-				if (!smcgw_copy(&b, 0, 0, v, nv, 0, 1, true)) return fault();
-				return smcgw_go_on(e, fd, (struct rest){v, nv, 1, want, flags | (all && !nowait ? 0 : MSG_DONTWAIT), true, use, until});
-			}
-		} else {
-			char c;
-			if (!nowait) smcgw_count_in(&e->raw_rx); // meanwhile nothing is deferred, and no thread sleeps alone
-			smcgw_unlock(e, &e->rl);
-			n = timed ? sleep_until(e, fd, until, who || owing, done) : REAL(recv)(fd, &c, 1, MSG_PEEK | (nowait ? MSG_DONTWAIT : 0));
-			int err = errno;
-			if (!nowait) smcgw_count_out(&e->raw_rx);
-			if (n > 0 && who) sched_yield();
-			smcgw_lock(e, &e->rl);
-			if (n > 0 && smcgw_still(e, fd)) unannounced(e, fd);
-			if (timed && (n == 0 || (n < 0 && err != EINTR)) && !smcgw_has(e, fd)) n = RETRY; // another file's answer
-			errno = err;
-		}
-		// Another thread may have closed the number meanwhile: it may be another file, and the entry another connection.
-		const bool heard = n <= 0 && n != RETRY; // the kernel's answer
-		bool closed = get(&e->use) != use || (!smcgw_still(e, fd) && (heard || !smcgw_keeps(e, use, &fd)));
-		waited = true;
-		if (unlikely(closed)) {
-			int err = heard ? errno : EBADF;
-			smcgw_unlock(e, &e->rl);
-			errno = err;
-			return done ? (ssize_t)done : heard ? n : -1;
-		}
-		if (n > 0 || n == RETRY) continue;
-		if (n == 0) {
-			if (e->eof) break;
-			e->eof = true;
-			continue;
-		}
-		int err = errno;
-		if (err == EAGAIN) {
-			put(&e->kernel_news, false);
-			e->skipped = false;
-			if ((get(&e->own->cx) & 1) && available(e)) continue;
-		} else if (err != EINTR) {
-			if (e->rx_error) break;
-			e->rx_error = err;
-			continue;
-		}
+		if (read_more(&c) == OVER) break;
+	}
+	if (likely(!c.unlocked)) {
+		if ((get(&e->own->cx) & 1) && (c.done == c.want || (get(&e->ate) && available(e)))) filled(e, c.fd);
+		if (!c.done && !c.err && e->rx_error) c.err = smcgw_reports(e, c.fd);
 		smcgw_unlock(e, &e->rl);
-		errno = err;
-		return done ? (ssize_t)done : -1;
+		smcgw_give_way(c.done);
 	}
-	if ((get(&e->own->cx) & 1) && (done == want || (get(&e->ate) && available(e)))) filled(e, fd);
-	n = (ssize_t)done;
-	int err = 0;
-	if (unlikely(bad)) {
-		if (!done) {
-			err = EFAULT;
-			n = -1;
-		}
-	} else if (!done && e->rx_error) {
-		err = smcgw_reports(e, fd);
-		n = -1;
-	}
-	smcgw_unlock(e, &e->rl);
-	smcgw_give_way(done);
-	if (err) errno = err;
-	return n;
+	if (unlikely(c.goes_on)) return smcgw_go_on(&c);
+	if (c.done || !c.err) return (ssize_t)c.done;
+	errno = c.err;
+	return -1;
 }
 
 // smcgw_beside returns what poll() says in addition to the ring's bytes once either side has
@@ -1251,8 +1249,13 @@ ssize_t smcgw_discard(struct end *e, int fd, size_t n, int flags) {
 	while (done < n) {
 		size_t want = n - done < sizeof b ? n - done : sizeof b;
 		ssize_t k = smcgw_rx(e, fd, &(struct iovec){b, want}, 1, (flags & ~MSG_TRUNC) | (done && !(flags & MSG_WAITALL) ? MSG_DONTWAIT : 0));
-		if (k == RETRY && done && (flags & MSG_WAITALL)) k = smcgw_go_on(e, fd, (struct rest){&(struct iovec){b, want}, 1, 0, want, flags & ~MSG_TRUNC, true, use, 0});
-		else if (k == -1 && done) smcgw_later(e, errno);
+		if (k == RETRY && done && (flags & MSG_WAITALL)) {
+			struct call c = smcgw_reading(e, fd, &(struct iovec){b, want}, 1, flags & ~MSG_TRUNC);
+			c.use = use;
+			k = smcgw_go_on(&c);
+		} else if (k == -1 && done) {
+			smcgw_later(e, errno);
+		}
 		if (k <= 0) return done ? (ssize_t)done : k;
 		done += (size_t)k;
 		if ((size_t)k < want) break; // the next call reports what ended this one
@@ -1653,60 +1656,58 @@ bool smcgw_interrupts(void) {
 	return false;
 }
 
-enum waited { AGAIN, BY_KERNEL, GAVE_UP, LEFT }; // LEFT: GAVE_UP, without wl
-
-// writes_again takes wl back after a wait, interruptibly if another writer sleeps in the kernel meanwhile. It returns false, with errno and
-// without wl, if the call ends; stop: it does so anyway.
-static bool writes_again(struct end *e, int fd, int64_t until, bool some, bool stop) {
-	for (int k = 0; smcgw_writer(e);) {
-		struct pollfd p = {k > 0 || look(fd) != e ? -1 : fd, POLLOUT, 0};
+// writes_again takes wl back after a wait, interruptibly if another writer sleeps in the kernel meanwhile. OVER: it has not, and the call ends;
+// stop: a signal has ended the wait.
+static enum next writes_again(struct call *c, bool stop) {
+	const int64_t until = c->until ? c->until : INT64_MAX;
+	for (int k = 0; smcgw_writer(c->e);) {
+		struct pollfd p = {k > 0 || look(c->fd) != c->e ? -1 : c->fd, POLLOUT, 0};
 		int64_t left = (until - now()) / 1000000, most = k > 0 ? 1 : 100; // room, and the other one still has the lock
 		if (!stop && left >= 0) k = REAL(poll)(&p, 1, (int)(left < most ? left + 1 : most));
-		stop = stop || (k < 0 && (some || until != INT64_MAX || smcgw_interrupts()));
-		if (stop || left < 0) {
-			errno = stop ? EINTR : EAGAIN;
-			return false;
-		}
+		stop = stop || (k < 0 && (c->done || until != INT64_MAX || smcgw_interrupts()));
+		if (!stop && left >= 0) continue;
+		c->err = stop ? EINTR : EAGAIN;
+		c->unlocked = true;
+		return OVER;
 	}
-	return true;
+	if (!stop) return AGAIN;
+	c->err = EINTR;
+	return OVER;
 }
 
 // no_more tells whether a file has no more bytes to send.
-static bool no_more(int file, off_t *at) {
+static bool no_more(const struct call *c) {
 	off_t from = 0;
-	char c;
-	if (at && !smcgw_move(&from, at, sizeof from)) return true;
-	if (!at) from = SYS(lseek, file, 0, SEEK_CUR);
-	return SYS(pread64, file, &c, 1, from) <= 0;
+	char b;
+	if (c->at && !smcgw_move(&from, c->at, sizeof from)) return true;
+	if (!c->at) from = SYS(lseek, c->file, 0, SEEK_CUR);
+	return SYS(pread64, c->file, &b, 1, from) <= 0;
 }
 
-// wait_room waits for the consumer, without wl. GAVE_UP: errno is set, and the call ends. Natively any signal handler ends a call that has
-// moved some bytes.
-static enum waited wait_room(struct end *e, int fd, int64_t *until, bool some) {
+// wait_room waits for the consumer, without wl. Natively any signal handler ends a call that has moved some bytes.
+static enum next wait_room(struct call *c) {
+	struct end *e = c->e;
 	uint32_t r = get_acquire(&e->peer->room);
 	put(&e->own->want, get(&e->own->want) + 1);
 	fence();
 	if (room(e)) return AGAIN;
-	if (!*until) *until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
-	int64_t left = *until == INT64_MAX ? ROOM_ROUND : *until - now();
+	if (!c->until) c->until = smcgw_timeout_of(e, c->fd, SO_SNDTIMEO);
+	int64_t left = c->until == INT64_MAX ? ROOM_ROUND : c->until - now();
 	if (left <= 0) {
-		errno = EAGAIN;
-		return GAVE_UP;
+		c->err = EAGAIN;
+		return OVER;
 	}
 	struct timespec ts = {0, left < ROOM_ROUND ? left : ROOM_ROUND};
 	full(e);
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
-	bool stop = n == -EINTR && (some || *until != INT64_MAX || smcgw_interrupts());
+	const bool stop = n == -EINTR && (c->done || c->until != INT64_MAX || smcgw_interrupts());
 	pthread_testcancel();
-	if (!writes_again(e, fd, *until, some, stop)) return LEFT;
-	if (stop) {
-		errno = EINTR;
-		return GAVE_UP;
-	}
+	if (writes_again(c, stop) == OVER) return OVER;
 	// A whole round without room. Go on in a larger ring, or through the kernel: it has room of its own, as it has natively when both
 	// ends write before they read, and it knows whether the peer lives.
-	return n == -ETIMEDOUT && smcgw_still(e, fd) && !room(e) ? BY_KERNEL : AGAIN;
+	if (n == -ETIMEDOUT && smcgw_still(e, c->fd) && !room(e) && (get(&e->own->nx) & 1) && !extend(e, e->order_max)) spill(e, c->fd, false);
+	return AGAIN;
 }
 
 // not_blocked is called if the thread was cancelled. The kernel may have taken a part of what it was given, and only its own counts tell how much.
@@ -1722,96 +1723,97 @@ static void not_blocked(void *p) {
 }
 
 // wait_kernel waits, without wl, until the kernel reports POLLOUT. The kernel may have a little room sooner, which natively wakes no
-// writer, either. GAVE_UP: errno is set, and the call ends.
-static enum waited wait_kernel(struct end *e, int fd, bool nowait, int64_t *until, bool some) {
-	struct pollfd p = {fd, POLLOUT, 0};
-	if (!*until) *until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
+// writer, either.
+static enum next wait_kernel(struct call *c) {
+	struct end *e = c->e;
+	struct pollfd p = {c->fd, POLLOUT, 0};
+	if (!c->until) c->until = smcgw_timeout_of(e, c->fd, SO_SNDTIMEO);
 	int64_t left;
-	int n = 0;
-	while (!nowait && (left = (*until - now()) / 1000000) >= 0) {
+	while (!c->nowait && (left = (c->until - now()) / 1000000) >= 0) {
 		smcgw_unlock(e, &e->wl);
 		int round = unlikely(get(&smcgw_owing)) && smcgw_pay() ? SLEEPER_ROUND : 100;
-		n = REAL(poll)(&p, 1, left < round ? (int)left + 1 : round);
-		bool stop = n < 0 && (some || *until != INT64_MAX || smcgw_interrupts());
-		if (!writes_again(e, fd, *until, some, stop)) return LEFT;
-		if (stop) break;
-		if (n || !smcgw_still(e, fd) || get(&e->violated)) return AGAIN;
+		int n = REAL(poll)(&p, 1, left < round ? (int)left + 1 : round);
+		if (writes_again(c, n < 0 && (c->done || c->until != INT64_MAX || smcgw_interrupts())) == OVER) return OVER;
+		if (n || !smcgw_still(e, c->fd) || get(&e->violated)) return AGAIN;
 	}
-	errno = n < 0 ? EINTR : EAGAIN;
-	return GAVE_UP;
+	c->err = EAGAIN;
+	return OVER;
+}
+
+static size_t size_of_all(const struct iovec *v, size_t n) {
+	size_t all = 0;
+	for (size_t i = 0; i < n; i++) all += v[i].iov_len;
+	return all;
 }
 
 // by_kernel sends one part through the kernel. A writer that may wait, and has sent nothing yet, does so in the kernel's call, which handles
-// signals and time-outs.
-static ssize_t by_kernel(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want, int flags, bool nowait,
-                         int file, off_t *at, int64_t *until, bool *stop) {
+// signals and time-outs. stop: one of these, or the end of the file, has ended that.
+static ssize_t by_kernel(struct call *c, bool *stop) {
+	struct end *e = c->e;
 	struct iovec w[PARTS];
 	ssize_t n;
-	size_t left = want - done < PIECE || nowait ? want - done : PIECE;
+	size_t left = c->want - c->done < PIECE || c->nowait ? c->want - c->done : PIECE;
 	uint32_t cx = get(&e->own->cx);
-	if ((cx & 1) || get_acquire(&e->peer->nx) != cx) smcgw_settled(e, fd); // see at_stake
-	if (!v) {
-		atomic_store(&e->tx_blocked, nowait ? 0 : (int32_t)SYS(gettid));
+	if ((cx & 1) || get_acquire(&e->peer->nx) != cx) smcgw_settled(e, c->fd); // see at_stake
+	if (!c->v) {
+		atomic_store(&e->tx_blocked, c->nowait ? 0 : (int32_t)SYS(gettid));
 		pthread_cleanup_push(not_blocked, e);
-		n = REAL(sendfile)(fd, file, at, left);
+		n = REAL(sendfile)(c->fd, c->file, c->at, left);
 		pthread_cleanup_pop(0);
 		put(&e->tx_blocked, 0);
-		*stop = !nowait && n >= 0 && (size_t)n < left; // the end of the file, a signal or a time-out
+		*stop = !c->nowait && n >= 0 && (size_t)n < left;
 	} else {
-		struct msghdr h = {.msg_iov = w};
-		h.msg_iovlen = (size_t)smcgw_part(w, v, nv, done, left);
-		n = result(SYS(sendmsg, fd, &h, (flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
-		if (n < 0 && errno == EAGAIN && !nowait && !*until) *until = smcgw_timeout_of(e, fd, SO_SNDTIMEO);
-		if (n < 0 && errno == EAGAIN && !nowait && !done && *until == INT64_MAX && likely(!get(&smcgw_owing))) {
+		struct msghdr h = {.msg_iov = w, .msg_iovlen = (size_t)smcgw_part(w, c->v, c->nv, c->done, left)};
+		n = result(SYS(sendmsg, c->fd, &h, (c->flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL));
+		if (n < 0 && errno == EAGAIN && !c->nowait && !c->until) c->until = smcgw_timeout_of(e, c->fd, SO_SNDTIMEO);
+		if (n < 0 && errno == EAGAIN && !c->nowait && !c->done && c->until == INT64_MAX && likely(!get(&smcgw_owing))) {
 			atomic_store(&e->tx_blocked, (int32_t)SYS(gettid));
 			pthread_cleanup_push(not_blocked, e);
-			n = REAL(sendmsg)(fd, &h, (flags & ~(MSG_MORE | MSG_DONTWAIT)) | MSG_NOSIGNAL);
+			n = REAL(sendmsg)(c->fd, &h, (c->flags & ~(MSG_MORE | MSG_DONTWAIT)) | MSG_NOSIGNAL);
 			pthread_cleanup_pop(0);
 			put(&e->tx_blocked, 0);
-			size_t asked = 0;
-			for (size_t i = 0; i < (size_t)h.msg_iovlen; i++) asked += w[i].iov_len;
-			*stop = n >= 0 && (size_t)n < asked; // a signal or a time-out
+			*stop = n >= 0 && (size_t)n < size_of_all(w, (size_t)h.msg_iovlen);
 		}
 	}
 	if (n > 0) {
-		if (unlikely(flags & MSG_OOB)) e->urgent = true;
+		if (unlikely(c->flags & MSG_OOB)) e->urgent = true;
 		sent(e, (uint64_t)n);
 		add(&e->report.tx_kernel, (uint64_t)n);
 	}
 	return n;
 }
 
-// from_file reads from a file into the ring. It returns bytes; 0 at the end of the file; -1.
-static ssize_t from_file(struct end *e, int file, off_t *at, size_t n) {
+// from_file reads n bytes of the file into the ring. It returns bytes; 0 at the end of the file; -1.
+static ssize_t from_file(const struct call *c, size_t n) {
+	struct end *e = c->e;
 	uint64_t mask = size_of(e) - 1, o = (get(&e->own->head) - get(&e->own->base)) & mask;
 	if (n > mask + 1 - o) n = mask + 1 - o;
 	char *p = e->tx_ring + o;
 	off_t from = 0;
-	if (at && !smcgw_move(&from, at, sizeof from)) return fault();
-	long k = at ? SYS(pread64, file, p, n, from) : SYS(read, file, p, n);
+	if (c->at && !smcgw_move(&from, c->at, sizeof from)) return fault();
+	long k = c->at ? SYS(pread64, c->file, p, n, from) : SYS(read, c->file, p, n);
 	from += k;
-	if (k > 0 && at) smcgw_move(at, &from, sizeof from);
+	if (k > 0 && c->at) smcgw_move(c->at, &from, sizeof from);
 	return result(k);
 }
 
 // beside is a write by the very thread that sleeps in the kernel's send: in a signal handler, or after leaving one by longjmp, which cannot
 // be told apart. While that call holds the lock, the stream is the kernel's.
-static ssize_t beside(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, bool nowait, int file, off_t *at) {
-	size_t done = 0, asked;
+static ssize_t beside(struct call *c) {
+	size_t asked;
 	ssize_t n;
 	do {
 		struct iovec w[PARTS];
 		struct msghdr h = {.msg_iov = w};
-		h.msg_iovlen = v ? (size_t)smcgw_part(w, v, nv, done, want - done) : 0;
-		n = v ? REAL(sendmsg)(fd, &h, flags) : REAL(sendfile)(fd, file, at, want);
+		h.msg_iovlen = c->v ? (size_t)smcgw_part(w, c->v, c->nv, c->done, c->want - c->done) : 0;
+		n = c->v ? REAL(sendmsg)(c->fd, &h, c->flags) : REAL(sendfile)(c->fd, c->file, c->at, c->want);
 		if (n <= 0) break;
-		sent(e, (uint64_t)n);
-		add(&e->report.tx_kernel, (uint64_t)n);
-		done += (size_t)n;
-		asked = 0;
-		for (size_t i = 0; i < (size_t)h.msg_iovlen; i++) asked += w[i].iov_len;
-	} while (done < want && (size_t)n == asked && !nowait);
-	return done ? (ssize_t)done : n;
+		sent(c->e, (uint64_t)n);
+		add(&c->e->report.tx_kernel, (uint64_t)n);
+		c->done += (size_t)n;
+		asked = size_of_all(w, (size_t)h.msg_iovlen);
+	} while (c->done < c->want && (size_t)n == asked && !c->nowait);
+	return c->done ? (ssize_t)c->done : n;
 }
 
 // takes_reset: a reader that had bytes to return took the reset from the kernel, which says EPIPE since. The program is told of the reset once.
@@ -1826,163 +1828,157 @@ static bool takes_reset(struct end *e, int fd) {
 	return r;
 }
 
-// send_any sends want bytes of v, or of file if v is 0.
-static ssize_t send_any(struct end *e, int fd, const struct iovec *v, int nv, size_t want, int flags, int file, off_t *at) {
-	const bool nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
-	size_t done = 0;
-	int64_t until = 0;
-	int err = 0;
-	bool stop = false, waited = false;
-	enum waited w = AGAIN;
-	uint32_t use = get(&e->use);
-	const int asked = fd;
+// write_part puts bytes into a ring that has room for have.
+static enum next write_part(struct call *c, uint64_t head, uint64_t have) {
+	struct end *e = c->e;
+	uint64_t n = c->want - c->done < have ? c->want - c->done : have;
+	const uint64_t most = c->done ? PIECE : FIRST_PIECE;
+	if (n > most + most / 2) n = most;
+	if (c->v) {
+		if (unlikely(!smcgw_copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), c->v, c->nv, c->done, n, false))) {
+			c->err = EFAULT;
+			return OVER;
+		}
+	} else {
+		ssize_t k = from_file(c, n);
+		if (k <= 0) {
+			c->err = k < 0 ? errno : 0;
+			return OVER;
+		}
+		n = (uint64_t)k;
+	}
+	publish(e, c->fd, n);
+	c->done += n;
+	if (c->want > WAY_CALL) smcgw_give_way(n);
+	return AGAIN;
+}
+
+// write_ring goes on in a ring extent.
+static enum next write_ring(struct call *c) {
+	struct end *e = c->e;
+	if (unlikely(must_leave(e, c->fd))) {
+		if (peer_flags(e) & SMCI_FROZEN) take_back(e, c->fd);
+		else spill(e, c->fd, false);
+		return AGAIN;
+	}
+	if (unlikely(!fits(e, c->fd))) {
+		transition(e); // the kernel then says whether it has room
+		return AGAIN;
+	}
+	uint64_t head = get(&e->own->head);
+	if (head == get_acquire(&e->peer->tail)) restart(e, c->want - c->done);
+	uint64_t have = room(e);
+	if (have) return write_part(c, head, have);
+	if (e->tx_error) return AGAIN;
+	if (!c->nowait) return wait_room(c);
+	if (c->done && !get(&e->edge)) return OVER; // an edge requires that the kernel's buffer be full
+	full(e);
+	if (!extend(e, get(&e->own->order) + 1)) spill(e, c->fd, true);
+	return AGAIN;
+}
+
+// write_kernel goes on in a kernel extent.
+static enum next write_kernel(struct call *c) {
+	struct end *e = c->e;
+	bool stop = false;
+	if (e->tx_error) {
+		if (c->done) return OVER; // the next call reports it
+		c->err = e->tx_error;
+		e->tx_error = 0; // once; later errors are the kernel's
+		return OVER;
+	}
+	if (may_ring(e, c->fd)) {
+		transition(e);
+		fence();
+		// The peer may have looked before this was published: then go back before any token moves.
+		if (peer_flags(e) & SMCI_RECALL) transition(e);
+		return AGAIN;
+	}
+	if (unlikely(!pay(e, c->fd))) return wait_kernel(c);
+	if (e->tx_error) return AGAIN;
+	if (c->done && unlikely(smcgw_stops(c->fd, false))) return OVER;
+	if (c->done && !c->v && !(smcgw_polled(c->fd, POLLOUT) & POLLOUT)) // sendfile() would sleep, and start anew after a signal
+		return no_more(c) ? OVER : wait_kernel(c);
+	ssize_t n = by_kernel(c, &stop);
+	if (n > 0) {
+		c->done += (size_t)n;
+		if (!c->v) c->until = 0; // natively each part has the whole time-out
+		return stop ? OVER : AGAIN;
+	}
+	const int err = n < 0 ? errno : 0;
+	// Wait here if there is a time-out, or some bytes have moved: the kernel looks only at this part. Also if something is owed.
+	if (err != EAGAIN || c->nowait || !c->v) c->err = err;
+	else if (wait_kernel(c) == AGAIN) return AGAIN;
+	if (c->done) smcgw_unsaid(e, c->err);
+	return OVER;
+}
+
+static enum next write_more(struct call *c) {
+	struct end *e = c->e;
+	if (unlikely(e->repair_tx)) repair_tx(e, c->fd);
+	if (unlikely(get(&e->violated))) {
+		c->err = e->tx_error ? e->tx_error : EPIPE;
+		e->tx_error = 0;
+		return OVER;
+	}
+	if (unlikely(atomic_load(&e->write_ended))) { // the kernel says so, too, and so reports its error
+		long k = SYS(sendto, c->fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
+		c->err = k < 0 ? (int)-k : EPIPE;
+		return OVER;
+	}
+	if (unlikely(get(&e->forgives))) { // no process is left to read it
+		put(&e->forgives, false);
+		if (!c->v) return AGAIN;
+		c->done = c->want;
+		return OVER;
+	}
+	return get(&e->own->nx) & 1 ? write_ring(c) : write_kernel(c);
+}
+
+static ssize_t send_any(struct call *c) {
+	struct end *e = c->e;
+	const int asked = c->fd;
 	// A write of no bytes moves nothing, but reports an error.
-	if (!want) return v ? result(SYS(sendto, fd, "", 0, (flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0)) : 0;
+	if (!c->want) return c->v ? result(SYS(sendto, c->fd, "", 0, (c->flags & MSG_NOSIGNAL) | MSG_DONTWAIT, 0, 0)) : 0;
 	if (!smcgw_try(e, &e->wl)) {
 		int32_t who = atomic_load(&e->tx_blocked);
-		if (unlikely(who && who == (int32_t)SYS(gettid))) return beside(e, fd, v, nv, want, flags, nowait, file, at);
+		if (unlikely(who && who == (int32_t)SYS(gettid))) return beside(c);
 		// If a writer sleeps in the kernel, wait as it does, interruptibly. The kernel's buffer is full, and POLLOUT tells when it is not.
 		int r = smcgw_writer(e);
-		waited = r == EAGAIN && !nowait;
-		if (r && !waited) {
-			errno = EAGAIN;
+		c->waited = r == EAGAIN && !c->nowait;
+		if (r && !c->waited) c->err = EAGAIN;
+		if (r && (!c->waited || writes_again(c, false) == OVER)) {
+			errno = c->err;
 			return -1;
 		}
-		if (waited && !writes_again(e, fd, INT64_MAX, false, false)) return -1;
 	}
-	if (!waited) use = get(&e->use);
-	while (done < want) {
-		if (unlikely(!smcgw_still(e, fd) || get(&e->use) != use)) {
-			waited = waited || until;
-			bool has = smcgw_keeps(e, use, &fd);
-			if ((done || waited) && has && e->attached) continue;
+	if (!c->waited) c->use = get(&e->use);
+	while (c->done < c->want) {
+		if (unlikely(!smcgw_still(e, c->fd) || get(&e->use) != c->use)) {
+			c->waited = c->waited || c->until;
+			const bool has = smcgw_keeps(e, c->use, &c->fd);
+			if ((c->done || c->waited) && has && e->attached) continue;
 			smcgw_unlock(e, &e->wl);
-			if (done ? nowait || !v : !waited || (!v && has && fd == asked)) return done ? (ssize_t)done : RETRY;
-			if (!v) { // a file cannot go on by another number
-				errno = EBADF;
-				return -1;
-			}
-			return smcgw_go_on(e, fd, (struct rest){v, nv, done, want, flags | (nowait ? MSG_DONTWAIT : 0), false, use, until});
+			if (c->done ? c->nowait || !c->v : !c->waited || (!c->v && has && c->fd == asked)) return c->done ? (ssize_t)c->done : RETRY;
+			if (c->v) return smcgw_go_on(c);
+			errno = EBADF; // a file cannot go on by another number
+			return -1;
 		}
-		if (unlikely(e->repair_tx)) repair_tx(e, fd);
-		if (unlikely(get(&e->violated))) {
-			err = e->tx_error ? e->tx_error : EPIPE;
-			e->tx_error = 0;
-			break;
-		}
-		if (unlikely(atomic_load(&e->write_ended))) { // the kernel says so, too, and so reports its error
-			long k = SYS(sendto, fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
-			err = k < 0 ? (int)-k : EPIPE;
-			break;
-		}
-		if (unlikely(get(&e->forgives))) { // no process is left to read it
-			put(&e->forgives, false);
-			if (v) done = want;
-			continue;
-		}
-		if (get(&e->own->nx) & 1) {
-			if (unlikely(must_leave(e, fd))) {
-				if (peer_flags(e) & SMCI_FROZEN) take_back(e, fd);
-				else spill(e, fd, false);
-				continue;
-			}
-			if (unlikely(!fits(e, fd))) {
-				transition(e); // the kernel then says whether it has room
-				continue;
-			}
-			uint64_t head = get(&e->own->head), have, n;
-			if (head == get_acquire(&e->peer->tail)) restart(e, want - done);
-			have = room(e);
-			if (have) {
-				n = want - done < have ? want - done : have;
-				uint64_t most = done ? PIECE : FIRST_PIECE;
-				if (n > most + most / 2) n = most;
-				if (v) {
-					if (unlikely(!smcgw_copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), v, nv, done, n, false))) {
-						err = EFAULT;
-						break;
-					}
-				} else {
-					ssize_t k = from_file(e, file, at, n);
-					if (k <= 0) {
-						err = k < 0 ? errno : 0;
-						break;
-					}
-					n = (uint64_t)k;
-				}
-				publish(e, fd, n);
-				done += n;
-				if (want > WAY_CALL) smcgw_give_way(n);
-				continue;
-			}
-			if (e->tx_error) continue;
-			if (nowait && done && !get(&e->edge)) break; // an edge requires that the kernel's buffer be full
-			if (nowait) {
-				full(e);
-				if (!extend(e, get(&e->own->order) + 1)) spill(e, fd, true);
-				continue;
-			}
-			w = wait_room(e, fd, &until, done);
-			if (w == GAVE_UP || w == LEFT) {
-				err = errno;
-				break;
-			}
-			if (w == BY_KERNEL && smcgw_still(e, fd) && (get(&e->own->nx) & 1) && !extend(e, e->order_max)) spill(e, fd, false);
-			continue;
-		}
-		if (e->tx_error) {
-			if (done) break; // the next call reports it
-			err = e->tx_error;
-			e->tx_error = 0; // once; later errors are the kernel's
-			break;
-		}
-		if (may_ring(e, fd)) {
-			transition(e);
-			fence();
-			// The peer may have looked before this was published: then go back before any token moves.
-			if (peer_flags(e) & SMCI_RECALL) transition(e);
-			continue;
-		}
-		if (unlikely(!pay(e, fd))) {
-			if ((w = wait_kernel(e, fd, nowait, &until, done)) == AGAIN) continue;
-			err = errno;
-			break;
-		}
-		if (e->tx_error) continue;
-		if (done && unlikely(smcgw_stops(fd, false))) break;
-		if (done && !v && !(smcgw_polled(fd, POLLOUT) & POLLOUT)) { // sendfile() would sleep, and start anew after a signal
-			if (no_more(file, at)) break;
-			if ((w = wait_kernel(e, fd, nowait, &until, done)) == AGAIN) continue;
-			err = errno;
-			break;
-		}
-		ssize_t n = by_kernel(e, fd, v, nv, done, want, flags, nowait, file, at, &until, &stop);
-		if (n <= 0) {
-			err = n < 0 ? errno : 0;
-			// Wait here if there is a time-out, or some bytes have moved: the kernel looks only at this part. Also if something is owed.
-			if (err == EAGAIN && !nowait && v) {
-				if ((w = wait_kernel(e, fd, nowait, &until, done)) == AGAIN) continue;
-				err = errno;
-			}
-			if (done) smcgw_unsaid(e, err);
-			break;
-		}
-		done += (size_t)n;
-		if (!v) until = 0; // natively each part has the whole time-out
-		if (stop) break;
+		if (write_more(c) == OVER) break;
 	}
-	if (likely(w != LEFT)) smcgw_unlock(e, &e->wl);
-	smcgw_give_way(done);
-	if (done || !err) return (ssize_t)done;
-	if (err == EPIPE && takes_reset(e, fd)) err = ECONNRESET;
-	if (err == EPIPE && !(flags & MSG_NOSIGNAL)) raise(SIGPIPE);
-	errno = err;
+	if (likely(!c->unlocked)) smcgw_unlock(e, &e->wl);
+	smcgw_give_way(c->done);
+	if (c->done || !c->err) return (ssize_t)c->done;
+	if (c->err == EPIPE && takes_reset(e, c->fd)) c->err = ECONNRESET;
+	if (c->err == EPIPE && !(c->flags & MSG_NOSIGNAL)) raise(SIGPIPE);
+	errno = c->err;
 	return -1;
 }
 
 ssize_t smcgw_tx(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	if (unlikely(e->remote != 0)) return smcgw_remote_tx(e, fd, v, nv, flags);
-	return send_any(e, fd, v, nv, total(v, nv), flags, -1, 0);
+	struct call c = smcgw_writing(e, fd, v, nv, flags);
+	return send_any(&c);
 }
 ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
 	if (!at && SYS(lseek, from, 0, SEEK_CUR) == -ESPIPE) { // reading it might block; programs fall back to read() and write()
@@ -1990,7 +1986,11 @@ ssize_t smcgw_tx_file(struct end *e, int fd, int from, off_t *at, size_t n) {
 		return -1;
 	}
 	if (unlikely(e->remote != 0)) return smcgw_remote_tx_file(e, fd, from, at, n);
-	return send_any(e, fd, 0, 0, n, 0, from, at);
+	struct call c = smcgw_writing(e, fd, 0, 0, 0);
+	c.file = from;
+	c.at = at;
+	c.want = n;
+	return send_any(&c);
 }
 
 // smcgw_give_back shrinks a ring that has grown and is empty. It is called when the process waits.

@@ -4,6 +4,7 @@
 
 #include "lib.h"
 
+#define PARTS 64                       // of an iovec that are moved at once
 #define NUMBER_ROUND 100000000LL       // nanoseconds between looks at a number that another thread may close
 #define WAY_BYTES (16 << 10)           // a call of this many bytes may be part of a bulk transfer
 #define WAY_CALL (1 << 20)             // a call that sends more also yields on its way
@@ -24,18 +25,46 @@ int smcgw_reports(struct end *e, int fd);
 long smcgw_peek(int fd);
 short smcgw_polled(int fd, short events);
 
-// A rest is what is left of a read or write: bytes done to want of v, by the caller's flags and deadline (0: not known yet).
-struct rest {
-	const struct iovec *v;
-	int nv;
-	size_t done, want;
+// A call is a read or write of the program that is under way: done of want bytes are moved.
+struct call {
+	struct end *e;
+	int fd;                // of the end, as of the last look: see smcgw_keeps
+	const struct iovec *v; // 0: bytes of file, from *at on or, without at, from its own offset on
+	int nv, file;
+	off_t *at;
 	int flags;
-	bool reads;
-	uint32_t use; // of the entry, when the call began
-	int64_t until;
+	bool reads, peek, all, nowait;
+	size_t want, done;
+	uint32_t use;          // of the entry, when the call began
+	int64_t until;         // deadline; 0: not known yet
+	int err;               // which it reports if nothing is done
+	bool waited;           // it has slept or, between hosts, found the copy of frames full
+	bool unlocked;         // it ends, and has given up its lock
+	bool goes_on;          // it ends in smcgw_go_on
+	bool last;             // the last bytes read came from the kernel
+	unsigned rounds;
+	// Between hosts:
+	bool some;             // the program's call has moved other bytes before
+	bool full;             // a wait for room in the ring was in vain
+	bool told;             // the kernel has reported the end of the stream, or an error
+	unsigned woken;        // times in a row that the call woke up, and there was nothing
 };
+
+// What a call does next.
+enum next { AGAIN, WAIT, OVER };
+
+static inline struct call smcgw_reading(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	struct call c = {.e = e, .fd = fd, .v = v, .nv = nv, .flags = flags, .want = total(v, nv), .reads = true, .peek = flags & MSG_PEEK};
+	c.all = (flags & MSG_WAITALL) && !c.peek;
+	c.nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock);
+	return c;
+}
+static inline struct call smcgw_writing(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
+	return (struct call){.e = e, .fd = fd, .v = v, .nv = nv, .flags = flags, .want = total(v, nv), .use = get(&e->use),
+		.nowait = (flags & MSG_DONTWAIT) || get(&e->nonblock)};
+}
 bool smcgw_stops(int fd, bool reads);
-ssize_t smcgw_go_on(struct end *e, int fd, struct rest r);
+ssize_t smcgw_go_on(struct call *c);
 void smcgw_untune(struct end *e, int fd);
 void smcgw_widen(int fd, int n);
 bool smcgw_resets(const struct end *e, int fd);

@@ -901,48 +901,110 @@ static bool has_ours(const struct epoll_event *v, int n) {
 	return false;
 }
 
+// wait_plainly waits in a set that needs no more than the kernel's answer. It returns false if the set does by now, and there is no answer.
+static bool wait_plainly(struct set *s, int ep, struct epoll_event *v, int max, const struct timespec *timeout, bool poll_only, const sigset_t *mask, int *n) {
+	if (poll_only) {
+		*n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
+		if (likely(!has_ours(v, *n))) return true;
+		*n = translate(hold_open(s, ep), v, *n);
+		let_go();
+		return true;
+	}
+	// Without the lock: an end that is promoted while this thread sleeps is listed only after waiting was looked at.
+	s->waiting++;
+	if (concerned(s)) {
+		s->waiting--;
+		return false;
+	}
+	*n = sleep_in(s, ep, v, max, timeout, mask);
+	if (!concerned(s) && s->fd >= 0 && likely(!has_ours(v, *n))) {
+		s->waiting--;
+		return true;
+	}
+	const int err = errno;
+	const bool had = *n > 0;
+	if (!woken(s, v, n)) {
+		errno = err;
+		return true;
+	}
+	if (had) *n = report(s, v, max, *n);
+	let_go();
+	if (*n >= 0 || !had) errno = err;
+	return *n || !had;
+}
+
+// look_now returns what can be reported without a sleep. mu is held, but not all the time: the set may be closed meanwhile.
+static int look_now(struct set **set, int ep, struct epoll_event *v, int max, bool poll_only) {
+	struct set *s = *set;
+	int n = 0;
+	if (unlikely(get(&strays)) && !poll_only) settle_strays(s);
+	// The kernel has its turn before the rings, or with room for one event it would never come. After a tick it has it anyway: what it has
+	// may have come long before.
+	int64_t tick = now_coarse();
+	if (((tick != s->asked && !s->filled) || unlikely((s->returns + 1) % KERNEL_EVERY == 0)) && any_fresh(s)) {
+		s->asked = tick;
+		let_go();
+		if ((n = smcgw_kernel_epoll(ep, v, max, &(struct timespec){0}, 0)) < 0) n = 0;
+		s = *set = hold_open(s, ep);
+		if (n > 0) sleep_anew(s); // an edge reported to this thread wakes no other
+		n = translate(s, v, n);
+	}
+	s->filled = n == max;
+	n = emit(s, v, max, n);
+	if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
+	if (!n) return 0;
+	s->returns++;
+	if (n == max) pass_on(s);
+	return n;
+}
+
+// vacates takes directions out of the set that the program has removed. Programs often remove one for each message, and mostly have other events
+// then, so it asks the kernel before. It returns false, without mu, if the wait ends.
+static bool vacates(struct set *s, int ep, struct epoll_event *v, int max, int *n) {
+	s->waiting++;
+	let_go();
+	*n = sleep_in(s, ep, v, max, &(struct timespec){0}, 0);
+	const int err = errno;
+	const bool open = woken(s, v, n);
+	if (open && *n >= 0 && (!*n || !(*n = report(s, v, max, *n)))) {
+		vacate(s);
+		return true;
+	}
+	if (open) let_go();
+	errno = err;
+	return false;
+}
+
+// sleep_for returns how long a sleep in the set may last, in left; 0: for good. It ends early to send what is owed, to look at what the kernel
+// does not report, and to shrink the set.
+static const struct timespec *sleep_for(const struct set *s, const struct timespec *timeout, int64_t until, bool owing, bool *shrink, struct timespec *left) {
+	int64_t ns = INT64_MAX;
+	if (timeout) {
+		ns = until - now();
+		if (ns < 0) ns = 0;
+	}
+	if (owing && ns > OWING_ROUND) ns = OWING_ROUND;
+	long watched = watches();
+	if (full_in(s)) watched = get(&full_round);
+	if (watched && ns > watched) ns = watched;
+	*shrink = *shrink && ns > 1000000000;
+	if (*shrink) ns = 1000000000;
+	if (ns == INT64_MAX) return 0;
+	*left = (struct timespec){ns / 1000000000, ns % 1000000000};
+	return left;
+}
+
 int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timespec *timeout, const sigset_t *mask) {
 	struct set *s = set_of(ep);
 	int n;
 	if (!s || max <= 0) return smcgw_kernel_epoll(ep, v, max, timeout, mask);
 	const bool poll_only = timeout && !timeout->tv_sec && !timeout->tv_nsec;
 	const int64_t until = timeout && !poll_only ? now() + ns_of(timeout) : 0;
-	if (!concerned(s)) {
-		if (poll_only) {
-			n = smcgw_kernel_epoll(ep, v, max, timeout, mask);
-			if (likely(!has_ours(v, n))) return n;
-			n = translate(hold_open(s, ep), v, n);
-			let_go();
-			return n;
-		}
-		// Without the lock: an end that is promoted while this thread sleeps is listed only after waiting was looked at.
-		s->waiting++;
-		if (concerned(s)) {
-			s->waiting--;
-		} else {
-			n = sleep_in(s, ep, v, max, timeout, mask);
-			if (!concerned(s) && s->fd >= 0 && likely(!has_ours(v, n))) {
-				s->waiting--;
-				return n;
-			}
-			int err = errno, had = n > 0;
-			if (!woken(s, v, &n)) {
-				errno = err;
-				return n;
-			}
-			if (had) n = report(s, v, max, n);
-			let_go();
-			if (n >= 0 || !had) errno = err;
-			if (n || !had) return n;
-		}
-	}
-	const struct timespec zero = {0, 0};
+	if (!concerned(s) && wait_plainly(s, ep, v, max, timeout, poll_only, mask, &n)) return n;
 	unsigned drops = 0;
 	for (int asked = 0;;) {
 		struct timespec left;
-		const struct timespec *t = 0;
 		bool shrink = false, owing = unlikely(get(&smcgw_owing)) && smcgw_pay();
-		n = 0;
 		look_at_full();
 		hold();
 		if (unlikely(set_of(ep) != s)) { // closed meanwhile
@@ -950,41 +1012,12 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			left = left_until(until);
 			return smcgw_epoll_wait(ep, v, max, timeout ? &left : 0, mask);
 		}
-		if (unlikely(get(&strays)) && !poll_only) settle_strays(s);
-		// The kernel has its turn before the rings, or with room for one event it would never come. After a tick it has it anyway: what
-		// it has may have come long before.
-		int64_t tick = now_coarse();
-		if (((tick != s->asked && !s->filled) || unlikely((s->returns + 1) % KERNEL_EVERY == 0)) && any_fresh(s)) {
-			s->asked = tick;
-			let_go();
-			if ((n = smcgw_kernel_epoll(ep, v, max, &zero, 0)) < 0) n = 0;
-			s = hold_open(s, ep);
-			if (n > 0) sleep_anew(s); // an edge reported to this thread wakes no other
-			n = translate(s, v, n);
-		}
-		s->filled = n == max;
-		n = emit(s, v, max, n);
-		if (!n && !poll_only && s->list.n && smcgw_spin(any_fresh, s)) n = emit(s, v, max, 0);
+		n = look_now(&s, ep, v, max, poll_only);
 		if (n) {
-			s->returns++;
-			if (n == max) pass_on(s);
 			let_go();
 			return n;
 		}
-		// Programs often remove a direction for each message, and mostly have other events then: ask the kernel before vacating.
-		if (!poll_only && unlikely(s->unwanted)) {
-			s->waiting++;
-			let_go();
-			n = sleep_in(s, ep, v, max, &zero, 0);
-			int err = errno;
-			bool open = woken(s, v, &n);
-			if (!open || n < 0 || (n > 0 && (n = report(s, v, max, n)))) {
-				if (open) let_go();
-				errno = err;
-				return n;
-			}
-			vacate(s);
-		}
+		if (!poll_only && unlikely(s->unwanted) && !vacates(s, ep, v, max, &n)) return n;
 		if (!poll_only) {
 			s->waiting++;
 			if (has_slot(s)) {
@@ -999,26 +1032,8 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			shrink = to_give_back(s);
 		}
 		let_go();
-		if (poll_only) {
-			t = &zero;
-		} else {
-			int64_t ns = INT64_MAX;
-			if (timeout) {
-				ns = until - now();
-				if (ns < 0) ns = 0;
-			}
-			if (owing && ns > OWING_ROUND) ns = OWING_ROUND;
-			long watched = watches();
-			if (full_in(s)) watched = get(&full_round);
-			if (watched && ns > watched) ns = watched;
-			if (shrink && ns > 1000000000) ns = 1000000000;
-			else shrink = false;
-			if (ns != INT64_MAX) {
-				left = (struct timespec){ns / 1000000000, ns % 1000000000};
-				t = &left;
-			}
-		}
-		n = poll_only ? smcgw_kernel_epoll(ep, v, max, t, mask) : sleep_in(s, ep, v, max, t, mask);
+		if (poll_only) n = smcgw_kernel_epoll(ep, v, max, &(struct timespec){0}, mask);
+		else n = sleep_in(s, ep, v, max, sleep_for(s, timeout, until, owing, &shrink, &left), mask);
 		int err = errno;
 		if (poll_only) {
 			s = hold_open(s, ep);
@@ -1027,16 +1042,13 @@ int smcgw_epoll_wait(int ep, struct epoll_event *v, int max, const struct timesp
 			errno = err;
 			return n;
 		}
-		bool filled = n == max, dropped = n > 0;
+		const bool filled = n == max, dropped = n > 0;
 		if (n > 0 && (n = report(s, v, max, n)) < 0) err = errno;
 		if (n == 0 && shrink) give_back(s);
 		let_go();
 		if (n == 0 && poll_only && filled && ++asked < KERNEL_EVERY) continue; // events that were ours alone took the place of others
-		if (n < 0) {
-			errno = err;
-			return n;
-		}
-		if (n > 0 || poll_only) return n;
+		if (n < 0) errno = err;
+		if (n || poll_only) return n;
 		if (unlikely(dropped && get(&smcgw_remotes))) smcgw_remote_calm(++drops);
 		if (timeout && now() >= until && !shrink) {
 			n = emit(hold_open(s, ep), v, max, 0);

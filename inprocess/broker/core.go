@@ -27,7 +27,7 @@ type core struct {
 	rooms   map[string]int64 // reserved bytes of each cgroup with a room
 	runs    map[runKey]*run
 	memory  int64 // reserved bytes
-	counts  Counters
+	counts  Totals
 	others  others
 
 	released []*conn // newly held; the shell handles and empties this and the next three

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +14,20 @@ import (
 
 	"github.com/smcgw/smcgw/inprocess"
 )
+
+// TestTotalsAdd: it leaves out no counter.
+func TestTotalsAdd(t *testing.T) {
+	var one, two Totals
+	for i, v := 0, reflect.ValueOf(&one).Elem(); i < v.NumField(); i++ {
+		if f := v.Field(i); f.Kind() == reflect.Array {
+			f.Index(1).SetUint(1)
+		} else {
+			f.SetUint(1)
+		}
+	}
+	two.Add(&one)
+	require.Equal(t, one, two)
+}
 
 // TestEndTable: every state but the last one ends in it, and an impossible event is told.
 func TestEndTable(t *testing.T) {

@@ -59,10 +59,11 @@ func (b *Broker) Processes() []Process {
 }
 
 func (b *Broker) counters() Counters {
-	c := b.core.counts
-	c.Processes, c.Waiting, c.Conns = len(b.core.members), b.core.waiting.Len(), len(b.core.conns)
-	c.Memory, c.Held = b.core.memory, len(b.core.held)+len(b.core.left)
-	return c
+	c := b.core
+	return Counters{
+		Processes: len(c.members), Waiting: c.waiting.Len(), Conns: len(c.conns), Memory: c.memory, Held: len(c.held) + len(c.left),
+		Totals: c.counts,
+	}
 }
 
 // snapshotEntries bounds how many slab entries one snapshot reads.
@@ -211,12 +212,16 @@ func (m *memories) resident() (n int64) {
 // ByWhy counts by reason.
 type ByWhy [inprocess.WhyCount]uint64
 
-// Counters are the broker's counters. Those that are not totals are current values.
+// Counters are what a broker has now and has counted.
 type Counters struct {
 	Processes, Waiting, Conns int
 	Memory                    int64 // reserved, including that of held connections
 	Held                      int   // connections and processes that have ended while a process still has their memory
+	Totals
+}
 
+// Totals are what a broker has counted since it was made.
+type Totals struct {
 	ProcessesTotal   uint64
 	ProcessesRefused uint64 // by a limit
 	Asks             uint64
@@ -232,4 +237,27 @@ type Counters struct {
 	QueueFull        uint64      // answers that were lost, as the client was owed too many
 	RunsRefused      uint64
 	MovedBytes       uint64 // ring bytes, both directions, of ended connections and of other brokers', as libraries say
+}
+
+// Add adds the totals of another broker.
+func (t *Totals) Add(o *Totals) {
+	t.ProcessesTotal += o.ProcessesTotal
+	t.ProcessesRefused += o.ProcessesRefused
+	t.Asks += o.Asks
+	t.Promoted += o.Promoted
+	t.Broken += o.Broken
+	t.Undone += o.Undone
+	t.Expired += o.Expired
+	for why := range t.Denied {
+		t.Denied[why] += o.Denied[why]
+		t.Returned[why] += o.Returned[why]
+	}
+	for number := range t.Caused {
+		t.Caused[number] += o.Caused[number]
+	}
+	t.Strays += o.Strays
+	t.Misbehaved += o.Misbehaved
+	t.QueueFull += o.QueueFull
+	t.RunsRefused += o.RunsRefused
+	t.MovedBytes += o.MovedBytes
 }

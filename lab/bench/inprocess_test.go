@@ -29,8 +29,8 @@ func TestInProcess(t *testing.T) {
 
 // A run of which something was not promoted does not count.
 func TestWhollyPromoted(t *testing.T) {
-	before := moved{broker.Counters{Promoted: 3}, 100}
-	good := moved{broker.Counters{Promoted: 4}, 100 + fewestRingBytes}
+	before := moved{broker.Counters{Totals: broker.Totals{Promoted: 3}}, 100}
+	good := moved{broker.Counters{Totals: broker.Totals{Promoted: 4}}, 100 + fewestRingBytes}
 	require.NoError(t, whollyPromoted(before, good))
 	none := good
 	none.counters.Promoted = 3

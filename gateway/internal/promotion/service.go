@@ -55,8 +55,8 @@ type Service struct {
 	trials []*config.Trial
 	now    *broker.Broker // nil: none serves
 	end    func()         // stops what serves; nil: nothing serves
-	past   broker.Counters
-	failed error // why the last attempt to serve failed
+	past   broker.Totals  // of earlier brokers
+	failed error          // why the last attempt to serve failed
 	closed bool
 	beyond broker.Beyond // nil: this host only
 
@@ -191,7 +191,8 @@ func (s *Service) serve(ctx context.Context) error {
 	if s.now == b { // the next one may serve already
 		s.now = nil
 	}
-	s.past = sum(s.past, b.Counters())
+	last := b.Counters()
+	s.past.Add(&last.Totals)
 	return err
 }
 
@@ -265,30 +266,6 @@ func (s *Service) shapes(at broker.Socket, of broker.Process) bool {
 
 func pathOf(s broker.Socket) shapedPath {
 	return shapedPath{Netns: s.Netns, Local: s.Local.Addr(), Remote: s.Remote.Addr()}
-}
-
-// sum adds the totals of earlier brokers to those of the current one, and keeps its current values.
-func sum(past, now broker.Counters) broker.Counters {
-	now.ProcessesTotal += past.ProcessesTotal
-	now.ProcessesRefused += past.ProcessesRefused
-	now.Asks += past.Asks
-	now.Promoted += past.Promoted
-	now.Broken += past.Broken
-	now.Undone += past.Undone
-	now.Expired += past.Expired
-	now.Strays += past.Strays
-	now.Misbehaved += past.Misbehaved
-	now.QueueFull += past.QueueFull
-	now.RunsRefused += past.RunsRefused
-	now.MovedBytes += past.MovedBytes
-	for why := range now.Denied {
-		now.Denied[why] += past.Denied[why]
-		now.Returned[why] += past.Returned[why]
-	}
-	for number := range now.Caused {
-		now.Caused[number] += past.Caused[number]
-	}
-	return now
 }
 
 // Set applies rules, thresholds, a mode and the rollout's share. In mode off promoted connections go back to the

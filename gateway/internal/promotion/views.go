@@ -126,21 +126,23 @@ func (s *Service) Totals(whole bool) report.InProcess {
 	s.mu.Lock()
 	b, past := s.now, s.past
 	s.mu.Unlock()
-	c := past
-	c.Processes, c.Waiting, c.Conns, c.Memory = 0, 0, 0, 0
 	out := report.InProcess{Enabled: true, Native: map[string]uint64{}, Predicted: s.seen.count()}
 	if err := s.Serving(); err != nil {
 		out.Note = err.Error()
 	} else {
 		out.Serving = true
 	}
+	var c broker.Counters
 	var live uint64
-	if b != nil && whole {
+	switch {
+	case b == nil:
+	case whole:
 		snap := b.Snapshot()
-		c, live = sum(past, snap.Counters), snap.RingBytes()
-	} else if b != nil {
-		c = sum(past, b.Counters())
+		c, live = snap.Counters, snap.RingBytes()
+	default:
+		c = b.Counters()
 	}
+	c.Add(&past)
 	out.Processes, out.Waiting, out.Connections, out.ConnectionsTotal, out.MemoryBytes = c.Processes, c.Waiting, c.Conns, c.Promoted, c.Memory
 	out.Asked, out.Misbehaved, out.Broken, out.RingBytesTotal = c.Asks, c.Misbehaved, c.Broken, c.MovedBytes+live
 	for _, why := range inprocess.Whys() {

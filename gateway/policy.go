@@ -173,14 +173,14 @@ func (g *gateway) moveRules(change func() error) error {
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
 	g.lookLocked()
-	now := g.live.Load()
-	book, err := g.closeDecisions(now)
+	live := g.live.Load()
+	book, err := g.closeDecisions(live)
 	if err != nil {
 		return err
 	}
 	if err := change(); err != nil {
 		return err
 	}
-	g.live.Store(&liveConfig{Config: now.Config, since: now.since, decided: book, ahead: g.trials.Ahead()})
+	g.live.Store(&liveConfig{Config: live.Config, since: live.since, decided: book, ahead: g.trials.Ahead()})
 	return nil
 }

@@ -36,8 +36,8 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 		return err
 	}
 	g.lookLocked()
-	now := g.live.Load()
-	book, err := g.closeDecisions(now)
+	live := g.live.Load()
+	book, err := g.closeDecisions(live)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	g.changeKeys(keys) // before an engine that is made uses them
 	if err := g.applyMode(next); err != nil {
 		g.changeKeys(before)
-		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(now.Config))
+		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(live.Config))
 	}
 	g.live.Store(&liveConfig{Config: next, since: time.Now(), decided: book, ahead: g.trials.Ahead()})
 	if err := g.followAdaptersLocked(); err != nil {
@@ -130,12 +130,12 @@ func (c *liveConfig) addDecisions(s *report.Snapshot, list []ebpf.Decided) {
 }
 
 // closeDecisions closes the book of decisions of the policy in effect.
-func (g *gateway) closeDecisions(now *liveConfig) (policy.Decided, error) {
+func (g *gateway) closeDecisions(live *liveConfig) (policy.Decided, error) {
 	c, err := g.steer.Counters()
 	if err != nil {
 		return policy.Decided{}, fmt.Errorf("counters: %w", err)
 	}
-	return now.decided.Close(now.Policy, now.ahead, c.Decided), nil
+	return live.decided.Close(live.Policy, live.ahead, c.Decided), nil
 }
 
 func (g *gateway) Set(s admin.Setting) error {
@@ -144,13 +144,13 @@ func (g *gateway) Set(s admin.Setting) error {
 	}
 	g.reloading.Lock()
 	defer g.reloading.Unlock()
-	now := *g.live.Load()
+	live := *g.live.Load()
 	var err error
-	if now.Log, err = now.Log.With(s.Name, s.Value); err != nil {
+	if live.Log, err = live.Log.With(s.Name, s.Value); err != nil {
 		return fmt.Errorf("%w: %w", admin.ErrSetting, err)
 	}
-	g.live.Store(&now)
-	g.applyLog(now.Log)
+	g.live.Store(&live)
+	g.applyLog(live.Log)
 	return nil
 }
 

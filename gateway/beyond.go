@@ -66,7 +66,6 @@ func (e *engine) openBeyond(served *promotion.Service, port uint16) {
 
 // settlePromotion applies rules and mode to programs with the library.
 func (g *gateway) settlePromotion() {
-	g.host.promotion.Report(g.feed)
 	g.host.promotion.Set(g.live.Load().Config, g.mode(), g.shareNow())
 	g.engine().settleBeyond()
 }

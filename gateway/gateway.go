@@ -87,6 +87,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 		logDropped: func() uint64 { return 0 },
 	}
 	g.live.Store(&liveConfig{Config: cfg, since: time.Now()})
+	g.host.promotion.Report(feed)
 	g.heart = loop.Heart{Write: g.steer.Heartbeat, Pulse: &g.pulse, Log: log}
 	g.incumbent = handover.NewIncumbent(g, log)
 	g.renewal = &handover.Renewal{Log: log, Config: cfg, Apply: g.apply, Reloads: g.reloads, Incumbent: g.incumbent}
@@ -161,7 +162,7 @@ func (g *gateway) settle(now time.Time) {
 	_ = g.incumbent.Change(func() error { // not while another process is taking over
 		g.reloading.Lock()
 		defer g.reloading.Unlock()
-		if now := g.live.Load(); carries(now.Mode) || time.Since(now.since) < drainGrace || g.busy() {
+		if live := g.live.Load(); carries(live.Mode) || time.Since(live.since) < drainGrace || g.busy() {
 			return nil
 		}
 		if g.carries() {

@@ -70,6 +70,7 @@ func New(c config.Config, o Options) *Service {
 		return nil
 	}
 	s := &Service{log: o.Log, config: c.InProcess, live: c, mode: report.ModeOff, share: ebpf.ShareAll}
+	s.told.past = newPast(nil)
 	var err error
 	if s.program, err = witness.LoadSequences(o.Cgroup); err != nil {
 		s.log.Warn("connections in process between network namespaces are not recognized", "error", err)
@@ -85,10 +86,10 @@ func (s *Service) Close() {
 	if s == nil {
 		return
 	}
-	s.Serve(false)
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
+	s.Serve(false)
 	if s.program != nil {
 		_ = s.program.Close()
 	}
@@ -103,7 +104,7 @@ func (s *Service) Serve(on bool) {
 		return
 	}
 	s.mu.Lock()
-	if s.closed || on == (s.end != nil) {
+	if s.closed && on || on == (s.end != nil) {
 		s.mu.Unlock()
 		return
 	}

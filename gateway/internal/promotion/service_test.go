@@ -116,7 +116,6 @@ func TestConfiguredAway(t *testing.T) {
 func TestConnsAreListedOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s := newService(t, path)
-	s.Report(report.NewFeed())
 	s.Serve(true)
 	require.Eventually(t, func() bool { return s.Serving() == nil && answers(path) }, 30*time.Second, time.Millisecond)
 	slab, err := unix.MemfdCreate("slab", unix.MFD_CLOEXEC)

@@ -27,12 +27,10 @@ func (s *Service) Conns(q report.ConnQuery) []report.ConnInfo {
 	for i := range list {
 		listed[list[i].ID] = true
 	}
-	if past := s.told.past.Load(); past != nil {
-		for _, h := range past.asked(q) {
-			list = append(list, slices.DeleteFunc(h.List(), func(i report.ConnInfo) bool {
-				return h == past.native && listed[i.ID] || !q.Filter.Matches(&i)
-			})...)
-		}
+	for _, h := range s.told.past.asked(q) {
+		list = append(list, slices.DeleteFunc(h.List(), func(i report.ConnInfo) bool {
+			return h == s.told.past.native && listed[i.ID] || !q.Filter.Matches(&i)
+		})...)
 	}
 	slices.SortFunc(list, func(a, b report.ConnInfo) int { return cmp.Compare(b.ID, a.ID) })
 	return list
@@ -158,8 +156,8 @@ func (s *Service) Totals(whole bool) report.InProcess {
 
 // telling reports what happens to connections, and keeps those that have ended.
 type telling struct {
-	rules atomic.Pointer[rules]     // in force
-	past  atomic.Pointer[pastConns] // nil: not reported
+	rules atomic.Pointer[rules] // in force
+	past  *pastConns            // set before the service serves
 
 	mu       sync.Mutex // guards everything below
 	promoted map[string]uint64
@@ -171,12 +169,15 @@ type pastConns struct {
 	closed, native *report.History
 }
 
-// Report makes a feed receive what happens to connections from now on.
+func newPast(f *report.Feed) *pastConns {
+	return &pastConns{f, report.NewHistory(report.HistorySize, f), report.NewHistory(report.HistorySize, f)}
+}
+
+// Report makes a feed receive what happens to connections. Call it before Serve.
 func (s *Service) Report(f *report.Feed) {
-	if s == nil {
-		return
+	if s != nil {
+		s.told.past = newPast(f)
 	}
-	s.told.past.CompareAndSwap(nil, &pastConns{f, report.NewHistory(report.HistorySize, f), report.NewHistory(report.HistorySize, f)})
 }
 
 // Promoted returns by rule name how many connections were promoted or, in mode observe, would have been.
@@ -203,10 +204,7 @@ func (s *Service) tell(what broker.Told, e broker.End, why inprocess.Why) {
 	if r := s.told.rules.Load(); r != nil && what == broker.ToldPromoted && (e.Side == 0 || e.Carrier != "") { // count one end of those that both ask here
 		s.told.count(r.name(broker.Question{Process: e.Process, Socket: e.Socket}))
 	}
-	past := s.told.past.Load()
-	if past == nil {
-		return
-	}
+	past := s.told.past
 	switch what {
 	case broker.ToldPromoted:
 		if past.feed.Watched() {

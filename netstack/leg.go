@@ -185,7 +185,7 @@ func (c *Conn) takes(p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 		c.mu.Unlock()
 		return false
 	case l.led():
-		c.count()
+		c.heard.Add(1)
 		c.waitLocked(pkt)
 		c.mu.Unlock()
 		return true
@@ -193,7 +193,7 @@ func (c *Conn) takes(p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 		c.mu.Unlock()
 		return true
 	}
-	c.count()
+	c.heard.Add(1)
 	now, n := sinceStart(c.s.clock), len(p.Header)+len(t)
 	b, _ := pkt.Data().PullUp(p.Total) // moves the headers if the packet is fragmented in memory
 	verdict := c.sock.Receive(now, packet.TCP(b[len(p.Header):n]), b[n:])
@@ -212,12 +212,6 @@ func (c *Conn) takes(p packet.IP, t packet.TCP, pkt *stack.PacketBuffer) bool {
 	c.owe(owes)
 	c.f.wq.Notify(waiter.ReadableEvents | waiter.WritableEvents)
 	return true
-}
-
-// count counts a segment that gVisor does not get, or not yet.
-func (c *Conn) count() {
-	c.heard.Add(1)
-	c.s.count.miniReceived.Add(1)
 }
 
 // waitLocked keeps a packet for the endpoint.

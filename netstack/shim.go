@@ -349,7 +349,7 @@ func (m *shim) inServer(f *flow, p packet.IP, t packet.TCP, pkt *stack.PacketBuf
 	if t.Flags()&(packet.FlagRST|packet.FlagACK) == packet.FlagACK {
 		m.s.heard(f, t.Ack())
 		f.acked(m.s, t.Ack())
-		m.s.noteConfirm(f, t)
+		f.noteConfirm(t)
 	}
 	m.to(f, p, t, pkt)
 }

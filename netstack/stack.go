@@ -237,8 +237,6 @@ type Stats struct {
 	Adopted, Accepted uint64
 	// Shed counts proved connections that Limits refused.
 	Shed uint64
-	// Confirmed and Unconfirmed count first segments of accepted connections with and without the confirm option.
-	Confirmed, Unconfirmed uint64
 	// ChecksumErrors counts inbound packets with a wrong checksum, and Malformed those that are not a readable TCP
 	// segment or ICMP error. Both are dropped.
 	ChecksumErrors, Malformed uint64
@@ -268,23 +266,20 @@ type Stats struct {
 	// LinkDrops counts outbound packets that the link did not accept, LinkRefused those that the kernel calls
 	// malformed.
 	LinkDrops, LinkRefused uint64
-	// Retransmits, Timeouts, SegmentsSent and SegmentsReceived are gVisor's counters; all but Timeouts include mini
-	// sockets.
-	Retransmits, Timeouts, SegmentsSent, SegmentsReceived uint64
+	// Retransmits, Timeouts and SegmentsSent are gVisor's counters; all but Timeouts include mini sockets.
+	Retransmits, Timeouts, SegmentsSent uint64
 }
 
 // counters are the atomic counters of Stats.
 type counters struct {
 	adopted, accepted         atomic.Uint64
 	shed                      atomic.Uint64
-	confirmed, unconfirmed    atomic.Uint64
 	checksumErrors, malformed atomic.Uint64
 	unknown                   atomic.Uint64
 	impossible, acksLate      atomic.Uint64
 	lateSegments, lateResets  atomic.Uint64
 	strangers                 atomic.Uint64
 	grown, repeats, miniSent  atomic.Uint64
-	miniReceived              atomic.Uint64
 	icmpDelivered             atomic.Uint64
 	icmpIgnored               atomic.Uint64
 	blackHoles                atomic.Uint64
@@ -296,8 +291,7 @@ func (s *Stack) Stats() Stats {
 	c := &s.count
 	st := Stats{
 		Adopted: c.adopted.Load(), Accepted: c.accepted.Load(),
-		Shed:      c.shed.Load(),
-		Confirmed: c.confirmed.Load(), Unconfirmed: c.unconfirmed.Load(),
+		Shed:           c.shed.Load(),
 		ChecksumErrors: c.checksumErrors.Load(), Malformed: c.malformed.Load(),
 		Unknown:      c.unknown.Load(),
 		Impossible:   c.impossible.Load(),
@@ -311,6 +305,6 @@ func (s *Stack) Stats() Stats {
 	st.Flows, st.Dead, st.DeadEvicted = s.flows.sizes()
 	t := s.stack.Stats().TCP
 	st.Retransmits, st.Timeouts = t.Retransmits.Value()+st.Repeats, t.Timeouts.Value()
-	st.SegmentsSent, st.SegmentsReceived = t.SegmentsSent.Value()+c.miniSent.Load(), t.ValidSegmentsReceived.Value()+c.miniReceived.Load()
+	st.SegmentsSent = t.SegmentsSent.Value() + c.miniSent.Load()
 	return st
 }

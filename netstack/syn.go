@@ -108,7 +108,7 @@ func confirmSegment(f *flow, p *stack.PacketBuffer, ip []byte, t packet.TCP) ([]
 
 // noteConfirm checks an inbound segment of a server flow for the confirm option. A positive result is final. A later
 // segment may still change a negative one, since a box may strip the option from one segment and pass it on another.
-func (s *Stack) noteConfirm(f *flow, t packet.TCP) {
+func (f *flow) noteConfirm(t packet.TCP) {
 	if t.Seq() != f.isn+1 || t.Flags()&packet.FlagSYN != 0 {
 		return
 	}
@@ -120,12 +120,5 @@ func (s *Stack) noteConfirm(f *flow, t packet.TCP) {
 	if o := packet.ParseTCPOptions(t.Options()); o.Option.Role == packet.RoleConfirm && o.Option.Nonce == f.nonce {
 		verdict = ConfirmYes
 	}
-	if verdict == old || !f.serve.confirm.CompareAndSwap(uint32(old), uint32(verdict)) {
-		return
-	}
-	if verdict == ConfirmYes {
-		s.count.confirmed.Add(1)
-	} else {
-		s.count.unconfirmed.Add(1)
-	}
+	f.serve.confirm.CompareAndSwap(uint32(old), uint32(verdict))
 }

@@ -45,11 +45,8 @@ func (d *Device) Stats() Stats {
 
 // PeerStats is a snapshot of the memory of one peer.
 type PeerStats struct {
-	QuotaBytes       uint64 // maximum that this side shares with the peer
 	UsedBytes        uint64 // allocated, including quarantine and memory not yet returned to the system
 	QuarantinedBytes uint64 // freed here, not yet acknowledged by the peer
-	QPs              int
-	MRs              int
 }
 
 // Stats returns a snapshot.
@@ -57,11 +54,5 @@ func (p *Peer) Stats() PeerStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.turnGraceLocked()
-	return PeerStats{
-		QuotaBytes:       p.arena.size,
-		UsedBytes:        p.arena.used - p.warmBytesLocked(),
-		QuarantinedBytes: p.grace.bytes,
-		QPs:              p.qpCount,
-		MRs:              p.keys.count,
-	}
+	return PeerStats{UsedBytes: p.arena.used - p.warmBytesLocked(), QuarantinedBytes: p.grace.bytes}
 }

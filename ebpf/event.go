@@ -26,8 +26,8 @@ const (
 	// reason changes.
 	EventNative EventKind = iota + 1
 	// EventReplaced: an entry that user space works on was replaced or deleted because the connection is over, by a SYN
-	// with another ISN from the local application, or by the client's SYN without option. ISN and State are those of
-	// the old entry. The owner aborts the old flow and leaves the entry alone.
+	// with another ISN from the local application, or by the client's SYN without option. ISN is that of the old
+	// entry. The owner aborts the old flow and leaves the entry alone.
 	EventReplaced
 	// EventDatagram: a datagram that a rule selects went natively because nothing is known about its peer
 	// ([Datapath.SetDatagramPeer]). There is at most one such event per second and peer address.
@@ -55,8 +55,6 @@ type Event struct {
 	Reason uint8
 	// Side is the side of the local application.
 	Side Side
-	// State is the state of the entry before the event.
-	State State
 	// Rule is the index of the policy rule that decided, or NoRule.
 	Rule int
 	// Seq and Ack are numbers of the segment of an EventProbe.
@@ -170,7 +168,7 @@ func parseEvent(b []byte) (Event, error) {
 	}
 	e := Event{
 		At: wallTime(v.At), Tuple: v.Key.tuple(), ISN: v.Isn, Kind: EventKind(v.Kind),
-		Proto: Proto(v.Proto), Reason: v.Reason, Side: Side(v.Side), State: State(v.State), Rule: ruleIndex(v.Rule),
+		Proto: Proto(v.Proto), Reason: v.Reason, Side: Side(v.Side), Rule: ruleIndex(v.Rule),
 	}
 	switch e.Kind {
 	case EventProbe:

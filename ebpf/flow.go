@@ -22,8 +22,6 @@ type Flow struct {
 	Nonce uint16
 	// Rule is the index of the rule that selected the flow, or NoRule.
 	Rule int
-	// Acked says that an ACK followed the SYN (server), or that an accept answered the offer (client).
-	Acked bool
 	// Spoken says that something the gateway has sent has left the host (client).
 	Spoken bool
 	// OfferedAt and ChangedAt are on the kernel's monotonic clock.
@@ -37,7 +35,6 @@ type Flow struct {
 
 // Bits of the word besides ISN (63..32), nonce (31..16) and state (7..0); see maps.h.
 const (
-	wordAcked  = 1 << 8
 	wordServer = 1 << 9
 	wordSpoken = 1 << 14
 )
@@ -87,8 +84,8 @@ func (k smcgwFlowKey) tuple() Tuple {
 func (v *smcgwFlow) flow(k smcgwFlowKey) Flow {
 	f := Flow{
 		Tuple: k.tuple(), State: State(v.Word), ISN: uint32(v.Word >> 32), Nonce: uint16(v.Word >> 16),
-		Acked: v.Word&wordAcked != 0, Spoken: v.Word&wordSpoken != 0,
-		Rule: ruleIndex(v.Rule), OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
+		Spoken: v.Word&wordSpoken != 0,
+		Rule:   ruleIndex(v.Rule), OfferedAt: time.Duration(v.OfferedAt), ChangedAt: time.Duration(v.ChangedAt),
 	}
 	if v.Word&wordServer != 0 {
 		f.Side = SideServer

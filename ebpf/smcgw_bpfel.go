@@ -120,10 +120,9 @@ type smcgwEvent struct {
 	Kind   uint8
 	Reason uint8
 	Side   uint8
-	State  uint8
 	Rule   uint8
 	Proto  uint8
-	Pad    [2]uint8
+	Pad    [3]uint8
 	Value  [2]uint32
 	Pad2   [4]uint8
 }

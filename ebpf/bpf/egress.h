@@ -173,7 +173,7 @@ static __noinline int offered_out(struct __sk_buff *skb, struct packet *p, struc
 	count_stat(blank_option(skb, p, o) ? STAT_NEUTRALISE_FAILED : STAT_NEUTRALISED);
 	if (reason == REASON_NAT)
 		socket_addresses(skb, &p->key);
-	native(&p->key, p->seq, SIDE_CLIENT, reason, rule, FLOW_NONE);
+	native(&p->key, p->seq, SIDE_CLIENT, reason, rule);
 	return TCX_NEXT;
 }
 
@@ -228,7 +228,7 @@ static __noinline int give_back(struct packet *p, struct flow *f, u64 w, u8 reas
 	if (flow_turn(&p->key, f, w, WORD_SILENT, FLOW_RELEASED))
 		return drop(STAT_SYN_RETRANSMIT_DROP);
 	replaced(&p->key, f->rule, w, reason);
-	native(&p->key, p->seq, SIDE_CLIENT, reason, f->rule, word_state(w));
+	native(&p->key, p->seq, SIDE_CLIENT, reason, f->rule);
 	return TCX_NEXT;
 }
 
@@ -254,7 +254,7 @@ static __noinline int forwarded(struct __sk_buff *skb, struct packet *p)
 	u32 policy = c->policy;
 	discard(decide(&p->key, p->key.rport, policy, allowed_rules(NULL, policy), &v));
 	if (!v.reason || v.reason == REASON_CANARY)
-		native(&p->key, p->seq, SIDE_CLIENT, REASON_FORWARDED, v.rule, FLOW_NONE);
+		native(&p->key, p->seq, SIDE_CLIENT, REASON_FORWARDED, v.rule);
 	return TCX_NEXT;
 }
 

@@ -108,7 +108,6 @@ struct note {
 	u8 kind;
 	u8 reason;
 	u8 side;
-	u8 state;
 	u8 rule;
 	u8 proto;
 	u32 value[2];
@@ -138,7 +137,6 @@ static __noinline int emit(struct note *n)
 	e->kind = n->kind;
 	e->reason = n->reason;
 	e->side = n->side;
-	e->state = n->state;
 	e->rule = n->rule;
 	e->proto = n->proto;
 	e->value[0] = n->value[0];
@@ -158,10 +156,10 @@ static __always_inline void count_native(u8 side, u8 reason)
 }
 
 /* native counts and reports that a connection is left to the kernel. */
-static __always_inline void native(const struct flow_key *key, u32 isn, u8 side, u8 reason, u8 rule, u8 state)
+static __always_inline void native(const struct flow_key *key, u32 isn, u8 side, u8 reason, u8 rule)
 {
 	count_native(side, reason);
-	struct note note = { .key = key, .isn = isn, .kind = EVENT_NATIVE, .reason = reason, .side = side, .state = state, .rule = rule };
+	struct note note = { .key = key, .isn = isn, .kind = EVENT_NATIVE, .reason = reason, .side = side, .rule = rule };
 	discard(emit(&note));
 }
 
@@ -172,8 +170,7 @@ static __always_inline void replaced(const struct flow_key *key, u8 rule, u64 wo
 	count_stat(STAT_REPLACED);
 	struct note note = {
 		.key = key, .isn = word_isn(word), .kind = EVENT_REPLACED, .reason = reason,
-		.side = word & WORD_SERVER ? SIDE_SERVER : SIDE_CLIENT,
-		.state = word_state(word), .rule = rule,
+		.side = word & WORD_SERVER ? SIDE_SERVER : SIDE_CLIENT, .rule = rule,
 	};
 	discard(emit(&note));
 }

@@ -124,7 +124,7 @@ static __noinline int offered_in(struct __sk_buff *skb, struct packet *p, struct
 		count_native(SIDE_SERVER, reason);
 	/* No listener here, or transit: nothing of ours was decided. */
 	else if (reason != REASON_SLOTS && reason != REASON_FORWARDED)
-		native(&p->key, p->seq, SIDE_SERVER, reason, rule, FLOW_NONE);
+		native(&p->key, p->seq, SIDE_SERVER, reason, rule);
 	return TCX_NEXT;
 }
 
@@ -143,7 +143,7 @@ static __always_inline int given_up_in(struct packet *p, struct flow *f, u64 w)
 	if (!f || flow_drop(&p->key, f, w))
 		return drop(STAT_STALE_DROPPED);
 	replaced(&p->key, f->rule, w, REASON_GATEWAY_STALE);
-	native(&p->key, p->seq, SIDE_SERVER, REASON_GATEWAY_STALE, f->rule, word_state(w));
+	native(&p->key, p->seq, SIDE_SERVER, REASON_GATEWAY_STALE, f->rule);
 	return TCX_NEXT;
 }
 
@@ -199,7 +199,7 @@ static __always_inline int late_accept(struct packet *p, struct flow *f, u64 w)
 {
 	discard(option_passed(&p->key));
 	if (!flow_turn(&p->key, f, w, WORD_ACKED | WORD_SILENT, FLOW_RELEASED))
-		native(&p->key, word_isn(w), SIDE_CLIENT, REASON_GATEWAY_STALE, f->rule, FLOW_OFFERED);
+		native(&p->key, word_isn(w), SIDE_CLIENT, REASON_GATEWAY_STALE, f->rule);
 	return drop(STAT_STALE_DROPPED);
 }
 
@@ -207,7 +207,7 @@ static __always_inline int late_accept(struct packet *p, struct flow *f, u64 w)
 static __always_inline int native_in(struct packet *p, struct flow *f, u64 w, struct options *o)
 {
 	u8 reason = o->role == OPTION_OFFER ? REASON_OPTION_MIRRORED : REASON_PEER_NO_OPTION;
-	native(&p->key, word_isn(w), SIDE_CLIENT, reason, f->rule, FLOW_OFFERED);
+	native(&p->key, word_isn(w), SIDE_CLIENT, reason, f->rule);
 	flow_drop(&p->key, f, w);
 	return TCX_NEXT;
 }

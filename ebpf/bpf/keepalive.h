@@ -11,7 +11,7 @@ static __always_inline int about_leg(const struct packet *p, struct flow *f, u8 
 	u64 w = flow_word(f);
 	struct note note = {
 		.key = &p->key, .isn = word_isn(w), .kind = kind, .side = w & WORD_SERVER ? SIDE_SERVER : SIDE_CLIENT,
-		.state = word_state(w), .rule = f->rule, .value = { a, b },
+		.rule = f->rule, .value = { a, b },
 	};
 	return emit(&note);
 }

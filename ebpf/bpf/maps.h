@@ -114,10 +114,9 @@ struct event {
 	u8 kind;
 	u8 reason;
 	u8 side;
-	u8 state;
 	u8 rule;
 	u8 proto;
-	u8 pad[2];
+	u8 pad[3];
 	u32 value[2]; /* of a probe: its sequence number and acknowledgement; of a timeout: milliseconds */
 	u8 pad2[4];
 };

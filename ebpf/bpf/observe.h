@@ -64,7 +64,7 @@ static __always_inline int observe_accepted(struct bpf_sock_ops *s, const struct
 		return 1;
 	observe(s, sk, k, SIDE_SERVER, v.rule, !v.reason);
 	if (!v.reason)
-		native(k, 0, SIDE_SERVER, switched_off(c, ALIVE), v.rule, FLOW_NONE);
+		native(k, 0, SIDE_SERVER, switched_off(c, ALIVE), v.rule);
 	return 1;
 }
 

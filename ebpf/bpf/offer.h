@@ -173,7 +173,7 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 		return 1;
 	if (counting) {
 		observe(s, sk, &k, SIDE_CLIENT, rule, reason == REASON_MODE || reason == REASON_OFF);
-		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
+		native(&k, 0, SIDE_CLIENT, reason, rule);
 		return 1;
 	}
 	if (!reason && unseen(sk))
@@ -185,7 +185,7 @@ static __always_inline int on_connect(struct bpf_sock_ops *s)
 			compare_outside(sk, c, rule);
 		else if (reason == REASON_PEER_REFUSED)
 			doubt(sk);
-		native(&k, 0, SIDE_CLIENT, reason, rule, FLOW_NONE);
+		native(&k, 0, SIDE_CLIENT, reason, rule);
 		return 1;
 	}
 	n = bpf_sk_storage_get(&smcgw_sk, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
@@ -226,7 +226,7 @@ static __always_inline int on_length(struct bpf_sock_ops *s)
 	if (full) { /* by a Fast Open cookie, for instance */
 		struct flow_key k;
 		socket_key(s, &k);
-		native(&k, 0, SIDE_CLIENT, REASON_SYN_OPTIONS, n->rule, FLOW_NONE);
+		native(&k, 0, SIDE_CLIENT, REASON_SYN_OPTIONS, n->rule);
 	}
 	return 1;
 }
@@ -313,13 +313,13 @@ global int established(const struct flow_key *k, u8 phase, u8 answer, u8 state, 
 		return answers(k);
 	if (phase == PHASE_REFUSED) {
 		discard(option_rejected(k, c));
-		native(k, 0, SIDE_CLIENT, REASON_OPTION_REJECTED, rule, FLOW_NONE);
+		native(k, 0, SIDE_CLIENT, REASON_OPTION_REJECTED, rule);
 	} else if (answer != ANSWERS_BARE || phase == PHASE_ANSWERED) {
 		discard(option_passed(k));
 		if (answer == ANSWERS_LATE && phase == PHASE_WRITTEN && state == FLOW_NONE) /* no gateway has answered */
-			native(k, 0, SIDE_CLIENT, REASON_PEER_NO_OPTION, rule, FLOW_NONE);
+			native(k, 0, SIDE_CLIENT, REASON_PEER_NO_OPTION, rule);
 	} else if (state == FLOW_NONE) {
-		native(k, 0, SIDE_CLIENT, option_eaten(k, c), rule, FLOW_NONE);
+		native(k, 0, SIDE_CLIENT, option_eaten(k, c), rule);
 	}
 	return 0;
 }

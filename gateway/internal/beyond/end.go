@@ -18,6 +18,21 @@ import (
 	"github.com/smcgw/smcgw/negotiate/between"
 )
 
+// phase is how far an end is on this side.
+//
+//	waiting ── Grant ──► granted ── the carrier ends ──► lost
+//	   │                    └── the library leaves the ring ──┴──► leaving
+//	   └─────────────────────────► dropped ◄──────────────────────────┘ the peer knows
+type phase uint8
+
+const (
+	waiting phase = iota // for a carrier: its program has no memory yet
+	granted
+	lost    // its library goes on by the kernel
+	leaving // its carrier is about to end, if it has not
+	dropped
+)
+
 // end is one end, on this host, of a connection between hosts. Once it has a talk, the talk's goroutine owns it.
 type end struct {
 	s    *Service
@@ -34,14 +49,11 @@ type end struct {
 	nonces  [2][inprocess.NonceSize]byte // of client and server
 	portion shared.Portion               // until granted
 	said    mirror.Said                  // what the peer was last told
-	granted bool
-	lost    bool // the carrier has ended
-	leaving bool // the library has left the ring, so the carrier is about to end
+	phase   phase
 	heard   bool // the peer has said its last, but for the end of its process
 	excused bool // the peer has said why it gives up the carrier, and that is no failure
 	alone   bool // no process has the end's memory any more
 	ended   bool // so it is with the peer's
-	dropped bool
 	later   *time.Timer
 	closing chan struct{} // closed when the end is dropped
 
@@ -113,11 +125,12 @@ func (e *end) make(t *talk, order uint32) error {
 // drop releases all that the end has. It may be called again. An end that has got no carrier from a peer is refused: if it
 // waited on, the next offer would not find it.
 func (e *end) drop() {
-	if e.dropped {
+	if e.phase == dropped {
 		return
 	}
-	e.dropped = true
-	if e.talk != nil && !e.granted {
+	was := e.phase
+	e.phase = dropped
+	if e.talk != nil && was == waiting {
 		e.half.Refuse()
 	}
 	close(e.closing)
@@ -137,7 +150,7 @@ func (e *end) drop() {
 
 // rings passes the socket on to the mirror.End, or closes it.
 func (e *end) rings(fd int) {
-	if e.dropped {
+	if e.phase == dropped {
 		shared.CloseSocket(&fd)
 		return
 	}
@@ -180,7 +193,7 @@ func (e *end) latest() mirror.Said {
 func (t *talk) said(now time.Time, e *end) {
 	before, s := e.said, e.latest()
 	e.said = s
-	if e.dropped || t.over || t.ends[e.number] != e {
+	if e.phase == dropped || t.over || t.ends[e.number] != e {
 		return
 	}
 	if s.Opening.Opened && !before.Opening.Opened {

@@ -239,9 +239,9 @@ func (t *talk) end(why negotiate.Reason) {
 	t.leaving = why
 	for e := range t.all {
 		switch {
-		case !e.granted || t.over || t.ends[e.number] != e:
+		case e.phase == waiting || t.over || t.ends[e.number] != e:
 			t.drop(e)
-		case e.alone && !e.lost:
+		case e.alone && e.phase != lost:
 		default:
 			e.blame(why, false)
 			e.mir.Load().Lose()
@@ -372,7 +372,7 @@ func (t *talk) close(a between.Closed) {
 		t.pass(t.next(at))
 	}
 	for e := range t.all {
-		if !e.granted {
+		if e.phase == waiting {
 			t.drop(e)
 		}
 	}
@@ -445,7 +445,7 @@ func (t *talk) offer(e *end) {
 		}
 		t.post(func(now time.Time) {
 			t.making--
-			if e.dropped || t.over {
+			if e.phase == dropped || t.over {
 				t.drop(e)
 				return
 			}
@@ -544,7 +544,7 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 			switch {
 			case err == nil:
 				t.post(func(now time.Time) {
-					if !e.dropped {
+					if e.phase != dropped {
 						e.by = prov.Kind()
 						next := min(t.s.ringOrder(prov.Kind().OfAdapter()), e.half.MostOrder)
 						t.do(t.ctl.Answer(now, e.number, uint8(next), []negotiate.CarrierOffer{answer}))
@@ -559,7 +559,7 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 		}
 	}
 	t.post(func(now time.Time) {
-		if !e.dropped {
+		if e.phase != dropped {
 			e.blame(why, false)
 			t.do(t.ctl.Decline(now, e.number, why))
 			t.drop(e)
@@ -599,14 +599,14 @@ func (t *talk) answerBy(e *end, prov carrier.Provider, from negotiate.CarrierOff
 
 // prove proves the first carrier that the peer has answered.
 func (t *talk) prove(e *end, carriers []negotiate.CarrierOffer) {
-	if e == nil || e.dropped {
+	if e == nil || e.phase == dropped {
 		return
 	}
 	to := carriers[0]
 	e.mir.Load().Prove(to, proveTime, func(err error) {
 		t.post(func(now time.Time) {
 			switch {
-			case e.dropped:
+			case e.phase == dropped:
 			case err != nil:
 				e.debug("prove", err)
 				t.s.cfg.Peers.Failed(t.peer, to.Kind, now)
@@ -622,19 +622,20 @@ func (t *talk) prove(e *end, carriers []negotiate.CarrierOffer) {
 
 // carry starts the carrier that both sides have agreed on, and grants the program its memory.
 func (t *talk) carry(e *end, kind negotiate.CarrierKind) {
-	if e == nil || e.dropped {
+	if e == nil || e.phase == dropped {
 		return
 	}
 	if e.half.Socket.Role == broker.RoleClient {
 		e.by = kind
 	}
 	e.mir.Load().Start()
-	e.granted = e.half.Grant(e.portion.Take(), e.order, e.by.String())
-	if !e.granted {
+	if !e.half.Grant(e.portion.Take(), e.order, e.by.String()) {
 		t.do(t.ctl.Decline(time.Now(), e.number, negotiate.ReasonFlowLimit))
 		t.do(t.ctl.Left(time.Now(), e.number))
 		t.drop(e)
+		return
 	}
+	e.phase = granted
 }
 
 // lose handles the peer's or the state machine's end of a carrier, or of an offer.
@@ -650,7 +651,7 @@ func (t *talk) lose(a between.Lose) {
 	e.blame(a.Reason, a.Remote)
 	e.excused = !fails(a.Reason)
 	switch {
-	case !e.granted:
+	case e.phase == waiting:
 		if a.Remote && a.Reason == negotiate.ReasonNoMemory { // until an ANSWER tells more
 			t.order = inprocess.OrderMin
 		}
@@ -668,20 +669,22 @@ func (t *talk) lose(a between.Lose) {
 
 // loses records that an end's carrier has ended.
 func (t *talk) loses(e *end) {
-	e.lost = true
+	if e.phase == granted {
+		e.phase = lost
+	}
 	t.settle(e)
 }
 
 // settle ends an end that no process has any more, unless its bytes may still come to a process of the peer.
 func (t *talk) settle(e *end) {
-	if e.alone && (e.lost || e.ended) {
+	if e.alone && (e.phase == lost || e.ended) {
 		t.left(e)
 	}
 }
 
 // lostBy handles a carrier, or one being set up, that a device has lost.
 func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
-	if e.dropped || e.lost || e.leaving {
+	if e.phase > granted {
 		return
 	}
 	if e.ended { // the peer gateway has given up the carrier, too
@@ -689,7 +692,7 @@ func (t *talk) lostBy(now time.Time, e *end, why negotiate.Reason, err error) {
 		return
 	}
 	e.blame(why, false)
-	if !e.granted {
+	if e.phase == waiting {
 		if !t.over {
 			t.do(t.ctl.Decline(now, e.number, why))
 		}
@@ -763,7 +766,7 @@ func (t *talk) gone(now time.Time, e *end) {
 		t.s.Over(e.half)
 		return
 	}
-	if !e.dropped && !e.granted {
+	if e.phase == waiting {
 		if !t.over && e.number != 0 {
 			t.do(t.ctl.Decline(now, e.number, negotiate.ReasonClientGone))
 		}
@@ -773,7 +776,7 @@ func (t *talk) gone(now time.Time, e *end) {
 
 // ended handles a granted end that is closed, or whose process has disconnected from the broker.
 func (t *talk) ended(_ time.Time, e *end, closed bool) {
-	if e.dropped {
+	if e.phase == dropped {
 		return
 	}
 	if closed {
@@ -782,7 +785,7 @@ func (t *talk) ended(_ time.Time, e *end, closed bool) {
 	}
 	e.later = time.AfterFunc(aloneTime, func() { // the process lives, and goes on by the kernel
 		t.post(func(now time.Time) {
-			if !e.dropped && !e.alone {
+			if e.phase != dropped && !e.alone {
 				t.left(e)
 			}
 		})
@@ -791,7 +794,7 @@ func (t *talk) ended(_ time.Time, e *end, closed bool) {
 
 // alone handles that no process has the memory of an end any more.
 func (t *talk) alone(_ time.Time, e *end) {
-	if e.dropped || e.alone {
+	if e.phase == dropped || e.alone {
 		return
 	}
 	e.alone = true
@@ -807,7 +810,10 @@ func (t *talk) drained(e *end, bytes, read uint64, reset bool) {
 
 // left ends an end whose library has left the ring, after telling the peer how far the library got.
 func (t *talk) left(e *end) {
-	e.leaving = true
+	if e.phase >= leaving {
+		return
+	}
+	e.phase = leaving
 	e.mir.Load().Settle(func() {
 		t.opened(e, negotiate.ReasonNone, func(now time.Time) { t.leave(now, e, false, 0, 0) })
 	})
@@ -815,7 +821,7 @@ func (t *talk) left(e *end) {
 
 // leave tells the peer that an end has ended, and drops it.
 func (t *talk) leave(now time.Time, e *end, exited bool, bytes, read uint64) {
-	if e.dropped {
+	if e.phase == dropped {
 		return
 	}
 	if !t.over && t.ends[e.number] == e {

@@ -82,11 +82,11 @@ func do(t *testing.T, tk *talk, job func(now time.Time)) {
 	<-done
 }
 
-// granted gives the talk an end that has its memory, and no carrier yet.
-func granted(t *testing.T, tk *talk) *end {
+// grantedEnd gives the talk an end that has its memory, and no carrier yet.
+func grantedEnd(t *testing.T, tk *talk) *end {
 	t.Helper()
 	e := newEnd(tk.s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax})
-	e.talk, e.granted, e.number = tk, true, 1
+	e.talk, e.phase, e.number = tk, granted, 1
 	tk.s.desks[1] = &desk{uses: 1} // an empty one, which is never unmapped
 	do(t, tk, func(time.Time) {
 		require.NoError(t, e.make(tk, 16))
@@ -98,7 +98,7 @@ func granted(t *testing.T, tk *talk) *end {
 // A control connection that ends while it has last words, and ends go on by the kernel, is closed: nothing more is written.
 func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
 	tk, conn, peer := running(t)
-	granted(t, tk)
+	grantedEnd(t, tk)
 	_, err := peer.Write(make([]byte, 64)) // no message begins so
 	require.NoError(t, err)
 	require.Eventually(t, func() (over bool) {
@@ -154,7 +154,7 @@ func TestManyAtOnce(t *testing.T) {
 		i, made := <-dev.asked, 0
 		do(t, tk, func(time.Time) {
 			made = tk.making
-			ends[i].granted = true // as it has no broker that could refuse it
+			ends[i].phase = granted // as it has no broker that could refuse it
 			tk.drop(ends[i])
 		})
 		require.LessOrEqual(t, made, most)
@@ -185,7 +185,7 @@ func TestSharedMemoryIsOfOneKernel(t *testing.T) {
 		<-devs[1].asked
 		require.Equal(t, same, len(devs[0].asked) == 1)
 		do(t, tk, func(time.Time) {
-			e.granted = true // as it has no broker that could refuse it
+			e.phase = granted // as it has no broker that could refuse it
 			tk.drop(e)
 		})
 		close(devs[1].told[0])
@@ -199,7 +199,7 @@ func TestAskedAgain(t *testing.T) {
 		var ends []*end
 		for range 5 {
 			e := newEnd(tk.s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax})
-			e.talk, e.granted = tk, true // as it has no broker that could refuse it
+			e.talk, e.phase = tk, granted // as it has no broker that could refuse it
 			tk.begin(now, e)
 			ends = append(ends, e)
 		}
@@ -248,7 +248,7 @@ func TestNoDescriptorToAsk(t *testing.T) {
 // A control connection that is over, and has an end which goes on by the kernel, is in nobody's way.
 func TestAnotherTalkAfterTheEnd(t *testing.T) {
 	tk, _, peer := running(t)
-	granted(t, tk)
+	grantedEnd(t, tk)
 	s := tk.s
 	s.mu.Lock()
 	s.talks[tk.peer] = tk
@@ -287,7 +287,7 @@ func TestCarrierEndsBeforeAllIsSent(t *testing.T) {
 		for _, first := range []string{"process", "carrier"} {
 			t.Run(name+"/"+first, func(t *testing.T) {
 				tk, _, _ := running(t)
-				e := granted(t, tk)
+				e := grantedEnd(t, tk)
 				do(t, tk, func(now time.Time) {
 					if first == "process" {
 						tk.alone(now, e)
@@ -307,7 +307,7 @@ func TestCarrierEndsBeforeAllIsSent(t *testing.T) {
 func TestEndWaitsForTheDead(t *testing.T) {
 	for _, drains := range []bool{true, false} {
 		tk, _, _ := running(t)
-		e := granted(t, tk)
+		e := grantedEnd(t, tk)
 		var began time.Time
 		do(t, tk, func(now time.Time) {
 			tk.alone(now, e)
@@ -383,7 +383,7 @@ func TestLargeRings(t *testing.T) {
 		for _, order := range []uint32{inprocess.OrderMax, inprocess.OrderMin} {
 			for range 5 {
 				e := newEnd(s, &broker.Half{Member: 1, MostOrder: inprocess.OrderMax})
-				e.talk, e.granted = tk, true // as it has no broker that could refuse it
+				e.talk, e.phase = tk, granted // as it has no broker that could refuse it
 				if err := e.make(tk, order); err == nil {
 					made[order]++
 				} else if why := makeReason(err); why != negotiate.ReasonNoMemory {

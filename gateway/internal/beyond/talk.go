@@ -537,7 +537,7 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 	why := negotiate.ReasonNoCommonCarrier
 	for i := range offers {
 		for _, prov := range t.s.cfg.Providers {
-			if !t.admits(e, prov) || !answers(prov, offers, i) {
+			if !t.admits(e, prov) || !carrier.Answers(prov, offers, i) {
 				continue
 			}
 			answer, err := t.answerBy(e, prov, offers[i], p)
@@ -565,13 +565,6 @@ func (t *talk) answer(e *end, offers []negotiate.CarrierOffer) {
 			t.drop(e)
 		}
 	})
-}
-
-// answers reports whether a device may answer offer i, which may be of another kind. An adapter does not answer an
-// offer of soft if the peer has also offered an adapter.
-func answers(prov carrier.Provider, offers []negotiate.CarrierOffer, i int) bool {
-	own := negotiate.FindCarrier(offers, prov.Kind())
-	return carrier.Answers(prov, &offers[i]) && (prov.Kind() != negotiate.CarrierHW || own == nil || own == &offers[i])
 }
 
 // answerBy makes one device answer an offer. It blocks.

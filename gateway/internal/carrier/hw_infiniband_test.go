@@ -167,7 +167,7 @@ func TestIBConnects(t *testing.T) {
 	require.Equal(t, negotiate.IBEndpoint{
 		GID: want[0].GID, LID: 3, PKey: 0x8005, MTU: 2048, SL: 3, QPN: l.QP.Num(), PSN: offer.IB.PSN,
 	}, offer.IB)
-	require.True(t, Answers(s.sides[1].hw, &offer))
+	require.True(t, Answers(s.sides[1].hw, []negotiate.CarrierOffer{offer}, 0))
 	s.sides[0].on(l.Close)
 
 	c := s.carry(t)

@@ -11,13 +11,19 @@ import (
 // Software and adapters speak the same RoCEv2 (docs/PROTOCOL.md "Carrier proof"), so a queue
 // pair of one may answer the offer of the other.
 
-// Answers reports whether a device may answer an offer: one of its own kind, or one for both
-// kinds. A host without adapters does not try to answer offers of other kinds with them.
-func Answers(prov Provider, o *negotiate.CarrierOffer) bool {
-	if h, ok := prov.(*Hardware); ok && o.Kind != h.Kind() && len(h.open()) == 0 {
+// Answers reports whether a device may answer offer i: one of its own kind, or one for both
+// kinds. An adapter does not answer an offer of soft if the peer has also offered an adapter,
+// nor any offer of another kind on a host without adapters; soft answers for an adapter that
+// this host lacks.
+func Answers(prov Provider, offers []negotiate.CarrierOffer, i int) bool {
+	o, kind := &offers[i], prov.Kind()
+	if o.Kind == kind {
+		return true
+	}
+	if h, ok := prov.(*Hardware); ok && len(h.open()) == 0 || kind == negotiate.CarrierHW && negotiate.FindCarrier(offers, kind) != nil {
 		return false
 	}
-	return prov.Kind() == o.Kind || o.Mixed && prov.Kind().IsRoCE()
+	return o.Mixed && kind.IsRoCE()
 }
 
 const (

@@ -117,7 +117,7 @@ func TestMixedIsWanted(t *testing.T) {
 			require.False(t, offered(t, s, other).Mixed)
 			offer := offered(t, other, s)
 			require.True(t, offer.Mixed)
-			require.True(t, Answers(only(s), &offer))
+			require.True(t, Answers(only(s), []negotiate.CarrierOffer{offer}, 0))
 			refuses(t, s, other, offer)
 		})
 	}
@@ -178,8 +178,40 @@ func TestMixedIsProvedApart(t *testing.T) {
 func TestMixedWithoutAdapter(t *testing.T) {
 	sides := mixedSides(t)
 	offer := offered(t, sides[0], sides[1])
-	require.True(t, Answers(sides[1].hw, &offer))
+	require.True(t, Answers(sides[1].hw, []negotiate.CarrierOffer{offer}, 0))
 	_, err := sides[1].hw.Withdraw("rxe0/1")
 	require.NoError(t, err)
-	require.False(t, Answers(sides[1].hw, &offer))
+	require.False(t, Answers(sides[1].hw, []negotiate.CarrierOffer{offer}, 0))
+}
+
+// ofKind is a provider of which nothing else is asked.
+type ofKind struct {
+	Provider
+	kind negotiate.CarrierKind
+}
+
+func (k ofKind) Kind() negotiate.CarrierKind { return k.kind }
+
+// TestAnswers: a device answers its own kind, and where the peer says so that of the other kind's, but no adapter answers
+// for soft where the peer has one.
+func TestAnswers(t *testing.T) {
+	hw, soft := negotiate.CarrierOffer{Kind: negotiate.CarrierHW}, negotiate.CarrierOffer{Kind: negotiate.CarrierSoft}
+	mixedHW, mixedSoft := hw, soft
+	mixedHW.Mixed, mixedSoft.Mixed = true, true
+	for _, c := range []struct {
+		kind   negotiate.CarrierKind
+		offers []negotiate.CarrierOffer
+		want   []bool
+	}{
+		{negotiate.CarrierHW, []negotiate.CarrierOffer{hw, soft}, []bool{true, false}},
+		{negotiate.CarrierSoft, []negotiate.CarrierOffer{hw, soft}, []bool{false, true}},
+		{negotiate.CarrierSoft, []negotiate.CarrierOffer{mixedHW, mixedSoft}, []bool{true, true}},
+		{negotiate.CarrierHW, []negotiate.CarrierOffer{mixedHW, mixedSoft}, []bool{true, false}},
+		{negotiate.CarrierHW, []negotiate.CarrierOffer{mixedSoft}, []bool{true}},
+		{negotiate.CarrierSHM, []negotiate.CarrierOffer{mixedHW, mixedSoft}, []bool{false, false}},
+	} {
+		for i, want := range c.want {
+			require.Equal(t, want, Answers(ofKind{kind: c.kind}, c.offers, i), "%v: offer %d of %+v", c.kind, i, c.offers)
+		}
+	}
 }

@@ -145,7 +145,7 @@ type client struct {
 func (f *Flow) newClient(hs *negotiate.Client) *client {
 	c := &client{hs: hs}
 	c.f, c.s, c.negotiator.hs, c.eof = f, f.Shard, hs, hs.WireLost
-	c.reading, c.execute, c.tick = func() bool { return true }, c.action, hs.Tick
+	c.reading, c.execute = func() bool { return true }, c.action
 	return c
 }
 

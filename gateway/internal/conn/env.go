@@ -63,8 +63,7 @@ type Env struct {
 	panics panics
 }
 
-// Steering is what connections need from the datapath below the gateway. It has more than
-// seven methods because the datapath is one object on every host.
+// Steering is what connections need from the datapath below the gateway.
 type Steering interface {
 	host.Entries
 	ProveAgain()

@@ -48,7 +48,6 @@ type negotiator struct {
 	execute func(a negotiate.Action)               // executes one action
 	eof     func(now time.Time) []negotiate.Action // the peer has ended its direction
 	cut     func(now time.Time)                    // takes in what came before the wire leg ended; may be nil
-	tick    func(now time.Time) []negotiate.Action // a deadline has passed
 	leaving func()                                 // cancels what was begun and is no longer wanted; may be nil
 }
 
@@ -134,7 +133,7 @@ func (n *negotiator) overdue() {
 	if !n.done {
 		now := time.Now()
 		n.f.env.Pulse.Late(now, now.Sub(n.hs.Deadline()))
-		n.do(n.tick(now))
+		n.do(n.hs.Tick(now))
 	}
 	n.settle()
 }

@@ -107,7 +107,7 @@ func (f *Flow) newServer(hs *negotiate.Server) *server {
 	s := &server{hs: hs}
 	s.f, s.s, s.negotiator.hs, s.reading, s.eof = f, f.Shard, hs, hs.Reading, hs.EOF
 	// A flow that ended otherwise no longer wants its dial.
-	s.cut, s.tick, s.execute, s.leaving = s.takeIn, hs.Tick, s.action, s.stopDial
+	s.cut, s.execute, s.leaving = s.takeIn, s.action, s.stopDial
 	return s
 }
 

@@ -303,14 +303,14 @@ func (e *engine) returnAdapters() {
 }
 
 func (g *gateway) Try(t config.Trial) (end func(), err error) {
-	leave, err := g.trials.Begin(t)
+	leave, err := g.rules.Try(t)
 	if err != nil {
 		return nil, err
 	}
-	g.host.promotion.Try(g.trials.Held)
+	g.host.promotion.Try(g.rules.Trials)
 	return func() {
 		leave()
-		g.host.promotion.Try(g.trials.Held)
+		g.host.promotion.Try(g.rules.Trials)
 	}, nil
 }
 

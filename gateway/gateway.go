@@ -54,7 +54,7 @@ type gateway struct {
 	guard          *guard.Guard
 
 	keys     *conn.Keyring
-	trials   *policy.Trials
+	rules    *policy.Rules
 	rollout  *policy.Rollout
 	refusals peers.Refusals
 	pulse    loop.Pulse
@@ -68,7 +68,7 @@ type gateway struct {
 	setLogLevel func(slog.Level) // nil: it cannot be set
 
 	// reloading is held while anything in effect changes: configuration, rules, off switch,
-	// engine. It is taken before trials.mu.
+	// engine. It is taken before rules.mu.
 	reloading sync.Mutex
 	unsettled handover.Backoff // for settle, which only one goroutine calls
 }
@@ -82,7 +82,7 @@ func newGateway(cfg config.Config, at *site, keys [][]byte, log *slog.Logger) (*
 		cfg: cfg, log: log, site: at, host: &at.localHost, steer: at.Steering, started: time.Now(),
 		counters: conn.NewCounters(), closed: history(), native: history(), udp: pastDatagrams{closed: history(), native: history()},
 		feed: feed, lines: connlog.New(log, cfg.Log), tally: new(report.Tally), times: new(loop.Times), observed: new(policy.Observed), guard: new(guard.Guard),
-		keys: conn.NewKeyring(log), trials: policy.NewTrials(cfg, at.Steering), rollout: policy.NewRollout(cfg.Rollout, at.Steering, log),
+		keys: conn.NewKeyring(log), rules: policy.NewRules(cfg, at.Steering), rollout: policy.NewRollout(cfg.Rollout, at.Steering, log),
 		refusals: peers.Refusals{Tell: at.Steering.Refuse}, reloads: new(handover.Reloads), drainer: handover.NewDrainer(),
 		logDropped: func() uint64 { return 0 },
 	}

@@ -29,7 +29,7 @@ func (g *gateway) followAdapters() error {
 
 // followAdaptersLocked is followAdapters. The caller holds g.reloading.
 func (g *gateway) followAdaptersLocked() error {
-	return g.trials.Adapters(g.live.Load().Config, g.adapters())
+	return g.rules.Adapters(g.live.Load().Config, g.adapters())
 }
 
 // adapters reports whether an RDMA adapter carries (or would, while nothing is carried) for
@@ -155,7 +155,7 @@ func (g *gateway) OptIn(o config.OptIn) (end func(), err error) {
 	}
 	var leave func()
 	if err := g.moveRules(func() (err error) {
-		leave, err = g.trials.OptIn(o, mount)
+		leave, err = g.rules.OptIn(o, mount)
 		return err
 	}); err != nil {
 		return nil, err
@@ -181,6 +181,6 @@ func (g *gateway) moveRules(change func() error) error {
 	if err := change(); err != nil {
 		return err
 	}
-	g.live.Store(&liveConfig{Config: live.Config, since: live.since, decided: book, ahead: g.trials.Ahead()})
+	g.live.Store(&liveConfig{Config: live.Config, since: live.since, decided: book, ahead: g.rules.Ahead()})
 	return nil
 }

@@ -41,16 +41,16 @@ func (g *gateway) reload(next config.Config, keys [][]byte) error {
 	if err != nil {
 		return err
 	}
-	if err := g.trials.Configure(next); err != nil {
+	if err := g.rules.Configure(next); err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
 	before := g.keys.Load()
 	g.changeKeys(keys) // before an engine that is made uses them
 	if err := g.applyMode(next); err != nil {
 		g.changeKeys(before)
-		return errors.Join(fmt.Errorf("mode: %w", err), g.trials.Configure(live.Config))
+		return errors.Join(fmt.Errorf("mode: %w", err), g.rules.Configure(live.Config))
 	}
-	g.live.Store(&liveConfig{Config: next, since: time.Now(), decided: book, ahead: g.trials.Ahead()})
+	g.live.Store(&liveConfig{Config: next, since: time.Now(), decided: book, ahead: g.rules.Ahead()})
 	if err := g.followAdaptersLocked(); err != nil {
 		g.log.Warn("rules with action auto", "error", err) // the chores retry
 	}

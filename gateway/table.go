@@ -33,7 +33,7 @@ func (e *engine) newFlow(side report.Side, t host.Tuple, isn uint32) (*conn.Flow
 		if old == nil {
 			f := e.env.New(conn.Opening{
 				ID: e.g.nextID.Add(1), Side: side, Tuple: t, ISN: isn, Shard: e.shardFor(t),
-				Trial: e.g.trials.Of(t.Remote.Addr().Unmap(), conn.ServicePort(t, side)),
+				Trial: e.g.rules.TrialOf(t.Remote.Addr().Unmap(), conn.ServicePort(t, side)),
 			})
 			e.flows[t] = f
 			e.mu.Unlock()

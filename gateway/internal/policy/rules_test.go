@@ -32,8 +32,8 @@ var errUnwritten = errors.New("map update: no such file")
 
 var trialPeer = netip.MustParseAddr("10.0.0.2")
 
-func testTrials(steer *fakePolicy) *Trials {
-	return NewTrials(config.Config{Policy: []config.Rule{
+func testRules(steer *fakePolicy) *Rules {
+	return NewRules(config.Config{Policy: []config.Rule{
 		{Name: "redis", Match: config.Match{Ports: config.Ports(6379)}, Action: report.ActionAccelerate},
 		{Name: "dns", Match: config.Match{Proto: report.ProtoUDP, Ports: config.Ports(5000)}, Action: report.ActionAccelerate},
 		{Name: "rest"},
@@ -42,8 +42,8 @@ func testTrials(steer *fakePolicy) *Trials {
 
 func TestTrialComesBehindTheRules(t *testing.T) {
 	steer := &fakePolicy{}
-	ts := testTrials(steer)
-	end, err := ts.Begin(config.Trial{Peer: netip.MustParseAddr("::ffff:10.0.0.2"), Port: 4792, Action: report.ActionAccelerate, Carrier: report.CarrierSoft})
+	rs := testRules(steer)
+	end, err := rs.Try(config.Trial{Peer: netip.MustParseAddr("::ffff:10.0.0.2"), Port: 4792, Action: report.ActionAccelerate, Carrier: report.CarrierSoft})
 	require.NoError(t, err)
 	rules := steer.rules
 	require.Len(t, rules, 4)
@@ -51,10 +51,10 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 		Ports: []uint16{4792}, Peers: []netip.Prefix{netip.MustParsePrefix("10.0.0.2/32")}, Action: ebpf.ActionAccelerate, Sole: true, Share: ebpf.ShareAll,
 	}, rules[3])
 
-	inProcess, err := ts.Begin(config.Trial{Peer: trialPeer, Port: 4794, Action: report.ActionAccelerate, Way: report.WayInProcess})
+	inProcess, err := rs.Try(config.Trial{Peer: trialPeer, Port: 4794, Action: report.ActionAccelerate, Way: report.WayInProcess})
 	require.NoError(t, err)
 	require.Equal(t, ebpf.ActionPass, steer.rules[4].Action)
-	require.Len(t, ts.Held(), 2)
+	require.Len(t, rs.Trials(), 2)
 	inProcess()
 
 	// The programs find it although a rule before it matches everything.
@@ -64,23 +64,23 @@ func TestTrialComesBehindTheRules(t *testing.T) {
 	require.Equal(t, 2, p.Decide(ebpf.Query{Peer: trialPeer, Port: 4793}).Rule)
 
 	// It is of its peer's connections to its service only.
-	require.Equal(t, report.CarrierSoft, ts.Of(trialPeer, 4792).Carrier)
-	require.Nil(t, ts.Of(trialPeer, 4793))
-	require.Nil(t, ts.Of(netip.MustParseAddr("10.0.0.3"), 4792))
+	require.Equal(t, report.CarrierSoft, rs.TrialOf(trialPeer, 4792).Carrier)
+	require.Nil(t, rs.TrialOf(trialPeer, 4793))
+	require.Nil(t, rs.TrialOf(netip.MustParseAddr("10.0.0.3"), 4792))
 
-	_, err = ts.Begin(config.Trial{Peer: netip.MustParseAddr("10.0.0.3"), Port: 4792, Action: report.ActionPass})
+	_, err = rs.Try(config.Trial{Peer: netip.MustParseAddr("10.0.0.3"), Port: 4792, Action: report.ActionPass})
 	require.ErrorIs(t, err, config.ErrTrialHeld)
 	end()
 	end()
 	require.Len(t, steer.rules, 3)
-	again, err := ts.Begin(config.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionPass})
+	again, err := rs.Try(config.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionPass})
 	require.NoError(t, err)
 	again()
 }
 
 func TestTrialsAreRefused(t *testing.T) {
 	steer := &fakePolicy{}
-	ts := testTrials(steer)
+	rs := testRules(steer)
 	good := config.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionAccelerate}
 	for field, edits := range map[string][]func(*config.Trial){
 		"peer": {
@@ -97,7 +97,7 @@ func TestTrialsAreRefused(t *testing.T) {
 		for _, edit := range edits {
 			bad := good
 			edit(&bad)
-			_, err := ts.Begin(bad)
+			_, err := rs.Try(bad)
 			var te *config.TrialError
 			require.ErrorAs(t, err, &te)
 			require.Equal(t, field, te.Field)
@@ -106,22 +106,22 @@ func TestTrialsAreRefused(t *testing.T) {
 	require.Nil(t, steer.rules)
 
 	good.Port = 5000 // a rule for datagrams is about no connection
-	end, err := ts.Begin(good)
+	end, err := rs.Try(good)
 	require.NoError(t, err)
 	end()
 	steer.refuse = errUnwritten
-	_, err = ts.Begin(good)
+	_, err = rs.Try(good)
 	require.ErrorIs(t, err, errUnwritten)
 	steer.refuse = nil
 	var ends []func()
 	for i := range maxTrials {
 		good.Port = uint16(8000 + i)
-		end, err := ts.Begin(good)
+		end, err := rs.Try(good)
 		require.NoError(t, err)
 		ends = append(ends, end)
 	}
 	good.Port++
-	_, err = ts.Begin(good)
+	_, err = rs.Try(good)
 	require.ErrorContains(t, err, "no room")
 	for _, end := range ends {
 		end()
@@ -131,36 +131,36 @@ func TestTrialsAreRefused(t *testing.T) {
 // The rule of an opt-in decides before all others, and is about its cgroup only.
 func TestOptIn(t *testing.T) {
 	steer, mount := &fakePolicy{}, t.TempDir()
-	ts := testTrials(steer)
+	rs := testRules(steer)
 	require.NoError(t, os.Mkdir(filepath.Join(mount, "a*b"), 0o700))
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(filepath.Join(mount, "a*b"), &st))
-	end, err := ts.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
+	end, err := rs.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
 	require.NoError(t, err)
 	require.Len(t, steer.rules, 4)
 	require.Equal(t, ebpf.Rule{Cgroups: []string{`/a\*b`}, Action: ebpf.ActionAccelerate, Share: ebpf.ShareAll}, steer.rules[0])
-	require.Equal(t, 1, ts.Ahead())
+	require.Equal(t, 1, rs.Ahead())
 	_, err = ebpf.CompilePolicy(steer.rules, nil)
 	require.NoError(t, err)
 	end()
 	require.Len(t, steer.rules, 3)
-	require.Zero(t, ts.Ahead())
+	require.Zero(t, rs.Ahead())
 
 	for _, bad := range []config.OptIn{{Cgroup: "/a*b", ID: st.Ino + 1}, {Cgroup: "/none", ID: 1}, {Cgroup: "a", ID: 1}, {Cgroup: "/", ID: 1}, {Cgroup: "/x/../a*b", ID: st.Ino}} {
-		_, err := ts.OptIn(bad, mount)
+		_, err := rs.OptIn(bad, mount)
 		require.ErrorIs(t, err, config.ErrOptIn)
 	}
 	for range maxOptIns {
-		_, err := ts.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
+		_, err := rs.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
 		require.NoError(t, err)
 	}
-	_, err = ts.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
+	_, err = rs.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
 	require.ErrorIs(t, err, config.ErrOptIn)
 	steer.refuse = errUnwritten
-	ts = testTrials(steer)
-	_, err = ts.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
+	rs = testRules(steer)
+	_, err = rs.OptIn(config.OptIn{Cgroup: "/a*b", ID: st.Ino}, mount)
 	require.ErrorIs(t, err, errUnwritten)
-	require.Zero(t, ts.Ahead())
+	require.Zero(t, rs.Ahead())
 }
 
 // autoConfig has a rule with action auto before one that carries.
@@ -194,19 +194,19 @@ func TestAutoIsARule(t *testing.T) {
 // and a datapath that refuses leaves everything as it was.
 func TestAutoFollows(t *testing.T) {
 	steer, cfg := &fakePolicy{}, autoConfig()
-	ts := NewTrials(cfg, steer)
-	end, err := ts.Begin(config.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionAccelerate})
+	rs := NewRules(cfg, steer)
+	end, err := rs.Try(config.Trial{Peer: trialPeer, Port: 4792, Action: report.ActionAccelerate})
 	require.NoError(t, err)
 	defer end()
 	require.Equal(t, ebpf.ActionNotWorthIt, steer.rules[0].Action)
 	steer.refuse = errUnwritten
-	require.ErrorIs(t, ts.Adapters(cfg, true), errUnwritten)
+	require.ErrorIs(t, rs.Adapters(cfg, true), errUnwritten)
 	steer.refuse = nil
-	require.NoError(t, ts.Adapters(cfg, false))
+	require.NoError(t, rs.Adapters(cfg, false))
 	require.Equal(t, ebpf.ActionNotWorthIt, steer.rules[0].Action)
-	require.NoError(t, ts.Adapters(cfg, true))
+	require.NoError(t, rs.Adapters(cfg, true))
 	require.Equal(t, ebpf.ActionAccelerate, steer.rules[0].Action)
 	require.Len(t, steer.rules, 4)
-	require.NoError(t, ts.Configure(cfg))
+	require.NoError(t, rs.Configure(cfg))
 	require.Equal(t, ebpf.ActionAccelerate, steer.rules[0].Action)
 }

@@ -91,7 +91,7 @@ func (e *Endpoint) writeDirect(p []byte, offset uint64) (int, error) {
 		n = min(n, int(to.Length), maxDirect)
 	}
 	if n <= e.cfg.Inline {
-		w, err := e.stream.SendDirect(offset, n, false, true)
+		w, err := e.stream.SendDirect(offset, n, false)
 		if err != nil {
 			return 0, err
 		}
@@ -100,7 +100,7 @@ func (e *Endpoint) writeDirect(p []byte, offset uint64) (int, error) {
 	span := e.direct.ring.WriteSpan()
 	n = min(n, len(span))
 	at := int(e.direct.ring.Head().Count)
-	w, err := e.stream.SendDirect(offset, n, true, true)
+	w, err := e.stream.SendDirect(offset, n, true)
 	if err != nil {
 		return 0, err
 	}

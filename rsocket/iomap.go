@@ -227,7 +227,7 @@ func (s *Stream) RemoteMap(offset uint64) (to SGE, ok bool) {
 // SendDirect records a write of n bytes, at most MaxRing, to the offset, after everything sent so far. buffered means
 // that it is sent from the buffer for direct writes rather than inline. It requires an open window as data does,
 // although it uses neither credit nor grant (riowrite).
-func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write, error) {
+func (s *Stream) SendDirect(offset uint64, n int, buffered bool) (Write, error) {
 	if _, why := s.Window(); why != NotBlocked {
 		if s.err != nil {
 			return Write{}, s.err
@@ -253,7 +253,7 @@ func (s *Stream) SendDirect(offset uint64, n int, buffered, signal bool) (Write,
 		d.direct.sent += uint64(n)
 	}
 	d.work()
-	w.Signaled = d.signal(n, s.set.signalBytes, signal)
+	w.Signaled = d.signal(n, s.set.signalBytes, true)
 	w.ID = s.workID(workDirect)
 	return w, nil
 }

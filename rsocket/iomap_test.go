@@ -428,7 +428,7 @@ func FuzzIOMaps(f *testing.F) {
 			if to, ok := s.RemoteMap(offset); ok {
 				require.NotZero(t, to.Length)
 				require.False(t, to.overflows())
-				if _, err := s.SendDirect(offset, 1, true, true); err != nil {
+				if _, err := s.SendDirect(offset, 1, true); err != nil {
 					require.True(t, s.err != nil || errors.Is(err, ErrBlocked))
 				}
 			}

@@ -84,7 +84,7 @@ func AdminIn(path string) string {
 func adminOf(root *yaml.Node) string {
 	for i := 0; root.Kind == yaml.MappingNode && i+1 < len(root.Content); i += 2 {
 		k, name, value := checker{}, root.Content[i], root.Content[i+1]
-		k.socketPath("admin", value.Value)
+		k.admin(value.Value)
 		if name.Value == "admin" && value.Kind == yaml.ScalarNode && len(k.errs) == 0 {
 			return value.Value
 		}

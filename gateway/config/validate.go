@@ -56,7 +56,7 @@ func (c Config) validate() []*FieldError {
 	k := &checker{}
 	k.must(c.Schema == schema, "schema", "%q is not %s, the only schema this version reads", c.Schema, schema)
 	oneOf(k, "mode", c.Mode, report.Modes())
-	k.socketPath("admin", c.Admin)
+	k.admin(c.Admin)
 	k.devices(c.Devices)
 	k.policy(c.Policy)
 	k.guard(c.Guard)
@@ -86,10 +86,10 @@ func (k *checker) absolute(field, p string) {
 
 func isAbsolute(p string) bool { return path.IsAbs(p) && !strings.ContainsRune(p, 0) }
 
-func (k *checker) socketPath(field, p string) {
-	k.absolute(field, p)
+func (k *checker) admin(p string) {
+	k.absolute("admin", p)
 	longest := maxSocketPath - len(DrainingSuffix)
-	k.must(len(p) <= longest, field, "%d bytes long, and a socket has room for %d", len(p), longest)
+	k.must(len(p) <= longest, "admin", "%d bytes long, and a socket has room for %d", len(p), longest)
 }
 
 func (k *checker) devices(names []string) {

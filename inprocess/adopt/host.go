@@ -114,7 +114,7 @@ func (h *Installation) EnableHost(ctx context.Context, try func(context.Context,
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
-	if err := replace(path.Join(h.Root, loaderFile), []byte(text+library+"\n"), 0o644); err != nil {
+	if err := replace(path.Join(h.Root, loaderFile), []byte(text+library+"\n")); err != nil {
 		return false, fmt.Errorf("%w: %w", ErrHost, err)
 	}
 	return true, nil
@@ -146,7 +146,7 @@ func (h *Installation) DisableHost() (changed bool, err error) {
 	if strings.TrimSpace(rest) == "" {
 		err = os.Remove(file)
 	} else {
-		err = replace(file, []byte(rest), 0o644)
+		err = replace(file, []byte(rest))
 	}
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", ErrHost, err)

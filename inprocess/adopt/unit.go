@@ -446,7 +446,7 @@ func (h *Installation) EnableUnit(u *Unit) (changed bool, err error) {
 	if err := os.MkdirAll(path.Dir(file), 0o755); err != nil { //nolint:gosec // systemd's own mode
 		return false, fmt.Errorf("%w %s: %w", ErrUnit, u.Name, err)
 	}
-	if err := replace(file, []byte(text), 0o644); err != nil {
+	if err := replace(file, []byte(text)); err != nil {
 		return false, fmt.Errorf("%w %s: %w", ErrUnit, u.Name, err)
 	}
 	return true, nil
@@ -488,8 +488,8 @@ func (h *Installation) Units() ([]string, error) {
 	return list, nil
 }
 
-// replace writes a file whole or not at all.
-func replace(file string, text []byte, mode fs.FileMode) (err error) {
+// replace writes a file, which all may read, whole or not at all.
+func replace(file string, text []byte) (err error) {
 	f, err := os.CreateTemp(path.Dir(file), "."+path.Base(file)+".*")
 	if err != nil {
 		return err
@@ -500,7 +500,7 @@ func replace(file string, text []byte, mode fs.FileMode) (err error) {
 		}
 	}()
 	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), file)

@@ -15,7 +15,7 @@ type ah struct {
 var _ verbs.AH = (*ah)(nil)
 
 func (p *Peer) createAH() (verbs.AH, error) {
-	if err := p.add(&p.ahCount, 1, maxAH); err != nil {
+	if err := p.addAH(1); err != nil {
 		return nil, err
 	}
 	return &ah{peer: p}, nil
@@ -25,5 +25,5 @@ func (a *ah) Close() error {
 	if a.closed.Swap(true) {
 		return nil
 	}
-	return a.peer.add(&a.peer.ahCount, -1, maxAH)
+	return a.peer.addAH(-1)
 }

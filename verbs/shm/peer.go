@@ -185,17 +185,17 @@ func (p *Peer) watch() {
 	p.dev.cfg.OnPeerDown(p)
 }
 
-// add changes the number of objects of one kind; adding needs a live peer.
-func (p *Peer) add(n *int, by, limit int) error {
+// addAH changes the number of address handles; adding needs a live peer.
+func (p *Peer) addAH(by int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if by > 0 && p.err != nil {
 		return fmt.Errorf("%v is down: %w", p, verbs.ErrRemoteGone)
 	}
-	if *n+by > limit {
-		return fmt.Errorf("%d objects of %v: %w", *n, p, verbs.ErrNoMemory)
+	if p.ahCount+by > maxAH {
+		return fmt.Errorf("%d address handles of %v: %w", p.ahCount, p, verbs.ErrNoMemory)
 	}
-	*n += by
+	p.ahCount += by
 	return nil
 }
 

@@ -55,7 +55,7 @@ func checkDial(p *cm.DialParams) error {
 }
 
 func (m *Manager) dialOnce(ctx context.Context, p *cm.DialParams) (cm.Conn, error) {
-	d, err := m.create(p.PortSpace, verbs.QPTRC)
+	d, err := m.create(p.PortSpace)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func (m *Manager) listen(local netip.AddrPort, cfg cm.ListenConfig) (*listener, 
 	if a := local.Addr(); a.IsValid() && !a.IsUnspecified() && verbs.GIDIndex(m.dev.Port().GIDs, verbs.GIDOf(a), 0) < 0 {
 		return nil, cm.ErrAddrNotAvail
 	}
-	d, err := m.create(cfg.PortSpace, verbs.QPTRC)
+	d, err := m.create(cfg.PortSpace)
 	if err != nil {
 		return nil, err
 	}

@@ -185,13 +185,13 @@ func (m *Manager) identify() (*identifier, error) {
 	return d, nil
 }
 
-// create makes an identifier in the kernel.
-func (m *Manager) create(space cm.PortSpace, typ verbs.QPType) (*identifier, error) {
+// create makes an identifier in the kernel, for an RC queue pair.
+func (m *Manager) create(space cm.PortSpace) (*identifier, error) {
 	d, err := m.identify()
 	if err != nil {
 		return nil, err
 	}
-	c := rdmacm.CreateID{UID: d.uid, Space: uint16(space), QP: typ}
+	c := rdmacm.CreateID{UID: d.uid, Space: uint16(space), QP: verbs.QPTRC}
 	answer := make([]byte, c.AnswerSize())
 	if err := m.file.Call(c, answer); err != nil {
 		m.forget(d)

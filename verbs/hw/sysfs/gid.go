@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"path"
+	"slices"
 	"strconv"
 )
 
@@ -52,12 +53,7 @@ func isEmptyDefault(a netip.Addr) bool {
 	return a == netip.AddrFrom16([16]byte{0xfe, 0x80})
 }
 
-// hasGID reports whether the port has a GID of a type.
-func (p *Port) hasGID(typ string) bool {
-	for i := range p.GIDs {
-		if p.GIDs[i].Type == typ {
-			return true
-		}
-	}
-	return false
+// hasRoCEv2 reports whether the port has a GID of that type.
+func (p *Port) hasRoCEv2() bool {
+	return slices.ContainsFunc(p.GIDs, func(g GID) bool { return g.Type == RoCEv2 })
 }

@@ -22,7 +22,7 @@ func (a *Adapter) unusable(p *Port) string {
 		return "its link layer is " + strconv.Quote(p.LinkLayer)
 	case p.State != "ACTIVE":
 		return "the port is " + p.State
-	case a.RoCE(p) && !p.hasGID(RoCEv2):
+	case a.RoCE(p) && !p.hasRoCEv2():
 		return "no GID of type RoCE v2: its network device has no address, or RoCE v2 is switched off"
 	case a.Verbs == nil:
 		return "no device node: the module ib_uverbs is not loaded"
@@ -70,7 +70,7 @@ func (a *Adapter) hardware() bool { return a.PCI != "" }
 // TakesRoCE reports whether packets to a UDP port at the addresses of the port reach the adapter and not the kernel:
 // hardware recognizes RoCE v2 by its standard port.
 func (a *Adapter) TakesRoCE(p *Port, udpPort uint16) bool {
-	return udpPort == verbs.RoCEUDPPort && a.hardware() && a.RoCE(p) && p.hasGID(RoCEv2)
+	return udpPort == verbs.RoCEUDPPort && a.hardware() && a.RoCE(p) && p.hasRoCEv2()
 }
 
 // PortName returns the name of a port as the rdma tool writes it: mlx5_0/1.

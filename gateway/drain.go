@@ -95,7 +95,7 @@ func (g *gateway) refuseDrained(refuse bool) error {
 func (g *gateway) Draining() *report.DrainInfo { return g.drainer.Info() }
 
 // errNoTakeover is returned by a gateway whose host does not allow a second one.
-var errNoTakeover = errors.New("nobody can take over here")
+var errNoTakeover = errors.New("no other gateway can take over here")
 
 // Neighbour implements handover.Gateway. If another takeover would make three gateways, or if
 // this one is draining, it returns handover.ErrDraining together with the neighbour.

@@ -292,7 +292,7 @@ func (e *env) findBroker(ctx context.Context, p *preload) error {
 		return err
 	}
 	at := cmp.Or(e.getenv(adopt.EnvSocket), adopt.DefaultSocket)
-	if p.counter, err = private.Dial(at, p.run); nobodyServes(err) {
+	if p.counter, err = private.Dial(at, p.run); unserved(err) {
 		var dir string
 		// Without a session (su, cron) the variable is missing, but its usual value exists anyway.
 		usual := "/run/user/" + strconv.Itoa(os.Geteuid())
@@ -330,9 +330,9 @@ func ownProgram() (string, error) {
 	return own, nil
 }
 
-// nobodyServes reports an error of a socket without a daemon, or with one that does not serve this user. A daemon that
+// unserved reports an error of a socket without a daemon, or with one that does not serve this user. A daemon that
 // refuses decides for the host.
-func nobodyServes(err error) bool {
+func unserved(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrPermission)
 }
 

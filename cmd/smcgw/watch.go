@@ -31,7 +31,7 @@ func newWatch(e *env) *cobra.Command {
 		Short: "Show what happens to connections, as it happens",
 		Long: `Watch prints a line when a connection begins to be carried, leaves its carrier for the
 relay (demoted), is promoted, ends, or stays native, with its reason, until it is
-interrupted. It costs the gateway nothing while nobody watches. Of UDP it shows ends and
+interrupted. It costs the gateway nothing while no client watches. Of UDP it shows ends and
 native ones; of connections in process each of both ends. When another gateway takes
 over it goes on with that one, whose IDs begin anew.
 

@@ -84,7 +84,7 @@ func checkKeyFile(f *os.File) error {
 	case !mode.IsRegular():
 		return errors.New("not a regular file")
 	case mode.Perm()&0o004 != 0:
-		return fmt.Errorf("mode %#o: everybody can read it: chgrp smcgw, chmod 640", mode.Perm())
+		return fmt.Errorf("mode %#o: every user can read it: chgrp smcgw, chmod 640", mode.Perm())
 	case mode.Perm()&0o022 != 0:
 		return fmt.Errorf("mode %#o: others than its owner can write it: chgrp smcgw, chmod 640", mode.Perm())
 	}

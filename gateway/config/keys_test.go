@@ -38,7 +38,7 @@ func TestLoadKeys(t *testing.T) {
 		text string
 		want string
 	}{
-		"readable by others": {0o604, goodKey, "everybody can read it"},
+		"readable by others": {0o604, goodKey, "every user can read it"},
 		"writable by others": {0o602, goodKey, "others than its owner can write it"},
 		"writable by group":  {0o660, goodKey, "others than its owner can write it"},
 		"empty":              {0o600, "\n# nothing\n", "no key in it"},

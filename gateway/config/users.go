@@ -90,8 +90,8 @@ type Account struct {
 	Groups []string
 }
 
-// loadKeys is LoadKeys as this account. Only root can take the place of another; everybody
-// else, or if the host does not know the account, reads as itself. As another account it
+// loadKeys is LoadKeys as this account. Only root can take the place of another; any other
+// user, or root if the host does not know the account, reads as itself. As another account it
 // reports why a file cannot be read, which is not known of an account that was not tried.
 func (a Account) loadKeys(path string) error {
 	uid, gids, err := a.ids()

@@ -362,7 +362,7 @@ func (c *client) ask(r inprocess.Record, fd int) (job, error) {
 // decide asks the policy, then refuses the question or puts it to the core.
 func (c *client) decide(ctx context.Context, tag uint32, s Socket, asked time.Time) error {
 	why := inprocess.WhyLimit
-	if ctx.Err() != nil { // nobody waits for the answer
+	if ctx.Err() != nil { // the client has gone
 		return nil
 	}
 	c.effort.look(ctx, func() {

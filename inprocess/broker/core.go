@@ -539,8 +539,8 @@ func (c *core) end(e *end, ev endEvent) {
 	}
 }
 
-// abandoned ends the ends whose memory nobody has. A process says only of its own ends that they have ended: one that a
-// child took over may end without a word.
+// abandoned ends the ends whose memory no process has. A process says only of its own ends that they have ended: one
+// that a child took over may end without a word.
 func (c *core) abandoned(p *conn, has [2]bool) {
 	for side, e := range p.ends {
 		if !has[side] && e.state != endGone {
@@ -582,8 +582,8 @@ func (c *core) release(p *conn) {
 	c.released = append(c.released, p)
 }
 
-// holds records which files of a released connection somebody still has, by side: the end's process or, of a connection
-// between hosts, this gateway. Once nobody has any, it drops the connection.
+// holds records which files of a released connection are still in use, by side: by the end's process or, of a
+// connection between hosts, by this gateway. Once none is, it drops the connection.
 func (c *core) holds(p *conn, has [2]bool) {
 	var ends []*end
 	for side, e := range p.ends {

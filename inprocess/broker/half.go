@@ -183,8 +183,8 @@ func (c *client) socket(r inprocess.Record, fd int) error {
 	return nil
 }
 
-// nobody tells Beyond, once, that no process has the memory of an ended end any more. The caller holds the lock.
-func (h *Half) nobody() {
+// tellAlone tells Beyond, once, that no process has the memory of an ended end any more. The caller holds the lock.
+func (h *Half) tellAlone() {
 	if !h.alone {
 		h.alone = true
 		h.beyond.Alone(h)

@@ -51,7 +51,7 @@ func leftoverOf(p *conn) *leftover {
 		return has == [2]bool{}, func(c *core) {
 			c.holds(p, has)
 			if alone {
-				p.here()[0].half.nobody()
+				p.here()[0].half.tellAlone()
 			}
 		}
 	}}

@@ -277,7 +277,7 @@ void smcgw_remote_told(struct end *e, int fd) {
 
 // smcgw_remote_finish does the work of the last close(), since the gateway may still have a duplicate of the socket for a moment.
 void smcgw_remote_finish(struct end *e, int fd, bool writes) {
-	struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+	struct sockaddr none = {.sa_family = AF_UNSPEC};
 	bool reset = smcgw_resets(e, fd) || rx_unread_at_close(e, fd);
 	if (writes && !reset && e->fin != FIN_SENT && !(e->fin == FIN_OWED ? tx_last(e, fd, CLOSE_WITHIN) : tx_end(e, fd, CLOSE_WITHIN)) && !e->tx_error) reset = true;
 	if (!reset) rx_take_rest(e, fd);
@@ -285,7 +285,7 @@ void smcgw_remote_finish(struct end *e, int fd, bool writes) {
 	// Before GONE: the gateway keeps its duplicate until the FIN is acknowledged, and would close a socket without one at once.
 	if (!reset) SYS(shutdown, fd, SHUT_WR);
 	remote_say(e, reset ? SMCI_GONE | SMCI_RESET : SMCI_GONE);
-	if (reset) SYS(connect, fd, &nobody, sizeof nobody);
+	if (reset) SYS(connect, fd, &none, sizeof none);
 	uncount(e);
 }
 

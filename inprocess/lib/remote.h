@@ -55,7 +55,7 @@ struct rx {
 	// Positions in the kernel's stream, of before_open:
 	uint64_t looked, looked_to; // before this there is no OPEN; what had come when it looked at all
 	uint64_t asked_at, come;    // kr at the last question, and what had come
-	bool reported;          // the kernel has reported readable, and nobody has looked since
+	bool reported;          // the kernel has reported readable, and no thread has looked since
 	unsigned vain;          // reads in a row that must not wait and that found nothing when the kernel had to be asked
 	int64_t unsure_until;
 	uint64_t unsure_at;     // bytes of the kernel's stream that had come when the gateway was asked what they are; 0: not asked

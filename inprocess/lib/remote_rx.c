@@ -468,7 +468,7 @@ static bool armed(struct end *e, int fd) {
 	}
 }
 
-// was_reported is called when the kernel has reported readable, or may have: SO_RCVLOWAT must be set again, once somebody has looked.
+// was_reported is called when the kernel has reported readable, or may have: SO_RCVLOWAT must be set again, once a thread has looked.
 static void was_reported(struct remote *m) {
 	m->rx.lowat_head = UINT64_MAX;
 	m->rx.reported = true;

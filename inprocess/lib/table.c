@@ -75,7 +75,7 @@ static bool make_slab(void) {
 static uint64_t owner(int32_t pid, uint32_t n) { return n ? (uint64_t)(uint32_t)pid << 32 | n : 0; }
 static int32_t owner_pid(uint64_t o) { return (int32_t)(o >> 32); }
 
-// gone tells whether a process has ended. A child whose status nobody has asked for yet keeps its number, but no descriptors.
+// gone tells whether a process has ended. A child whose status its parent has not asked for yet keeps its number, but no descriptors.
 static bool gone(int32_t pid) {
 	siginfo_t i = {0};
 	return SYS(kill, pid, 0) == -ESRCH || (SYS(waitid, P_PID, pid, &i, WEXITED | WNOHANG | WNOWAIT | __WALL, 0) == 0 && i.si_pid == pid);

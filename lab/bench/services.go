@@ -97,7 +97,7 @@ func (h *host) listening(ctx context.Context, port uint16) error {
 			return err
 		}
 		if err := testnet.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("port %d of %s: nobody listens: %w", port, h.Name, err)
+			return fmt.Errorf("port %d of %s: nothing listens: %w", port, h.Name, err)
 		}
 	}
 }

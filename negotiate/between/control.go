@@ -29,7 +29,7 @@ const (
 const (
 	// maxUnsent bounds the bytes waiting to be written: one message about each of 2^16 connections.
 	maxUnsent = 4 << 20
-	// unsentOfNone and unsentOfEach bound them for a peer with few connections, who may be anybody.
+	// unsentOfNone and unsentOfEach bound them for a peer with few connections, which may be any host.
 	unsentOfNone = 64 << 10
 	unsentOfEach = 1 << 10
 )

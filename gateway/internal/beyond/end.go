@@ -225,7 +225,7 @@ func (e *end) Lost(why negotiate.Reason, err error) {
 // Panicked implements loop.Owner.
 func (e *end) Panicked(r any) {
 	e.s.cfg.Log.Error("panic in an end between hosts, whose connection goes on by the kernel", "panic", r)
-	e.talk.post(func(now time.Time) { // without a last word: nobody knows where the library is
+	e.talk.post(func(now time.Time) { // without a last word: it is not known where the library is
 		if t := e.talk; !t.over && t.ends[e.number] == e {
 			t.do(t.ctl.Decline(now, e.number, negotiate.ReasonInternalError))
 		}

@@ -47,8 +47,8 @@ func (s *Shard) dismiss() {
 	s.outsiders, s.called = nil, 0
 }
 
-// Crowded reports whether so many calls are held up that the shard had better make no more: of the last one nobody
-// relieves it.
+// Crowded reports whether so many calls are held up that the shard had better make no more: of the last one no
+// thread relieves it.
 func (s *Shard) Crowded() bool { return s.held.Load() >= mostHeld/2 }
 
 // Beside makes o's call on the caller's goroutine, and reports its return on the shard.

@@ -60,7 +60,7 @@ type Shard struct {
 	outsiders []Outsider   // whose calls are due
 	called    int          // how many of them were begun in this turn
 	outside   Outsider     // the latest whose call was begun
-	outsideAt atomic.Int64 // when, since made, while that call may be under way; whoever sets it to 0 has the shard
+	outsideAt atomic.Int64 // when, since made, while that call may be under way; the thread that sets it to 0 has the shard
 	held      atomic.Int32 // calls that are held up
 
 	mu      sync.Mutex // guards posted, unused, ended and, for writing, kick
@@ -221,7 +221,7 @@ func (s *Shard) Start() {
 func (s *Shard) run(first func()) {
 	ends := false
 	defer func() {
-		if !ends { // as [testing.T.FailNow] does: whoever waits for the shard would wait for ever
+		if !ends { // as [testing.T.FailNow] does: what waits for the shard would wait for ever
 			panic("a function has ended its shard's goroutine")
 		}
 	}()

@@ -126,7 +126,7 @@ type Streamer interface {
 }
 
 // napFor is how long a shard that has run out of work in a stream sleeps before it looks again. It arms nothing for
-// that: what comes meanwhile wakes nobody, and is handled at once. The kernel's timers add about 50 µs.
+// that: what comes meanwhile wakes no thread, and is handled at once. The kernel's timers add about 50 µs.
 const napFor = 30 * time.Microsecond
 
 // streams asks each driver, since each counts from the last call on.

@@ -15,7 +15,7 @@ const (
 	lingerLook    = 20 * time.Millisecond
 	fewLingering  = 64          // of more, each is looked at less often
 	lingerTime    = time.Minute // since the peer's kernel has last acknowledged a byte
-	unreadTime    = time.Second // likewise, if the peer's program has written what nobody will read
+	unreadTime    = time.Second // likewise, if the peer's program has written what no process will read
 	mostFrames    = 256         // bytes of frames that a library may still send; more are its program's
 )
 
@@ -45,7 +45,7 @@ var _ loop.Outsider = (*lingerer)(nil)
 // linger closes a socket once its FIN is acknowledged; immediately, if it has sent none. calls is its process's. If sent
 // is not nil, the process has been killed: linger sends the FIN, unless the socket has nothing else to send or is to be
 // reset, and calls sent on the shard with whether the peer's kernel has acknowledged everything. A peer whose program
-// writes and does not read would wait for a socket that nobody reads: natively the kernel resets it at once.
+// writes and does not read would wait for a socket that no process reads: natively the kernel resets it at once.
 func (h *Hub) linger(fd int, calls *aside, sent func(all bool)) {
 	l := &lingerer{heldUp: heldUp{calls: calls, shard: h.shard}, hub: h, fd: fd, sent: sent, since: h.shard.Now()}
 	if h.stopped || len(h.lingering) >= mostLingering {

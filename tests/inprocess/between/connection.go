@@ -158,7 +158,7 @@ func (k *connection) collect(i int) bool {
 		k.put(flight{from: i, b: b})
 		any = true
 	}
-	if (ended || closed) && !k.over[i] && !s.c.dead.Load() { // ENDED: of a process whose gateway is dead nobody says where it is
+	if (ended || closed) && !k.over[i] && !s.c.dead.Load() { // ENDED: of a process whose gateway is dead no gateway says where it is
 		k.over[i] = true
 		says := uint32(inprocess.Gone | inprocess.Left)
 		if closed && !ended && k.flags[i]&inprocess.Reset == 0 { // the gateway need not deliver what is on its way
@@ -174,7 +174,7 @@ func (k *connection) collect(i int) bool {
 			t.mirror.w64(inprocess.EndGot).Store(got)
 			k.flag(t, says)
 		}})
-		if !ended { // whoever else has the end hears no more
+		if !ended { // another process that has the end hears no more
 			k.flag(s, inprocess.Gone)
 			s.dead = true
 		}

@@ -415,7 +415,7 @@ func (t *talk) offers() {
 	}
 }
 
-// offer makes the links of a client's end, in another goroutine, and offers them to the peer.
+// offer has the links of a client's end made, in another goroutine, and then offered to the peer.
 func (t *talk) offer(e *end) {
 	_, _ = rand.Read(e.nonces[0][:])
 	_, _ = rand.Read(e.nonces[1][:])
@@ -425,51 +425,60 @@ func (t *talk) offer(e *end) {
 		t.drop(e)
 		return
 	}
-	m := e.mir.Load()
 	t.making++
 	t.s.work.Go(func() {
-		var offers []negotiate.CarrierOffer
-		why := negotiate.ReasonNoCommonCarrier
-		for _, p := range t.s.cfg.Providers {
-			if !t.s.cfg.Pays(e.half, p.Kind()) || !t.reaches(p) {
-				continue
-			}
-			if t.resting(p) {
-				why = carrier.MoreLocal(why, negotiate.ReasonCarrierUnreachable)
-			} else if o, err := m.Offer(p); err != nil {
-				e.debug("offer", err)
-				why = carrier.MoreLocal(why, carrier.OfferReason(err))
-			} else {
-				offers = append(offers, o)
-			}
-		}
+		offers, why := t.makeOffers(e)
 		t.post(func(now time.Time) {
 			t.making--
-			if e.phase == dropped || t.over {
-				t.drop(e)
-				return
-			}
-			if len(offers) == 0 {
-				e.blame(why, false)
-				t.drop(e)
-				return
-			}
-			q := e.half.Socket
-			n, todo := t.ctl.Offer(now, &between.Offer{
-				Name: between.Name{
-					ClientISN: q.Sequences.Mine, ServerISN: q.Sequences.Peer, ClientPort: q.Local.Port(), ServerPort: q.Remote.Port(),
-				},
-				Order: uint8(e.order), Nonces: e.nonces, Carriers: offers,
-			})
-			if n == 0 {
-				e.blame(negotiate.ReasonFlowLimit, false)
-				t.drop(e)
-			} else {
-				e.number, t.ends[n] = n, e
-			}
-			t.do(todo)
+			t.offered(now, e, offers, why)
 		})
 	})
+}
+
+// makeOffers makes the links of an end. It returns why there is none, if there is none. It blocks.
+func (t *talk) makeOffers(e *end) (offers []negotiate.CarrierOffer, why negotiate.Reason) {
+	why = negotiate.ReasonNoCommonCarrier
+	for _, p := range t.s.cfg.Providers {
+		if !t.s.cfg.Pays(e.half, p.Kind()) || !t.reaches(p) {
+			continue
+		}
+		if t.resting(p) {
+			why = carrier.MoreLocal(why, negotiate.ReasonCarrierUnreachable)
+		} else if o, err := e.mir.Load().Offer(p); err != nil {
+			e.debug("offer", err)
+			why = carrier.MoreLocal(why, carrier.OfferReason(err))
+		} else {
+			offers = append(offers, o)
+		}
+	}
+	return offers, why
+}
+
+// offered offers the links of an end to the peer, or drops the end because of why if it has none.
+func (t *talk) offered(now time.Time, e *end, offers []negotiate.CarrierOffer, why negotiate.Reason) {
+	if e.phase == dropped || t.over {
+		t.drop(e)
+		return
+	}
+	if len(offers) == 0 {
+		e.blame(why, false)
+		t.drop(e)
+		return
+	}
+	q := e.half.Socket
+	n, todo := t.ctl.Offer(now, &between.Offer{
+		Name: between.Name{
+			ClientISN: q.Sequences.Mine, ServerISN: q.Sequences.Peer, ClientPort: q.Local.Port(), ServerPort: q.Remote.Port(),
+		},
+		Order: uint8(e.order), Nonces: e.nonces, Carriers: offers,
+	})
+	if n == 0 {
+		e.blame(negotiate.ReasonFlowLimit, false)
+		t.drop(e)
+	} else {
+		e.number, t.ends[n] = n, e
+	}
+	t.do(todo)
 }
 
 // ringOrder returns the binary logarithm of the size of the next end's rings. The largest hold as much as a stream has in

@@ -12,7 +12,7 @@ import (
 // Source is queried by scrapes and the status page. Its methods have the same duties as those
 // of admin.Control.
 type Source interface {
-	// Totals copies everything that does not require walking maps, peers and devices: modes,
+	// Totals copies everything that does not require walking maps and peers: modes,
 	// connections, bytes, decisions, reasons, memory, heartbeat, and what is degraded.
 	Totals() Snapshot
 	// Snapshot copies everything.

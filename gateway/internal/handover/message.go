@@ -134,7 +134,7 @@ type talk struct {
 	*line
 	answers chan message  // capacity 1; closed before ended
 	ended   chan struct{} // closed when the old gateway has ended the conversation, or has died
-	word    string        // why the old gateway has ended the takeover; read only after ended
+	word    string        // why the old gateway has ended the takeover; read only once answers is closed
 	late    func(word string)
 	ending  *time.Timer // calls late; read only after ended
 }

@@ -72,12 +72,14 @@ static void take_open(struct end *e, int fd) {
 	struct remote *m = e->remote;
 	const unsigned char *f = m->rx.in + NONCE;
 	const int wide = WIDE;
-	long n = SYS(recvfrom, fd, m->rx.in + m->rx.in_n, NONCE + FRAME - m->rx.in_n, MSG_DONTWAIT);
-	smcgw_says(e, n);
-	if (n <= 0) return;
-	add(&e->kr, (uint64_t)n);
-	m->rx.in_n += (uint32_t)n;
-	if (m->rx.in_n < NONCE + FRAME) return;
+	if (likely(m->rx.in_n < NONCE + FRAME)) {
+		long n = SYS(recvfrom, fd, m->rx.in + m->rx.in_n, NONCE + FRAME - m->rx.in_n, MSG_DONTWAIT);
+		smcgw_says(e, n);
+		if (n <= 0) return;
+		add(&e->kr, (uint64_t)n);
+		m->rx.in_n += (uint32_t)n;
+		if (m->rx.in_n < NONCE + FRAME) return;
+	}
 	m->rx.in_n = 0;
 	if (memcmp(m->rx.in, nonce(e, 0), NONCE) || f[0] != OPEN || number(f + 4, 4) || number(f + 8, 8)) {
 		smcgw_violated(e);
@@ -220,11 +222,11 @@ static bool header(struct end *e, int fd) {
 	unsigned nops = 0;
 again:;
 	unsigned char *b = m->rx.in, *f = b + m->rx.rest;
-	long had = m->rx.in_n, need = FRAME + m->rx.rest - had, n = SYS(recvfrom, fd, b + had, need, MSG_PEEK | MSG_DONTWAIT);
-	smcgw_says(e, n);
+	long had = m->rx.in_n, need = FRAME + m->rx.rest - had, n = likely(need) ? SYS(recvfrom, fd, b + had, need, MSG_PEEK | MSG_DONTWAIT) : 0;
+	if (likely(need)) smcgw_says(e, n);
 	if (had + (n > 0 ? n : 0) <= m->rx.rest) return false;
 	if (n < need) return true;
-	if (SYS(recvfrom, fd, b + had, need, MSG_DONTWAIT) != need) {
+	if (need && SYS(recvfrom, fd, b + had, need, MSG_DONTWAIT) != need) {
 		smcgw_violated(e);
 		return true;
 	}
@@ -258,18 +260,48 @@ again:;
 	return true;
 }
 
-// repair_rx runs after a process died that held rl. If it died between changing the kernel's stream and recording the change, the connection
-// cannot go on.
+static void done_data(struct end *e, uint64_t n) {
+	struct remote *m = e->remote;
+	add(&e->kr, n);
+	add(&e->report.rx_kernel, n);
+	if (m->rx.state != FRAMED) return;
+	has_read(e, n);
+	m->rx.left -= (uint32_t)n;
+	if (m->rx.left) return;
+	m->rx.type = NO_FRAME;
+	m->rx.rest = true;
+	m->rx.clear = get(&e->own->tail);
+}
+
+// repair_rx runs after a process died that held rl: a signal takes effect when a call has changed the kernel's stream and nothing has recorded
+// that. What the process has taken for the program is gone with it, as natively.
 static void repair_rx(struct end *e, int fd) {
+	struct remote *m = e->remote;
 	struct tcp_info t;
-	uint64_t kr, ks;
+	uint64_t kr, ks, n;
 	e->repair_rx = false;
-	if (!smcgw_measured(e, fd, &t, &kr, &ks) || kr != get(&e->kr)) remote_lacks(e);
+	if (!smcgw_measured(e, fd, &t, &kr, &ks) || kr < get(&e->kr)) return remote_lacks(e);
+	if (likely(!(n = kr - get(&e->kr)))) return;
+	const bool opens = m->rx.state == LOOK && (m->rx.in_n || !memcmp(m->rx.in, nonce(e, 0), n < NONCE ? n : NONCE)); // see take_open
+	if (m->rx.state == FRAMED && m->rx.type == DATA && !m->rx.voided) return n > m->rx.left ? remote_lacks(e) : done_data(e, n);
+	if (opens || (m->rx.state == FRAMED && m->rx.type == NO_FRAME)) { // all reads of these go to in
+		const unsigned whole = opens ? NONCE + FRAME : FRAME + (unsigned)m->rx.rest;
+		if (m->rx.in_n + n > whole) return remote_lacks(e);
+		m->rx.in_n += (uint32_t)n;
+		if (!opens && m->rx.in_n < whole) remote_say(e, SMCI_RECALL); // see squeezed
+	} else if (m->rx.state == FRAMED && m->rx.type == DATA) {
+		if (n > m->rx.left) return remote_lacks(e);
+		m->rx.left -= (uint32_t)n;
+	} else if (m->rx.state == BACK) {
+		m->rx.drop -= n < m->rx.drop ? n : m->rx.drop;
+	}
+	put(&e->kr, kr);
 }
 
 // rx_step advances to the next bytes that can be read. It returns where they are, and in n how many at most.
 enum step rx_step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 	struct remote *m = e->remote;
+	if (unlikely(e->repair_rx)) repair_rx(e, fd);
 	for (;;) {
 		// While frames are read, the ring may have bytes after the kernel's end.
 		if (get(&e->violated) || ((e->eof || e->rx_error) && (m->rx.state != FRAMED || m->rx.type == END || e->died))) return AT_END;
@@ -342,19 +374,6 @@ enum step rx_step(struct end *e, int fd, char *b, size_t want, size_t *n) {
 		*n = m->rx.left < want ? m->rx.left : want;
 		return FROM_KERNEL;
 	}
-}
-
-static void done_data(struct end *e, uint64_t n) {
-	struct remote *m = e->remote;
-	add(&e->kr, n);
-	add(&e->report.rx_kernel, n);
-	if (m->rx.state != FRAMED) return;
-	has_read(e, n);
-	m->rx.left -= (uint32_t)n;
-	if (m->rx.left) return;
-	m->rx.type = NO_FRAME;
-	m->rx.rest = true;
-	m->rx.clear = get(&e->own->tail);
 }
 
 // told_how tells whether it is known how the peer's process ended. Its kernel reports a reset in any case, since the rest of a frame was
@@ -699,7 +718,6 @@ static enum next read_more(struct call *c) {
 	char b[LOOKED];
 	size_t n;
 	enum next next = WAIT;
-	if (unlikely(e->repair_rx)) repair_rx(e, c->fd);
 	// If the other direction has to go back, find out first whether the stream has ended: that would be its end, too.
 	const bool rests = !c->told && !tx_must_leave(e) && rested(e, c->fd) && (c->done || !c->nowait || !reports(c->fd, POLLIN | POLLRDHUP));
 	if (unlikely(c->peek)) looks_on(e, c->fd);

@@ -202,18 +202,26 @@ static void ends(struct end *e, int fd) {
 	m->tx.ends = true;
 }
 
-// repair_tx does for wl what repair_rx does for rl.
-static void repair_tx(struct end *e, int fd) {
+// repair_tx does for wl what repair_rx does for rl. It returns how many bytes of what advance owes the kernel has got already.
+static uint64_t repair_tx(struct end *e, int fd) {
+	const struct remote *m = e->remote;
 	struct tcp_info t;
 	uint64_t kr, ks;
 	e->repair_tx = false;
-	if (!smcgw_measured(e, fd, &t, &kr, &ks) || ks != get(&e->ks)) remote_lacks(e);
+	if (!smcgw_measured(e, fd, &t, &kr, &ks) || ks < get(&e->ks)) {
+		remote_lacks(e);
+		return 0;
+	}
+	if ((m->tx.state == OPENED || m->tx.state == RETURNS) && e->fin != FIN_SENT) return ks - get(&e->ks);
+	put(&e->ks, ks);
+	if (m->tx.state == NATIVE) put_release(&e->own->ksent, ks);
+	return 0;
 }
 
 // advance gives the kernel what is owed. It returns false while the kernel refuses.
 static bool advance(struct end *e, int fd) {
 	struct remote *m = e->remote;
-	if (unlikely(e->repair_tx)) repair_tx(e, fd);
+	uint64_t had = unlikely(e->repair_tx) ? repair_tx(e, fd) : 0;
 	for (;;) {
 		struct iovec w[5];
 		struct msghdr h = {.msg_iov = w};
@@ -250,6 +258,10 @@ static bool advance(struct end *e, int fd) {
 				tx_low(e, fd);
 			}
 		}
+		if (unlikely(had > total(w, (int)h.msg_iovlen))) {
+			remote_lacks(e);
+			return true;
+		}
 		if (!h.msg_iovlen) {
 			if (e->fin == FIN_OWED && m->tx.state == OPENED && !m->tx.ends) { // tx_end did not get so far
 				ends(e, fd);
@@ -263,7 +275,8 @@ static bool advance(struct end *e, int fd) {
 			if (m->tx.ends) m->tx.state = RETURNED; // there is nothing to go back with
 			return true;
 		}
-		long k = SYS(sendmsg, fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+		long k = likely(!had) ? SYS(sendmsg, fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL) : (long)had;
+		had = 0;
 		if (k == -EINTR) continue;
 		if (k == -EAGAIN) {
 			put(&smcgw_owing, true);
@@ -575,7 +588,7 @@ static enum next write_more(struct call *c) {
 	struct end *e = c->e;
 	struct remote *m = e->remote;
 	const int fd = c->fd;
-	if (unlikely(e->repair_tx)) repair_tx(e, fd);
+	if (unlikely(e->repair_tx)) advance(e, fd);
 	if (unlikely(get(&e->violated))) {
 		c->err = e->tx_error ? e->tx_error : EPIPE;
 		e->tx_error = 0;

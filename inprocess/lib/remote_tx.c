@@ -566,7 +566,7 @@ static enum next write_kernel(struct call *c) {
 	long n = SYS(sendmsg, c->fd, &h, (c->flags & ~MSG_MORE) | MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n == -EAGAIN && !c->nowait && write_waits(c, ROUND) == AGAIN) return AGAIN;
 	// The reset came after a FIN. Other resets are news for both directions, also if the reader was told.
-	const bool answered = n == -EPIPE && m->tx.raw_last && !reader_told(e);
+	const bool answered = n == -EPIPE && m->tx.raw_last && !get(&m->reset) && !reader_told(e);
 	if (n != -EAGAIN) m->tx.raw_last = false;
 	if (answered) {
 		put(&e->forgives, true);

@@ -630,6 +630,7 @@ static enum next read_looked(struct call *c, char *b, size_t n) {
 
 static enum next read_kernel(struct call *c, size_t n) {
 	struct iovec w[PARTS];
+	if (c->done && c->e->remote->rx.state == BACK && unlikely(smcgw_stops(c->fd, true))) return OVER;
 	struct msghdr h = {.msg_iov = w, .msg_iovlen = (size_t)smcgw_part(w, c->v, c->nv, c->done, n)};
 	long k = SYS(recvmsg, c->fd, &h, (c->flags & ~MSG_WAITALL) | MSG_DONTWAIT);
 	if (k == -EFAULT) {

@@ -585,6 +585,33 @@ static size_t before_open(const struct end *e, int fd, size_t found) {
 	return known;
 }
 
+// beyond_open lets a peek that has seen all before OPEN see the ring bytes behind it that no frame precedes: a program may peek until it sees a
+// whole message. It returns how many those are, at most want; v: 0 to count them only. What it has shown it shows again.
+static size_t beyond_open(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want) {
+	struct remote *m = e->remote;
+	const size_t n = done + NONCE + FRAME + 1;
+	uint64_t head, tail = get(&e->own->tail);
+	if (m->rx.state != LOOK) return 0;
+	if (ring_left(e, &head) && head != m->rx.clear && (size_t)queued(fd) == n) { // head before the kernel
+		char *b = mmap(0, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		if (b == MAP_FAILED) return 0;
+		if (SYS(recvfrom, fd, b, n, MSG_PEEK | MSG_DONTWAIT) == (long)n && data_of(e, b, (long)n) == (long)done) {
+			m->rx.clear = head;
+			m->rx.looked = get(&e->kr) + done;
+		}
+		munmap(b, n);
+	}
+	if (m->rx.clear == tail || get(&e->kr) + done != m->rx.looked) return 0;
+	if (want > m->rx.clear - tail) want = m->rx.clear - tail;
+	return !v || smcgw_copy(e->rx_ring, m->size - 1, tail, v, nv, done, want, true) ? want : 0;
+}
+
+// peeked ends a peek that has seen bytes of the kernel's stream.
+static enum next peeked(struct call *c) {
+	if (c->done < c->want) c->done += beyond_open(c->e, c->fd, c->v, c->nv, c->done, c->want - c->done);
+	return OVER;
+}
+
 // looks_on clears what has come to the ring since step looked: what a peek has seen is still unread, so step would not look again.
 static void looks_on(struct end *e, int fd) {
 	struct remote *m = e->remote;
@@ -619,7 +646,7 @@ static enum next read_looked(struct call *c, char *b, size_t n) {
 		return OVER;
 	}
 	c->done += n;
-	if (c->peek) return OVER;
+	if (c->peek) return peeked(c);
 	rx_sure(e);
 	long k = SYS(recvfrom, c->fd, 0, n, MSG_TRUNC | MSG_DONTWAIT);
 	if (k != (long)n) smcgw_violated(e);
@@ -641,7 +668,7 @@ static enum next read_kernel(struct call *c, size_t n) {
 	if (k <= 0) return WAIT;
 	c->woken = c->e->remote->rx.vain = 0;
 	c->done += (size_t)k;
-	if (c->peek) return OVER;
+	if (c->peek) return peeked(c);
 	done_data(c->e, (uint64_t)k);
 	return AGAIN;
 }
@@ -853,6 +880,7 @@ size_t smcgw_remote_unread(struct end *e, int fd) {
 			break;
 		default:;
 		}
+		if (r && m->rx.state == LOOK) r += beyond_open(e, fd, 0, 0, r, INT_MAX - r);
 		if ((!all && get(&e->edge)) || (m->rx.state == BACK && m->rx.lowat != 1)) rx_readable(e, fd);
 	} else { // native by now
 		r = (size_t)queued(fd);

@@ -431,7 +431,9 @@ static bool died(struct end *e, int fd) {
 		if (get(&e->forgives)) SYS(getsockopt, fd, SOL_SOCKET, SO_ERROR, &had, &(socklen_t){sizeof had}); // later writes meet EPIPE
 		atomic_compare_exchange_strong(&e->tx_error, &reset, 0);
 	} else {
-		e->rx_error = ECONNRESET;
+		// If the peer's end is not known to be the cause, the kernel may have another error, which a rest in its queue keeps from reads.
+		const int own = get(&e->peer->flags) & (SMCI_LEFT | SMCI_SHUT) ? 0 : int_option(fd, SOL_SOCKET, SO_ERROR);
+		e->rx_error = own > 0 && own != EPIPE ? own : ECONNRESET;
 		e->eof = false;
 		atomic_store(&e->write_ended, true);
 	}

@@ -215,7 +215,7 @@ func TestCarrierMayBeSlow(t *testing.T) {
 var cases = []string{
 	"alarmed", "answered_by_reset", "bad_lengths", "other_pids", "child_passes", "edge_drained", "room", "closed_full", "closed_much", "closed_unsent", "range_above", "shut_full", "daemons", "ends_after_spill", "ends_unasked", "exits_writing", "fork_server", "forked_early", "half", "half_read", "half_written", "inherits", "left_to_child",
 	"counts", "shown", "in_doubt", "killed", "killed_after_writing", "killed_after_reading", "numbers_left", "lingers", "lingers_at_exit", "oob_last", "passed_on", "passed_at_end", "reads_by_closed", "reset_half", "shut_reader", "exclusive_busy", "low_behind", "counted_behind", "shut_early", "files_interrupted", "reset_then_splice", "reset_in_messages", "without_numbers", "timeout_later", "unread", "writes_to_closed",
-	"asks_a_program", "bad_sets", "both_first", "ends_unread", "closed_by_another", "connects_again", "killed_after_spill", "killed_with_unread", "bit_by_bit", "low_shown", "reset_behind_bytes", "unacknowledged", "unreaped", "killed_with_both_full", "left_to_forked", "orphaned", "left_at_exit", "killed_with_one_unread", "survived_pings", "peeks_across", "oob_passed", "left_and_reset",
+	"asks_a_program", "bad_sets", "both_first", "ends_unread", "closed_by_another", "connects_again", "killed_after_spill", "killed_with_unread", "bit_by_bit", "low_shown", "reset_behind_bytes", "unacknowledged", "unreaped", "killed_with_both_full", "left_to_forked", "orphaned", "left_at_exit", "killed_with_one_unread", "survived_pings", "destroyed", "peeks_across", "oob_passed", "left_and_reset",
 }
 
 // TestSanitizers checks that the sanitizers find nothing in the library.

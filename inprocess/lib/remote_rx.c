@@ -587,7 +587,7 @@ static size_t before_open(const struct end *e, int fd, size_t found) {
 	return known;
 }
 
-// beyond_open lets a peek that has seen all before OPEN see the ring bytes behind it that no frame precedes: a program may peek until it sees a
+// beyond_open lets a peek that has seen all before OPEN see the ring bytes after it that no frame precedes: a program may peek until it sees a
 // whole message. It returns how many those are, at most want; v: 0 to count them only. What it has shown it shows again.
 static size_t beyond_open(struct end *e, int fd, const struct iovec *v, int nv, size_t done, size_t want) {
 	struct remote *m = e->remote;

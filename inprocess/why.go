@@ -25,6 +25,7 @@ const (
 	WhyUnseen                // the broker cannot see the program
 	WhySlow                  // the carrier, or the gateway, delivered nothing
 	WhyUnreadable            // the broker could not examine the program
+	WhyEnded                 // one side had shut down or closed before the switch
 	whyEnd
 )
 
@@ -51,6 +52,7 @@ var whys = [whyEnd]struct{ name, meaning, fix string }{
 	WhySlow:       {"slow_carrier", "the carrier between the hosts, or the gateway, delivered nothing for a while", "Look at the load of both hosts and the loss between them (smcgw peers, smcgw devices)."},
 	WhyUnseen:     {"unseen", "the daemon cannot see the program: it is in a PID namespace beside its own", "Start the daemon in the PID namespace of the host (--pid host, hostPID)."},
 	WhyUnreadable: {"unreadable", "the daemon could not examine all code that the program has loaded", "Restart the program if a file that it has loaded was replaced. The daemon needs CAP_SYS_PTRACE."},
+	WhyEnded:      {"ended", "one side had shut down or closed the connection before it could be promoted", "None: the connection was too short."},
 }
 
 // String returns the name that users see.

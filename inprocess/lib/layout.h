@@ -160,4 +160,5 @@ enum smci_why {
 	SMCI_WHY_UNSEEN,       // the broker cannot see the program
 	SMCI_WHY_SLOW_CARRIER, // the carrier, or the gateway, delivered nothing
 	SMCI_WHY_UNREADABLE,   // the broker could not examine the program
+	SMCI_WHY_ENDED,        // one side had shut down or closed before the switch
 };

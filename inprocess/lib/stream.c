@@ -170,7 +170,7 @@ int smcgw_lingers(struct end *e, int fd, const void *v, socklen_t n) {
 // attach tells the peer that this end understands tokens. First it makes sure that no thread is in a call that moves bytes without the
 // locks, and that the kernel's counts equal the library's: a program that reads or writes around the library is found here.
 static void attach(struct end *e, int fd) {
-	struct tcp_info t;
+	struct tcp_info t = {0};
 	bool done = false;
 	if (get(&e->raw_rx) || get(&e->raw_tx) || switched_off()) return; // try again later
 	if (!smcgw_lock(e, &e->rl)) return; // in a signal handler
@@ -187,7 +187,7 @@ static void attach(struct end *e, int fd) {
 		} else if (!smcgw_alone(e) || (e->remote && !smcgw_remote_ours(e))) {
 			smcgw_leave(e, SMCI_WHY_SHARED);
 		} else if (!counts_equal(e, fd, &t)) {
-			smcgw_leave(e, SMCI_WHY_COUNTS);
+			smcgw_leave(e, t.tcpi_state > 1 ? SMCI_WHY_ENDED : SMCI_WHY_COUNTS);
 		} else {
 			int fl = (int)SYS(fcntl, fd, F_GETFL);
 			put(&e->nonblock, fl >= 0 && (fl & O_NONBLOCK));

@@ -224,7 +224,7 @@ http {
     listen %d; listen %d;
     root /run/web;
     location = /page { limit_rate 20k; }
-    location /held/ { alias /run/web/; limit_rate 4k; }
+    location /held/ { alias /run/web/; limit_rate 2k; }
   }
 }
 END

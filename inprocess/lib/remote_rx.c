@@ -626,10 +626,7 @@ static enum next read_ring(struct call *c, size_t n) {
 	struct end *e = c->e;
 	struct remote *m = e->remote;
 	uint64_t tail = get(&e->own->tail);
-	if (!smcgw_copy(e->rx_ring, m->size - 1, tail, c->v, c->nv, c->done, n, true)) {
-		c->err = EFAULT;
-		return OVER;
-	}
+	if (!smcgw_copy(e->rx_ring, m->size - 1, tail, c->v, c->nv, c->done, n, true)) return smcgw_fails(c, EFAULT);
 	c->done += n;
 	c->woken = m->rx.vain = 0;
 	if (c->peek) return OVER;
@@ -643,10 +640,7 @@ static enum next read_ring(struct call *c, size_t n) {
 static enum next read_looked(struct call *c, char *b, size_t n) {
 	struct end *e = c->e;
 	if (c->peek && n < c->want && before_open(e, c->fd, n) > n) return AGAIN; // step knows it now
-	if (!smcgw_copy(b, LOOK_MASK, 0, c->v, c->nv, c->done, n, true)) {
-		c->err = EFAULT;
-		return OVER;
-	}
+	if (!smcgw_copy(b, LOOK_MASK, 0, c->v, c->nv, c->done, n, true)) return smcgw_fails(c, EFAULT);
 	c->done += n;
 	if (c->peek) return peeked(c);
 	rx_sure(e);
@@ -662,10 +656,7 @@ static enum next read_kernel(struct call *c, size_t n) {
 	if (c->done && c->e->remote->rx.state == BACK && unlikely(smcgw_stops(c->fd, true))) return OVER;
 	struct msghdr h = {.msg_iov = w, .msg_iovlen = (size_t)smcgw_part(w, c->v, c->nv, c->done, n)};
 	long k = SYS(recvmsg, c->fd, &h, (c->flags & ~MSG_WAITALL) | MSG_DONTWAIT);
-	if (k == -EFAULT) {
-		c->err = EFAULT;
-		return OVER;
-	}
+	if (k == -EFAULT) return smcgw_fails(c, EFAULT);
 	smcgw_says(c->e, k);
 	if (k <= 0) return WAIT;
 	c->woken = c->e->remote->rx.vain = 0;
@@ -696,8 +687,7 @@ static enum next read_nothing(struct call *c, bool rests) {
 		rx_readable(e, fd);
 	}
 	if (!c->nowait) return WAIT;
-	c->err = EAGAIN;
-	return OVER;
+	return smcgw_fails(c, EAGAIN);
 }
 
 // read_waits sleeps until there may be more.
@@ -707,10 +697,7 @@ static enum next read_waits(struct call *c) {
 	const bool ending = c->told || e->eof || e->rx_error; // the kernel has no more to report
 	if (!c->until) c->until = smcgw_timeout_of(e, c->fd, SO_RCVTIMEO);
 	int64_t left = c->until == INT64_MAX ? ROUND : (c->until - now()) / 1000000;
-	if (left < 0) {
-		c->err = EAGAIN;
-		return OVER;
-	}
+	if (left < 0) return smcgw_fails(c, EAGAIN);
 	if (left > ROUND) left = ROUND;
 	if (ending || m->rx.unsure_until) left = 1;
 	struct pollfd p = {ending ? -1 : c->fd, POLLIN | POLLRDHUP, 0};
@@ -723,24 +710,18 @@ static enum next read_waits(struct call *c) {
 	}
 	int k = remote_sleeps_in_poll(&sleep, &p, (int)left + (left != ROUND));
 	const bool interrupted = k < 0 && errno == EINTR, told_nothing = k == 0 || interrupted; // poll() may fail: RLIMIT_NOFILE
-	const bool stop = interrupted && (c->done || c->until != INT64_MAX || smcgw_interrupts());
+	const bool stop = interrupted && smcgw_gives_in(c);
 	smcgw_remote_round();
 	if (!told_nothing) smcgw_remote_calm(++c->woken);
 	remote_awakes(&sleep);
 	if ((p.revents & (POLLRDHUP | POLLHUP | POLLERR)) && smcgw_has(e, c->fd)) c->told = true;
-	if (!smcgw_keeps(e, c->use, &c->fd)) { // another thread has closed the number
-		smcgw_unlock(e, &e->rl);
-		c->unlocked = true;
-		c->err = c->told ? 0 : EBADF;
-		return OVER;
-	}
+	if (!smcgw_keeps(e, c->use, &c->fd)) return smcgw_quits(c, c->told ? 0 : EBADF); // another thread has closed the number
 	if (!told_nothing && smcgw_still(e, c->fd) && e->remote == m) {
 		was_reported(m);
 		if (!c->told && c->woken > 3) squeezed(e, c->fd);
 	}
 	if (!stop) return AGAIN;
-	c->err = EINTR;
-	return OVER;
+	return smcgw_fails(c, EINTR);
 }
 
 static enum next read_more(struct call *c) {

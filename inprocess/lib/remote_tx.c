@@ -401,19 +401,15 @@ static enum next write_waits(struct call *c, long most) {
 	struct sleep sleep = {e, e->remote, &e->wl, get(&e->use)};
 	if (!c->until) c->until = smcgw_timeout_of(e, c->fd, SO_SNDTIMEO);
 	int64_t left = c->until == INT64_MAX ? most : (c->until - now()) / 1000000;
-	if (left < 0) {
-		c->err = EAGAIN;
-		return OVER;
-	}
+	if (left < 0) return smcgw_fails(c, EAGAIN);
 	if (left > most) left = most;
 	remote_falls_asleep(&sleep);
 	int k = remote_sleeps_in_poll(&sleep, &p, (int)left + 1);
-	const bool stop = k < 0 && errno == EINTR && (c->done || c->some || c->until != INT64_MAX || smcgw_interrupts());
+	const bool stop = k < 0 && errno == EINTR && smcgw_gives_in(c);
 	smcgw_remote_round();
 	remote_awakes(&sleep);
 	if (!stop) return AGAIN;
-	c->err = EINTR;
-	return OVER;
+	return smcgw_fails(c, EINTR);
 }
 
 // wants asks the gateway to wake a writer that waits for room. The gateway checks when tail moves, so the caller looks at tail afterwards.
@@ -434,21 +430,15 @@ static enum next write_waits_room(struct call *c) {
 	if (!c->until) c->until = smcgw_timeout_of(e, c->fd, SO_SNDTIMEO);
 	// Nothing announces an acknowledgement, so look often for one.
 	int64_t left = c->until == INT64_MAX ? ROOM_ROUND : c->until - now(), most = some ? ACKED_ROUND : ROOM_ROUND;
-	if (left <= 0) {
-		c->err = EAGAIN;
-		return OVER;
-	}
+	if (left <= 0) return smcgw_fails(c, EAGAIN);
 	struct timespec ts = {0, left < most ? left : most};
 	remote_falls_asleep(&sleep);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
-	const bool stop = n == -EINTR && (c->done || c->some || c->until != INT64_MAX || smcgw_interrupts());
+	const bool stop = n == -EINTR && smcgw_gives_in(c);
 	remote_sleep_ends(&sleep);
 	smcgw_remote_round();
 	remote_awakes(&sleep);
-	if (stop) {
-		c->err = EINTR;
-		return OVER;
-	}
+	if (stop) return smcgw_fails(c, EINTR);
 	c->full = n == -ETIMEDOUT && !some;
 	return AGAIN;
 }
@@ -489,10 +479,7 @@ static enum next write_ring(struct call *c, uint64_t have) {
 	struct remote *m = e->remote;
 	uint64_t head = get(&e->own->head), n = c->want - c->done < have ? c->want - c->done : have;
 	if (n > PIECE) n = PIECE;
-	if (unlikely(!smcgw_copy(e->tx_ring, m->size - 1, head, c->v, c->nv, c->done, n, false))) {
-		c->err = EFAULT;
-		return OVER;
-	}
+	if (unlikely(!smcgw_copy(e->tx_ring, m->size - 1, head, c->v, c->nv, c->done, n, false))) return smcgw_fails(c, EFAULT);
 	publish(e, have, n);
 	c->done += n;
 	c->full = false;
@@ -506,20 +493,14 @@ static enum next write_frame(struct call *c) {
 	const bool edge = get(&e->edge);
 	const size_t part = c->want - c->done < SPILL_PIECE ? c->want - c->done : SPILL_PIECE;
 	long n = spill(e, fd, c->v, c->nv, c->done, part);
-	if (n < 0) {
-		c->err = EFAULT;
-		return OVER;
-	}
+	if (n < 0) return smcgw_fails(c, EFAULT);
 	if (likely(!e->tx_error)) c->done += (size_t)n; // otherwise the call reports that, as natively
 	c->full = false;
 	if (n) {
 		c->waited = false;
 		return AGAIN;
 	}
-	if (c->nowait && moves(e, fd, READS_WITHIN) && smcgw_full(e, fd)) {
-		c->err = EAGAIN;
-		return OVER;
-	}
+	if (c->nowait && moves(e, fd, READS_WITHIN) && smcgw_full(e, fd)) return smcgw_fails(c, EAGAIN);
 	if (c->waited && !moves(e, fd, c->nowait && edge ? KEPT_WITHIN : READS_WITHIN)) {
 		put(&e->report.why, SMCI_WHY_SLOW_CARRIER);
 		if (tx_leave(e, fd, false) && smcgw_alone(e)) remote_say(e, SMCI_RECALL); // one direction cannot ask again
@@ -533,8 +514,7 @@ static enum next write_frame(struct call *c) {
 	wants(e);
 	if (get(&e->own->head) != get_acquire(&e->peer->tail)) SYS(futex, &e->peer->room, FUTEX_WAIT, count, &ts);
 	if (edge || !moves(e, fd, READS_WITHIN) || room(e) || fits(e, part)) return AGAIN;
-	c->err = EAGAIN; // a program that waits for the kernel calls again at once
-	return OVER;
+	return smcgw_fails(c, EAGAIN); // a program that waits for the kernel calls again at once
 }
 
 // write_open sends while the direction is open: by the ring if that has room and may go on. paid: the kernel has all of the last frame.
@@ -545,16 +525,12 @@ static enum next write_open(struct call *c, bool paid) {
 	if (have) return write_ring(c, have);
 	if (get(&e->violated)) return AGAIN;
 	const bool reads = moves(e, fd, STANDS);
-	if (c->nowait && paid && reads && smcgw_full(e, fd)) {
-		c->err = EAGAIN;
-		return OVER;
-	}
+	if (c->nowait && paid && reads && smcgw_full(e, fd)) return smcgw_fails(c, EAGAIN);
 	if (!reads && !moves(e, fd, BRIEF_FOR)) brief(e, fd, false);
 	if (c->nowait && (c->done || c->some) && !get(&e->edge)) return OVER;
 	if (paid && (c->nowait || c->full || (!reads && !room(e)))) return write_frame(c);
 	if (!c->nowait) return paid ? write_waits_room(c) : write_waits(c, 100);
-	c->err = EAGAIN;
-	return OVER;
+	return smcgw_fails(c, EAGAIN);
 }
 
 static enum next write_kernel(struct call *c) {
@@ -596,8 +572,7 @@ static enum next write_more(struct call *c) {
 	}
 	if (unlikely(atomic_load(&e->write_ended))) {
 		long k = SYS(sendto, fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
-		c->err = k < 0 ? (int)-k : EPIPE;
-		return OVER;
+		return smcgw_fails(c, k < 0 ? (int)-k : EPIPE);
 	}
 	if (unlikely(get(&e->forgives))) { // no process is left to read it
 		put(&e->forgives, false);
@@ -622,8 +597,7 @@ static enum next write_more(struct call *c) {
 	if (m->tx.state == OPENED) return write_open(c, paid);
 	if (paid) return write_kernel(c);
 	if (!c->nowait) return write_waits(c, 100);
-	c->err = EAGAIN;
-	return OVER;
+	return smcgw_fails(c, EAGAIN);
 }
 
 // send_any sends v; some: the call has already moved other bytes.

@@ -577,7 +577,7 @@ static ssize_t sleep_until(const struct call *c, bool rounds) {
 	if (rounds && left > SLEEPER_ROUND) left = SLEEPER_ROUND;
 	if (c->done && left > NUMBER_ROUND / 1000000) left = NUMBER_ROUND / 1000000;
 	int k = REAL(poll)(&p, 1, left < INT_MAX ? (int)left + 1 : INT_MAX);
-	if (k < 0 && errno == EINTR && (c->done || c->until != INT64_MAX || smcgw_interrupts())) return -1;
+	if (k < 0 && errno == EINTR && smcgw_gives_in(c)) return -1;
 	if (unlikely(k > 0 && c->done && (p.revents & POLLERR) && !c->e->attached)) return RETRY;
 	ssize_t n = k > 0 ? REAL(recv)(c->fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) : RETRY;
 	return n == -1 && errno == EAGAIN ? RETRY : n;
@@ -931,14 +931,6 @@ static bool asks_kernel(struct end *e, int fd) {
 	return smcgw_hot(e) || e->eof || e->rx_error || get(&e->violated);
 }
 
-// read_leaves ends a call at once, without rl, and with an error if it has moved nothing.
-static enum next read_leaves(struct call *c, int err) {
-	smcgw_unlock(c->e, &c->e->rl);
-	c->unlocked = true;
-	c->err = err;
-	return OVER;
-}
-
 // read_frozen waits while the socket is handed over.
 static enum next read_frozen(struct call *c) {
 	struct end *e = c->e;
@@ -947,15 +939,15 @@ static enum next read_frozen(struct call *c) {
 		return AGAIN;
 	}
 	if (!c->until) c->until = smcgw_timeout_of(e, c->fd, SO_RCVTIMEO);
-	if (c->done && !c->all) return read_leaves(c, 0);
+	if (c->done && !c->all) return smcgw_quits(c, 0);
 	smcgw_unlock(e, &e->rl);
 	if (c->nowait) SYS(nanosleep, &((struct timespec){0, 1000000}), 0); // waits report that there is something: lest the program spin
 	const bool late = c->nowait || now() > c->until;
-	const bool stop = late || (SYS(nanosleep, &((struct timespec){0, 200000}), 0) == -EINTR && (c->done || c->until != INT64_MAX || smcgw_interrupts()));
+	const bool stop = late || (SYS(nanosleep, &((struct timespec){0, 200000}), 0) == -EINTR && smcgw_gives_in(c));
 	if (!stop) pthread_testcancel();
 	smcgw_lock(e, &e->rl);
 	c->waited = true;
-	return stop ? read_leaves(c, late ? EAGAIN : EINTR) : AGAIN;
+	return stop ? smcgw_quits(c, late ? EAGAIN : EINTR) : AGAIN;
 }
 
 // read_ring reads ring extent cx.
@@ -966,10 +958,7 @@ static enum next read_ring(struct call *c, uint32_t cx) {
 		if (have > c->want - c->done) have = c->want - c->done;
 		uint64_t mask = (1ull << get(&e->peer->order)) - 1;
 		mask &= (1ull << reach(e)) - 1; // loaded again, so bounded by the mapping again
-		if (unlikely(!smcgw_copy(e->rx_ring, mask, tail - get(&e->peer->base), c->v, c->nv, c->done, have, true))) {
-			c->err = EFAULT;
-			return OVER;
-		}
+		if (unlikely(!smcgw_copy(e->rx_ring, mask, tail - get(&e->peer->base), c->v, c->nv, c->done, have, true))) return smcgw_fails(c, EFAULT);
 		c->done += have;
 		if (c->peek) { // peek at all that is there at once, in whichever place
 			if (c->done < c->want && get_acquire(&e->peer->nx) != cx && get(&e->peer->x[cx % SMCI_TRANSITIONS].r) == tail + have)
@@ -986,7 +975,7 @@ static enum next read_ring(struct call *c, uint32_t cx) {
 	if (c->done && !c->all) return !e->eof && !e->rx_error && drained(e, c->fd) ? AGAIN : OVER;
 	if (ended(e, c->fd)) return OVER;
 	recalled(e, c->fd);
-	if (listed(e) && c->nowait) return asks_kernel(e, c->fd) ? AGAIN : read_leaves(c, EAGAIN);
+	if (listed(e) && c->nowait) return asks_kernel(e, c->fd) ? AGAIN : smcgw_quits(c, EAGAIN);
 	if (!c->nowait && smcgw_spin(hot, e)) return AGAIN;
 	if (settle(e, c->fd)) return AGAIN;
 	smcgw_forget(e);
@@ -1007,10 +996,7 @@ static enum next read_kernel(struct call *c, uint32_t cx) {
 			c->done += ring_after(c, cx + 1, get(&e->own->tail), c->done);
 		return c->peek || c->done == c->want ? OVER : AGAIN;
 	}
-	if (unlikely(n == FAULT)) {
-		c->err = EFAULT;
-		return OVER;
-	}
+	if (unlikely(n == FAULT)) return smcgw_fails(c, EFAULT);
 	if (unlikely(n == STOP)) return OVER;
 	if (n < 0) return ended(e, c->fd) ? OVER : AGAIN;
 	recalled(e, c->fd);
@@ -1033,11 +1019,11 @@ static enum next read_waits(struct call *c) {
 		n = sleep_alone(e, c->fd, c->nowait ? MSG_DONTWAIT : 0, c->use, &b);
 		err = errno;
 		if (unlikely(n == DATA)) { // nothing is done yet: otherwise this would not be alone
-			if (!smcgw_copy(&b, 0, 0, c->v, c->nv, 0, 1, true)) return read_leaves(c, EFAULT);
+			if (!smcgw_copy(&b, 0, 0, c->v, c->nv, 0, 1, true)) return smcgw_quits(c, EFAULT);
 			c->done = 1;
 			c->nowait = c->nowait || !c->all;
 			c->goes_on = true;
-			return read_leaves(c, 0);
+			return smcgw_quits(c, 0);
 		}
 	} else {
 		if (!c->nowait) smcgw_count_in(&e->raw_rx); // meanwhile nothing is deferred, and no thread sleeps alone
@@ -1054,7 +1040,7 @@ static enum next read_waits(struct call *c) {
 	const bool heard = n <= 0 && n != RETRY; // the kernel's answer
 	c->waited = true;
 	if (unlikely(get(&e->use) != c->use || (!smcgw_still(e, c->fd) && (heard || !smcgw_keeps(e, c->use, &c->fd)))))
-		return read_leaves(c, !heard ? EBADF : n ? err : 0);
+		return smcgw_quits(c, !heard ? EBADF : n ? err : 0);
 	if (n > 0 || n == RETRY) return AGAIN;
 	if (n == 0) {
 		if (e->eof) return OVER;
@@ -1070,7 +1056,7 @@ static enum next read_waits(struct call *c) {
 		e->rx_error = err;
 		return AGAIN;
 	}
-	return read_leaves(c, err);
+	return smcgw_quits(c, err);
 }
 
 static enum next read_more(struct call *c) {
@@ -1671,8 +1657,7 @@ static enum next writes_again(struct call *c, bool stop) {
 		return OVER;
 	}
 	if (!stop) return AGAIN;
-	c->err = EINTR;
-	return OVER;
+	return smcgw_fails(c, EINTR);
 }
 
 // no_more tells whether a file has no more bytes to send.
@@ -1693,15 +1678,12 @@ static enum next wait_room(struct call *c) {
 	if (room(e)) return AGAIN;
 	if (!c->until) c->until = smcgw_timeout_of(e, c->fd, SO_SNDTIMEO);
 	int64_t left = c->until == INT64_MAX ? ROOM_ROUND : c->until - now();
-	if (left <= 0) {
-		c->err = EAGAIN;
-		return OVER;
-	}
+	if (left <= 0) return smcgw_fails(c, EAGAIN);
 	struct timespec ts = {0, left < ROOM_ROUND ? left : ROOM_ROUND};
 	full(e);
 	smcgw_unlock(e, &e->wl);
 	long n = SYS(futex, &e->peer->room, FUTEX_WAIT, r, &ts);
-	const bool stop = n == -EINTR && (c->done || c->until != INT64_MAX || smcgw_interrupts());
+	const bool stop = n == -EINTR && smcgw_gives_in(c);
 	pthread_testcancel();
 	if (writes_again(c, stop) == OVER) return OVER;
 	// A whole round without room. Go on in a larger ring, or through the kernel: it has room of its own, as it has natively when both
@@ -1733,11 +1715,10 @@ static enum next wait_kernel(struct call *c) {
 		smcgw_unlock(e, &e->wl);
 		int round = unlikely(get(&smcgw_owing)) && smcgw_pay() ? SLEEPER_ROUND : 100;
 		int n = REAL(poll)(&p, 1, left < round ? (int)left + 1 : round);
-		if (writes_again(c, n < 0 && (c->done || c->until != INT64_MAX || smcgw_interrupts())) == OVER) return OVER;
+		if (writes_again(c, n < 0 && smcgw_gives_in(c)) == OVER) return OVER;
 		if (n || !smcgw_still(e, c->fd) || get(&e->violated)) return AGAIN;
 	}
-	c->err = EAGAIN;
-	return OVER;
+	return smcgw_fails(c, EAGAIN);
 }
 
 static size_t size_of_all(const struct iovec *v, size_t n) {
@@ -1835,16 +1816,10 @@ static enum next write_part(struct call *c, uint64_t head, uint64_t have) {
 	const uint64_t most = c->done ? PIECE : FIRST_PIECE;
 	if (n > most + most / 2) n = most;
 	if (c->v) {
-		if (unlikely(!smcgw_copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), c->v, c->nv, c->done, n, false))) {
-			c->err = EFAULT;
-			return OVER;
-		}
+		if (unlikely(!smcgw_copy(e->tx_ring, size_of(e) - 1, head - get(&e->own->base), c->v, c->nv, c->done, n, false))) return smcgw_fails(c, EFAULT);
 	} else {
 		ssize_t k = from_file(c, n);
-		if (k <= 0) {
-			c->err = k < 0 ? errno : 0;
-			return OVER;
-		}
+		if (k <= 0) return smcgw_fails(c, k < 0 ? errno : 0);
 		n = (uint64_t)k;
 	}
 	publish(e, c->fd, n);
@@ -1923,8 +1898,7 @@ static enum next write_more(struct call *c) {
 	}
 	if (unlikely(atomic_load(&e->write_ended))) { // the kernel says so, too, and so reports its error
 		long k = SYS(sendto, c->fd, "", 0, MSG_DONTWAIT | MSG_NOSIGNAL, 0, 0);
-		c->err = k < 0 ? (int)-k : EPIPE;
-		return OVER;
+		return smcgw_fails(c, k < 0 ? (int)-k : EPIPE);
 	}
 	if (unlikely(get(&e->forgives))) { // no process is left to read it
 		put(&e->forgives, false);

@@ -53,6 +53,17 @@ struct call {
 // What a call does next.
 enum next { AGAIN, WAIT, OVER };
 
+// smcgw_fails ends a call with an error if it has moved nothing.
+static inline enum next smcgw_fails(struct call *c, int err) {
+	c->err = err;
+	return OVER;
+}
+// smcgw_quits does so at once, without the reader's lock.
+static inline enum next smcgw_quits(struct call *c, int err) {
+	smcgw_unlock(c->e, &c->e->rl);
+	c->unlocked = true;
+	return smcgw_fails(c, err);
+}
 static inline struct call smcgw_reading(struct end *e, int fd, const struct iovec *v, int nv, int flags) {
 	struct call c = {.e = e, .fd = fd, .v = v, .nv = nv, .flags = flags, .want = total(v, nv), .reads = true, .peek = flags & MSG_PEEK};
 	c.all = (flags & MSG_WAITALL) && !c.peek;
@@ -80,6 +91,8 @@ static inline int int_option(int fd, int level, int name) {
 }
 static inline void set_int(int fd, int level, int name, int v) { SYS(setsockopt, fd, level, name, &v, sizeof v); }
 bool smcgw_interrupts(void);
+// smcgw_gives_in tells whether a signal ends a call that sleeps and knows its deadline.
+static inline bool smcgw_gives_in(const struct call *c) { return c->done || c->some || c->until != INT64_MAX || smcgw_interrupts(); }
 
 // smcgw_give_way is called after n bytes were copied. TCP in the kernel sleeps again and again in bulk transfers; a copier does not, and a
 // thread that wakes on its processor would wait until the copier's time slice is used up. So the copier yields. That costs little if no
